@@ -1,0 +1,73 @@
+# Everything that a developer or CI runs. `make help` lists the targets.
+PYTHON  ?= python3
+WORKERS ?= 2
+BIN     := .venv/bin
+
+# One thread a worker: with more, OpenMP barriers on a shared machine slow every test down.
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help install audit test check check-format check-lint check-types check-imports check-spelling format docs bench clean
+
+help:  ## list the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do printf '%-24s %s\n' "$$target" "$$text"; done
+
+# Two stamps: a change of pyproject.toml alone does not cost a new environment. `--clear` empties a
+# .venv that an interrupted run, or another tool, left without a stamp.
+.venv/.requirements: requirements.txt
+	@echo "== environment: the pinned requirements into .venv"
+	$(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+.venv/.installed: .venv/.requirements pyproject.toml
+	@echo "== environment: gradleak itself, editable"
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+install: .venv/.installed  ## create .venv with the pinned requirements and gradleak, editable
+
+audit: install  ## audit the digits example; the report lies in runs/digits
+	$(BIN)/gradleak audit examples/digits.toml --out runs/digits
+	@echo "The report: runs/digits/report.html (the record beside it: runs/digits/record.jsonl)"
+
+test: install check  ## run every check, then the tests
+	@echo "== tests"
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)
+
+check: check-format check-lint check-types check-imports check-spelling  ## formatting, lint, types, import layers, spelling
+
+check-format: install
+	@echo "== formatting (ruff format; \`make format\` mends it)"
+	@$(BIN)/ruff format --check .
+
+check-lint: install
+	@echo "== lint (ruff check)"
+	@$(BIN)/ruff check .
+
+check-types: install
+	@echo "== types (mypy)"
+	@$(BIN)/mypy
+
+check-imports: install
+	@echo "== import layers (import-linter)"
+	@$(BIN)/lint-imports --no-logo
+
+check-spelling: install
+	@echo "== spelling (codespell, American)"
+	@$(BIN)/codespell
+
+format: install  ## format and fix what ruff can fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: install  ## build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "The documentation: site/index.html"
+
+bench: install  ## measure speed and memory as ratios
+	$(BIN)/python -m benchmarks
+
+clean:  ## remove .venv, caches and built files; runs/ stays
+	rm -rf .venv site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,55 @@
+"""Adversaries that rebuild what a shared gradient was computed from; none of them ever sees the truth."""
+
+from gradleak.attacks.attack import Attack, Progress
+from gradleak.attacks.blind import Blind
+from gradleak.attacks.inversion import (
+    DLG,
+    LBFGS,
+    Adam,
+    CosineDistance,
+    GaussNewton,
+    Inversion,
+    InvertingGradients,
+    LabelPolicy,
+    LabelSource,
+    Matching,
+    Optimizer,
+    Pixels,
+    PixelsAndLabels,
+    Preset,
+    Prior,
+    SearchStage,
+    SquaredError,
+    Start,
+    TotalVariation,
+    Variables,
+)
+from gradleak.attacks.labels import LabelRecovery, SignRule
+
+__all__ = [
+    "DLG",
+    "LBFGS",
+    "Adam",
+    "Attack",
+    "Blind",
+    "CosineDistance",
+    "GaussNewton",
+    "Inversion",
+    "InvertingGradients",
+    "LabelPolicy",
+    "LabelRecovery",
+    "LabelSource",
+    "Matching",
+    "Optimizer",
+    "Pixels",
+    "PixelsAndLabels",
+    "Preset",
+    "Prior",
+    "Progress",
+    "SearchStage",
+    "SignRule",
+    "SquaredError",
+    "Start",
+    "TotalVariation",
+    "Variables",
+]

@@ -1,0 +1,64 @@
+"""Inverting Gradients: cosine matching, signed Adam, total variation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gradleak.attacks.inversion.engine import Inversion, SearchStage
+from gradleak.attacks.inversion.matching import CosineDistance
+from gradleak.attacks.inversion.optimizers import Adam
+from gradleak.attacks.inversion.preset import Preset
+from gradleak.attacks.inversion.priors import TotalVariation
+from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy
+from gradleak.attacks.inversion.variables import Pixels, Start
+from gradleak.results import GEIPING_2020, ZHAO_2020, Citation
+
+
+@dataclass(frozen=True, kw_only=True)
+class InvertingGradients(Preset):
+    """Inputs that minimize 1 − cos(g, g*) + w · TV by Adam on gradient signs, inside the domain's box.
+
+    **Source**: Geiping et al. 2020, equation 4 and published code: Adam with learning rate 0.1 on signs, decayed by 0.1
+    at 3/8, 5/8 and 7/8 of the run, projection on the box in the normalized domain after each step. Labels come from the
+    sign rule where it applies (Zhao et al. 2020), else are optimized too.
+
+    The default weight of the total variation is ours: the papers' weights (1e-6 to 1e-1, by data set) do not transfer.
+    On three digits and `lenet_i2f`, one start each, the weights 0, 3e-4, 1e-3, 3e-3 and 1e-2 reached, in this order, a
+    median PSNR of 18, 23, 33, 27 and 21 dB in 300 iterations with ReLU, and of 20, 18, 23, 25 and 28 dB in 1,000 with
+    sigmoids. At 3e-3 and above the prior blurs an image of pure noise behind a linear model to a pixel RMSE of 0.08,
+    which would fail a positive control; at 1e-3 it is 0.01.
+
+    **Cost**: 3 plain gradients an iteration and start.
+
+    Attributes:
+        iterations: Adam steps; the paper has 4,800 on CIFAR-10.
+        restarts: starts a target, in lockstep.
+        learning_rate: in model-input units.
+        total_variation: w, for the mean over neighbor pairs as `TotalVariation` defines it.
+        patience: stop after so many steps without progress of any start; None never.
+    """
+
+    name: ClassVar[str] = "inverting_gradients"
+    needs: ClassVar[tuple[str, ...]] = NEEDS
+    citations: ClassVar[tuple[Citation, ...]] = (GEIPING_2020, ZHAO_2020)
+    summary: ClassVar[str] = "Cosine gradient matching by signed Adam with total variation (Geiping et al. 2020)."
+
+    iterations: int = 4000
+    restarts: int = 1
+    learning_rate: float = 0.1
+    total_variation: float = 1e-3
+    patience: int | None = None
+
+    def compose(self) -> Inversion:
+        """The composition that runs."""
+        adam = Adam(learning_rate=self.learning_rate, signed=True, milestones=(3 / 8, 5 / 8, 7 / 8), decay=0.1)
+        return Inversion(
+            matching=CosineDistance(),
+            variables=Pixels(start=Start.NORMAL, box=True),
+            priors=(TotalVariation(weight=self.total_variation),) if self.total_variation > 0 else (),
+            stages=(SearchStage(optimizer=adam, iterations=self.iterations),),
+            restarts=self.restarts,
+            labels=LabelPolicy.RECOVER,
+            patience=self.patience,
+        )

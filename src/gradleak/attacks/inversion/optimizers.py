@@ -1,0 +1,220 @@
+"""First-order optimizers in lockstep: one row a start, each row independent of the others."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from gradleak.results import InputError
+
+
+class Steps(ABC):
+    """The state of one run over rows z (s, n)."""
+
+    @abstractmethod
+    def direction(self, gradient: Tensor, evaluation: int) -> Tensor:
+        """The change of z (s, n) that the optimizer makes after evaluation number `evaluation`."""
+
+    @abstractmethod
+    def moved(self, change: Tensor) -> None:
+        """Told by how much z (s, n) really moved, after box and step shrinking."""
+
+    @abstractmethod
+    def reset(self, rows: Tensor) -> None:
+        """Forget the past of the rows marked in a boolean mask (s,)."""
+
+
+class Optimizer(ABC):
+    """How a search steps."""
+
+    @property
+    @abstractmethod
+    def evaluations(self) -> int:
+        """Gradients of the objective in one iteration."""
+
+    @abstractmethod
+    def begin(self, start: Tensor, iterations: int) -> Steps:
+        """Fresh state for rows like `start` (s, n) and a run of so many iterations."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adam(Optimizer):
+    """Adam, on the gradient or on its sign, with a step schedule.
+
+    z ← z − η · m̂ / (√v̂ + 1e-8), as torch.optim.Adam; with `signed` the gradient is replaced by its sign first. The
+    learning rate is multiplied by `decay` when each fraction of the run in `milestones` is reached.
+
+    **Source**: Kingma and Ba 2015; signed gradients and the schedule: Geiping et al. 2020 (published code), Fang et
+    al. 2024, appendix.
+
+    Attributes:
+        learning_rate: η, positive, in units of z.
+        signed: whether the sign of the gradient is taken.
+        milestones: fractions of the run, ascending, in (0, 1).
+        decay: factor at each milestone.
+        betas: decay rates of the two moments.
+
+    Raises:
+        InputError: for a learning rate that is not positive, or milestones out of (0, 1) or order.
+    """
+
+    learning_rate: float = 0.1
+    signed: bool = False
+    milestones: Sequence[float] = ()
+    decay: float = 0.1
+    betas: tuple[float, float] = (0.9, 0.999)
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        if not self.learning_rate > 0:
+            raise InputError(f"Adam.learning_rate: expected a positive number, got {self.learning_rate}")
+        if list(self.milestones) != sorted(self.milestones) or any(not 0 < m < 1 for m in self.milestones):
+            raise InputError(f"Adam.milestones: expected ascending fractions between 0 and 1, got {self.milestones}")
+
+    @property
+    def evaluations(self) -> int:
+        """One."""
+        return 1
+
+    def begin(self, start: Tensor, iterations: int) -> Steps:
+        """Zero moments."""
+        return _AdamSteps(
+            self, iterations, torch.zeros_like(start), torch.zeros_like(start), start.new_zeros(len(start))
+        )
+
+
+@dataclass
+class _AdamSteps(Steps):
+    config: Adam
+    iterations: int
+    first: Tensor
+    second: Tensor
+    count: Tensor
+
+    def direction(self, gradient: Tensor, evaluation: int) -> Tensor:
+        low, high = self.config.betas
+        gradient = gradient.sign() if self.config.signed else gradient
+        self.count = self.count + 1
+        self.first = low * self.first + (1 - low) * gradient
+        self.second = high * self.second + (1 - high) * gradient.square()
+        mean = self.first / (1 - low**self.count)[:, None]
+        spread = (self.second / (1 - high**self.count)[:, None]).sqrt()
+        passed = sum(evaluation >= int(fraction * self.iterations) for fraction in self.config.milestones)
+        return -self.config.learning_rate * self.config.decay**passed * mean / (spread + 1e-8)
+
+    def moved(self, change: Tensor) -> None:
+        """Nothing to remember."""
+
+    def reset(self, rows: Tensor) -> None:
+        self.first = self.first.masked_fill(rows[:, None], 0.0)
+        self.second = self.second.masked_fill(rows[:, None], 0.0)
+        self.count = self.count.masked_fill(rows, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LBFGS(Optimizer):
+    """Limited-memory BFGS without a line search, row by row as torch.optim.LBFGS.
+
+    The two-loop recursion over the last `history` pairs (those with yᵀs > 1e-10, relative to nothing, as in torch),
+    scaled by sᵀy/yᵀy; the first step of a row is η · min(1, 1/‖∇‖₁). An iteration is `inner_steps` steps, which
+    is torch's `max_iter`. A row whose direction is not one of descent stays where it is.
+
+    It visits the same points as torch.optim.LBFGS with both tolerances 0. The tolerances are left out since they
+    depend on the scale of the loss; a search ends by the engine's own criteria.
+
+    **Source**: Nocedal and Wright, Numerical Optimization, algorithm 7.4; defaults: Zhu et al. 2019.
+
+    Attributes:
+        learning_rate: η, positive.
+        history: pairs kept.
+        inner_steps: steps in an iteration.
+    """
+
+    learning_rate: float = 1.0
+    history: int = 100
+    inner_steps: int = 20
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        if not self.learning_rate > 0 or self.history < 1 or self.inner_steps < 1:
+            raise InputError(
+                "LBFGS: expected a positive learning_rate, history and inner_steps, got "
+                f"{self.learning_rate}, {self.history} and {self.inner_steps}"
+            )
+
+    @property
+    def evaluations(self) -> int:
+        """The inner steps."""
+        return self.inner_steps
+
+    def begin(self, start: Tensor, iterations: int) -> Steps:
+        """An empty memory."""
+        return _LBFGSSteps(self, start.new_ones(len(start), dtype=torch.bool))
+
+
+@dataclass
+class _LBFGSSteps(Steps):
+    """Pairs are kept for all rows; a row that does not take part in one has weight 0 in it."""
+
+    config: LBFGS
+    fresh: Tensor
+    gradient: Tensor | None = None
+    change: Tensor | None = None
+    scale: Tensor | None = None
+    pairs: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
+
+    def direction(self, gradient: Tensor, evaluation: int) -> Tensor:
+        if self.scale is None:
+            self.scale = gradient.new_ones(len(gradient))
+        self._remember(gradient)
+        self.gradient = gradient
+        step = self._two_loops(gradient)
+        first = (1 / gradient.abs().sum(dim=1)).clamp(max=1.0)
+        length = self.config.learning_rate * torch.where(self.fresh, first, 1.0)
+        self.fresh = torch.zeros_like(self.fresh)
+        descends = (step * gradient).sum(dim=1) < 0
+        return torch.where(descends, length, 0.0)[:, None] * step.masked_fill(~descends[:, None], 0.0)
+
+    def moved(self, change: Tensor) -> None:
+        self.change = change
+
+    def reset(self, rows: Tensor) -> None:
+        self.fresh = self.fresh | rows
+        if self.scale is not None:
+            self.scale = torch.where(rows, 1.0, self.scale)
+        self.pairs = [(s, y, weight.masked_fill(rows, 0.0)) for s, y, weight in self.pairs]
+        if self.change is not None:
+            self.change = self.change.masked_fill(rows[:, None], 0.0)
+
+    def _remember(self, gradient: Tensor) -> None:
+        if self.gradient is None or self.change is None or self.scale is None:
+            return
+        change, slope = self.change, gradient - self.gradient
+        curvature = (change * slope).sum(dim=1)
+        kept = (curvature > 1e-10) & ~self.fresh
+        if not bool(kept.any()):
+            return
+        self.pairs = self.pairs[-(self.config.history - 1) :] if self.config.history > 1 else []
+        inverse = torch.where(kept, 1 / torch.where(kept, curvature, 1.0), 0.0)
+        clean = ~kept[:, None]
+        self.pairs.append((change.masked_fill(clean, 0.0), slope.masked_fill(clean, 0.0), inverse))
+        steep = slope.square().sum(dim=1)
+        self.scale = torch.where(kept, curvature / torch.where(kept, steep, 1.0), self.scale)
+
+    def _two_loops(self, gradient: Tensor) -> Tensor:
+        assert self.scale is not None
+        step = -gradient
+        weights = []
+        for change, slope, inverse in reversed(self.pairs):
+            weight = inverse * (change * step).sum(dim=1)
+            step = step - weight[:, None] * slope
+            weights.append(weight)
+        step = step * self.scale[:, None]
+        for (change, slope, inverse), weight in zip(self.pairs, reversed(weights), strict=True):
+            back = inverse * (slope * step).sum(dim=1)
+            step = step + (weight - back)[:, None] * change
+        return step

@@ -1,0 +1,38 @@
+"""A paper's attack as a composition with that paper's defaults."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import torch
+
+from gradleak.attacks.attack import Attack, Progress
+from gradleak.attacks.inversion.engine import Inversion
+from gradleak.core import Knowledge, Reconstruction, Update
+
+
+class Preset(Attack):
+    """An attack that is a preset of `Inversion`; authors write `compose` alone."""
+
+    @abstractmethod
+    def compose(self) -> Inversion:
+        """The composition that runs."""
+
+    def estimate(self, knowledge: Knowledge) -> float:
+        """The cost in plain gradients if no start stops early."""
+        return self.compose().estimate(knowledge)
+
+    def _recover(
+        self, update: Update, knowledge: Knowledge, generator: torch.Generator, progress: Progress | None
+    ) -> Reconstruction:
+        return self.compose()._recover(update, knowledge, generator, progress)
+
+    def _recover_many(
+        self,
+        updates: Sequence[Update],
+        knowledge: Sequence[Knowledge],
+        generators: Sequence[torch.Generator],
+        progress: Progress | None,
+    ) -> list[Reconstruction]:
+        return self.compose()._recover_many(updates, knowledge, generators, progress)

@@ -1,0 +1,39 @@
+"""Plans, controls, the consistency gate, verdicts, and the executor that turns a plan into a record."""
+
+from gradleak.auditing.api import AuditOptions, audit
+from gradleak.auditing.catalog import Entry, catalog
+from gradleak.auditing.gate import GateResult, GateStatus, check_update
+from gradleak.auditing.plan import (
+    Controls,
+    PerfectAttackerRule,
+    Plan,
+    Scenario,
+    build_plan,
+    default_plan,
+    load_plan,
+)
+from gradleak.auditing.run import estimate, run_plan
+from gradleak.auditing.tasks import attack_generator
+from gradleak.auditing.verdict import Thresholds, judge
+
+__all__ = [
+    "AuditOptions",
+    "Controls",
+    "Entry",
+    "GateResult",
+    "GateStatus",
+    "PerfectAttackerRule",
+    "Plan",
+    "Scenario",
+    "Thresholds",
+    "attack_generator",
+    "audit",
+    "build_plan",
+    "catalog",
+    "check_update",
+    "default_plan",
+    "estimate",
+    "judge",
+    "load_plan",
+    "run_plan",
+]

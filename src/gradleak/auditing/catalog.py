@@ -1,0 +1,77 @@
+"""What a plan file can name: every exported protocol, defense, attack, measure, model, dataset and threat model."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gradleak.attacks
+import gradleak.datasets
+import gradleak.defenses
+import gradleak.models
+import gradleak.protocols
+import gradleak.risk
+from gradleak.attacks import Attack
+from gradleak.core import Defense, HonestButCurious, Protocol, ThreatModel
+from gradleak.risk import Measure
+
+Constructor = Callable[..., Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One thing that a plan can name.
+
+    Attributes:
+        name: as written after `use =`.
+        room: "attacks", "measures", "defenses", "protocols", "threats", "models" or "datasets".
+        constructor: the class or function.
+    """
+
+    name: str
+    room: str
+    constructor: Constructor
+
+    @property
+    def summary(self) -> str:
+        """The first line of its docstring."""
+        return (inspect.getdoc(self.constructor) or "").strip().split("\n")[0]
+
+
+def catalog() -> dict[str, dict[str, Entry]]:
+    """All entries by room and name, taken from what the packages export."""
+    rooms: dict[str, Mapping[str, Constructor]] = {
+        "attacks": _classes(gradleak.attacks, Attack),
+        "measures": _classes(gradleak.risk, Measure),
+        "defenses": _classes(gradleak.defenses, Defense),
+        "protocols": _classes(gradleak.protocols, Protocol),
+        "threats": {"HonestButCurious": HonestButCurious},
+        "models": _functions(gradleak.models, exclude="initialize_"),
+        "initializers": _functions(gradleak.models, only="initialize_"),
+        "datasets": _functions(gradleak.datasets),
+    }
+    assert issubclass(HonestButCurious, ThreatModel)
+    return {
+        room: {name: Entry(name=name, room=room, constructor=item) for name, item in sorted(items.items())}
+        for room, items in rooms.items()
+    }
+
+
+def _classes(package: Any, base: type) -> dict[str, Constructor]:
+    found = {name: getattr(package, name) for name in package.__all__}
+    return {
+        name: item
+        for name, item in found.items()
+        if inspect.isclass(item) and issubclass(item, base) and not inspect.isabstract(item)
+    }
+
+
+def _functions(package: Any, *, only: str = "", exclude: str | None = None) -> dict[str, Constructor]:
+    found = {name: getattr(package, name) for name in package.__all__}
+    return {
+        name.removeprefix(only): item
+        for name, item in found.items()
+        if inspect.isfunction(item) and name.startswith(only) and not (exclude and name.startswith(exclude))
+    }

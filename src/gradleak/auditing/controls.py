@@ -1,0 +1,57 @@
+"""The two controls of every audit: a planted leak that must be found, and noise that must give nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from gradleak.attacks import Attack, GaussNewton
+from gradleak.core import Batch, Domain, Objective, Release, Update
+from gradleak.models import initialize_default, linear_model
+from gradleak.protocols import FedSGD
+from gradleak.results import InputError
+
+CONTROL_STEPS = 12
+POSITIVE_CLASSES = 10
+
+
+def shortened(attack: Attack) -> Attack:
+    """The attack as the controls run it: `GaussNewton` with one start of at most 12 steps, others as they are."""
+    if isinstance(attack, GaussNewton):
+        return replace(attack, max_steps=min(CONTROL_STEPS, attack.max_steps), starts=1)
+    return attack
+
+
+def planted_leak(domain: Domain, generator: torch.Generator) -> tuple[Objective, Batch, Release]:
+    """A synthetic example of the domain, released undefended through a linear layer with bias and cross entropy.
+
+    Its gradient is (p − y)xᵀ for the weight and p − y for the bias, so the input can be read off by division: an
+    attack that does not find it is broken or was set up wrongly.
+
+    Args:
+        domain: shape, range and normalization of the audited data.
+        generator: draws the example (uniform over the valid range) and the weights.
+    """
+    pixels = torch.rand((1, *domain.shape), generator=generator)
+    inputs = domain.from_pixels(pixels)
+    label = torch.randint(POSITIVE_CLASSES, (1,), generator=generator)
+    model = linear_model(features=domain.size, classes=POSITIVE_CLASSES)
+    initialize_default(model, generator=generator)
+    return Objective.from_module(model), Batch(inputs, label, domain), Release(FedSGD())
+
+
+def noise_update(update: Update, generator: torch.Generator) -> Update:
+    """Gaussian noise with the norm of every tensor of `update`: it holds nothing of the batch.
+
+    Raises:
+        InputError: if the update is zero.
+    """
+    tensors = {}
+    for name, tensor in update.tensors.items():
+        noise = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
+        norm = noise.norm()
+        tensors[name] = noise * (tensor.norm() / norm) if bool(norm > 0) else noise
+    if not any(bool(tensor.any()) for tensor in tensors.values()):
+        raise InputError("negative control: expected an update with a non-zero tensor, got zeros everywhere")
+    return replace(update, tensors=tensors, provenance={"control": "noise"})

@@ -1,0 +1,185 @@
+"""The consistency gate: is the update what this model, protocol and defenses produce?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradleak.core import Batch, DiagonalGaussian, Mode, NotGaussian, Objective, Release, Update
+from gradleak.results import GradleakError
+
+COSINE = 0.99
+SCALE_TOLERANCE = 0.01
+CHI_SQUARE_Z = 5.0
+
+
+class GateStatus(StrEnum):
+    """Whether the update agrees with what the auditor recomputes."""
+
+    CONSISTENT = "consistent"
+    INCONSISTENT = "inconsistent"
+    NOT_APPLICABLE = "not_applicable"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateResult:
+    """What the gate found.
+
+    Attributes:
+        status: consistent, inconsistent, or not applicable (randomized in a way that cannot be compared).
+        cosine: between the update and the recomputed mean, or None if either is zero.
+        scale: ‖update‖ / ‖mean‖, or None.
+        chi_square_z: (‖u − mean‖²/σ² − P) / √(2P) under known Gaussian noise, else None.
+        causes: likely causes, those that were tried and found to explain the difference first.
+    """
+
+    status: GateStatus
+    cosine: float | None = None
+    scale: float | None = None
+    chi_square_z: float | None = None
+    causes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready dictionary."""
+        return {
+            "status": self.status.value,
+            "cosine": self.cosine,
+            "scale": self.scale,
+            "chi_square_z": self.chi_square_z,
+            "causes": list(self.causes),
+        }
+
+
+def check_update(objective: Objective, release: Release, batch: Batch, update: Update) -> GateResult:
+    """Whether `update` is what `release` makes of `batch`, and if not, why.
+
+    Without noise the cosine to the recomputed mean has to be at least 0.99 and the norms have to agree within 1 %;
+    under Gaussian noise ‖u − mean‖²/σ² has to lie within P ± 5√(2P).
+
+    Args:
+        objective: the client's loss as the auditor believes it to be.
+        release: protocol and defenses as the auditor believes them to be.
+        batch: a batch that the auditor holds and whose update this is said to be.
+        update: aligned with the objective.
+
+    **Cost**: one plain gradient, and one more for each cause that is tried after a mismatch.
+    """
+    observed = objective.flatten(update.tensors).to(objective.dtype)
+    mean = _mean(objective, release, batch)
+    noise = release.noise(objective)
+    if isinstance(noise, NotGaussian):
+        return GateResult(status=GateStatus.NOT_APPLICABLE, causes=(noise.reason,))
+    if isinstance(noise, DiagonalGaussian) and any(std > 0 for std in noise.std.values()):
+        return _check_noisy(objective, observed, mean, noise)
+    cosine, scale = _cosine(observed, mean), _scale(observed, mean)
+    if cosine is None:
+        if not bool(observed.any()) and not bool(mean.any()):
+            return GateResult(status=GateStatus.CONSISTENT, cosine=cosine, scale=scale)
+        cause = "the update or the recomputed gradient is zero, the other is not"
+        return GateResult(status=GateStatus.INCONSISTENT, cosine=cosine, scale=scale, causes=(cause,))
+    assert scale is not None
+    if cosine >= COSINE and abs(scale - 1) <= SCALE_TOLERANCE:
+        return GateResult(status=GateStatus.CONSISTENT, cosine=cosine, scale=scale)
+    causes = tuple(_causes(objective, release, batch, observed, (cosine, scale)))
+    return GateResult(status=GateStatus.INCONSISTENT, cosine=cosine, scale=scale, causes=causes)
+
+
+def _check_noisy(objective: Objective, observed: Tensor, mean: Tensor, noise: DiagonalGaussian) -> GateResult:
+    std = torch.cat(
+        [torch.full((p.numel(),), noise.std[name], dtype=torch.float64) for name, p in objective.params.items()]
+    ).to(observed.device)
+    noisy = std > 0
+    residual = (observed - mean).double()
+    squares = float(((residual[noisy] / std[noisy]) ** 2).sum())
+    count = int(noisy.sum())
+    z = (squares - count) / (2 * count) ** 0.5
+    cosine, scale = _cosine(observed, mean), _scale(observed, mean)
+    if abs(z) <= CHI_SQUARE_Z:
+        return GateResult(status=GateStatus.CONSISTENT, cosine=cosine, scale=scale, chi_square_z=z)
+    measured = float(residual[noisy].std())
+    stated = float(std[noisy].mean())
+    causes = (
+        f"the update differs from the recomputed mean by noise of standard deviation {measured:.3g}, "
+        f"stated was {stated:.3g}: other noise level, other noise law, or another model, mode, loss or batch",
+    )
+    return GateResult(status=GateStatus.INCONSISTENT, cosine=cosine, scale=scale, chi_square_z=z, causes=causes)
+
+
+def _causes(
+    objective: Objective, release: Release, batch: Batch, observed: Tensor, found: tuple[float, float]
+) -> Iterator[str]:
+    """Explanations that were tried and fit, then the ones that remain."""
+    cosine, scale = found
+    if cosine >= COSINE:
+        yield (
+            f"the direction agrees, but the update is {scale:.4g} times as long: sum instead of mean reduction "
+            f"(batch size {batch.size}), loss scaling, or a learning rate; divide the update by {scale:.4g}"
+        )
+        return
+    if cosine <= -COSINE:
+        yield "the sign is reversed: load the update with sign=-1 (a delta is initial minus final parameters)"
+        return
+    explained = False
+    for cause, other_objective, other_batch in _alternatives(objective, batch):
+        try:
+            alternative = _cosine(observed, _mean(other_objective, release, other_batch))
+        except (GradleakError, RuntimeError, ValueError):
+            continue
+        if alternative is not None and abs(alternative) >= COSINE:
+            explained = True
+            yield f"{cause} (cosine {alternative:.4f} then)"
+    for name, tensor in objective.unflatten(observed).items():
+        if tensor.dim() == 2 and tensor.shape[0] == tensor.shape[1] and tensor.shape[0] > 1:
+            turned = objective.unflatten(observed) | {name: tensor.T}
+            alternative = _cosine(objective.flatten(turned), _mean(objective, release, batch))
+            if alternative is not None and alternative >= COSINE:
+                explained = True
+                yield f"{name} is transposed (cosine {alternative:.4f} after turning it)"
+    if not explained:
+        yield "tried without success: the other mode, normalized inputs or not, reversed sign, transposed weights"
+        yield (
+            "remaining: another loss or label encoding, other parameters (another round), several local steps, an "
+            "adaptive optimizer, another order of tensors, a defense that was not stated, or another batch"
+        )
+
+
+def _alternatives(objective: Objective, batch: Batch) -> Iterator[tuple[str, Objective, Batch]]:
+    other = Mode.EVAL if objective.mode is Mode.TRAIN else Mode.TRAIN
+    yield (
+        f"the client ran in {other.value} mode, the audit in {objective.mode.value} mode",
+        objective.in_mode(other),
+        batch,
+    )
+    if batch.domain is not None and (batch.domain.mean is not None or batch.domain.std is not None):
+        raw = batch.with_inputs(batch.domain.to_pixels(batch.inputs))
+        yield "the client did not normalize its inputs", objective, raw
+        twice = batch.with_inputs(batch.domain.from_pixels(batch.inputs))
+        yield "the inputs of the audit are not normalized, the client's were", objective, twice
+    bytes_ = batch.with_inputs(batch.inputs * 255)
+    yield "the client's inputs were in 0..255", objective, bytes_
+
+
+def _mean(objective: Objective, release: Release, batch: Batch) -> Tensor:
+    batch = batch.to(objective.dtype)
+    return objective.flatten(release.mean(objective, objective.params, batch)).detach()
+
+
+def _cosine(first: Tensor, second: Tensor) -> float | None:
+    first, second = first.double(), second.double()
+    norms = first.norm() * second.norm()
+    if not bool(torch.isfinite(norms)) or float(norms) == 0.0:
+        return None
+    return float(first @ second / norms)
+
+
+def _scale(observed: Tensor, mean: Tensor) -> float | None:
+    norm = float(mean.double().norm())
+    return float(observed.double().norm()) / norm if norm > 0 else None
+
+
+__all__ = ["GateResult", "GateStatus", "check_update"]

@@ -1,0 +1,38 @@
+"""Pictures of originals and reconstructions, in a folder beside the record; only when the plan says so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from gradleak.core import Domain, DomainKind
+
+FOLDER = "pictures"
+
+
+def save_picture(out: Path, name: str, inputs: Tensor | None, domain: Domain) -> str | None:
+    """The path, relative to `out`, of a PNG with the examples of a batch side by side; None if it is no image.
+
+    Args:
+        out: folder of the record.
+        name: what the picture shows; made into a file name.
+        inputs: (b, c, h, w) in model-input units; pixels outside [0, 1] are cut off.
+        domain: how to undo the normalization.
+    """
+    if inputs is None or domain.kind is not DomainKind.IMAGE or len(domain.shape) != 3 or domain.shape[0] not in (1, 3):
+        return None
+    pixels = domain.to_pixels(inputs.detach().cpu().double()).clamp(0, 1)
+    row = np.concatenate([image.permute(1, 2, 0).numpy() for image in pixels], axis=1)
+    values = np.round(row * 255).astype(np.uint8)
+    picture = Image.fromarray(values[:, :, 0] if values.shape[2] == 1 else values)
+    relative = f"{FOLDER}/{re.sub(r'[^A-Za-z0-9._-]+', '_', name)}.png"
+    target = out / relative
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_suffix(".partial")
+    picture.save(partial, format="PNG")
+    partial.replace(target)
+    return relative

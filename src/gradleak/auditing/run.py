@@ -1,0 +1,204 @@
+"""Carries out a plan: in parallel, resumable, one flushed line at a time."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from joblib import Parallel, delayed, parallel_config
+
+from gradleak.auditing.plan import Plan
+from gradleak.auditing.tasks import Group, Line, groups
+from gradleak.auditing.verdict import judge
+from gradleak.results import Citation, GradleakError, InputError, Outcome, Record, RecordWriter
+
+Progress = Callable[[int, int, str], None]
+VERDICT_GROUP = "verdict"
+
+
+def run_plan(
+    plan: Plan, out: str | os.PathLike[str], *, jobs: int | None = None, progress: Progress | None = None
+) -> Record:
+    """The record of a plan, written to `out/record.jsonl` as results arrive; an interrupted run is continued.
+
+    Args:
+        plan: what to do.
+        out: folder of the run; made if absent. A record of another plan there is refused, nothing is written over.
+        jobs: worker processes, each with one thread; None for the number of cores. Has no influence on any number.
+        progress: called with (groups done, groups in all, what was done) after every group.
+
+    Raises:
+        PlanError: if `out` holds another plan's record, or a batch does not fit the model.
+        InputError: if a batch or an update is not fit for the model; nothing is written then.
+    """
+    for batch in plan.batches:
+        plan.objective.check(batch.to(plan.objective.dtype))
+    for scenario in plan.scenarios:
+        for update in scenario.updates.values():
+            update.align(plan.objective)
+    work = groups(plan)
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: expected a folder for the run, got a file")
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [group.name for group in work]
+    with RecordWriter(folder / "record.jsonl", _header(plan, [*names, VERDICT_GROUP])) as writer:
+        missing = set(writer.missing(names))
+        todo = [group for group in work if group.name in missing]
+        done = len(work) - len(todo)
+        if progress is not None:
+            progress(done, len(work), "resumed" if done else "started")
+        for group, lines in _execute(plan, folder, todo, jobs=_jobs(jobs)):
+            writer.write_group(group.name, lines)
+            done += 1
+            if progress is not None:
+                progress(done, len(work), group.headline)
+        if writer.missing([VERDICT_GROUP]):
+            every = [line for name in names for line in writer.lines(name)]
+            verdicts = [{"type": "verdict", **verdict.to_dict()} for verdict in judge(every, plan.thresholds)]
+            if verdicts:
+                writer.write_group(VERDICT_GROUP, verdicts)
+        writer.finish()
+    return Record.load(folder)
+
+
+def estimate(plan: Plan) -> float:
+    """The expected cost of a plan in plain gradients of its model, from the attacks' own rules and d for the risk."""
+    total = 0.0
+    for scenario in plan.scenarios:
+        for index in scenario.examples:
+            total += 0.3 * plan.batches[index].inputs.numel()
+        for name, examples in scenario.attacks.items():
+            for index in examples:
+                knowledge = plan.threat.disclose(plan.objective, scenario.release, plan.batches[index])
+                try:
+                    total += plan.attacks[name].estimate(knowledge)
+                except GradleakError:
+                    continue
+    return total
+
+
+def _execute(plan: Plan, folder: Path, todo: Sequence[Group], *, jobs: int) -> Iterator[tuple[Group, list[Line]]]:
+    """Pairs of group and lines as they are done, so that a kill loses only what is being computed."""
+    if jobs == 1 or len(todo) <= 1:
+        with _one_thread():
+            for group in todo:
+                yield group, _work(group, plan, folder)
+        return
+    with parallel_config(backend="loky", inner_max_num_threads=1):
+        yield from Parallel(n_jobs=min(jobs, len(todo)), return_as="generator_unordered")(
+            delayed(_work_alone)(group, plan, folder) for group in todo
+        )
+
+
+def _work_alone(group: Group, plan: Plan, folder: Path) -> tuple[Group, list[Line]]:
+    torch.set_num_threads(1)
+    return group, _work(group, plan, folder)
+
+
+def _work(group: Group, plan: Plan, folder: Path) -> list[Line]:
+    """The lines of a group; whatever goes wrong becomes a failed item, so that the rest of the run goes on."""
+    try:
+        return group.work(plan, folder)
+    except Exception as error:  # the one broad except of the package: the traceback is kept, the item is marked
+        message = " ".join(str(error).split())
+        return [
+            {
+                "type": "item",
+                "item": group.name.removeprefix("attack/"),
+                "kind": group.name.split("/")[0],
+                "status": "failed",
+                "outcome": Outcome.FAILED.label,
+                "passed": False,
+                "note": f"{type(error).__name__}: {message}",
+                "traceback": traceback.format_exc(),
+                **_place(group),
+            }
+        ]
+
+
+def _place(group: Group) -> Line:
+    work = group.work
+    names = {"scenario": "scenario", "example": "index", "attack": "attack"}
+    return {key: getattr(work, attribute, None) for key, attribute in names.items()}
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One torch thread inside, the caller's number after it: results must not depend on the machine's cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _jobs(jobs: int | None) -> int:
+    if jobs is None:
+        return os.cpu_count() or 1
+    if jobs < 1:
+        raise InputError(f"jobs: expected at least 1, got {jobs}")
+    return jobs
+
+
+def _header(plan: Plan, names: Sequence[str]) -> dict[str, Any]:
+    resolved = plan.resolved()
+    return {
+        "gradleak": metadata.version("gradleak"),
+        "plan_digest": plan.digest(),
+        "name": plan.name,
+        "seed": plan.seed,
+        "plan": resolved,
+        "thresholds": {
+            "pixel_rmse": plan.thresholds.pixel_rmse,
+            "baseline_ratio": plan.thresholds.baseline_ratio,
+        },
+        "groups": list(names),
+        "versions": {name: metadata.version(name) for name in ("torch", "numpy", "scipy")}
+        | {"python": platform.python_version()},
+        "host": {"system": platform.platform(), "cores": os.cpu_count(), "command": " ".join(sys.argv)},
+        "device": str(plan.objective.device),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "git": _git_commit(),
+        "threads": 1,
+        "estimate": {"plain_gradients": estimate(plan)},
+        "citations": [_citation(citation) for citation in _citations(plan)],
+    }
+
+
+def _citations(plan: Plan) -> list[Citation]:
+    sources: list[Any] = [*plan.attacks.values(), *plan.measures]
+    for scenario in plan.scenarios:
+        sources += [scenario.release.protocol, *scenario.release.defenses]
+    found: dict[str, Citation] = {}
+    for source in sources:
+        for citation in getattr(source, "citations", ()):
+            found[citation.key] = citation
+    return list(found.values())
+
+
+def _citation(citation: Citation) -> dict[str, str]:
+    return {"key": citation.key, "text": citation.text(), "bibtex": citation.bibtex()}
+
+
+def _git_commit() -> str | None:
+    """The commit of the folder the run was started in, or None outside a repository."""
+    try:
+        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None if found.returncode == 0 else None
+
+
+__all__ = ["estimate", "run_plan"]

@@ -1,0 +1,231 @@
+"""From the lines of a record to verdicts; thresholds are plan values and are printed with every verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gradleak.results import PlanError, Verdict, VerdictKind
+
+Line = Mapping[str, Any]
+CONVERGED_LOSS = 0.01
+RUN = "run"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """When an attack counts as having rebuilt an example.
+
+    Attributes:
+        pixel_rmse: largest error, in pixels scaled to [0, 1].
+        baseline_ratio: largest share of the blind adversary's error on the same example.
+    """
+
+    pixel_rmse: float = 0.1
+    baseline_ratio: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not 0 < self.pixel_rmse < 1:
+            raise PlanError(f"thresholds.pixel_rmse: expected a number between 0 and 1, got {self.pixel_rmse}")
+        if not 0 < self.baseline_ratio <= 1:
+            raise PlanError(f"thresholds.baseline_ratio: expected a number in (0, 1], got {self.baseline_ratio}")
+
+    def leaks(self, errors: Sequence[float | None], baselines: Sequence[float | None]) -> bool:
+        """Whether at least one example is rebuilt.
+
+        Args:
+            errors: pixel RMSE of the attack by example; None where there is none.
+            baselines: pixel RMSE of the blind adversary by example.
+        """
+        return any(
+            error is not None
+            and baseline is not None
+            and error <= self.pixel_rmse
+            and error <= self.baseline_ratio * baseline
+            for error, baseline in zip(errors, baselines, strict=True)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Attempt:
+    attack: str
+    errors: tuple[float | None, ...]
+    outcome: str
+    status: str
+    note: str
+
+    @property
+    def best(self) -> float | None:
+        found = [error for error in self.errors if error is not None]
+        return min(found) if found else None
+
+
+def judge(lines: Iterable[Line], thresholds: Thresholds) -> list[Verdict]:
+    """Verdicts on every release, every scenario and the run, in that order.
+
+    *leaks* comes from an attack that never saw the truth; nothing in this version yields *bounded*; everything else is
+    *inconclusive*, with the reason. A failed control makes every verdict inconclusive.
+
+    Args:
+        lines: the item and score lines of a record.
+        thresholds: when an example counts as rebuilt.
+    """
+    rows = list(lines)
+    broken = [row["item"] for row in rows if row.get("kind") == "control" and not row.get("passed")]
+    releases = [row for row in rows if row["type"] == "item" and row.get("kind") == "release"]
+    verdicts = [_judge_release(row, rows, thresholds, broken) for row in releases]
+    scenarios: dict[str, list[Verdict]] = {}
+    for row, verdict in zip(releases, verdicts, strict=True):
+        scenarios.setdefault(str(row["scenario"]), []).append(verdict)
+    by_scenario = [_worst(name, group) for name, group in scenarios.items()]
+    return [*verdicts, *by_scenario, _worst(RUN, by_scenario)] if by_scenario else verdicts
+
+
+def _judge_release(release: Line, rows: Sequence[Line], thresholds: Thresholds, broken: list[str]) -> Verdict:
+    item = str(release["item"])
+    baselines = _per_example(rows, f"{item}/baseline")
+    attempts = _attempts(release, rows)
+    reached = [a for a in attempts if baselines and a.best is not None and thresholds.leaks(a.errors, baselines)]
+    best = min((a for a in attempts if a.best is not None), key=lambda a: a.best or 0.0, default=None)
+    details: dict[str, Any] = {
+        "threshold_pixel_rmse": thresholds.pixel_rmse,
+        "threshold_baseline_ratio": thresholds.baseline_ratio,
+        "best_attack": best.attack if best else None,
+        "pixel_rmse": best.best if best else None,
+        "baseline_pixel_rmse": min((b for b in baselines if b is not None), default=None),
+    }
+    if broken:
+        return Verdict(
+            item=item,
+            verdict=VerdictKind.INCONCLUSIVE,
+            reason="control_failed",
+            explanation=f"{' and '.join(broken)} did not give what it had to, so no result of this audit can be read.",
+            details=details,
+        )
+    gate = release.get("gate") or {}
+    if gate.get("status") == "inconsistent":
+        return Verdict(
+            item=item,
+            verdict=VerdictKind.INCONCLUSIVE,
+            reason="inconsistent_update",
+            explanation="The update is not what the stated model, protocol and defenses make of the auditor's batch. "
+            + " ".join(f"Likely: {cause}." for cause in gate.get("causes", ())),
+            details=details,
+        )
+    if reached:
+        winner = min(reached, key=lambda a: a.best or 0.0)
+        details |= {"best_attack": winner.attack, "pixel_rmse": winner.best}
+        return Verdict(
+            item=item,
+            verdict=VerdictKind.LEAKS,
+            reason="attack_reached_threshold",
+            explanation=f"{winner.attack} rebuilt an example from the update alone: pixel RMSE {winner.best:.2g}, not above "
+            f"{thresholds.pixel_rmse:g} and not above {thresholds.baseline_ratio:g} of what guessing blindly gives.",
+            details=details,
+        )
+    reason, explanation = _why_inconclusive(release, attempts, best)
+    return Verdict(item=item, verdict=VerdictKind.INCONCLUSIVE, reason=reason, explanation=explanation, details=details)
+
+
+def _why_inconclusive(release: Line, attempts: Sequence[_Attempt], best: _Attempt | None) -> tuple[str, str]:
+    if not attempts:
+        return "no_attack_ran", "No attack was run on this release; closed-form risk alone gives no verdict."
+    if all(attempt.outcome == "no_signal" for attempt in attempts):
+        return "no_signal", "The update is zero, so there is nothing to match. " + attempts[0].note
+    if all(attempt.status != "done" for attempt in attempts):
+        return "no_attack_finished", "No attack could run: " + "; ".join(f"{a.attack}: {a.note}" for a in attempts)
+    loss = release.get("client_loss")
+    if loss is not None and loss < CONVERGED_LOSS and release.get("loss_name") == "cross_entropy":
+        return (
+            "converged_model",
+            f"The client's loss is {loss:.2g}: the model has learned this batch, its gradients are almost zero, and "
+            "attacks are uninformative here. Audit an early round instead; this is not low risk.",
+        )
+    if best is None:
+        return "no_attack_finished", "No attack gave a reconstruction: " + "; ".join(
+            f"{a.attack}: {a.outcome} {a.note}".strip() for a in attempts
+        )
+    return (
+        "no_attack_reached_threshold",
+        f"The best attack ({best.attack}) ended at pixel RMSE {best.best:.2g}. A stronger attacker may do better: "
+        "a failed attack is no evidence of safety.",
+    )
+
+
+def _worst(item: str, verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict on a set: leaks if any leaks, bounded if all are bounded, else inconclusive."""
+    what = "scenarios" if item == RUN else "releases"
+    leaking = [verdict for verdict in verdicts if verdict.verdict is VerdictKind.LEAKS]
+    if leaking:
+        worst = min(leaking, key=lambda verdict: verdict.details.get("pixel_rmse") or 0.0)
+        place = worst.details.get("worst", worst.item)
+        return Verdict(
+            item=item,
+            verdict=VerdictKind.LEAKS,
+            reason=worst.reason,
+            explanation=f"{len(leaking)} of {len(verdicts)} {what} leak. Worst, {place}: {_core(worst)}",
+            details={
+                **worst.details,
+                "leaking": len(leaking),
+                "of": len(verdicts),
+                "worst": place,
+                "reason_text": _core(worst),
+            },
+        )
+    if all(verdict.verdict is VerdictKind.BOUNDED for verdict in verdicts):
+        return Verdict(
+            item=item,
+            verdict=VerdictKind.BOUNDED,
+            reason="all_bounded",
+            explanation=f"All {len(verdicts)} {what} are bounded.",
+            details={"leaking": 0, "of": len(verdicts)},
+        )
+    # Where something was attacked, that is what the reader wants to know about.
+    tried = sorted(
+        (verdict for verdict in verdicts if verdict.verdict is VerdictKind.INCONCLUSIVE),
+        key=lambda verdict: verdict.reason == "no_attack_ran",
+    )
+    first = tried[0]
+    place = first.details.get("worst", first.item)
+    return Verdict(
+        item=item,
+        verdict=VerdictKind.INCONCLUSIVE,
+        reason=first.reason,
+        explanation=f"None of {len(verdicts)} {what} is shown to leak; not all are bounded. {place}: {_core(first)}",
+        details={**first.details, "leaking": 0, "of": len(verdicts), "worst": place, "reason_text": _core(first)},
+    )
+
+
+def _core(verdict: Verdict) -> str:
+    """The explanation of the release behind a verdict on a set, not nested."""
+    return str(verdict.details.get("reason_text", verdict.explanation))
+
+
+def _attempts(release: Line, rows: Sequence[Line]) -> list[_Attempt]:
+    found = []
+    for row in rows:
+        same = row.get("scenario") == release["scenario"] and row.get("example") == release["example"]
+        if row["type"] == "item" and row.get("kind") == "attack" and same:
+            found.append(
+                _Attempt(
+                    attack=str(row["attack"]),
+                    errors=tuple(_per_example(rows, str(row["item"]))),
+                    outcome=str(row.get("outcome")),
+                    status=str(row.get("status")),
+                    note=str(row.get("note") or ""),
+                )
+            )
+    return found
+
+
+def _per_example(rows: Sequence[Line], item: str) -> list[float | None]:
+    """The pixel RMSE of every example behind an item."""
+    for row in rows:
+        if row["type"] == "score" and row["item"] == item and row["name"] == "pixel_rmse":
+            listed = (row.get("details") or {}).get("per_example")
+            if listed is not None:
+                return list(listed)
+            return [row["value"]]
+    return []

@@ -1,0 +1,5 @@
+"""`python -m gradleak.cli`."""
+
+from gradleak.cli.main import main
+
+main()

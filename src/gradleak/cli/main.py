@@ -1,0 +1,162 @@
+"""Commands of `gradleak`. Exit codes: 0 finished, 1 --fail-on occurred, 2 bad plan or input, 3 an item failed."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gradleak.results import GradleakError, Record, VerdictKind
+
+if TYPE_CHECKING:
+    from gradleak.auditing import Plan
+
+app = typer.Typer(
+    name="gradleak",
+    help="Tells you what a shared gradient gives away.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class ExitCode:
+    """What the shell sees."""
+
+    FINISHED = 0
+    VERDICT_OCCURRED = 1
+    BAD_INPUT = 2
+    ITEM_FAILED = 3
+    INTERRUPTED = 130
+
+
+class Format(StrEnum):
+    """Formats of a report."""
+
+    HTML = "html"
+    MARKDOWN = "markdown"
+    JSON = "json"
+
+
+SUFFIXES = {Format.HTML: ".html", Format.MARKDOWN: ".md", Format.JSON: ".json"}
+
+
+@app.command()
+def audit(
+    plan: Annotated[Path, typer.Argument(help="Plan file (TOML); see examples/digits.toml.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run; an interrupted run there is continued.")],
+    jobs: Annotated[
+        int | None, typer.Option(help="Worker processes, one thread each; default: number of cores.")
+    ] = None,
+    fail_on: Annotated[VerdictKind | None, typer.Option(help="Exit with code 1 if this verdict occurs.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only the verdict.")] = False,
+) -> None:
+    """Carry out a plan and write record.jsonl, report.html, report.md and report.json into OUT."""
+    # The folder of the command comes first, so that a plan can name the user's own modules.
+    sys.path.insert(0, str(Path.cwd()))
+    from gradleak.auditing import estimate, load_plan, run_plan
+
+    loaded = load_plan(plan)
+    if not quiet:
+        typer.echo(f"{loaded.name}: {len(loaded.batches)} batches, {len(loaded.scenarios)} scenarios, "
+                   f"about {estimate(loaded):,.0f} plain gradients", err=True)  # fmt: skip
+    try:
+        record = run_plan(loaded, out, jobs=jobs) if quiet else _run_with_progress(loaded, out, jobs)
+    except KeyboardInterrupt as interrupt:
+        typer.echo("interrupted; run the same command again to continue", err=True)
+        raise typer.Exit(ExitCode.INTERRUPTED) from interrupt
+    for format_ in Format:
+        _write(record, out / f"report{SUFFIXES[format_]}", format_)
+    _print_verdicts(record, out / "report.html")
+    failed = [line for line in record.items if line.get("status") == "failed"]
+    for line in failed:
+        typer.echo(f"failed: {line['item']}: {line['note']}", err=True)
+    if failed:
+        raise typer.Exit(ExitCode.ITEM_FAILED)
+    if fail_on is not None and any(verdict.verdict is fail_on for verdict in record.verdicts):
+        raise typer.Exit(ExitCode.VERDICT_OCCURRED)
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, or its record.jsonl.")],
+    format_: Annotated[Format, typer.Option("--format", help="What to write.")] = Format.HTML,
+    out: Annotated[Path | None, typer.Option(help="File to write; default: report.* beside the record.")] = None,
+) -> None:
+    """Write the report of a run again, from its record alone."""
+    record = Record.load(run)
+    assert record.path is not None
+    target = out or record.path.with_name(f"report{SUFFIXES[format_]}")
+    _write(record, target, format_)
+    typer.echo(str(target))
+
+
+@app.command(name="list")
+def list_() -> None:
+    """List every attack, measure, defense, protocol, model and dataset that a plan can name."""
+    from gradleak.auditing import catalog
+
+    for room, entries in catalog().items():
+        typer.echo(f"{room}:")
+        for entry in entries.values():
+            typer.echo(f"  {entry.name:<32} {entry.summary}")
+
+
+@app.command()
+def explain(
+    name: Annotated[
+        str, typer.Argument(help="A name from `gradleak list`, an outcome, an evidence kind or a verdict.")
+    ],
+) -> None:
+    """Explain an attack, measure, defense, outcome, evidence kind or verdict."""
+    from gradleak.cli.explain import explanation
+
+    typer.echo(explanation(name))
+
+
+def main() -> None:
+    """Run the command line; a known error is printed as one line and ends with exit code 2."""
+    try:
+        app()
+    except GradleakError as error:
+        _stop(" ".join(str(error).split()))
+    except OSError as error:
+        _stop(f"{error.filename or ''}: {error.strerror or error}".removeprefix(": "))
+
+
+def _stop(message: str) -> None:
+    typer.echo(f"gradleak: {message}", err=True)
+    sys.exit(ExitCode.BAD_INPUT)
+
+
+def _run_with_progress(plan: Plan, out: Path, jobs: int | None) -> Record:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from gradleak.auditing import run_plan
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("audit", total=None)
+
+        def advance(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, description=what)
+
+        return run_plan(plan, out, jobs=jobs, progress=advance)
+
+
+def _write(record: Record, target: Path, format_: Format) -> None:
+    from gradleak.reporting import write_html, write_json, write_markdown
+
+    writers = {Format.HTML: write_html, Format.MARKDOWN: write_markdown, Format.JSON: write_json}
+    writers[format_](record, target)
+
+
+def _print_verdicts(record: Record, page: Path) -> None:
+    for verdict in record.verdicts:
+        if "/" not in verdict.item:
+            typer.echo(f"{verdict.item}: {verdict.verdict.value} ({verdict.reason}) {verdict.explanation}")
+    typer.echo(f"report: {page}")

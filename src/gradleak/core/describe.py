@@ -1,0 +1,51 @@
+"""How configured objects are written into a record: class name and constructor arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from enum import Enum
+from numbers import Integral, Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradleak.results.score import jsonable
+
+# Longer lists of numbers are data, not settings.
+LONGEST_LIST = 64
+
+
+def describe(value: Any) -> Any:
+    """A JSON-ready description of a frozen dataclass: {"use": class name, field: value ...}, nested.
+
+    Tensors and arrays are described by dtype and shape only, and long lists of numbers by their length, so that no
+    private value reaches a record.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {
+            field.name: describe(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            if field.init and not field.name.startswith("_")
+        }
+        return {"use": type(value).__name__, **fields}
+    if value is None or (isinstance(value, bool | str) and not isinstance(value, Enum)):
+        return value
+    if isinstance(value, Integral | Real) and not isinstance(value, Enum):
+        return jsonable(value)
+    if isinstance(value, Tensor) or (hasattr(value, "dtype") and hasattr(value, "shape")):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    if isinstance(value, torch.dtype | torch.device):
+        return str(value).removeprefix("torch.")
+    if isinstance(value, Enum):
+        return value.value if isinstance(value.value, str) else value.name.lower()
+    if isinstance(value, Mapping):
+        return {str(key): describe(item) for key, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted((describe(item) for item in value), key=str)
+    if isinstance(value, list | tuple):
+        if len(value) > LONGEST_LIST and all(isinstance(item, Real) for item in value):
+            return f"list[{len(value)}]"
+        return [describe(item) for item in value]
+    return getattr(value, "__qualname__", type(value).__name__)

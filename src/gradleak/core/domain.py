@@ -1,0 +1,161 @@
+"""What kind of data an example is: shape, valid range, normalization."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import torch
+from torch import Tensor
+
+from gradleak.results import InputError
+
+
+class DomainKind(StrEnum):
+    """What the numbers of an example stand for."""
+
+    IMAGE = "image"
+    TABULAR = "tabular"
+    SIGNAL = "signal"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Domain:
+    """The public facts on one example: shape, range in data units, normalization, kind.
+
+    A model sees `(pixel - mean) / std`. Errors are measured in pixels scaled to [0, 1], that is in
+    `(pixel - low) / (high - low)`.
+
+    Attributes:
+        shape: shape of one example, for images (channels, height, width).
+        low: smallest valid data value, before normalization.
+        high: largest valid data value, before normalization.
+        mean: per channel (first axis of `shape`), or one number for all, or None for 0.
+        std: as `mean`, positive, or None for 1.
+        kind: image, tabular row or one-dimensional signal.
+
+    Raises:
+        InputError: for an empty shape, low >= high, or a mean or std of the wrong length or sign.
+    """
+
+    shape: tuple[int, ...]
+    low: float = 0.0
+    high: float = 1.0
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    kind: DomainKind = DomainKind.IMAGE
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        for name in ("shape", "mean", "std"):  # lists, as plan files have them, would make the domain unhashable
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        if not self.shape or any(size < 1 for size in self.shape):
+            raise InputError(f"Domain.shape: expected positive sizes, for instance (1, 28, 28); got {self.shape}")
+        if not (self.low < self.high and math.isfinite(self.low) and math.isfinite(self.high)):
+            raise InputError(f"Domain: expected finite low < high, got low={self.low}, high={self.high}")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if values is not None and not isinstance(values, tuple | list):
+                raise InputError(f"Domain.{name}: expected a tuple of numbers, got {values!r}; write ({values!r},)")
+            if values is not None and len(values) not in (1, self.shape[0]):
+                raise InputError(
+                    f"Domain.{name}: expected 1 or {self.shape[0]} numbers (one a channel of shape {self.shape}), "
+                    f"got {len(values)}"
+                )
+            if values is not None and not all(math.isfinite(value) for value in values):
+                raise InputError(f"Domain.{name}: expected finite numbers, got {values}")
+        if self.std is not None and any(value <= 0 for value in self.std):
+            raise InputError(f"Domain.std: expected positive numbers, got {self.std}")
+
+    @classmethod
+    def image(
+        cls,
+        *,
+        channels: int,
+        height: int,
+        width: int,
+        mean: tuple[float, ...] | None = None,
+        std: tuple[float, ...] | None = None,
+    ) -> Domain:
+        """The domain of images with pixels in [0, 1], normalized by `mean` and `std` for the model."""
+        return cls(shape=(channels, height, width), mean=mean, std=std)
+
+    @classmethod
+    def guess(cls, inputs: Tensor) -> Domain:
+        """The domain of a batch whose domain was not stated, from shape and values.
+
+        Three axes an example make an image, one a table row, two a signal. The range is [0, 1], [-1, 1] or, for images
+        with values above 100, [0, 255] where all values lie in it, else the smallest and largest value seen, rounded
+        outwards to one significant digit so that no value of the data is in it. The guess still uses the defender's
+        data, so a caller that guesses has to say so.
+
+        Raises:
+            InputError: if there are NaN or infinite values, or no values.
+
+        Example:
+            >>> guessed = Domain.guess(torch.tensor([[-0.42, 2.83]]))
+            >>> guessed.low, guessed.high
+            (-0.5, 3.0)
+        """
+        if inputs.numel() == 0 or not bool(torch.isfinite(inputs).all()):
+            raise InputError("Domain.guess: expected finite values, got none or some that are NaN or infinite")
+        kinds = {3: DomainKind.IMAGE, 2: DomainKind.SIGNAL}
+        low, high = float(inputs.detach().min()), float(inputs.detach().max())
+        if low >= -1.0 and high <= 1.0:
+            low, high = (0.0 if low >= 0.0 else -1.0), 1.0
+        elif inputs.dim() == 4 and low >= 0.0 and 100.0 < high <= 255.0:
+            low, high = 0.0, 255.0
+        else:
+            low, high = min(-_round_up(-low), 0.0), max(_round_up(high), 0.0)
+        kind = kinds.get(inputs.dim() - 1, DomainKind.TABULAR)
+        return cls(shape=tuple(inputs.shape[1:]), low=low, high=high, kind=kind)
+
+    @property
+    def size(self) -> int:
+        """The number of entries of one example, d."""
+        return int(torch.Size(self.shape).numel())
+
+    def check(self, inputs: Tensor) -> None:
+        """Refuse inputs whose example shape is not this domain's.
+
+        Raises:
+            InputError: on another shape.
+        """
+        if tuple(inputs.shape[1:]) != self.shape:
+            raise InputError(
+                f"inputs: expected (b, {', '.join(map(str, self.shape))}) from the domain, got {tuple(inputs.shape)}"
+            )
+
+    def to_pixels(self, inputs: Tensor) -> Tensor:
+        """Model inputs as pixels scaled to [0, 1] (values outside the valid range stay outside)."""
+        mean, std = self._per_channel(self.mean, 0.0, inputs), self._per_channel(self.std, 1.0, inputs)
+        return (inputs * std + mean - self.low) / (self.high - self.low)
+
+    def from_pixels(self, pixels: Tensor) -> Tensor:
+        """Pixels scaled to [0, 1] as model inputs; the inverse of `to_pixels`."""
+        mean, std = self._per_channel(self.mean, 0.0, pixels), self._per_channel(self.std, 1.0, pixels)
+        return (pixels * (self.high - self.low) + self.low - mean) / std
+
+    def bounds(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Smallest and largest valid model input, each of shape `shape`, with dtype and device of `like`."""
+        zeros = torch.zeros(self.shape, dtype=like.dtype, device=like.device)
+        return self.from_pixels(zeros), self.from_pixels(zeros + 1.0)
+
+    def pixel_scale(self, like: Tensor) -> Tensor:
+        """By how much each model-input entry changes its pixel in [0, 1]: std / (high - low), shape `shape`."""
+        ones = torch.ones(self.shape, dtype=like.dtype, device=like.device)
+        return ones * self._per_channel(self.std, 1.0, ones) / (self.high - self.low)
+
+    def _per_channel(self, values: tuple[float, ...] | None, default: float, like: Tensor) -> Tensor:
+        numbers = torch.tensor(values or (default,), dtype=like.dtype, device=like.device)
+        return numbers.reshape(-1, *[1] * (len(self.shape) - 1))
+
+
+def _round_up(value: float) -> float:
+    """The smallest number of one significant digit that is not below `value`."""
+    if value == 0.0:
+        return 0.0
+    unit = math.floor(math.log10(abs(value)))
+    digits = math.ceil(value / 10.0**unit) if unit >= 0 else math.ceil(value * 10.0**-unit)
+    return float(f"{digits}e{unit}")

@@ -1,0 +1,80 @@
+"""The defender's view of one release: it holds the truth, and closed-form measures start from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from gradleak.core.batch import Batch
+from gradleak.core.domain import Domain
+from gradleak.core.objective import Objective
+from gradleak.core.release import Noise, Release
+from gradleak.results import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Exposure:
+    """An objective, the private batch and the release: x -> g(x), the released mean, with everything known.
+
+    Attributes:
+        objective: the client's loss.
+        batch: the private data; all its examples together are the unknown x (d = b * example size).
+        release: protocol and defenses.
+    """
+
+    objective: Objective
+    batch: Batch
+    release: Release
+
+    @property
+    def inputs(self) -> Tensor:
+        """The unknown as a flat vector (d,)."""
+        return self.batch.inputs.reshape(-1)
+
+    @property
+    def domain(self) -> Domain:
+        """The stated domain of the batch, or one guessed from its data."""
+        return self.batch.domain or Domain.guess(self.batch.inputs)
+
+    @property
+    def noise(self) -> Noise:
+        """The law of the noise on the release."""
+        return self.release.noise(self.objective)
+
+    def to(self, dtype: torch.dtype) -> Exposure:
+        """The same exposure computed in another dtype."""
+        return replace(self, objective=self.objective.to(dtype), batch=self.batch.to(dtype))
+
+    def mean(self, flat_inputs: Tensor) -> Tensor:
+        """g(x): the released mean (P,) for flat inputs (d,); pure, safe under torch.func transforms."""
+        batch = self.batch.with_inputs(flat_inputs.reshape(self.batch.inputs.shape))
+        return self.objective.flatten(self.release.mean(self.objective, self.objective.params, batch))
+
+    def released_mean(self) -> Tensor:
+        """g(x) at the truth, (P,)."""
+        return self.mean(self.inputs)
+
+    def pixel_scale(self) -> Tensor:
+        """By how much each entry of x changes its pixel in [0, 1], (d,)."""
+        return self.domain.pixel_scale(self.batch.inputs).reshape(-1).repeat(self.batch.size)
+
+    def flat_delta(self, delta: Tensor | Mapping[str, Tensor]) -> Tensor:
+        """A perturbation of the release as a vector (P,) in this exposure's dtype and parameter order.
+
+        Raises:
+            InputError: if it does not have P entries, or named tensors are not those of the parameters.
+        """
+        if isinstance(delta, Mapping):
+            expected = {name: tuple(tensor.shape) for name, tensor in self.objective.params.items()}
+            got = {name: tuple(tensor.shape) for name, tensor in delta.items()}
+            if expected != got:
+                wrong = sorted(name for name in {*expected, *got} if expected.get(name) != got.get(name))
+                table = "; ".join(f"{name}: expected {expected.get(name)}, got {got.get(name)}" for name in wrong)
+                raise InputError(f"delta: expected one tensor a parameter, each of its shape; {table}")
+        flat = self.objective.flatten(delta) if isinstance(delta, Mapping) else delta.reshape(-1)
+        if flat.numel() != self.objective.size:
+            raise InputError(f"delta: expected {self.objective.size} entries (the shared tensors), got {flat.numel()}")
+        return flat.to(self.batch.inputs.dtype)

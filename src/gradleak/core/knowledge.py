@@ -1,0 +1,97 @@
+"""What the adversary knows, as data; the only door through which anything reaches an attack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from torch import Tensor
+
+from gradleak.core.batch import Batch
+from gradleak.core.describe import describe
+from gradleak.core.domain import Domain
+from gradleak.core.objective import Objective
+from gradleak.core.release import Defense, Protocol, Release
+from gradleak.results import InputError, KnowledgeError
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Knowledge:
+    """Everything the adversary may use besides the update; a field that is None is not known.
+
+    Attributes:
+        objective: architecture, parameters, loss and mode of the client's model.
+        protocol: how the client computes its update.
+        defenses: the defenses in order, with their public constants (noise level, clip norm).
+        batch_size: the number of examples behind the update.
+        targets: the labels of the batch, in its order: a disclosed truth, printed in every report.
+        domain: shape, range and normalization of an example.
+        public: public (shadow) data of the same domain.
+    """
+
+    objective: Objective | None = field(default=None, repr=False)
+    protocol: Protocol | None = None
+    defenses: Sequence[Defense] | None = None
+    batch_size: int | None = None
+    targets: Tensor | None = field(default=None, repr=False)
+    domain: Domain | None = None
+    public: Batch | None = None
+
+    def __post_init__(self) -> None:
+        """Check the batch size against the targets."""
+        if self.batch_size is not None and self.batch_size < 1:
+            raise InputError(f"Knowledge.batch_size: expected at least 1, got {self.batch_size}")
+        if self.targets is not None and self.batch_size not in (None, self.targets.shape[0]):
+            raise InputError(
+                f"Knowledge.targets: expected {self.batch_size} rows (the batch size), got {self.targets.shape[0]}"
+            )
+
+    def require(self, needs: Sequence[str], *, asker: str) -> None:
+        """Refuse if one of the named fields is unknown.
+
+        Args:
+            needs: names of fields.
+            asker: who needs them, for the message.
+
+        Raises:
+            KnowledgeError: naming every gap.
+        """
+        gaps = [name for name in needs if getattr(self, name) is None]
+        if gaps:
+            raise KnowledgeError(
+                f"{asker} needs {', '.join(gaps)}, which the threat model does not disclose; "
+                "disclose it in the threat model, or use another attack"
+            )
+
+    @property
+    def release(self) -> Release:
+        """The release map as the adversary knows it; defenses that are not known are taken as absent.
+
+        Raises:
+            KnowledgeError: if the protocol is unknown.
+        """
+        self.require(("protocol",), asker="the release map")
+        assert self.protocol is not None
+        return Release(self.protocol, self.defenses or ())
+
+    def card(self) -> dict[str, Any]:
+        """A JSON-ready list of what is known, for the record: facts and shapes, never values of data."""
+        card: dict[str, Any] = {}
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if entry.name == "objective" and value is not None:
+                card["objective"] = {
+                    "loss": value.loss_name,
+                    "mode": value.mode.value,
+                    "shared": {name: list(tensor.shape) for name, tensor in value.params.items()},
+                    "frozen": list(value.frozen),
+                    "tied": dict(value.tied),
+                    "renamed": dict(value.renamed),
+                    "shared_entries": value.size,
+                    "buffers": list(value.buffers),
+                    "notes": list(value.notes),
+                }
+            else:
+                card[entry.name] = describe(value)
+        return card

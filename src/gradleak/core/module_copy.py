@@ -1,0 +1,230 @@
+"""A private copy of a user's module: unwrapped, without hooks that watch, and stateless between calls."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from operator import is_
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gradleak.results import InputError, UnsupportedError
+
+# Wrappers whose names would otherwise sit in front of every parameter name.
+WRAPPER_ATTRIBUTES = ("_orig_mod", "_module", "module")
+
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
+_HOOK_FLAGS = (
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks_with_kwargs",
+)
+_TENSOR_TABLES = ("_parameters", "_buffers", "_modules")
+
+
+def strip_prefix(name: str) -> str:
+    """`name` without the prefixes that wrappers put in front of, or inside, parameter names."""
+    parts = name.split(".")
+    while len(parts) > 1 and parts[0] in WRAPPER_ATTRIBUTES:
+        parts = parts[1:]
+    return ".".join(part for part in parts if part != "_orig_mod")
+
+
+def bare_name(name: str) -> str:
+    """`name` without any part that a wrapper may have put there, at any depth."""
+    *path, last = name.split(".")
+    return ".".join([*(part for part in path if part not in WRAPPER_ATTRIBUTES), last])
+
+
+def unwrap(module: nn.Module) -> nn.Module:
+    """The module inside compiled, data parallel and per-sample gradient wrappers.
+
+    A wrapper is known by its type, not by an attribute: a model that merely calls a part of itself `_module` is left
+    whole.
+    """
+    while True:
+        inner: Any = None
+        kinds = {base.__name__ for base in type(module).__mro__}
+        if "OptimizedModule" in kinds:
+            inner = getattr(module, "_orig_mod", None)
+        elif any("GradSampleModule" in kind for kind in kinds):
+            inner = getattr(module, "_module", None)
+        elif isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            inner = module.module
+        if not isinstance(inner, nn.Module):
+            return module
+        module = inner
+
+
+def private_copy(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
+    """An independent copy of the module inside its wrappers, and notes on what the copy left behind.
+
+    Hooks are not copied, since they would run on every evaluation and could carry the private data out; the pre-hooks
+    by which `torch.nn.utils` computes a weight (pruning, weight and spectral norm) are part of the model and stay.
+
+    Raises:
+        InputError: if parameters have no values yet (lazy layers, the meta device).
+        UnsupportedError: if the module cannot be copied.
+    """
+    inside = unwrap(module)
+    for name, parameter in inside.named_parameters():
+        if isinstance(parameter, nn.parameter.UninitializedParameter) or parameter.is_meta:
+            raise InputError(
+                f"model: expected parameters with values, got none in {name}; "
+                "run a lazy model once, or load the weights, before the audit"
+            )
+    if isinstance(inside, torch.jit.ScriptModule):
+        raise UnsupportedError("model: a TorchScript module has no double derivatives here; pass the original module")
+    memo: dict[int, Any] = {}
+    notes: list[str] = []
+    try:
+        for name, part in inside.named_modules():
+            if _replace_hooks(part, memo):
+                notes.append(f"hooks of {name or 'the model'} are not run")
+            _copy_intermediate_results(part, memo)
+        private = copy.deepcopy(inside, memo)
+    except (RuntimeError, TypeError, NotImplementedError, AttributeError, copy.Error) as error:
+        raise UnsupportedError(
+            f"the model cannot be copied ({first_line(error)}); gradleak works on a private copy so that yours stays "
+            "untouched. Take what cannot be copied (locks, open files, handles) out of the module's attributes"
+        ) from error
+    for parent in list(private.modules()):
+        for key, child in parent._modules.items():
+            if child is not None and child is not unwrap(child):
+                parent._modules[key] = unwrap(child)
+    for parameter in private.parameters():
+        parameter.grad = None
+    return private, tuple(notes)
+
+
+def renamed(module: nn.Module, private: nn.Module) -> dict[str, str]:
+    """For every parameter and buffer whose name changed by unwrapping, the name that it had."""
+    pairs = [
+        (private.named_parameters(), module.named_parameters()),
+        (private.named_buffers(), module.named_buffers()),
+    ]
+    return {new: old for after, before in pairs for (new, _), (old, _) in zip(after, before, strict=True) if new != old}
+
+
+def further_names(module: nn.Module) -> dict[str, str]:
+    """For every further name of a tied parameter, the name under which `named_parameters` lists it."""
+    listed = {id(parameter): name for name, parameter in module.named_parameters()}
+    every = module.named_parameters(remove_duplicate=False)
+    return {name: listed[id(parameter)] for name, parameter in every if listed[id(parameter)] != name}
+
+
+def ignore_running_statistics(module: nn.Module) -> None:
+    """Let train-mode BatchNorm use the batch only: the same result, without writing its running statistics.
+
+    Those writes are what fails under vmap.
+    """
+    for part in module.modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training:
+            part.track_running_stats = False
+
+
+def cast_constants(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """`module`, or a copy whose plain tensor attributes (neither parameters nor buffers) have another dtype."""
+
+    def constants(part: nn.Module) -> list[str]:
+        return [key for key, value in vars(part).items() if _is_float(value) and value.dtype != dtype]
+
+    if not any(constants(part) for part in module.modules()):
+        return module
+    module = copy.deepcopy(module)
+    for part in module.modules():
+        for key in constants(part):
+            setattr(part, key, vars(part)[key].to(dtype))
+    return module
+
+
+class Attributes:
+    """The plain attributes of a module tree, to be put back after a forward pass that changed them.
+
+    A forward pass may store activations on the module (`self.features = h`). Left there, private data would travel
+    with the objective to the adversary, and a result could depend on earlier calls.
+    """
+
+    def __init__(self, *modules: nn.Module) -> None:
+        """Note the attributes of all parts of the modules, and the contents of lists, dicts and sets among them."""
+        self._modules = modules
+        self._tables: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
+        self._lists: list[tuple[list[Any], list[Any]]] = []
+        self._sets: list[tuple[set[Any], set[Any]]] = []
+        internals = set(vars(nn.Module()))
+        for module in modules:
+            for part in module.modules():
+                self._tables.append((vars(part), dict(vars(part))))
+                for key, value in vars(part).items():
+                    if isinstance(value, dict) and (key in _TENSOR_TABLES or key not in internals):
+                        self._tables.append((value, dict(value)))
+                    elif isinstance(value, list):
+                        self._lists.append((value, list(value)))
+                    elif isinstance(value, set):
+                        self._sets.append((value, set(value)))
+
+    def __getstate__(self) -> tuple[nn.Module, ...]:
+        """The modules: what was noted belongs to these very objects, so that a copy has to note its own."""
+        return self._modules
+
+    def __setstate__(self, modules: tuple[nn.Module, ...]) -> None:
+        """Note the attributes of the copied modules."""
+        Attributes.__init__(self, *modules)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Whatever happens inside, the attributes are as before afterwards."""
+        try:
+            yield
+        finally:
+            for live, saved in self._tables:
+                if len(live) != len(saved) or not all(map(is_, live.values(), saved.values())):
+                    live.clear()
+                    live.update(saved)
+            for sequence, before in self._lists:
+                if len(sequence) != len(before) or not all(map(is_, sequence, before)):
+                    sequence[:] = before
+            for members, earlier in self._sets:
+                if len(members) != len(earlier):
+                    members.intersection_update(earlier)
+                    members.update(earlier)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its type."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _replace_hooks(part: nn.Module, memo: dict[int, Any]) -> bool:
+    """Make deepcopy (through its memo) give the copy of `part` only the hooks that are part of the model."""
+    kept: OrderedDict[int, Callable[..., Any]] = OrderedDict(
+        (key, hook)
+        for key, hook in part._forward_pre_hooks.items()
+        if type(hook).__module__.startswith("torch.nn.utils.")
+    )
+    dropped = sum(len(getattr(part, name, ())) for name in _HOOKS) - len(kept)
+    for name in (*_HOOKS, *_HOOK_FLAGS):
+        if name in vars(part):
+            memo[id(vars(part)[name])] = OrderedDict()
+    memo[id(part._forward_pre_hooks)] = copy.deepcopy(kept, memo)
+    return dropped > 0
+
+
+def _copy_intermediate_results(part: nn.Module, memo: dict[int, Any]) -> None:
+    """Let deepcopy take results of earlier computations that hang on the module, which it refuses by itself."""
+    for value in vars(part).values():
+        if isinstance(value, Tensor) and not value.is_leaf:
+            memo[id(value)] = value.detach().clone()
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, Tensor) and not isinstance(value, nn.Parameter) and value.is_floating_point()

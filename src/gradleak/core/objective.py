@@ -1,0 +1,432 @@
+"""The training loss as a pure function of parameters, buffers and data."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from gradleak.core.batch import Batch
+from gradleak.core.domain import Domain
+from gradleak.core.module_copy import (
+    Attributes,
+    cast_constants,
+    first_line,
+    further_names,
+    ignore_running_statistics,
+    private_copy,
+    renamed,
+)
+from gradleak.results import InputError
+
+Tensors = dict[str, Tensor]
+Loss = Callable[[Any, Tensor], Tensor]
+
+LOSSES: Mapping[str, Loss] = {
+    "cross_entropy": F.cross_entropy,
+    "mse": F.mse_loss,
+    "bce_with_logits": F.binary_cross_entropy_with_logits,
+    "nll": F.nll_loss,
+}
+
+# What a forward pass or a loss raises on data that it cannot take.
+_REFUSALS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError, ArithmeticError)
+
+
+class Mode(StrEnum):
+    """In which mode the client ran its model when it computed the update."""
+
+    EVAL = "eval"
+    TRAIN = "train"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classifier:
+    """The last linear layer, found from the computation, not from its position in a list.
+
+    Attributes:
+        weight: name of its weight in `Objective.params`, or None if it is frozen or computed (a parametrization).
+        bias: name of its bias there, or None if it has none or it is frozen or computed.
+        classes: the number of outputs.
+    """
+
+    weight: str | None
+    bias: str | None
+    classes: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Objective:
+    """The loss of a model as a pure function of (params, batch).
+
+    Built once from a module, of which it keeps a private copy: the module that was passed stays exactly as it is
+    (parameters, buffers, gradients, mode, hooks), and later changes to it do not reach the objective. The copy keeps
+    nothing of an evaluation: buffers, plain attributes and the global generators are as before afterwards.
+
+    In train mode BatchNorm normalizes by the batch and its running statistics stay as they are; dropout uses the masks
+    of `mask_seed` at every call. Under `torch.func.vmap` random layers need `randomness="same"`.
+
+    Attributes:
+        params: trainable parameters by name, detached, in `named_parameters` order; a tied weight appears once.
+        frozen: parameters with `requires_grad=False`; they are used but not shared.
+        buffers: buffers by name, for instance BatchNorm statistics.
+        tied: for every further name of a tied weight, the name under which it is listed.
+        renamed: for every name that lost a wrapper prefix, the name it had.
+        loss_name: the name of the loss, for the record; one of `LOSSES` exactly if it is that loss with its defaults.
+        mode: eval or train.
+        mask_seed: the seed of dropout masks and other random layers (the global generator is left alone).
+        notes: what the private copy left behind (hooks), for the record.
+    """
+
+    params: Tensors
+    frozen: Tensors
+    buffers: Tensors
+    tied: Mapping[str, str]
+    renamed: Mapping[str, str]
+    loss_name: str
+    mode: Mode
+    mask_seed: int = 0
+    notes: tuple[str, ...] = ()
+    _module: nn.Module = field(repr=False)
+    _loss: Loss = field(repr=False)
+    _attributes: Attributes = field(repr=False)
+
+    @classmethod
+    def from_module(
+        cls, module: nn.Module, *, loss: str | Loss = "cross_entropy", mode: Mode | str = Mode.EVAL, mask_seed: int = 0
+    ) -> Objective:
+        """The objective of a module.
+
+        Args:
+            module: any module; wrappers (compiled, DataParallel, DP) are taken off and their prefixes dropped.
+            loss: "cross_entropy", "mse", "bce_with_logits", "nll", or a callable (outputs, targets) -> scalar mean.
+            mode: "eval" or "train": the mode in which the client computed the update.
+            mask_seed: seed of dropout masks.
+
+        Raises:
+            InputError: for an unknown loss name or mode, or a module without trainable parameters or without values.
+            UnsupportedError: if the module cannot be copied.
+
+        Cost: one copy of the parameters in memory.
+        """
+        if not isinstance(module, nn.Module):
+            raise InputError(f"model: expected a torch.nn.Module, got {type(module).__name__}")
+        if (isinstance(loss, str) and loss not in LOSSES) or not (isinstance(loss, str) or callable(loss)):
+            raise InputError(f"loss: expected one of {', '.join(LOSSES)} or a callable, got {loss!r}")
+        if mode not in tuple(Mode):
+            raise InputError(f"mode: expected 'eval' or 'train', got {mode!r}")
+        if not any(parameter.requires_grad for parameter in module.parameters()):
+            raise InputError("model: expected at least one parameter with requires_grad=True, got none")
+        private, notes = private_copy(module)
+        params: Tensors = {}
+        frozen: Tensors = {}
+        for name, parameter in private.named_parameters():
+            target = params if parameter.requires_grad else frozen
+            target[name] = parameter.detach()
+        private.requires_grad_(False)
+        private.train(mode == Mode.TRAIN)
+        tied, names = further_names(private), renamed(module, private)
+        ignore_running_statistics(private)
+        loss_name, function = _named_loss(loss)
+        return cls(
+            params=params,
+            frozen=frozen,
+            buffers={name: buffer.detach().clone() for name, buffer in private.named_buffers()},
+            tied=tied,
+            renamed=names,
+            loss_name=loss_name,
+            mode=Mode(mode),
+            mask_seed=mask_seed,
+            notes=notes,
+            _module=private,
+            _loss=function,
+            _attributes=_attributes(private, function),
+        )
+
+    @property
+    def size(self) -> int:
+        """The number of shared entries, P."""
+        return sum(tensor.numel() for tensor in self.params.values())
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the first shared parameter."""
+        return next(iter(self.params.values())).dtype
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the first shared parameter."""
+        return next(iter(self.params.values())).device
+
+    def outputs(self, params: Mapping[str, Tensor], inputs: Tensor) -> Any:
+        """What the model returns for `inputs` (b, *shape) at `params`; buffers are never changed."""
+        with self._undisturbed():
+            return self._call(params, inputs)
+
+    def loss(self, params: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The scalar loss of `batch` at `params`; pure, and differentiable in params and inputs.
+
+        Raises:
+            InputError: if a named loss meets an output that is not a tensor.
+        """
+        with self._undisturbed():
+            outputs = self._call(params, batch.inputs)
+            if self.loss_name in LOSSES and not isinstance(outputs, Tensor):
+                raise InputError(
+                    f"loss {self.loss_name!r}: expected the model to return a tensor, got {type(outputs).__name__}; "
+                    "pass a callable loss(outputs, targets)"
+                )
+            return self._loss(outputs, batch.targets)
+
+    def gradient(self, params: Mapping[str, Tensor], batch: Batch) -> Tensors:
+        """The gradient of the loss by parameter name; one plain gradient. Works inside torch.func transforms."""
+        gradient: Tensors = torch.func.grad(self.loss)(dict(params), batch)
+        return gradient
+
+    def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """Named tensors as one vector (P,), in the order of `params`, each row-major."""
+        return torch.cat([tensors[name].reshape(-1) for name in self.params])
+
+    def unflatten(self, flat: Tensor) -> Tensors:
+        """The inverse of `flatten`."""
+        pieces = torch.split(flat, [tensor.numel() for tensor in self.params.values()])
+        return {
+            name: piece.reshape(tensor.shape) for (name, tensor), piece in zip(self.params.items(), pieces, strict=True)
+        }
+
+    def to(self, dtype: torch.dtype) -> Objective:
+        """The same objective with floating point tensors in another dtype."""
+        if all(tensor.dtype == dtype for tensor in (*self.params.values(), *self.frozen.values())):
+            return self
+
+        def cast(tensors: Mapping[str, Tensor]) -> Tensors:
+            return {k: t.to(dtype) if t.is_floating_point() else t for k, t in tensors.items()}
+
+        module, loss = cast_constants(self._module, dtype), self._loss
+        if isinstance(loss, nn.Module):
+            loss = cast_constants(copy.deepcopy(loss).to(dtype), dtype)
+        return replace(
+            self,
+            params=cast(self.params),
+            frozen=cast(self.frozen),
+            buffers=cast(self.buffers),
+            _module=module,
+            _loss=loss,
+            _attributes=_attributes(module, loss),
+        )
+
+    def in_mode(self, mode: Mode | str) -> Objective:
+        """The same objective as if the client had run its model in the other mode (a copy of the module is made)."""
+        if Mode(mode) is self.mode:
+            return self
+        module = copy.deepcopy(self._module).train(mode == Mode.TRAIN)
+        ignore_running_statistics(module)
+        return replace(self, mode=Mode(mode), _module=module, _attributes=_attributes(module, self._loss))
+
+    def check(self, batch: Batch) -> None:
+        """Refuse a batch that this model or loss cannot take, in one clear line.
+
+        Raises:
+            InputError: with what was expected and what came.
+        """
+        batch.validate()
+        with torch.no_grad():
+            try:
+                outputs = self.outputs(self.params, batch.inputs.to(self.dtype))
+            except _REFUSALS as error:
+                raise InputError(
+                    f"the model does not accept inputs of shape {tuple(batch.inputs.shape)}: {first_line(error)}; "
+                    f"check {self._what_to_check(batch)}"
+                ) from error
+            if isinstance(outputs, Tensor):
+                self._check_targets(outputs, batch.targets)
+            try:
+                value = self.loss(self.params, batch.to(self.dtype))
+            except InputError:
+                raise
+            except _REFUSALS as error:
+                raise InputError(
+                    f"loss {self.loss_name!r} fails on targets of shape {tuple(batch.targets.shape)} and dtype "
+                    f"{batch.targets.dtype}: {first_line(error)}; pass targets of the form that this loss takes"
+                ) from error
+        if not isinstance(value, Tensor) or value.dim() != 0 or not value.is_floating_point():
+            raise InputError(
+                f"loss {self.loss_name!r}: expected a scalar floating point tensor, got {_form_of(value)}; "
+                "reduce over the batch, for instance with .mean()"
+            )
+        if not bool(torch.isfinite(value)):
+            raise InputError(
+                f"loss {self.loss_name!r}: expected a finite number, got {float(value)}; "
+                "check the weights of the model and the scale of the inputs"
+            )
+
+    def classifier(self, domain: Domain) -> Classifier | None:
+        """The linear layer whose result the model returns, or None if there is no such layer.
+
+        Runs the model once on the middle of the domain and watches which linear map makes the output. A layer that is
+        followed by anything that changes its result (a softmax, a temperature) is not the one: None.
+
+        Raises:
+            InputError: if the model does not accept an example of this domain.
+        """
+        recorder = _LinearCalls()
+        with recorder:
+            outputs = self._middle_outputs(domain)
+        for result, weight, bias, version in reversed(recorder.calls):
+            if result is outputs and result._version == version:  # not changed in place since
+                names = {id(tensor): name for name, tensor in self.params.items()}
+                return Classifier(
+                    weight=names.get(id(weight)), bias=names.get(id(bias)), classes=int(outputs.shape[-1])
+                )
+        return None
+
+    def output_shape(self, domain: Domain) -> tuple[int, ...] | None:
+        """The shape of the output for one example of the domain, or None if the output is not a tensor."""
+        outputs = self._middle_outputs(domain)
+        return tuple(outputs.shape[1:]) if isinstance(outputs, Tensor) else None
+
+    @property
+    def _train(self) -> bool:
+        return self.mode is Mode.TRAIN
+
+    def _call(self, params: Mapping[str, Tensor], inputs: Tensor) -> Any:
+        state: dict[str, Tensor] = {**self.frozen, **params}
+        state |= {name: buffer.clone() for name, buffer in self.buffers.items()}
+        return torch.func.functional_call(self._module, state, (inputs,), tie_weights=True)
+
+    @contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """Random layers draw from `mask_seed`; the module and the global generators are as before afterwards."""
+        if torch.compiler.is_compiling() and not self._train:
+            yield
+            return
+        with self._attributes.kept(), _masks(self.mask_seed, self.device):
+            yield
+
+    def _middle_outputs(self, domain: Domain) -> Any:
+        """What the model returns for the middle of the domain; two examples where BatchNorm would refuse one."""
+        low, high = domain.bounds(next(iter(self.params.values())))
+        middle = ((low + high) / 2).expand(2 if self._train else 1, *domain.shape).clone()
+        with torch.no_grad():
+            try:
+                return self.outputs(self.params, middle)
+            except _REFUSALS as error:
+                raise InputError(
+                    f"the model does not accept an example of shape {domain.shape}: {first_line(error)}; "
+                    "check the shape of the domain"
+                ) from error
+
+    def _what_to_check(self, batch: Batch) -> str:
+        if batch.inputs.device != self.device:
+            return f"the device: the model is on {self.device}, the batch on {batch.inputs.device}"
+        if self._train and batch.size == 1:
+            return "whether BatchNorm in train mode can work on one example"
+        return "the number of channels and the size of an example"
+
+    def _check_targets(self, outputs: Tensor, targets: Tensor) -> None:
+        by_class = self.loss_name in ("cross_entropy", "nll") or isinstance(
+            self._loss, nn.CrossEntropyLoss | nn.NLLLoss
+        )
+        if by_class and not targets.is_floating_point():
+            if targets.dim() > 1:
+                targets = targets[targets != -100]  # an ignored pixel of a segmentation
+            classes = outputs.shape[1] if outputs.dim() > 1 else outputs.shape[0]
+            low, high = (int(targets.min()), int(targets.max())) if targets.numel() else (0, 0)
+            if low < 0 or high >= classes:
+                raise InputError(
+                    f"targets: expected class indices from 0 to {classes - 1} (the model has {classes} outputs), "
+                    f"got values from {low} to {high}; check the labels or the number of outputs"
+                )
+        if self.loss_name == "mse" and outputs.shape != targets.shape:
+            raise InputError(
+                f"targets: expected shape {tuple(outputs.shape)} like the outputs of the model, got "
+                f"{tuple(targets.shape)}; mse would broadcast the two, so reshape the targets"
+            )
+
+
+class _LinearCalls(TorchFunctionMode):
+    """Records (result, weight, bias, version of the result) of every call of `linear`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Tensor, Tensor, Tensor | None, int]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if func is F.linear:
+            weight = args[1] if len(args) > 1 else kwargs["weight"]
+            bias = args[2] if len(args) > 2 else kwargs.get("bias")
+            self.calls.append((result, weight, bias, result._version))
+        return result
+
+
+@contextmanager
+def _masks(seed: int, device: torch.device) -> Iterator[None]:
+    """Random layers draw from this seed; the global generators are put back."""
+    generators = [torch.default_generator]
+    if device.type == "cuda":
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+        index = torch.cuda.current_device() if device.index is None else device.index
+        generators.append(torch.cuda.default_generators[index])
+    before = [generator.get_state() for generator in generators]
+    try:
+        for generator in generators:
+            generator.manual_seed(seed)
+        yield
+    finally:
+        for generator, state in zip(generators, before, strict=True):
+            generator.set_state(state)
+
+
+def _named_loss(loss: str | Loss) -> tuple[str, Loss]:
+    """The name of a loss for the record, and the function; a name of `LOSSES` only for that very loss."""
+    if isinstance(loss, str):
+        return loss, LOSSES[loss]
+    for name, function in LOSSES.items():
+        if loss is function or _is_default(loss, name):
+            return name, function
+    if isinstance(loss, nn.Module):
+        return _settings(loss), copy.deepcopy(loss).requires_grad_(False)
+    name = getattr(loss, "__qualname__", type(loss).__qualname__)
+    return (f"{loss.__module__}.{name}" if name in LOSSES else name), loss
+
+
+def _is_default(loss: Loss, name: str) -> bool:
+    """Whether `loss` is torch's module of this loss with the settings that `LOSSES` has."""
+    kind: type[nn.Module] = {
+        "cross_entropy": nn.CrossEntropyLoss,
+        "mse": nn.MSELoss,
+        "bce_with_logits": nn.BCEWithLogitsLoss,
+        "nll": nn.NLLLoss,
+    }[name]
+    return type(loss) is kind and _settings(loss) == f"{kind.__name__}()"
+
+
+def _settings(loss: nn.Module) -> str:
+    """The class of a loss module with those settings that differ from torch's defaults; no values of tensors."""
+    defaults = {"weight": None, "pos_weight": None, "reduction": "mean", "ignore_index": -100, "label_smoothing": 0.0}
+    changed = []
+    for key, default in defaults.items():
+        value = getattr(loss, key, default)
+        if isinstance(value, Tensor):
+            changed.append(f"{key}={list(value.shape)}")
+        elif value != default:
+            changed.append(f"{key}={value}")
+    return f"{type(loss).__name__}({', '.join(changed)})"
+
+
+def _attributes(module: nn.Module, loss: Loss) -> Attributes:
+    return Attributes(module, *([loss] if isinstance(loss, nn.Module) else []))
+
+
+def _form_of(value: Any) -> str:
+    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

@@ -1,0 +1,39 @@
+"""What an attack claims: inputs and targets, with the matching loss that the claim rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from gradleak.results import Outcome
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reconstruction:
+    """The adversary's claim about a batch; made without the truth.
+
+    Attributes:
+        inputs: (b, *shape) in model-input units, or None where the outcome yields nothing.
+        targets: class indices (b,) or probabilities (b, c), recovered, disclosed or optimized; None if unknown.
+        loss: final matching loss of the chosen start, never an error against truth; None if there is no claim.
+        outcome: how the search ended.
+        iterations: iterations of the chosen start.
+        plain_gradients: cost of the whole attack, in gradients of the same model on the same batch size, counted
+            from the operations done (see the attack's docstring).
+        history: matching loss of the chosen start by iteration.
+        note: what a reader needs to know (how labels were had, why nothing was found).
+        details: further JSON-ready facts (residual, starts, seconds).
+    """
+
+    inputs: Tensor | None
+    targets: Tensor | None
+    loss: float | None
+    outcome: Outcome
+    iterations: int = 0
+    plain_gradients: float = 0.0
+    history: Sequence[float] = ()
+    note: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,72 @@
+"""Who the adversary is: which facts of a setting are disclosed to it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from gradleak.core.batch import Batch
+from gradleak.core.domain import Domain
+from gradleak.core.knowledge import Knowledge
+from gradleak.core.objective import Objective
+from gradleak.core.release import Release
+from gradleak.results import InputError
+
+
+class ThreatModel(ABC):
+    """Decides which facts of a setting the adversary gets."""
+
+    @abstractmethod
+    def disclose(self, objective: Objective, release: Release, batch: Batch) -> Knowledge:
+        """The knowledge of the adversary about this setting."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HonestButCurious(ThreatModel):
+    """A server that follows the protocol: it knows the model, its parameters, the loss and the protocol.
+
+    Attributes:
+        batch_size: whether the number of examples is known.
+        domain: whether shape, range and normalization of an example are known.
+        targets: whether the true labels are disclosed (a truth: the report says so).
+        defenses: whether the defenses and their constants are known (an adaptive adversary).
+        public: public data of the same domain, or None.
+    """
+
+    batch_size: bool = True
+    domain: bool = True
+    targets: bool = False
+    defenses: bool = True
+    public: Batch | None = None
+
+    def disclose(self, objective: Objective, release: Release, batch: Batch) -> Knowledge:
+        """The knowledge of this adversary; the batch contributes its size, domain and, if disclosed, its labels.
+
+        Raises:
+            InputError: if public data contain an example of the batch.
+        """
+        if self.public is not None:
+            _refuse_overlap(self.public, batch)
+        domain = batch.domain or Domain.guess(batch.inputs)
+        return Knowledge(
+            objective=objective,
+            protocol=release.protocol,
+            defenses=release.defenses if self.defenses else None,
+            batch_size=batch.size if self.batch_size else None,
+            targets=batch.targets.detach().clone() if self.targets else None,
+            domain=domain if self.domain else None,
+            public=self.public,
+        )
+
+
+def _refuse_overlap(public: Batch, batch: Batch) -> None:
+    """Public data that hold a private example would hand the truth to the attack."""
+    if public.inputs.shape[1:] != batch.inputs.shape[1:]:
+        return
+    rows = public.inputs.detach().to(batch.inputs)
+    shared = sum(bool((rows == example).flatten(1).all(dim=1).any()) for example in batch.inputs.detach())
+    if shared:
+        raise InputError(
+            f"HonestButCurious.public: expected data that the client does not hold, got {shared} of the {batch.size} "
+            "private examples among them; take them out"
+        )

@@ -1,0 +1,60 @@
+"""Clipping of the whole update to a norm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from gradleak.core import Guarantee, UpdateDefense
+from gradleak.core.release import Noise
+from gradleak.results import ABADI_2016, Citation, InputError
+
+
+@dataclass(frozen=True)
+class Clip(UpdateDefense):
+    """The update scaled down so that the L2 norm over all its tensors is at most `max_norm`.
+
+    g -> g · min(1, C / ‖g‖). Where it bites, the derivative is (C/‖g‖)(I − ĝĝᵀ): the direction survives, so a
+    scale-free attack loses nothing. Alone it gives no formal guarantee; with noise it bounds the sensitivity of the
+    whole update (not of one example: that is per-example clipping).
+
+    Attributes:
+        max_norm: C, positive.
+    """
+
+    guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
+    citations: ClassVar[tuple[Citation, ...]] = (ABADI_2016,)
+
+    max_norm: float
+
+    def __post_init__(self) -> None:
+        """Check the norm."""
+        if not isinstance(self.max_norm, Real) or not (math.isfinite(self.max_norm) and self.max_norm > 0):
+            raise InputError(f"Clip.max_norm: expected a positive number, got {self.max_norm!r}")
+
+    def mean(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The clipped update; its norm is taken in float32 at least, where the squares of half precision overflow."""
+        squared = sum((_at_least_float32(tensor) ** 2).sum() for tensor in update.values())
+        assert isinstance(squared, Tensor)
+        bites = squared > self.max_norm**2
+        # The inner where keeps the derivative of rsqrt finite at a zero update.
+        scale = torch.where(bites, self.max_norm * torch.rsqrt(torch.where(bites, squared, 1.0)), 1.0)
+        return {name: (tensor * scale).to(tensor.dtype) for name, tensor in update.items()}
+
+    def noise(self, shapes: Mapping[str, Tensor]) -> Noise:
+        """None: clipping is deterministic."""
+        return None
+
+    def draw(self, update: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
+        """The clipped update."""
+        return self.mean(update)
+
+
+def _at_least_float32(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

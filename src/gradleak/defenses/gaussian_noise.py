@@ -1,0 +1,63 @@
+"""Independent Gaussian noise on every shared entry."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from gradleak.core import DiagonalGaussian, Guarantee, UpdateDefense
+from gradleak.core.release import Noise
+from gradleak.results import ABADI_2016, Citation, InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianNoise(UpdateDefense):
+    """The update plus noise drawn from N(0, std²) for every entry.
+
+    Without a bound on the sensitivity (clipping) it has no epsilon, so it is labeled heuristic; a release that clips
+    per example before it is accounted for by DP-SGD.
+
+    Attributes:
+        std: standard deviation, at least 0.
+    """
+
+    guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
+    citations: ClassVar[tuple[Citation, ...]] = (ABADI_2016,)
+
+    std: float
+
+    def __post_init__(self) -> None:
+        """Check the standard deviation."""
+        if not isinstance(self.std, Real) or not (math.isfinite(self.std) and self.std >= 0):
+            raise InputError(f"GaussianNoise.std: expected a number of at least 0, got {self.std!r}")
+
+    def mean(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The update itself."""
+        return dict(update)
+
+    def noise(self, shapes: Mapping[str, Tensor]) -> Noise:
+        """Gaussian of this standard deviation on every entry; None for a standard deviation of 0."""
+        if self.std == 0:
+            return None
+        return DiagonalGaussian(std=dict.fromkeys(shapes, self.std))
+
+    def carry(self, noise: DiagonalGaussian) -> Noise:
+        """Earlier noise passes unchanged."""
+        return noise
+
+    def draw(self, update: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
+        """The update with fresh noise; a CPU generator gives the same noise on every device."""
+        if self.std == 0:
+            return dict(update)
+        return {name: tensor + self.std * _normal(tensor, generator) for name, tensor in update.items()}
+
+
+def _normal(like: Tensor, generator: torch.Generator) -> Tensor:
+    noise = torch.randn(like.shape, generator=generator, dtype=like.dtype, device=generator.device)
+    return noise.to(like.device)

@@ -1,0 +1,253 @@
+"""The largest eigenvalues of a symmetric positive semidefinite operator, with their multiplicity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from gradleak.linalg.operator import LinearOperator
+from gradleak.results import InputError, Outcome
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TopEigenpairs:
+    """The largest eigenvalues of an operator.
+
+    Attributes:
+        values: (k,), descending.
+        vectors: (n, k), orthonormal columns.
+        residuals: (k,), ‖Av − λv‖ of each pair, in the units of the eigenvalues.
+        multiplicity: how many eigenvalues equal the largest one, to `cluster_tolerance`; 0 without values.
+        outcome: converged; budget_spent (values are then lower estimates); not_informative for the zero operator
+            (all values are exactly zero); not_finite (no values).
+        matvecs: columns multiplied by the operator.
+    """
+
+    values: Tensor
+    vectors: Tensor
+    residuals: Tensor
+    multiplicity: int
+    outcome: Outcome
+    matvecs: int
+
+
+def block_lanczos(
+    operator: LinearOperator,
+    count: int = 1,
+    *,
+    generator: torch.Generator,
+    block: int = 4,
+    tolerance: float = 1e-9,
+    cluster_tolerance: float = 1e-6,
+    max_matvecs: int = 4000,
+    max_basis: int = 96,
+) -> TopEigenpairs:
+    """The `count` largest eigenvalues of a symmetric positive semidefinite operator, with vectors and residuals.
+
+    A block Krylov space with full reorthogonalization, Rayleigh-Ritz on the whole basis, and thick restarts: when the
+    basis is full it is replaced by its leading Ritz vectors. A single start vector sees one copy of a repeated
+    eigenvalue; a block of b sees up to b of them, and when b of the largest are found to agree, further runs outside
+    their span look for more. Copies beyond b of a smaller eigenvalue are not looked for.
+
+    Assumptions: A pair is accepted at ‖Av − λv‖ <= tolerance · λ, which puts an eigenvalue within that distance. That
+    none larger was missed holds with probability one for a random start, not with certainty.
+
+    Args:
+        operator: (n, n), symmetric positive semidefinite (not checked).
+        count: how many eigenvalues, at least 1; more than n gives n.
+        generator: source of the start vectors.
+        block: columns a step, at least 1; use 4 or more where eigenvalues may repeat.
+        tolerance: relative residual of a converged pair; raised to 100 eps of the dtype if smaller.
+        cluster_tolerance: relative distance up to which an eigenvalue counts as equal to the largest.
+        max_matvecs: budget in columns.
+        max_basis: vectors kept before a restart; raised where `count` and `block` need more.
+
+    Returns:
+        The pairs found; never raises for lack of convergence.
+
+    Raises:
+        InputError: for a rectangular operator, count < 1 or block < 1.
+
+    Cost: `matvecs` products, in blocks; 16·n·max_basis bytes in float64.
+
+    Source: Golub and Underwood 1977 (block Lanczos); Wu and Simon 2000 (thick restart).
+
+    Example:
+        >>> from gradleak.linalg import DenseOperator
+        >>> twice = DenseOperator(torch.diag(torch.tensor([5.0, 5.0, 1.0])))
+        >>> found = block_lanczos(twice, generator=torch.Generator().manual_seed(0))
+        >>> round(float(found.values[0]), 4), found.multiplicity
+        (5.0, 2)
+    """
+    n = operator.shape[1]
+    if operator.shape[0] != n or n == 0:
+        raise InputError(f"block_lanczos: expected a square operator, got shape {operator.shape}")
+    if count < 1 or block < 1:
+        raise InputError(f"block_lanczos: expected count >= 1 and block >= 1, got {count} and {block}")
+    count = min(count, n)
+    tolerance = max(tolerance, 100 * torch.finfo(operator.dtype).eps)
+    before = operator.matvecs
+    search = _Search(operator, block, cluster_tolerance, max(max_basis, 3 * (count + block)), generator)
+    nothing = torch.empty(n, 0, dtype=operator.dtype, device=operator.device)
+    found = search.run(nothing, count, tolerance, max_matvecs)
+    if found is None:
+        return _without_values(operator, before)
+    largest = float(found.values[0])
+    if largest <= 0.0:
+        return _zero(operator, count, before)
+    converged = found.converged
+    values, vectors, errors_norm = found.values, found.vectors, found.errors_norm
+    cluster = vectors[:, : found.multiplicity]
+    more = found
+    while converged and more.multiplicity >= block and cluster.shape[1] < n:
+        # As many equal values as start vectors: there may be more of them outside of what was found.
+        spent = operator.matvecs - before
+        deflated = search.run(cluster, 1, max(tolerance, cluster_tolerance), max_matvecs - spent)
+        if deflated is None:
+            return _without_values(operator, before)
+        more, converged = deflated, deflated.converged
+        equal = more.values >= largest * (1 - cluster_tolerance)
+        if not bool(equal.any()):
+            break
+        cluster = torch.cat([cluster, more.vectors[:, equal]], 1)
+        values, order = torch.cat([values, more.values[equal]]).sort(descending=True)
+        vectors = torch.cat([vectors, more.vectors[:, equal]], 1)[:, order]
+        errors_norm = torch.cat([errors_norm, more.errors_norm[equal]])[order]
+    return TopEigenpairs(
+        values=values[:count],
+        vectors=vectors[:, :count],
+        residuals=errors_norm[:count],
+        multiplicity=cluster.shape[1],
+        outcome=Outcome.CONVERGED if converged else Outcome.BUDGET_SPENT,
+        matvecs=operator.matvecs - before,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Ritz:
+    """The leading Ritz pairs of a basis, descending."""
+
+    values: Tensor
+    vectors: Tensor
+    mixing: Tensor  # all Ritz vectors in terms of the basis
+    errors: Tensor  # Av - λv of the leading pairs that are not settled, at most one block
+    errors_norm: Tensor
+    multiplicity: int
+    converged: bool
+
+
+@dataclass(frozen=True)
+class _Search:
+    """One block Krylov run, orthogonal to eigenvectors that are known already."""
+
+    operator: LinearOperator
+    block: int
+    cluster_tolerance: float
+    max_basis: int
+    generator: torch.Generator
+
+    def run(self, known: Tensor, count: int, tolerance: float, max_matvecs: int) -> _Ritz | None:
+        """The leading pairs outside the span of `known`; None for products that are not finite."""
+        free = self.operator.shape[1] - known.shape[1]
+        before = self.operator.matvecs
+        basis = images = known[:, :0]
+        fresh = self._random(basis, known)
+        while True:
+            products = self.operator.matmat(fresh)
+            if not bool(torch.isfinite(products).all()):
+                return None
+            products = products - known @ (known.T @ products)
+            basis, images = torch.cat([basis, fresh], 1), torch.cat([images, products], 1)
+            ritz = _rayleigh_ritz(basis, images, count, self.block, tolerance, self.cluster_tolerance)
+            # A basis of the whole space makes Rayleigh-Ritz the dense eigenproblem, exact to round-off.
+            if ritz.converged or basis.shape[1] >= free or float(ritz.values[0]) <= 0.0:
+                return replace(ritz, converged=True)
+            if self.operator.matvecs - before >= max_matvecs:
+                return ritz
+            fresh = _orthonormal(ritz.errors, basis, known)[:, : free - basis.shape[1]]
+            if fresh.shape[1] == 0:
+                fresh = self._random(basis, known)  # an invariant subspace: look outside of it
+            if basis.shape[1] + fresh.shape[1] > self.max_basis:
+                keep = ritz.mixing[:, : max(count, ritz.multiplicity) + 2 * self.block]
+                basis, images = basis @ keep, images @ keep
+
+    def _random(self, basis: Tensor, known: Tensor) -> Tensor:
+        """Random orthonormal columns, orthogonal to the basis and to what is known."""
+        columns = min(self.block, basis.shape[0] - basis.shape[1] - known.shape[1])
+        drawn = torch.randn(
+            (basis.shape[0], columns), generator=self.generator, dtype=basis.dtype, device=self.generator.device
+        )
+        return _orthonormal(drawn.to(basis.device), basis, known)
+
+
+def _rayleigh_ritz(
+    basis: Tensor, images: Tensor, count: int, block: int, tolerance: float, cluster_tolerance: float
+) -> _Ritz:
+    projected = basis.T @ images
+    values, mixing = torch.linalg.eigh((projected + projected.T) / 2)
+    values, mixing = values.flip(0).clamp_min(0.0), mixing.flip(1)
+    edge = float(values[0]) * (1 - cluster_tolerance)
+    multiplicity = int((values >= edge).sum())
+    wanted = max(count, multiplicity)
+    leading = mixing[:, : wanted + block]
+    values = values[: wanted + block]
+    vectors = basis @ leading
+    errors = images @ leading - vectors * values
+    errors_norm = errors.norm(dim=0)
+    # Values at round-off of the largest one are zeros: no relative residual is reached there.
+    floor = basis.shape[0] * torch.finfo(values.dtype).eps * values[0]
+    settled = errors_norm <= torch.maximum(tolerance * values, floor)
+    enough = values.numel() >= wanted and bool(settled[:wanted].all())
+    # The first value outside the top cluster must be known well enough to say that it is outside.
+    beyond = values.numel() > multiplicity
+    separated = beyond and float(values[multiplicity] + errors_norm[multiplicity]) < edge
+    return _Ritz(
+        values=values,
+        vectors=vectors,
+        mixing=mixing,
+        errors=errors[:, ~settled][:, :block],
+        errors_norm=errors_norm,
+        multiplicity=multiplicity,
+        converged=enough and separated,
+    )
+
+
+def _orthonormal(block: Tensor, *others: Tensor) -> Tensor:
+    """Orthonormal columns that span the part of `block` outside the others; dependent columns are dropped."""
+    basis = torch.cat(others, 1)
+    norms = block.norm(dim=0)
+    block = block[:, norms > 0] / norms[norms > 0]
+    for _ in range(2):  # twice is enough (Kahan and Parlett)
+        block = block - basis @ (basis.T @ block)
+    left, sizes, _ = torch.linalg.svd(block, full_matrices=False)
+    left = left[:, sizes > 1e3 * torch.finfo(block.dtype).eps]
+    left = left - basis @ (basis.T @ left)
+    orthonormal: Tensor = torch.linalg.qr(left)[0]
+    return orthonormal
+
+
+def _zero(operator: LinearOperator, count: int, before: int) -> TopEigenpairs:
+    n = operator.shape[1]
+    zeros = torch.zeros(count, dtype=operator.dtype, device=operator.device)
+    return TopEigenpairs(
+        values=zeros,
+        vectors=torch.eye(n, dtype=operator.dtype, device=operator.device)[:, :count],
+        residuals=zeros.clone(),
+        multiplicity=n,
+        outcome=Outcome.NOT_INFORMATIVE,
+        matvecs=operator.matvecs - before,
+    )
+
+
+def _without_values(operator: LinearOperator, before: int) -> TopEigenpairs:
+    empty = torch.empty(0, dtype=operator.dtype, device=operator.device)
+    return TopEigenpairs(
+        values=empty,
+        vectors=torch.empty(operator.shape[1], 0, dtype=operator.dtype, device=operator.device),
+        residuals=empty,
+        multiplicity=0,
+        outcome=Outcome.NOT_FINITE,
+        matvecs=operator.matvecs - before,
+    )

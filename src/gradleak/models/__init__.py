@@ -1,0 +1,17 @@
+"""The networks of the papers, with explicit initialization: the same generator gives the same weights."""
+
+from gradleak.models.activation import Activation
+from gradleak.models.initialize import initialize_default, initialize_uniform
+from gradleak.models.lenet import lenet_dlg, lenet_i2f
+from gradleak.models.linear import linear_model
+from gradleak.models.mlp import mlp
+
+__all__ = [
+    "Activation",
+    "initialize_default",
+    "initialize_uniform",
+    "lenet_dlg",
+    "lenet_i2f",
+    "linear_model",
+    "mlp",
+]

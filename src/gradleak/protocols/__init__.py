@@ -1,0 +1,5 @@
+"""What a client computes."""
+
+from gradleak.protocols.fed_sgd import FedSGD
+
+__all__ = ["FedSGD"]

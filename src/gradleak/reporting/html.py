@@ -1,0 +1,105 @@
+"""The report as one HTML page that carries everything inside itself."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from gradleak.reporting import words
+from gradleak.reporting.numerals import count, decimal, percent
+from gradleak.reporting.plots import noise_plot, spectrum_plot
+from gradleak.reporting.reading import load
+from gradleak.reporting.report import Report, build
+from gradleak.results import Record
+
+# Longer tables and galleries fold the rest away, if it is worth folding.
+ROWS_SHOWN = 12
+EXHIBITS_SHOWN = 9
+LEAST_FOLDED = 4
+
+
+def write_html(record: Record | str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
+    """A self-contained HTML page on a record: no network, no scripts, light and dark, printable.
+
+    Pictures are taken from beside the record and embedded. All text of the record is escaped: it is not trusted.
+    The same record gives the same bytes.
+
+    Args:
+        record: the record, or its file or folder.
+        path: where the page is written; its folder must exist.
+
+    Returns:
+        The path.
+
+    Raises:
+        InputError: there is no record.
+    """
+    target = Path(path)
+    target.write_text(render_html(build(load(record))), encoding="utf-8")
+    return target
+
+
+def render_html(report: Report) -> str:
+    """The page as text.
+
+    Args:
+        report: what to show.
+    """
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            report=report,
+            words=words,
+            rows_shown=_shown(len(report.attempts), ROWS_SHOWN),
+            exhibits_shown=_shown(len(report.exhibits), EXHIBITS_SHOWN),
+            # Made by this package alone: untrusted names in it are escaped by the SVG writer.
+            noise_svg=Markup(noise_plot(report.noise)),
+            spectrum_svg=Markup(spectrum_plot(report.spectra)),
+        )
+    )
+
+
+def _shown(size: int, most: int) -> int:
+    return size if size < most + LEAST_FOLDED else most
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("gradleak.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "count": count,
+        "decimal": decimal,
+        "percent": percent,
+        "example": example_name,
+        "breakable": breakable,
+    }
+    return environment
+
+
+def breakable(name: str) -> Markup:
+    """A name that may break after an underscore where a column is narrow; escaped.
+
+    Args:
+        name: an untrusted name.
+    """
+    return Markup("_<wbr>").join(str(name).split("_"))
+
+
+def example_name(example: Any) -> str:
+    """An example in print: "example 3", or a dash.
+
+    Args:
+        example: its index, or None.
+    """
+    return "–" if example is None else f"example {example}"  # noqa: RUF001 - an en dash in an empty cell

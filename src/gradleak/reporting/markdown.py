@@ -1,0 +1,263 @@
+"""The report as short Markdown, in the order of the page."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gradleak.reporting import words
+from gradleak.reporting.html import example_name
+from gradleak.reporting.numerals import MISSING, Quantity, count, decimal, percent
+from gradleak.reporting.reading import load
+from gradleak.reporting.report import Report, build
+from gradleak.results import Record
+
+ROWS_SHOWN = 40
+
+
+def write_markdown(record: Record | str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
+    """A Markdown report on a record, without pictures and plots.
+
+    Text of the record is escaped: it is not trusted. The same record gives the same bytes.
+
+    Args:
+        record: the record, or its file or folder.
+        path: where the file is written; its folder must exist.
+
+    Returns:
+        The path.
+
+    Raises:
+        InputError: there is no record.
+    """
+    target = Path(path)
+    target.write_text(render_markdown(build(load(record))), encoding="utf-8")
+    return target
+
+
+def render_markdown(report: Report) -> str:
+    """The report as Markdown text.
+
+    Args:
+        report: what to show.
+    """
+    parts = [
+        _head(report),
+        _scenarios(report),
+        _setting(report),
+        _noise(report),
+        _spectra(report),
+        _attempts(report),
+        _controls(report),
+        _problems(report),
+        _reading(),
+        _made(report),
+    ]
+    return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def escape(value: Any) -> str:
+    """Untrusted text as one line of Markdown that shows it as it is.
+
+    Args:
+        value: text of a record.
+    """
+    text = re.sub(r"\s+", " ", str(value))
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]|#!~])", r"\\\1", text)
+
+
+def _head(report: Report) -> Iterable[str]:
+    yield f"# {escape(report.title)}: what the shared gradients give away"
+    yield ""
+    if not report.complete:
+        yield "> **Unfinished run.** What follows is what stands in the record so far."
+        yield ""
+    verdict = report.verdict
+    if verdict is None:
+        yield "**No verdict.** The record holds no verdict on the whole run."
+    else:
+        title, why = words.VERDICT_TITLES[verdict.verdict], escape(words.reason(verdict.reason))
+        yield f"**{title}**: {why}. {escape(verdict.explanation)}"
+        yield ""
+        yield f"**What to do next.** {words.next_step(verdict)}"
+    yield ""
+    if report.worst:
+        worst = report.worst
+        where = f"{worst.attack}, {example_name(worst.example)}, {worst.scenario}"
+        yield f"- Smallest pixel RMSE reached: {_number(worst.pixel_rmse)} ({escape(where)})"
+        yield f"- Its PSNR: {_number(worst.psnr)}"
+        yield f"- Blind baseline beside it: {_number(worst.baseline)}"
+        yield f"- Exact hits: {report.hits} of {report.attacked} attacked examples \\[attack\\]"
+        yield ""
+
+
+def _scenarios(report: Report) -> Iterable[str]:
+    if not report.scenarios:
+        return
+    yield "## By scenario"
+    yield ""
+    header = ("Scenario", "Verdict", "Leaking, of attacked", "RMSE reached", "Blind baseline", "RMSE predicted", "Why")
+    yield from _table(
+        header,
+        [
+            (
+                escape(view.name),
+                words.VERDICT_TITLES[view.verdict.verdict] if view.verdict else "No verdict",
+                f"{view.leaking} of {view.attacked}",
+                _number(view.worst.pixel_rmse) if view.worst else MISSING,
+                _number(view.worst.baseline) if view.worst else MISSING,
+                _number(view.predicted),
+                escape(words.reason(view.verdict.reason)) if view.verdict else "",
+            )
+            for view in report.scenarios
+        ],
+    )
+    limits = ", ".join(f"{escape(name)} = {decimal(value)}" for name, value in report.thresholds.items())
+    yield f"Thresholds of the plan: {limits or 'not stated'}."
+    yield ""
+
+
+def _setting(report: Report) -> Iterable[str]:
+    yield "## What the adversary was assumed to know"
+    yield ""
+    for setting in report.settings:
+        for text in setting.disclosed:
+            yield f"> **DISCLOSED TRUTH.** {escape(text)}"
+            yield ""
+        for fact in setting.facts:
+            yield f"- {escape(fact.label)}: {escape(fact.text)}"
+        yield ""
+        rows = []
+        for release in setting.releases:
+            defenses = "; ".join(f"{d.name} ({d.constants}) {d.guarantee}".strip() for d in release.defenses) or "none"
+            gate = "; ".join([release.gate, *release.causes])
+            routes = "; ".join(release.routes) or "not stated"
+            rows.append(tuple(map(escape, (release.scenario, release.protocol, defenses, gate, routes))))
+        yield from _table(("Scenario", "Protocol", "Defenses", "Consistency gate", "Derivatives by"), rows)
+    if not report.settings:
+        yield "The record holds no release yet."
+        yield ""
+
+
+def _noise(report: Report) -> Iterable[str]:
+    study = report.noise
+    if not study.levels:
+        return
+    yield "## Predicted against reached error"
+    yield ""
+    yield "Pixel RMSE, medians. The report relies on exact I²F at ε = 0 for the noise drawn; it is no guarantee."
+    if study.difference is not None:
+        yield (
+            f"Below {study.limit} ({study.compared} releases) the perfect attacker, a validation that starts at the "
+            f"truth, differs from it by {percent(study.difference)} (median)."
+        )
+    yield ""
+    header = ("Noise std", "Lower bound", "Predicted (I²F)", "Perfect attacker", "Real attack", "Blind baseline")
+    names = ("lower_bound", "predicted", "perfect_attacker", "attack", "baseline")
+    rows = [(level.label, *(level.medians[name].text for name in names)) for level in study.levels]
+    yield from _table(header, rows)
+
+
+def _spectra(report: Report) -> Iterable[str]:
+    if not report.spectra:
+        return
+    yield "## Spectrum of AᵀA"
+    yield ""
+    yield from _table(
+        ("Example", "d", "Rank", "Largest eigenvalue", "Smallest above zero"),
+        [
+            (escape(s.label), count(s.size), count(s.rank), s.largest.text, s.smallest.text)
+            for s in report.spectra[:ROWS_SHOWN]
+        ],
+    )
+
+
+def _attempts(report: Report) -> Iterable[str]:
+    yield "## Attacks, worst first"
+    yield ""
+    if not report.attempts:
+        yield "No attack stands in the record."
+        yield ""
+        return
+    header = ("Example", "Scenario", "Attack", "PSNR", "Pixel RMSE", "Blind baseline", "SSIM", "Labels", "Outcome")
+    yield from _table(
+        header,
+        [
+            (
+                escape(example_name(a.example)),
+                escape(a.scenario),
+                escape(a.attack),
+                *(_number(q) for q in (a.psnr, a.pixel_rmse, a.baseline, a.ssim, a.labels)),
+                escape(a.outcome.label.replace("_", " ") if a.outcome else MISSING),
+            )
+            for a in report.attempts[:ROWS_SHOWN]
+        ],
+    )
+    if len(report.attempts) > ROWS_SHOWN:
+        yield f"{len(report.attempts) - ROWS_SHOWN} more attacks stand in the record."
+        yield ""
+
+
+def _controls(report: Report) -> Iterable[str]:
+    yield "## Controls"
+    yield ""
+    if not report.controls:
+        yield "No control stands in the record: its verdicts cannot be relied on."
+    for control in report.controls:
+        state = {True: "passed", False: "**FAILED**", None: "not run"}[control.passed]
+        yield f"- {escape(control.title)}: {state}, pixel RMSE {_number(control.pixel_rmse)}. {escape(control.demand)}"
+        if not control.passed:
+            yield f"  {escape(control.meaning)}"
+    yield ""
+
+
+def _problems(report: Report) -> Iterable[str]:
+    if not report.problems:
+        return
+    yield "## Failed and refused"
+    yield ""
+    for problem in report.problems:
+        yield f"- {escape(problem.item)}: {escape(problem.status)}. {escape(problem.note)}"
+    yield ""
+
+
+def _reading() -> Iterable[str]:
+    yield "## How to read this"
+    yield ""
+    for kind, meaning in words.VERDICT_MEANINGS.items():
+        yield f"- **{words.VERDICT_TITLES[kind]}**: {meaning}"
+    yield ""
+    for name, meaning in words.EVIDENCE.items():
+        yield f"- \\[{name.replace('_', ' ')}\\]: {meaning}"
+    yield ""
+
+
+def _made(report: Report) -> Iterable[str]:
+    yield "## How it was made"
+    yield ""
+    for label, text in report.provenance.facts:
+        yield f"- {escape(label)}: {escape(text)}"
+    yield f"- Run it again: {escape(report.provenance.command)}"
+    yield ""
+    if report.references:
+        yield "## Bibliography"
+        yield ""
+        for place, reference in enumerate(report.references, 1):
+            yield f"{place}. {escape(reference.text)}"
+
+
+def _number(quantity: Quantity) -> str:
+    tail = f" \\[{quantity.evidence.replace('_', ' ')}\\]" if quantity.evidence else ""
+    return escape(quantity.text) + tail
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]:
+    yield "| " + " | ".join(header) + " |"
+    yield "|" + " --- |" * len(header)
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+    yield ""

@@ -1,0 +1,146 @@
+"""Numbers as people read them; the exact value travels along."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from gradleak.results import Outcome, Score
+
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+# Keeps a number and its unit, or its power of ten, on one line.
+NBSP = "\N{NO-BREAK SPACE}"
+MISSING = "–"  # noqa: RUF001 - an en dash is what a reader expects in an empty cell
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantity:
+    """A number ready for print.
+
+    Attributes:
+        value: the exact value, or None.
+        text: how it is printed.
+        evidence: evidence kind of the score it comes from, or "".
+        outcome: how the computation ended, or None if no score stands behind it.
+        note: a sentence for the reader, or "".
+    """
+
+    value: float | None = None
+    text: str = MISSING
+    evidence: str = ""
+    outcome: Outcome | None = None
+    note: str = ""
+
+    @property
+    def raw(self) -> str:
+        """The exact value as text, "" for None."""
+        return "" if self.value is None else repr(self.value)
+
+
+def as_number(value: Any) -> float | None:
+    """A float, or None for what is no number; records hold infinities as the strings "inf" and "-inf".
+
+    Args:
+        value: whatever stands in a record.
+    """
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int | float):
+        return None if math.isnan(value) else float(value)
+    if value in ("inf", "-inf"):
+        return float(value)
+    return None
+
+
+def decimal(value: float | None, digits: int = 3) -> str:
+    """A number with `digits` significant digits: "0.0123", "1.23 × 10⁻⁷", "∞", or a dash for None.
+
+    Args:
+        value: the number.
+        digits: significant digits.
+    """
+    if value is None or math.isnan(value):
+        return MISSING
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"  # noqa: RUF001 - the minus sign
+    if value == 0:
+        return "0"
+    sign = "−" if value < 0 else ""  # noqa: RUF001 - the minus sign
+    mantissa, exponent = f"{abs(value):.{digits - 1}e}".split("e")
+    power = int(exponent)
+    if -4 < power < 5:
+        places = max(digits - 1 - power, 0)
+        shown = f"{abs(value):,.{places}f}"
+        return sign + (shown.rstrip("0").rstrip(".") if "." in shown else shown)
+    factor = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+    tail = f"10{str(power).translate(_SUPERSCRIPTS)}"
+    return f"{sign}{tail}" if factor == "1" else f"{sign}{factor}{NBSP}×{NBSP}{tail}"  # noqa: RUF001 - multiplication sign
+
+
+def count(value: float | None) -> str:
+    """A count with separators of thousands: "12,345", or a dash for None.
+
+    Args:
+        value: the count.
+    """
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return f"{value:,.0f}"
+
+
+def duration(seconds: float | None) -> str:
+    """A time in words: "0.4 s", "3 min 5 s", or a dash for None.
+
+    Args:
+        seconds: the time.
+    """
+    if seconds is None or not math.isfinite(seconds):
+        return MISSING
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def percent(value: float | None) -> str:
+    """A share as a percentage with two significant digits, or a dash for None.
+
+    Args:
+        value: the share, 1 for all.
+    """
+    if value is None or not math.isfinite(value):
+        return MISSING
+    scaled = 100 * value
+    if scaled and abs(scaled) < 0.01:
+        return f"below 0.01{NBSP}%"
+    return f"{decimal(scaled, 2) if abs(scaled) < 10 else format(scaled, '.0f')}{NBSP}%"
+
+
+def quantity(score: Score | None) -> Quantity:
+    """A score ready for print; decibels with one decimal place, shares as percentages.
+
+    Args:
+        score: the score, or None where there is none.
+    """
+    if score is None:
+        return Quantity()
+    if score.value is None:
+        text = score.outcome.label.replace("_", " ")
+    elif score.unit == "dB":
+        text = f"{format(score.value, '.1f') if math.isfinite(score.value) else decimal(score.value)}{NBSP}dB"
+    elif score.unit == "share":
+        text = percent(score.value)
+    else:
+        text = decimal(score.value)
+    return Quantity(value=score.value, text=text, evidence=score.evidence.value, outcome=score.outcome, note=score.note)
+
+
+def median(values: list[float]) -> float | None:
+    """The median as an attained value (the lower of two middle ones), or None for no values.
+
+    Args:
+        values: finite or infinite numbers.
+    """
+    return sorted(values)[(len(values) - 1) // 2] if values else None

@@ -1,0 +1,193 @@
+"""Plots as inline SVG that takes its colors from the page, so that it reads in light and in dark."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from gradleak.reporting.numerals import decimal, median
+from gradleak.reporting.risk_view import NoiseStudy, Spectrum
+
+# Drawn in placeholder colors, each then replaced by what the page defines. The fallbacks are the
+# colors of Okabe and Ito, which color-blind readers can tell apart.
+_INK = "#010203"
+_FAINT = "#040506"
+_SERIES = ("#010101", "#020202", "#030303", "#040404", "#050505", "#060606")
+_PAGE_COLORS: Mapping[str, str] = {
+    _INK: "currentColor",
+    _FAINT: "var(--rule, #8886)",
+    _SERIES[0]: "var(--series-1, #0072b2)",
+    _SERIES[1]: "var(--series-2, #56b4e9)",
+    _SERIES[2]: "var(--series-3, #e69f00)",
+    _SERIES[3]: "var(--series-4, #d55e00)",
+    _SERIES[4]: "var(--series-5, #009e73)",
+    _SERIES[5]: "var(--series-6, #cc79a7)",
+}
+_DASHES = ("solid", (0, (5, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)), (0, (3, 3)), (0, (8, 2)))
+
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "gradleak",
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
+    "axes.edgecolor": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "legend.frameon": False,
+}
+
+# name of the series -> (legend, color, dash, marker)
+_NOISE_SERIES: Mapping[str, tuple[str, str, Any, str]] = {
+    "predicted": ("predicted by I²F", _SERIES[0], "solid", "o"),
+    "perfect_attacker": ("perfect attacker (validation)", _SERIES[2], (0, (5, 2)), "D"),
+    "attack": ("real attack, random start", _SERIES[3], (0, (6, 2, 1, 2)), "s"),
+    "lower_bound": ("lower bound of I²F", _SERIES[1], (0, (1, 1.4)), "v"),
+}
+
+
+def noise_plot(study: NoiseStudy) -> str:
+    """Predicted against reached pixel RMSE over noise levels, log-log, as SVG; "" without noisy releases.
+
+    Thin markers are single examples, lines are medians over them, the dashed level is what the blind adversary
+    reaches.
+
+    Args:
+        study: the noisy releases.
+    """
+    if not study.levels:
+        return ""
+    with matplotlib.rc_context(_STYLE):
+        figure, axes = _figure(7.4, 4.3)
+        for name, (legend, color, dash, marker) in _NOISE_SERIES.items():
+            points = [(point.noise_std, value) for point in study.points if (value := getattr(point, name))]
+            if not points:
+                continue
+            levels = sorted({std for std, _ in points})
+            middles = [median([value for std, value in points if std == level]) or 0.0 for level in levels]
+            axes.plot(*zip(*points, strict=True), marker, color=color, markersize=4.5, fillstyle="none", alpha=0.75)
+            axes.plot(levels, middles, color=color, linestyle=dash, linewidth=1.9, label=legend, marker=marker, ms=3)
+        blind = [point.baseline for point in study.points if point.baseline]
+        if blind:
+            level = min(blind)
+            axes.axhline(level, color=_INK, linestyle=(0, (2, 3)), linewidth=1.0, label="blind baseline")
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("standard deviation of the noise on each shared number")
+        axes.set_ylabel("pixel RMSE")
+        _finish(figure, axes)
+        return _svg(
+            figure,
+            prefix="noise",
+            title="Predicted and reached error over noise levels",
+            description="Log-log plot of pixel RMSE against the standard deviation of the noise; the table below "
+            "holds the medians.",
+        )
+
+
+def spectrum_plot(spectra: Sequence[Spectrum]) -> str:
+    """Eigenvalues of AᵀA, largest first, one line an example, as SVG; "" without spectra.
+
+    Args:
+        spectra: the spectra.
+    """
+    shown = [spectrum for spectrum in spectra if any(value > 0 for value in spectrum.eigenvalues)]
+    if not shown:
+        return ""
+    with matplotlib.rc_context(_STYLE):
+        figure, axes = _figure(7.4, 3.7)
+        for place, spectrum in enumerate(shown):
+            ranks, values = zip(
+                *((rank, value) for rank, value in enumerate(spectrum.eigenvalues, 1) if value > 0), strict=True
+            )
+            axes.plot(
+                ranks,
+                values,
+                color=_SERIES[place % len(_SERIES)],
+                linestyle=_DASHES[(place // len(_SERIES)) % len(_DASHES)],
+                linewidth=1.5,
+                label=spectrum.label if len(shown) <= 12 else None,
+            )
+        axes.set_yscale("log")
+        axes.set_xlim(0, None)
+        axes.set_xlabel("direction of the input, from the most to the least visible")
+        axes.set_ylabel("eigenvalue of AᵀA")
+        _finish(figure, axes)
+        return _svg(
+            figure,
+            prefix="spectrum",
+            title="Spectrum of AᵀA",
+            description="Eigenvalues on a log scale, largest first, one line an example; the table below holds the "
+            "largest and the smallest.",
+        )
+
+
+def _figure(width: float, height: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasSVG(figure)
+    figure.patch.set_alpha(0.0)
+    axes = figure.add_subplot()
+    axes.patch.set_alpha(0.0)
+    return figure, axes
+
+
+def _finish(figure: Figure, axes: Axes) -> None:
+    axes.grid(True, which="major", color=_FAINT, linewidth=0.6)
+    axes.minorticks_off()
+    # Plain text instead of formulas, so that labels take the font of the page.
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: decimal(value, 2)))
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        # Fonts of the page may be wider than the one that the layout was made with.
+        columns = 2 if max(map(len, labels)) > 14 else 3
+        legend = figure.legend(handles, labels, loc="outside upper left", ncols=columns, handlelength=2.6)
+        for text in legend.get_texts():
+            # Names come from a record: a dollar sign in one is no formula.
+            text.set_parse_math(False)
+
+
+def _svg(figure: Figure, *, prefix: str, title: str, description: str) -> str:
+    """The figure as an SVG element for a page: deterministic, without date, in the colors and font of the page."""
+    buffer = io.StringIO()
+    metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    figure.savefig(buffer, format="svg", metadata=metadata, transparent=True)
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    for color, replacement in _PAGE_COLORS.items():
+        text = text.replace(color, replacement)
+    text = re.sub(r"(<text [^>]*style=\")([^\"]*)\"", _inherit_font, text)
+    # Ids are unique within a figure only.
+    text = re.sub(r'\bid="', f'id="{prefix}-', text)
+    text = text.replace("url(#", f"url(#{prefix}-").replace('xlink:href="#', f'href="#{prefix}-')
+    text = re.sub(r' xmlns(:xlink)?="[^"]*"| version="[^"]*"', "", text)
+    text = re.sub(r"\s*<(metadata|style)\b.*?</\1>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
+    head = (
+        f'<svg role="img" aria-labelledby="{prefix}-title {prefix}-description">'
+        f'<title id="{prefix}-title">{title}</title><desc id="{prefix}-description">{description}</desc>'
+    )
+    size = re.search(r'viewBox="[^"]*"', text)
+    if size:
+        head = head.replace("<svg ", f"<svg {size[0]} ", 1)
+    return re.sub(r"<svg[^>]*>", lambda _: head, text, count=1)
+
+
+def _inherit_font(match: re.Match[str]) -> str:
+    style = re.sub(r"font:\s*([\d.]+px)[^;]*", r"font-size: \1; font-family: inherit", match[2])
+    style = re.sub(r"font-family:\s*[^;]*", "font-family: inherit", style)
+    if "fill" not in style:
+        style += "; fill: currentColor"
+    return f'{match[1]}{style}"'

@@ -1,0 +1,448 @@
+"""What a report says, gathered from a record: the worst first, no number without its kind of evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from gradleak.reporting import words
+from gradleak.reporting.bibliography import Reference, bibliography
+from gradleak.reporting.numerals import Quantity, as_number, decimal, quantity
+from gradleak.reporting.pictures import data_uri
+from gradleak.reporting.provenance import Provenance, provenance
+from gradleak.reporting.reading import Line, Reading, mapping, outcome_of, read, sequence
+from gradleak.reporting.risk_view import NoiseStudy, Spectrum, best_attack, noise_study, predicted_score, spectra
+from gradleak.reporting.setting import Setting, settings
+from gradleak.results import Outcome, Record, Verdict, VerdictKind
+
+_ORDER = {VerdictKind.LEAKS: 0, VerdictKind.INCONCLUSIVE: 1, VerdictKind.BOUNDED: 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One attack on one release.
+
+    Attributes:
+        item: name of the item.
+        scenario: its scenario.
+        example: its example or batch.
+        attack: name of the attack.
+        psnr: best PSNR over the examples behind the release.
+        pixel_rmse: smallest pixel RMSE over them.
+        baseline: what the blind adversary reaches.
+        ssim: largest SSIM.
+        labels: share of labels found.
+        label_route: how the labels were had.
+        hits: rebuilt examples by example, True or False.
+        outcome: how the search ended, or None if not stated.
+        iterations: iterations of the chosen start.
+        plain_gradients: cost.
+        examples: how many examples stand behind the release.
+        picture: the reconstruction as a data address, or None.
+        note: what a reader needs to know.
+        note_number: under which number the note stands below the table, 0 for none.
+        validation: whether this is the validation routine that starts at the truth.
+    """
+
+    item: str
+    scenario: str
+    example: Any
+    attack: str
+    psnr: Quantity
+    pixel_rmse: Quantity
+    baseline: Quantity
+    ssim: Quantity
+    labels: Quantity
+    label_route: str
+    hits: Sequence[Any]
+    outcome: Outcome | None
+    iterations: float | None
+    plain_gradients: float | None
+    examples: int
+    picture: str | None
+    note: str
+    note_number: int = 0
+    validation: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exhibit:
+    """An original beside what attacks made of its update.
+
+    Attributes:
+        scenario: its scenario.
+        example: its example or batch.
+        original: the picture, or None.
+        attempts: attempts with a picture, best first.
+        baseline: what the blind adversary reaches.
+    """
+
+    scenario: str
+    example: Any
+    original: str | None
+    attempts: Sequence[Attempt]
+    baseline: Quantity
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScenarioView:
+    """A scenario in one row.
+
+    Attributes:
+        name: its name.
+        verdict: the verdict on it, or None.
+        releases: how many releases.
+        attacked: how many of them an attack was scored on.
+        leaking: how many leak.
+        worst: the strongest attempt, or None.
+        predicted: smallest predicted error of its releases.
+        noise: noise level in print.
+    """
+
+    name: str
+    verdict: Verdict | None
+    releases: int
+    attacked: int
+    leaking: int
+    worst: Attempt | None
+    predicted: Quantity
+    noise: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlView:
+    """A control.
+
+    Attributes:
+        title: its name in words.
+        demand: what had to happen.
+        passed: whether it did; None if it did not run.
+        meaning: what a failure means.
+        pixel_rmse: what the attack reached.
+        baseline: the blind baseline beside it.
+        note: a sentence for the reader.
+    """
+
+    title: str
+    demand: str
+    passed: bool | None
+    meaning: str
+    pixel_rmse: Quantity
+    baseline: Quantity
+    note: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """An item that failed or was refused.
+
+    Attributes:
+        item: its name.
+        status: "failed" or "refused".
+        outcome: its outcome, or None.
+        note: the reason.
+        traceback: for failures, "" if none was kept.
+    """
+
+    item: str
+    status: str
+    outcome: Outcome | None
+    note: str
+    traceback: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreRow:
+    """A score as the record holds it.
+
+    Attributes:
+        item: the item it belongs to.
+        name: its name in words.
+        unit: its unit.
+        quantity: the number.
+        interval: the confidence interval in print.
+        n: independent items behind it.
+    """
+
+    item: str
+    name: str
+    unit: str
+    quantity: Quantity
+    interval: str
+    n: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Everything a page shows, in its order.
+
+    Attributes:
+        title: name of the run.
+        complete: whether every announced group is there.
+        missing: the announced groups that are not.
+        verdict: on the whole run, or None.
+        thresholds: when an example counts as rebuilt.
+        scenarios: worst first.
+        worst: the strongest attempt of the run, or None.
+        hits: examples rebuilt exactly by at least one attack.
+        attacked: examples that were attacked and scored.
+        settings: the knowledge cards.
+        exhibits: pictures, worst first.
+        noise: predicted against reached.
+        spectra: eigenvalues.
+        attempts: real attacks, worst first.
+        notes: the distinct notes of the attempts; their numbers begin with 1.
+        validations: the validation routine, in file order.
+        controls: the controls.
+        problems: what failed or was refused.
+        score_rows: all scores.
+        references: the bibliography.
+        provenance: how the record was made.
+        unreadable: lines that could not be read.
+    """
+
+    title: str
+    complete: bool
+    missing: Sequence[str]
+    verdict: Verdict | None
+    thresholds: Mapping[str, float]
+    scenarios: Sequence[ScenarioView]
+    worst: Attempt | None
+    hits: int
+    attacked: int
+    settings: Sequence[Setting]
+    exhibits: Sequence[Exhibit]
+    noise: NoiseStudy
+    spectra: Sequence[Spectrum]
+    attempts: Sequence[Attempt]
+    notes: Sequence[str]
+    validations: Sequence[Attempt]
+    controls: Sequence[ControlView]
+    problems: Sequence[Problem]
+    score_rows: Sequence[ScoreRow]
+    references: Sequence[Reference]
+    provenance: Provenance
+    unreadable: int = 0
+    reading: Reading | None = field(default=None, repr=False)
+
+
+def build(record: Record) -> Report:
+    """The report on a record.
+
+    Args:
+        record: a record, whole or not.
+    """
+    reading = read(record)
+    folder = record.path.parent if record.path else None
+    attempts = sorted((_attempt(reading, line, folder) for line in reading.of_kind("attack")), key=_worst_first)
+    validations = [_attempt(reading, line, folder, validation=True) for line in reading.of_kind("perfect_attacker")]
+    notes = list(dict.fromkeys(attempt.note for attempt in attempts if attempt.note))
+    numbers = {note: number for number, note in enumerate(notes, 1)}
+    attempts = [replace(attempt, note_number=numbers.get(attempt.note, 0)) for attempt in attempts]
+    hits, attacked = _hits(attempts)
+    return Report(
+        title=str(record.run.get("name") or "audit"),
+        complete=record.complete,
+        missing=_missing(record),
+        verdict=reading.verdict_on("run"),
+        thresholds=_thresholds(record),
+        scenarios=_scenarios(reading, attempts),
+        worst=next((attempt for attempt in attempts if attempt.pixel_rmse.value is not None), None),
+        hits=hits,
+        attacked=attacked,
+        settings=settings(reading),
+        exhibits=_exhibits(reading, attempts, folder),
+        noise=noise_study(reading),
+        spectra=spectra(reading),
+        attempts=attempts,
+        notes=notes,
+        validations=validations,
+        controls=_controls(reading),
+        problems=_problems(reading),
+        score_rows=_score_rows(reading),
+        references=bibliography(record.run),
+        provenance=provenance(reading),
+        unreadable=reading.unreadable,
+        reading=reading,
+    )
+
+
+def _attempt(reading: Reading, line: Line, folder: Path | None, *, validation: bool = False) -> Attempt:
+    error = reading.score(line, "pixel_rmse")
+    hits = reading.score(line, "exact_hits")
+    listed = sequence(hits.details.get("per_example")) if hits else ()
+    if hits and not listed and hits.value is not None:
+        listed = (hits.value > 0,)
+    baseline = next((reading.score(b, "pixel_rmse") for b in reading.beside("baseline", line)), None)
+    return Attempt(
+        item=str(line.get("item")),
+        scenario=str(line.get("scenario")),
+        example=line.get("example"),
+        attack="perfect attacker" if validation else str(line.get("attack")),
+        psnr=quantity(reading.score(line, "psnr")),
+        pixel_rmse=quantity(error),
+        baseline=quantity(baseline),
+        ssim=quantity(reading.score(line, "ssim")),
+        labels=quantity(reading.score(line, "label_accuracy")),
+        label_route=words.LABEL_ROUTES.get(str(line.get("labels")), str(line.get("labels") or "")),
+        hits=tuple(listed),
+        outcome=outcome_of(line),
+        iterations=as_number(line.get("iterations")),
+        plain_gradients=as_number(line.get("plain_gradients")),
+        examples=max(len(listed), 1),
+        picture=data_uri(folder, line.get("picture")),
+        note=str(line.get("note") or (error.note if error else "")),
+        validation=validation,
+    )
+
+
+def _worst_first(attempt: Attempt) -> tuple[bool, float]:
+    value = attempt.pixel_rmse.value
+    return (value is None, 0.0 if value is None else value)
+
+
+def _hits(attempts: Sequence[Attempt]) -> tuple[int, int]:
+    """Examples rebuilt exactly by at least one attack, and examples attacked, over all releases."""
+    best: dict[tuple[str, str], list[bool]] = {}
+    for attempt in attempts:
+        if attempt.pixel_rmse.value is None:
+            continue
+        flags = best.setdefault((attempt.scenario, str(attempt.example)), [False] * attempt.examples)
+        for place, hit in enumerate(attempt.hits[: len(flags)]):
+            flags[place] |= hit is True
+    return sum(map(sum, best.values())), sum(map(len, best.values()))
+
+
+def _scenarios(reading: Reading, attempts: Sequence[Attempt]) -> list[ScenarioView]:
+    views = []
+    by_name: dict[str, list[Line]] = {}
+    for release in reading.of_kind("release"):
+        by_name.setdefault(str(release.get("scenario")), []).append(release)
+    for name, releases in by_name.items():
+        verdicts = [reading.verdict_on(str(release.get("item"))) for release in releases]
+        best = [attempt for attempt in attempts if attempt.scenario == name and attempt.pixel_rmse.value is not None]
+        predictions = [predicted_score(reading, release) for release in releases]
+        known = [score for score in predictions if score is not None and score.value is not None]
+        smallest = min(known, key=lambda score: score.value or 0.0, default=None)
+        std = next((as_number(release.get("noise_std")) for release in releases if release.get("noise_std")), None)
+        views.append(
+            ScenarioView(
+                name=name,
+                verdict=reading.verdict_on(name),
+                releases=len(releases),
+                attacked=len({str(attempt.example) for attempt in best}),
+                leaking=sum(v is not None and v.verdict is VerdictKind.LEAKS for v in verdicts),
+                worst=best[0] if best else None,
+                predicted=quantity(smallest),
+                noise=decimal(std) if std else "none",
+            )
+        )
+    return sorted(views, key=_scenario_order)
+
+
+def _scenario_order(view: ScenarioView) -> tuple[int, float]:
+    place = _ORDER[view.verdict.verdict] if view.verdict else 1
+    error = view.worst.pixel_rmse.value if view.worst else None
+    return (place, float("inf") if error is None else error)
+
+
+def _exhibits(reading: Reading, attempts: Sequence[Attempt], folder: Path | None) -> list[Exhibit]:
+    exhibits: list[tuple[float, int, Exhibit]] = []
+    for release in reading.of_kind("release"):
+        original = data_uri(folder, release.get("picture"))
+        best = best_attack(reading, release)
+        beside = [
+            attempt
+            for attempt in attempts
+            if attempt.scenario == str(release.get("scenario"))
+            and attempt.example == release.get("example")
+            and attempt.picture is not None
+        ]
+        if not beside:
+            continue
+        baseline = next((reading.score(b, "pixel_rmse") for b in reading.beside("baseline", release)), None)
+        error = best[1].value if best and best[1].value is not None else float("inf")
+        exhibit = Exhibit(
+            scenario=str(release.get("scenario")),
+            example=release.get("example"),
+            original=original,
+            attempts=beside,
+            baseline=quantity(baseline),
+        )
+        exhibits.append((error, len(exhibits), exhibit))
+    return [exhibit for _, _, exhibit in sorted(exhibits, key=lambda entry: entry[:2])]
+
+
+def _controls(reading: Reading) -> list[ControlView]:
+    views = []
+    for line in reading.of_kind("control"):
+        name = str(line.get("item"))
+        title, demand, meaning = words.CONTROLS.get(name, (name, "", "The results of this run cannot be read."))
+        passed = line.get("passed")
+        error = reading.score(line, "pixel_rmse")
+        baseline = as_number(error.details.get("baseline_pixel_rmse")) if error else None
+        for place in (line, mapping(line.get("details"))):
+            if baseline is None:
+                baseline = as_number(place.get("baseline_pixel_rmse"))
+        views.append(
+            ControlView(
+                title=title,
+                demand=demand,
+                passed=passed if isinstance(passed, bool) else None,
+                meaning=meaning,
+                pixel_rmse=quantity(error),
+                baseline=Quantity(value=baseline, text=decimal(baseline), evidence="exact" if baseline else ""),
+                note=str(line.get("note") or ""),
+            )
+        )
+    return views
+
+
+def _problems(reading: Reading) -> list[Problem]:
+    problems = []
+    for lines in reading.items.values():
+        for line in lines:
+            if line.get("status") in ("failed", "refused"):
+                problems.append(
+                    Problem(
+                        item=str(line.get("item")),
+                        status=str(line["status"]),
+                        outcome=outcome_of(line),
+                        note=str(line.get("note") or ""),
+                        traceback=str(line.get("traceback") or ""),
+                    )
+                )
+    return problems
+
+
+def _score_rows(reading: Reading) -> list[ScoreRow]:
+    rows = []
+    for line, score in reading.score_lines:
+        interval = "" if score.interval is None else f"{decimal(score.interval[0])} to {decimal(score.interval[1])}"
+        rows.append(
+            ScoreRow(
+                item=str(line.get("item")),
+                name=words.score_name(score.name),
+                unit={"pixel_rmse": "pixel RMSE", "input": "input units"}.get(score.unit, score.unit),
+                quantity=quantity(score),
+                interval=interval,
+                n=score.n,
+            )
+        )
+    return rows
+
+
+def _thresholds(record: Record) -> dict[str, float]:
+    given = mapping(record.run.get("thresholds"))
+    return {name: number for name, value in given.items() if (number := as_number(value)) is not None}
+
+
+def _missing(record: Record) -> list[str]:
+    """The groups that the run line announces and that are not whole."""
+    rows: dict[str, list[Line]] = {}
+    for line in record.lines:
+        rows.setdefault(str(line.get("group")), []).append(line)
+    whole = {name for name, lines in rows.items() if len({r.get("line") for r in lines}) == lines[0].get("of")}
+    return [str(name) for name in sequence(record.run.get("groups")) if str(name) not in whole]

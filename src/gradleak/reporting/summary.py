@@ -1,0 +1,138 @@
+"""The report as one JSON document for machines, from the same data as the page."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from gradleak.reporting.reading import load
+from gradleak.reporting.report import Attempt, Report, ScenarioView, build
+from gradleak.results import Record, Verdict
+from gradleak.results.score import jsonable
+
+SUMMARY_SCHEMA = 1
+
+
+def write_json(
+    record: Record | str | os.PathLike[str], path: str | os.PathLike[str], *, per_record: bool = False
+) -> Path:
+    """One JSON document on a record: verdict, reason, thresholds and the numbers of each scenario.
+
+    Infinities are written as the strings "inf" and "-inf"; a number that could not be had is null beside its
+    outcome. The same record gives the same bytes.
+
+    Args:
+        record: the record, or its file or folder.
+        path: where the document is written; its folder must exist.
+        per_record: whether results on single examples are written too; off by default, since they say which of the
+            private examples are exposed.
+
+    Returns:
+        The path.
+
+    Raises:
+        InputError: there is no record.
+    """
+    target = Path(path)
+    document = summarize(build(load(record)), per_record=per_record)
+    target.write_text(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
+    return target
+
+
+def summarize(report: Report, *, per_record: bool = False) -> dict[str, Any]:
+    """The document as a JSON-ready dictionary.
+
+    Args:
+        report: what to tell.
+        per_record: whether results on single examples are included.
+    """
+    document: dict[str, Any] = {
+        "schema": SUMMARY_SCHEMA,
+        "name": report.title,
+        "complete": report.complete,
+        "verdict": _verdict(report.verdict),
+        "thresholds": dict(report.thresholds),
+        "worst": _attempt(report.worst, per_record=per_record),
+        "exact_hits": {"hits": report.hits, "attacked": report.attacked, "evidence": "attack"},
+        "scenarios": [_scenario(view, per_record=per_record) for view in report.scenarios],
+        "disclosed_truths": list(dict.fromkeys(text for setting in report.settings for text in setting.disclosed)),
+        "prediction": {
+            "measure": "inversion_influence",
+            "compared": report.noise.compared,
+            "below_pixel_rmse": report.noise.limit,
+            "median_relative_difference": report.noise.difference,
+            "levels": [
+                {
+                    "noise_std": level.noise_std,
+                    "releases": len(level.points),
+                    "compared": level.compared,
+                    "counts": dict(level.counts),
+                    "median_relative_difference": level.difference,
+                    "median_pixel_rmse": {name: quantity.value for name, quantity in level.medians.items()},
+                }
+                for level in report.noise.levels
+            ],
+        },
+        "controls": [
+            {"name": control.title, "passed": control.passed, "pixel_rmse": control.pixel_rmse.value}
+            for control in report.controls
+        ],
+        "problems": [
+            {
+                "item": problem.item,
+                "status": problem.status,
+                "outcome": problem.outcome.label if problem.outcome else None,
+                "note": problem.note,
+            }
+            for problem in report.problems
+        ],
+        "unreadable_lines": report.unreadable,
+        "made_by": dict(report.provenance.facts),
+    }
+    if per_record:
+        document["per_record"] = [_attempt(attempt, per_record=True) for attempt in report.attempts]
+    made: dict[str, Any] = jsonable(document)
+    return made
+
+
+def _scenario(view: ScenarioView, *, per_record: bool) -> dict[str, Any]:
+    return {
+        "name": view.name,
+        **{f"verdict_{key}" if key != "verdict" else key: value for key, value in _verdict(view.verdict).items()},
+        "releases": view.releases,
+        "attacked": view.attacked,
+        "leaking": view.leaking,
+        "worst": _attempt(view.worst, per_record=per_record),
+        "smallest_predicted_pixel_rmse": view.predicted.value,
+    }
+
+
+def _verdict(verdict: Verdict | None) -> dict[str, Any]:
+    if verdict is None:
+        return {"verdict": None, "reason": None, "explanation": "the record holds no verdict"}
+    return {"verdict": verdict.verdict.value, "reason": verdict.reason, "explanation": verdict.explanation}
+
+
+def _attempt(attempt: Attempt | None, *, per_record: bool) -> dict[str, Any] | None:
+    if attempt is None:
+        return None
+    numbers = {
+        name: {"value": quantity.value, "evidence": quantity.evidence or None}
+        for name, quantity in (
+            ("pixel_rmse", attempt.pixel_rmse),
+            ("psnr", attempt.psnr),
+            ("ssim", attempt.ssim),
+            ("baseline_pixel_rmse", attempt.baseline),
+        )
+    }
+    place = {"item": attempt.item, "example": attempt.example} if per_record else {}
+    return {
+        **place,
+        "scenario": attempt.scenario,
+        "attack": attempt.attack,
+        "outcome": attempt.outcome.label if attempt.outcome else None,
+        **numbers,
+        "plain_gradients": attempt.plain_gradients,
+    }

@@ -1,0 +1,229 @@
+"""What codes and names of a record mean in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gradleak.reporting.numerals import as_number, count, decimal
+from gradleak.reporting.reading import mapping, sequence
+from gradleak.results import Verdict, VerdictKind
+
+VERDICT_TITLES: Mapping[VerdictKind, str] = {
+    VerdictKind.LEAKS: "Leaks",
+    VerdictKind.BOUNDED: "Bounded",
+    VerdictKind.INCONCLUSIVE: "Inconclusive",
+}
+
+VERDICT_MEANINGS: Mapping[VerdictKind, str] = {
+    VerdictKind.LEAKS: "An attack that never saw the truth rebuilt at least one example: its pixel RMSE is below the "
+    "threshold, and at most the stated share of what guessing blindly gives.",
+    VerdictKind.BOUNDED: "A formal guarantee (differential privacy, or a Bayesian bound with its prior stated) limits "
+    "what any attacker can reach.",
+    VerdictKind.INCONCLUSIVE: "Neither of the two. The reason is given. A failed attack is never evidence of safety: a "
+    "stronger one may succeed.",
+}
+
+REASONS: Mapping[str, str] = {
+    "attack_reached_threshold": "an attack rebuilt an example",
+    "no_attack_reached_threshold": "no attack came close enough",
+    "no_attack_ran": "no attack was run",
+    "no_attack_finished": "no attack finished",
+    "no_signal": "the update carries no signal",
+    "control_failed": "a control failed",
+    "inconsistent_update": "the update does not fit the stated model",
+    "converged_model": "the model has already learned this batch",
+    "all_bounded": "every release is bounded",
+}
+
+_NEXT_LEAKS = (
+    "Do not share updates of this kind as they are. Aggregate over more examples or clients before anything leaves, or "
+    "add a defense with a formal guarantee (per-example clipping with accounted noise), and audit the defended release "
+    "as a further scenario against an adversary who knows the defense."
+)
+NEXT_STEPS: Mapping[str, str] = {
+    "control_failed": "Look at the controls first. Until the planted leak is found and pure noise gives nothing, no "
+    "number of this run says anything about the release.",
+    "inconsistent_update": "Compare mode (train or eval), normalization, loss, reduction, scale and the order of "
+    "tensors with the client's code, then run the audit again.",
+    "no_signal": "Check that the right tensors were shared and that the model was not already converged.",
+    "converged_model": "Audit an early round: gradients of a model that has learned its batch are too small to tell.",
+    "no_attack_ran": "Add an attack to the plan: closed-form risk alone gives no verdict.",
+    "no_attack_finished": "See the failed and refused items for the reasons, mend the plan and run again.",
+    "no_attack_reached_threshold": "Read the predicted error beside the reached one: where the prediction is small, a "
+    "better attack is likely to succeed. Try more starts, or give the adversary more knowledge, before you rely on it.",
+    "all_bounded": "Check that the assumptions of the guarantee (its prior, its sampling, its clipping) hold for your "
+    "training, and mind what is lost over many rounds.",
+}
+
+SCORE_NAMES: Mapping[str, str] = {
+    "inversion_influence": "I²F: predicted error",
+    "inversion_influence_lower_bound": "I²F lower bound",
+    "gaussian_reconstruction_error": "expected error of an unbiased attacker under this noise",
+    "noise_std_for_threshold": "noise std that brings an unbiased attacker to the threshold",
+    "gradient_norm": "norm of the gradient",
+    "mse": "mean squared pixel error",
+    "pixel_rmse": "pixel RMSE",
+    "psnr": "PSNR",
+    "ssim": "SSIM",
+    "exact_hits": "exact hits",
+    "label_accuracy": "labels found",
+}
+
+EVIDENCE: Mapping[str, str] = {
+    "exact": "the quantity itself, computed without approximation",
+    "upper_bound": "at least as large as the quantity",
+    "lower_bound": "at most as large as the quantity",
+    "estimate": "near the quantity, with no guarantee on which side",
+    "attack": "reached by an attack that never saw the truth; a stronger attack may reach more",
+}
+
+BASELINES: Mapping[str, str] = {
+    "midpoint": "a picture of mid-gray",
+    "best_constant": "the best constant a channel, chosen with the truth by the scorer",
+    "mean_public": "the mean public picture",
+}
+
+KNOWLEDGE_LABELS: Mapping[str, str] = {
+    "objective": "Model, parameters and loss",
+    "protocol": "Training protocol",
+    "defenses": "Defenses and their constants",
+    "batch_size": "Number of examples",
+    "targets": "True labels",
+    "domain": "Kind, shape and range of the data",
+    "public": "Public data of the same kind",
+}
+
+LABEL_ROUTES: Mapping[str, str] = {
+    "recovered": "recovered",
+    "disclosed": "given",
+    "optimized": "optimized",
+}
+
+GATES: Mapping[str, str] = {
+    "consistent": "consistent",
+    "inconsistent": "not consistent",
+    "not_needed": "not needed (computed by the auditor)",
+    "not_applicable": "not applicable",
+}
+
+CONTROLS: Mapping[str, tuple[str, str, str]] = {
+    "control/positive": (
+        "Positive control: a planted leak",
+        "A public or synthetic example, released undefended through a linear layer, must be rebuilt.",
+        "The attack engine or its setting is broken: a failed attack elsewhere in this run means nothing.",
+    ),
+    "control/negative": (
+        "Negative control: pure noise",
+        "The audited update, replaced by Gaussian noise of the same norms, must not lead to the true example.",
+        "Something leads to the truth without the update: the truth has reached the attack, or the threshold is so "
+        "lax that guessing passes. A verdict “leaks” of this run cannot be trusted.",
+    ),
+}
+
+
+def next_step(verdict: Verdict) -> str:
+    """What to do after this verdict.
+
+    Args:
+        verdict: a verdict.
+    """
+    if verdict.verdict is VerdictKind.LEAKS:
+        return _NEXT_LEAKS
+    return NEXT_STEPS.get(verdict.reason, "Read the reason, remove its cause, and run the audit again.")
+
+
+def reason(code: str) -> str:
+    """A reason code in words.
+
+    Args:
+        code: for instance "control_failed".
+    """
+    return REASONS.get(code, code.replace("_", " "))
+
+
+def score_name(name: str) -> str:
+    """The name of a score in words.
+
+    Args:
+        name: for instance "pixel_rmse".
+    """
+    return SCORE_NAMES.get(name, name.replace("_", " "))
+
+
+def constants(config: Any, skip: Sequence[str] = ("use", "guarantee", "stage")) -> str:
+    """The arguments of a described object: "std = 10⁻³, seed = 4".
+
+    Args:
+        config: {"use": class name, argument: value ...}.
+        skip: keys to leave out.
+    """
+    parts = [f"{key} = {plain(value)}" for key, value in mapping(config).items() if key not in skip]
+    return ", ".join(parts)
+
+
+def plain(value: Any) -> str:
+    """A value of a record as short text.
+
+    Args:
+        value: a JSON value.
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "none"
+    if isinstance(value, int):
+        return str(value)
+    number = as_number(value)
+    if number is not None:
+        return decimal(number)
+    if isinstance(value, Mapping):
+        inner = constants(value)
+        use = str(value.get("use", ""))
+        return (f"{use}({inner})" if inner else use) if use else f"{{{inner}}}"
+    if isinstance(value, list | tuple):
+        return ", ".join(plain(entry) for entry in value) or "none"
+    return str(value)
+
+
+def knowledge(key: str, value: Any) -> str:
+    """An entry of the knowledge card in words.
+
+    Args:
+        key: name of the entry.
+        value: its description; None for unknown.
+    """
+    if value is None:
+        return "not known"
+    if key == "objective":
+        card = mapping(value)
+        numbers, tensors = count(as_number(card.get("shared_entries"))), len(mapping(card.get("shared")))
+        return (
+            f"loss {plain(card.get('loss'))}, {plain(card.get('mode'))} mode, "
+            f"{numbers} shared numbers in {tensors} tensors"
+        )
+    if key == "batch_size":
+        return plain(value)
+    if key == "targets":
+        return f"disclosed: {plain(value)}"
+    if key == "domain":
+        return domain(mapping(value))
+    if key == "defenses":
+        return plain(value) if sequence(value) else "there are none"
+    return plain(value)
+
+
+def domain(card: Mapping[str, Any]) -> str:
+    """A domain in words: "image of 1 × 28 × 28, values from 0 to 1".
+
+    Args:
+        card: the description of a domain.
+    """
+    shape = " × ".join(plain(size) for size in sequence(card.get("shape")))  # noqa: RUF001 - multiplication sign
+    text = f"{plain(card.get('kind'))} of {shape or 'unknown shape'}"
+    if card.get("low") is not None and card.get("high") is not None:
+        text += f", values from {plain(card['low'])} to {plain(card['high'])}"
+    for name in ("mean", "std"):
+        if card.get(name) is not None:
+            text += f", normalized with {name} {plain(card[name])}"
+    return text

@@ -1,0 +1,312 @@
+"""The record of a run: JSON lines, written as results arrive, resumable after a kill.
+
+A record file holds one `run` line (the resolved plan, seed, versions, host facts) and then the lines of *groups*, the
+units of resuming. Every line of a group carries `group` (its name), `line` (its place) and `of` (how many lines the
+group has), so that a reader knows without further bookkeeping whether a group is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gradleak.results.errors import InputError, PlanError
+from gradleak.results.score import Score, jsonable
+from gradleak.results.verdict import Verdict
+
+if sys.platform != "win32":
+    import fcntl
+
+SCHEMA = 1
+LINE_TYPES = ("run", "item", "score", "verdict")
+_RUN_LINE = b'{"type": "run"'
+VOLATILE = frozenset({"seconds", "started", "host", "traceback"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A run that was read back: its header and its lines.
+
+    Attributes:
+        run: the header line (plan, seed, versions, host, groups).
+        lines: all further lines, in file order.
+        path: where it was read from, or None.
+    """
+
+    run: Mapping[str, Any]
+    lines: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    path: Path | None = None
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Record:
+        """The record in a JSONL file; torn lines (of a killed run) are left out.
+
+        Args:
+            path: the file, or the folder of a run that holds `record.jsonl`.
+
+        Raises:
+            InputError: if there is no such file, it has no run line, or its schema is newer than this version.
+        """
+        file = record_file(path)
+        run, lines, _ = _read(file)
+        if run is None:
+            raise InputError(f"{file}: expected a gradleak record whose first line is a run line; got none")
+        return cls(run=run, lines=tuple(lines), path=file)
+
+    @property
+    def items(self) -> list[Mapping[str, Any]]:
+        """The `item` lines: one for each attack, measure block, gate and control that ran."""
+        return [line for line in self.lines if line["type"] == "item"]
+
+    @property
+    def scores(self) -> list[tuple[str, Score]]:
+        """Pairs of item name and score."""
+        return [(line["item"], Score.from_dict(line)) for line in self.lines if line["type"] == "score"]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """The verdicts, in file order."""
+        return [Verdict.from_dict(line) for line in self.lines if line["type"] == "verdict"]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every group that the run line announces is whole."""
+        whole = {name for name, rows in _by_group(self.lines).items() if _is_whole(rows)}
+        return set(self.run.get("groups", ())) <= whole
+
+    def canonical(self) -> list[str]:
+        """The record without times and host facts, one JSON text a line, in the order of the plan.
+
+        Two runs of one plan and seed give equal canonical records.
+        """
+        rows = _in_plan_order(self.run, self.lines)
+        return [json.dumps(_without_volatile(row), sort_keys=True) for row in (self.run, *rows)]
+
+
+class RecordWriter:
+    """Appends groups of lines to a record file and knows which groups already stand there.
+
+    Only the parent process of a run writes, and one writer at a time: it holds a lock (on `.<name>.lock` beside the
+    file) that the system releases when the process ends, however it ends. Close the writer, or use it in a `with`
+    statement, to release the lock earlier.
+
+    A file left by a killed run is repaired on opening: torn lines are dropped, whole groups are kept, and the missing
+    lines of a broken group are written again without doubling those that stand. The lines of a group whose middle was
+    damaged therefore end up at the end of the file; `Record.canonical` has them in the order of the plan.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], run: Mapping[str, Any]) -> None:
+        """Open `path` for a run with this header, resuming if it holds the same plan.
+
+        Args:
+            path: the record file; its folder must exist.
+            run: the header; must hold `plan_digest` and `groups`.
+
+        Raises:
+            PlanError: if the folder is missing, another process writes the file, or the file holds something else, or
+                another plan, another seed or another version of gradleak; the file is left as it is.
+        """
+        self.path = Path(path)
+        if not self.path.parent.is_dir():
+            raise PlanError(f"{self.path}: expected an existing folder, got none; create {self.path.parent} first")
+        self._run = {"type": "run", "schema": SCHEMA, **jsonable(dict(run))}
+        self._lines: dict[str, dict[int, Mapping[str, Any]]] = {}
+        self._release = weakref.finalize(self, os.close, _lock(self.path))
+        try:
+            if self.path.exists() and self.path.stat().st_size > 0:
+                self._resume()
+            else:
+                self._write_atomically([self._run])
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> RecordWriter:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let another writer at the file; every group that was written is already on disk."""
+        self._release()
+
+    def missing(self, groups: Iterable[str]) -> list[str]:
+        """Those of `groups` that are not whole in the file, in the given order."""
+        return [name for name in groups if not _is_whole(list(self._lines.get(name, {}).values()))]
+
+    def lines(self, group: str) -> list[Mapping[str, Any]]:
+        """The lines of a group that stand in the file, in their order."""
+        rows = self._lines.get(group, {})
+        return [rows[place] for place in sorted(rows)]
+
+    def write_group(self, group: str, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Append a group, flushed to disk before returning; lines that already stand are not written twice.
+
+        Lines of an earlier attempt that had another number of lines are replaced.
+
+        Args:
+            group: its name.
+            lines: its lines, each with a `type` of item, score or verdict.
+
+        Raises:
+            InputError: for an empty group, a line of another type, or one that JSON cannot hold; nothing is written.
+            PlanError: if the writer was closed.
+        """
+        if not self._release.alive:
+            raise PlanError(f"{self.path}: this writer was closed; open a new one to write group {group}")
+        if not lines:
+            raise InputError(f"group {group}: expected at least one line, got none")
+        rows = [_row(group, place, len(lines), line) for place, line in enumerate(lines)]
+        standing = self._lines.setdefault(group, {})
+        if any(row["of"] != len(lines) for row in standing.values()):
+            self._lines[group] = standing = {}
+            run, kept, _ = _read(self.path)
+            self._write_atomically([run or self._run, *(row for row in kept if row["group"] != group)])
+        fresh = [row for row in rows if row["line"] not in standing]
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write("".join(_text(row) for row in fresh))
+            file.flush()
+            os.fsync(file.fileno())
+        standing.update({row["line"]: row for row in fresh})
+
+    def finish(self) -> None:
+        """Put the lines in the order of the plan, atomically; until then they stand in the order of arrival."""
+        run, lines, _ = _read(self.path)
+        ordered = _in_plan_order(run or self._run, lines)
+        if ordered != lines:
+            self._write_atomically([run or self._run, *ordered])
+
+    def _resume(self) -> None:
+        run, lines, torn = _read(self.path)
+        if run is None:
+            beginning = self.path.read_bytes()[: len(_RUN_LINE)]
+            if lines or not _RUN_LINE.startswith(beginning):
+                raise PlanError(f"{self.path}: expected a record, got a file without a run line. Use another --out")
+            # A run line that was torn by a kill: nothing stands yet, so start over.
+            self._write_atomically([self._run])
+            return
+        for key in ("plan_digest", "seed", "gradleak"):
+            if run.get(key) != self._run.get(key):
+                raise PlanError(
+                    f"{self.path}: the record there has {key} {run.get(key)!r}, this run has {self._run.get(key)!r}; "
+                    "nothing was written. Use another --out, or delete the folder to start over"
+                )
+        for row in lines:
+            self._lines.setdefault(row["group"], {})[row["line"]] = row
+        if torn:
+            self._write_atomically([run, *lines])
+
+    def _write_atomically(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        partial = self.path.with_name(self.path.name + ".partial")
+        with partial.open("w", encoding="utf-8") as file:
+            file.write("".join(_text(row) for row in rows))
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(self.path)
+
+
+def _lock(path: Path) -> int:
+    """An open file that holds the lock of a record until it is closed or the process ends.
+
+    Raises:
+        PlanError: if another writer holds it.
+    """
+    handle = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o644)
+    if sys.platform != "win32":
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(handle)
+            raise PlanError(
+                f"{path}: another run is writing this record, or a writer of this process was not closed; "
+                "wait for it, or use another --out"
+            ) from error
+    return handle
+
+
+def _row(group: str, place: int, count: int, line: Mapping[str, Any]) -> dict[str, Any]:
+    if line.get("type") not in LINE_TYPES[1:]:
+        raise InputError(f"group {group}: line type {line.get('type')!r} is not one of {LINE_TYPES[1:]}")
+    taken = {"group", "line", "of"} & set(line)
+    if taken:
+        raise InputError(f"group {group}: expected a line without the keys of the record itself, got {sorted(taken)}")
+    row: dict[str, Any] = {"type": line["type"], "group": group, "line": place, "of": count}
+    content: dict[str, Any] = jsonable({key: value for key, value in line.items() if key != "type"})
+    return row | content
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, allow_nan=False) + "\n"
+
+
+def record_file(path: str | os.PathLike[str]) -> Path:
+    """`path` itself, or `record.jsonl` inside it if it is a folder.
+
+    Raises:
+        InputError: if there is no such file.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file = file / "record.jsonl"
+    if not file.is_file():
+        raise InputError(f"{file}: expected a record (record.jsonl), got no such file; run `gradleak audit` first")
+    return file
+
+
+def _read(file: Path) -> tuple[dict[str, Any] | None, list[dict[str, Any]], bool]:
+    """The run line (or None), the further whole lines, and whether any line was torn."""
+    run: dict[str, Any] | None = None
+    lines: list[dict[str, Any]] = []
+    pieces = file.read_bytes().decode("utf-8", errors="replace").split("\n")
+    torn = pieces[-1] != ""  # a kill may have taken only the end of the line: then the last piece is whole
+    for piece in pieces if torn else pieces[:-1]:
+        try:
+            row = json.loads(piece)
+        except (ValueError, RecursionError):
+            torn = True
+            continue
+        if isinstance(row, dict) and row.get("type") == "run" and isinstance(row.get("schema"), int):
+            run = run or row
+        elif isinstance(row, dict) and row.get("type") in LINE_TYPES[1:] and _has_place(row):
+            lines.append(row)
+        else:
+            torn = True
+    if run is not None and run["schema"] > SCHEMA:
+        raise InputError(f"{file}: record schema {run['schema']}, this version reads up to {SCHEMA}; update gradleak")
+    return run, lines, torn
+
+
+def _in_plan_order(run: Mapping[str, Any], lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    order = {name: place for place, name in enumerate(run.get("groups", ()))}
+    return sorted(lines, key=lambda row: (order.get(row.get("group", ""), len(order)), row.get("line", 0)))
+
+
+def _by_group(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in lines:
+        groups.setdefault(str(row.get("group")), []).append(row)
+    return groups
+
+
+def _has_place(row: Mapping[str, Any]) -> bool:
+    return isinstance(row.get("group"), str) and all(type(row.get(key)) is int for key in ("line", "of"))
+
+
+def _is_whole(rows: Sequence[Mapping[str, Any]]) -> bool:
+    counts = {row.get("of") for row in rows}
+    return len(counts) == 1 and {row.get("line") for row in rows} == set(range(next(iter(counts)) or 0))
+
+
+def _without_volatile(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_volatile(item) for key, item in value.items() if key not in VOLATILE}
+    if isinstance(value, list):
+        return [_without_volatile(item) for item in value]
+    return value

@@ -1,0 +1,127 @@
+"""The sign rule against labels that are known, and against updates from which no label can be read."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gradleak.attacks import SignRule
+from gradleak.core import Batch, Domain, DomainKind, HonestButCurious, Objective, Release, Update
+from gradleak.defenses import Clip, GaussianNoise
+from gradleak.models import initialize_uniform
+from gradleak.protocols import FedSGD
+from gradleak.results import Outcome
+
+DOMAIN = Domain(shape=(6,), kind=DomainKind.TABULAR)
+
+
+def _net(classes: int = 10, *, bias: bool = True, activation: type[nn.Module] = nn.Tanh) -> nn.Sequential:
+    net = nn.Sequential(nn.Linear(6, 16), activation(), nn.Linear(16, classes, bias=bias))
+    return initialize_uniform(net, generator=torch.Generator().manual_seed(1))
+
+
+def _recover(net: nn.Module, targets: Tensor, *, loss="cross_entropy", release=None, seed: int = 0):
+    generator = torch.Generator().manual_seed(seed)
+    release = release or Release(FedSGD())
+    objective = Objective.from_module(net, loss=loss)
+    batch = Batch(torch.rand(len(targets), 6, generator=generator), targets, DOMAIN)
+    update = release(objective, batch, generator).align(objective)
+    return SignRule()(update, HonestButCurious().disclose(objective, release, batch))
+
+
+@pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU, nn.Sigmoid])
+@pytest.mark.parametrize("bias", [True, False])
+def test_every_class_is_found_with_and_without_a_bias(bias: bool, activation: type[nn.Module]) -> None:
+    for label in range(10):
+        found = _recover(_net(bias=bias, activation=activation), torch.tensor([label]), seed=label)
+        assert found.outcome is Outcome.CONVERGED
+        assert found.targets.tolist() == [label]
+        assert found.confidence > 0.999
+
+
+def test_two_classes_need_a_bias() -> None:
+    assert _recover(_net(2), torch.tensor([1])).targets.tolist() == [1]
+    without = _recover(_net(2, bias=False), torch.tensor([1]))
+    assert without.outcome is Outcome.NOT_IDENTIFIABLE
+    assert "two classes" in without.note
+
+
+@pytest.mark.parametrize(
+    ("net", "targets", "loss", "reason"),
+    [
+        (_net(), torch.tensor([3, 3, 3, 7]), "cross_entropy", "the batch has 4"),
+        (_net(1), torch.tensor([[1.0]]), "bce_with_logits", "loss is bce_with_logits"),
+        (_net(), torch.rand(1, 10, generator=torch.Generator()), "mse", "loss is mse"),
+        (_net(1), torch.tensor([0]), "cross_entropy", "one logit"),
+        (nn.Sequential(_net(), nn.Softplus()), torch.tensor([2]), "cross_entropy", "not made by a linear"),
+        (_net(), 0.5 * torch.eye(10)[[2]] + 0.5 * torch.eye(10)[[5]], "cross_entropy", "classes 2, 5"),
+        (_net(), 0.1 / 10 + 0.9 * torch.eye(10)[[2]], nn.CrossEntropyLoss(label_smoothing=0.9), "smoothed"),
+    ],
+)
+def test_what_the_rule_cannot_read_is_said(net: nn.Module, targets: Tensor, loss, reason: str) -> None:
+    found = _recover(net, targets, loss=loss)
+    assert found.targets is None
+    assert found.confidence == 0.0
+    assert found.outcome is Outcome.NOT_IDENTIFIABLE
+    assert reason in found.note
+
+
+def test_a_frozen_head_gives_nothing() -> None:
+    net = _net()
+    net[2].requires_grad_(False)
+    assert "frozen" in _recover(net, torch.tensor([4])).note
+
+
+def test_a_hard_label_under_torchs_own_loss_module_is_read() -> None:
+    assert _recover(_net(), torch.tensor([4]), loss=nn.CrossEntropyLoss()).targets.tolist() == [4]
+
+
+def test_clipping_keeps_the_label() -> None:
+    assert _recover(_net(), torch.tensor([8]), release=Release(FedSGD(), [Clip(0.01)])).targets.tolist() == [8]
+
+
+def test_confidence_is_that_of_the_margin_and_falls_with_the_noise() -> None:
+    def at(std: float):
+        return _recover(_net(), torch.tensor([8]), release=Release(FedSGD(), [GaussianNoise(std=std)]), seed=3)
+
+    small, large = at(0.05), at(1.0)
+    assert small.targets.tolist() == [8]
+    assert 0.999 < small.confidence <= 1.0
+    assert large.targets is None
+    assert large.confidence < 0.9
+    assert "noise" in large.note
+
+
+def test_claims_under_noise_are_right_as_often_as_they_say() -> None:
+    # The claim is made at confidence 0.99 or more, so of 400 noisy updates hardly any claim may be wrong.
+    objective = Objective.from_module(_net())
+    release = Release(FedSGD(), [GaussianNoise(std=0.25)])
+    generator = torch.Generator().manual_seed(5)
+    batch = Batch(torch.rand(1, 6, generator=generator), torch.tensor([6]), DOMAIN)
+    knowledge = HonestButCurious().disclose(objective, release, batch)
+    found = [SignRule()(release(objective, batch, generator), knowledge) for _ in range(400)]
+    claims = [one.targets.tolist() for one in found if one.targets is not None]
+    assert 10 < len(claims) < 400
+    assert sum(claim != [6] for claim in claims) <= 0.02 * len(claims)
+
+
+def test_unknown_noise_shows_in_the_sum() -> None:
+    objective = Objective.from_module(_net())
+    release = Release(FedSGD(), [GaussianNoise(std=2.0)])
+    batch = Batch(torch.rand(1, 6, generator=torch.Generator().manual_seed(0)), torch.tensor([6]), DOMAIN)
+    knowledge = HonestButCurious(defenses=False).disclose(objective, release, batch)
+    found = [
+        SignRule()(release(objective, batch, torch.Generator().manual_seed(seed)), knowledge) for seed in range(40)
+    ]
+    # One sum estimates the std badly, so that a few claims slip through; most are withheld.
+    assert sum(one.targets is None for one in found) >= 30
+
+
+def test_no_negative_entry_is_no_label() -> None:
+    objective = Objective.from_module(_net())
+    tensors = {name: torch.zeros_like(tensor) for name, tensor in objective.params.items()}
+    tensors["2.bias"] = torch.ones(10)
+    batch = Batch(torch.rand(1, 6, generator=torch.Generator()), torch.tensor([6]), DOMAIN)
+    knowledge = HonestButCurious().disclose(objective, Release(FedSGD()), batch)
+    assert "no entry" in SignRule()(Update(tensors=tensors), knowledge).note

@@ -1,0 +1,116 @@
+"""What the base class promises for every attack, shown on one that writes down what it is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from gradleak.attacks import Attack, GaussNewton
+from gradleak.core import HonestButCurious, Knowledge, Reconstruction, Update, UpdateKind
+from gradleak.results import InconsistentUpdateError, InputError, KnowledgeError, Outcome
+from tests.attacks.setting import rows, setting, small_net
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe(Attack):
+    """Answers with what it was told to answer."""
+
+    name = "probe"
+    needs = ("objective", "batch_size")
+    summary = "A probe."
+
+    answer: float = 0.5
+
+    def estimate(self, knowledge: Knowledge) -> float:
+        return 0.0
+
+    def _recover(self, update, knowledge, generator, progress):
+        assert list(update.tensors) == list(knowledge.objective.params)
+        return Reconstruction(
+            inputs=torch.full((1, 12), self.answer),
+            targets=None,
+            loss=0.0,
+            outcome=Outcome.CONVERGED,
+            note=f"seed {generator.initial_seed()}",
+        )
+
+
+def _generators(*seeds: int) -> list[torch.Generator]:
+    return [torch.Generator().manual_seed(seed) for seed in seeds]
+
+
+def _zero(update: Update, *names: str) -> Update:
+    return replace(
+        update,
+        tensors={
+            name: torch.zeros_like(tensor) if not names or name in names else tensor
+            for name, tensor in update.tensors.items()
+        },
+    )
+
+
+def test_a_zero_update_is_no_signal_and_the_others_go_on() -> None:
+    case = setting(small_net(), rows(1))
+    first, second, third = Probe().many(
+        [case.update, _zero(case.update), case.update], case.knowledge, generators=_generators(1, 2, 3)
+    )
+    assert second.outcome is Outcome.NO_SIGNAL
+    assert second.inputs is None
+    assert second.loss is None
+    assert (first.note, third.note) == ("seed 1", "seed 3")
+
+
+def test_a_tensor_without_signal_is_named() -> None:
+    case = setting(small_net(), rows(1))
+    found = Probe()(_zero(case.update, "0.weight"), case.knowledge, generator=_generators(1)[0])
+    assert found.note.endswith("zero everywhere in the update: 0.weight")
+
+
+def test_a_kind_that_the_protocol_does_not_make_is_said() -> None:
+    case = setting(small_net(), rows(1))
+    delta = replace(case.update, kind=UpdateKind.DELTA)
+    found = Probe()(delta, case.knowledge, generator=_generators(1)[0])
+    assert "is a delta, but FedSGD makes a gradient" in found.note
+
+
+def test_a_nan_is_refused_by_name() -> None:
+    case = setting(small_net(), rows(1))
+    tensors = {name: tensor.clone() for name, tensor in case.update.tensors.items()}
+    tensors["2.bias"][0] = torch.nan
+    with pytest.raises(InputError, match=r"2\.bias is NaN"):
+        Probe()(Update(tensors=tensors), case.knowledge, generator=_generators(1)[0])
+
+
+def test_an_update_of_another_model_is_refused() -> None:
+    case = setting(small_net(), rows(1))
+    tensors = {name: tensor for name, tensor in case.update.tensors.items() if name != "2.bias"}
+    with pytest.raises(InconsistentUpdateError, match=r"2\.bias: expected"):
+        Probe()(Update(tensors=tensors), case.knowledge, generator=_generators(1)[0])
+
+
+def test_a_gap_in_knowledge_is_refused_before_the_update_is_read() -> None:
+    case = setting(small_net(), rows(1), threat=HonestButCurious(batch_size=False))
+    broken = Update(tensors={"nothing": torch.full((1,), torch.nan)})
+    with pytest.raises(KnowledgeError, match="probe needs batch_size"):
+        Probe()(broken, case.knowledge, generator=_generators(1)[0])
+
+
+def test_a_claim_that_is_not_finite_is_withdrawn() -> None:
+    case = setting(small_net(), rows(1))
+    found = Probe(answer=float("nan"))(case.update, case.knowledge, generator=_generators(1)[0])
+    assert found.outcome is Outcome.NOT_FINITE
+    assert found.inputs is None
+    assert found.loss is None
+
+
+def test_lists_of_other_lengths_are_refused() -> None:
+    case = setting(small_net(), rows(1))
+    with pytest.raises(InputError, match="as many generators"):
+        Probe().many([case.update], case.knowledge, generators=_generators(1, 2))
+
+
+def test_the_call_cannot_be_overridden_by_mistake() -> None:
+    assert getattr(Attack.__call__, "__final__", False)
+    assert getattr(GaussNewton.many, "__final__", False)

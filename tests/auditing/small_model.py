@@ -1,0 +1,51 @@
+"""Models and data that plan files of the tests name by import path."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from gradleak.models import mlp
+
+
+def small_mlp(*, hidden: int = 24, generator: torch.Generator) -> nn.Module:
+    """A tanh MLP for 8×8 digits, flattened first."""
+    return nn.Sequential(
+        nn.Flatten(), mlp(features=64, hidden=(hidden,), classes=10, activation="tanh", generator=generator)
+    )
+
+
+def not_a_model() -> int:
+    return 3
+
+
+def pair_data(*, count: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    return torch.rand((count, 1, 8, 8), generator=generator), torch.arange(count)
+
+
+def exploding_model(*, generator: torch.Generator) -> nn.Module:
+    """Computes one gradient fine and fails on second derivatives."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), _Once())
+
+
+class _Once(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _NoDoubleBackward.apply(x)
+
+
+class _NoDoubleBackward(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx: object, inputs: object, output: object) -> None:
+        del ctx, inputs, output
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * 2

@@ -1,0 +1,173 @@
+"""`gradleak.audit` on one's own model, loss and data."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import gradleak as gl
+
+QUIET = gl.AuditOptions(quiet=True)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def images(count: int = 1, channels: int = 1) -> torch.Tensor:
+    return torch.rand((count, channels, 6, 6), generator=generator(1))
+
+
+def classifier(channels: int = 1) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(channels * 36, 20), nn.Tanh(), nn.Linear(20, 4))
+
+
+def state(model: nn.Module) -> str:
+    parts = [f"{n}{t.detach().numpy().tobytes()}{t.grad}{t.requires_grad}" for n, t in model.named_parameters()]
+    parts += [f"{n}{t.numpy().tobytes()}" for n, t in model.named_buffers()]
+    parts += [f"{n}{m.training}{len(m._forward_hooks)}" for n, m in model.named_modules()]
+    return hashlib.sha256("".join(parts).encode()).hexdigest()
+
+
+def test_five_lines_on_ones_own_model(tmp_path: Path) -> None:
+    model = classifier().train()
+    before, random_before = state(model), torch.random.get_rng_state()
+    record = gl.audit(model, (images(), torch.tensor([2])), out=tmp_path / "out", options=QUIET)
+    assert record.verdicts[-1].verdict == "leaks"
+    assert state(model) == before
+    assert torch.equal(torch.random.get_rng_state(), random_before)
+    page = gl.write_html(record, tmp_path / "report.html")
+    assert "leaks" in Path(page).read_text(encoding="utf-8")
+
+
+def test_the_model_is_left_alone_after_an_error() -> None:
+    model = classifier(channels=3)
+    before = state(model)
+    with pytest.raises(gl.GradleakError, match="does not accept inputs"):
+        gl.audit(model, (images(), torch.tensor([2])), options=QUIET)
+    assert state(model) == before
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "message"),
+    [
+        (torch.zeros(0, 1, 6, 6), torch.zeros(0, dtype=torch.long), "at least one example"),
+        (images(), torch.tensor([4]), "class indices from 0 to 3"),
+        (images(), torch.tensor([-1]), "class indices from 0 to 3"),
+        (images(2), torch.tensor([1]), "expected 2 rows"),
+        (images(channels=3), torch.tensor([1]), "number of channels"),
+        (images() * float("nan"), torch.tensor([1]), "finite numbers"),
+        ((images() * 255).to(torch.uint8), torch.tensor([1]), "floating point"),
+    ],
+)
+def test_bad_data_is_one_clear_line(inputs: torch.Tensor, targets: torch.Tensor, message: str, tmp_path: Path) -> None:
+    with pytest.raises(gl.GradleakError, match=message) as caught:
+        gl.audit(classifier(), (inputs, targets), out=tmp_path / "out", options=QUIET)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_user_loss_with_several_outputs_and_disclosed_targets(tmp_path: Path) -> None:
+    """Two heads, a dict output and summed losses, one channel: the label step is switched off with a reason."""
+
+    class TwoHeads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.Flatten(), nn.Linear(36, 16), nn.Tanh())
+            self.mask, self.label = nn.Linear(16, 36), nn.Linear(16, 3)
+
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            features = self.body(x)
+            return {"mask": torch.sigmoid(self.mask(features)), "label": self.label(features)}
+
+    def loss(outputs: dict[str, torch.Tensor], targets: torch.Tensor) -> torch.Tensor:
+        mask = targets[:, 3:]
+        overlap = 1 - (2 * (outputs["mask"] * mask).sum() + 1) / (outputs["mask"].sum() + mask.sum() + 1)
+        return overlap + nn.functional.cross_entropy(outputs["label"], targets[:, :3])
+
+    targets = torch.cat([torch.tensor([[0.0, 1.0, 0.0]]), (images() > 0.5).float().reshape(1, 36)], dim=1)
+    model = TwoHeads()
+    refused = gl.audit(model, (images(), targets), loss=loss, out=tmp_path / "a", options=QUIET)
+    attack = next(item for item in refused.items if item["kind"] == "attack")
+    assert attack["status"] == "refused"
+    assert "targets" in attack["note"]
+    disclosed = gl.HonestButCurious(targets=True)
+    record = gl.audit(model, (images(), targets), loss=loss, threat=disclosed, out=tmp_path / "b", options=QUIET)
+    assert record.verdicts[-1].verdict == "leaks"
+
+
+def test_a_relu_network_is_not_refused(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 64), nn.ReLU(), nn.Linear(64, 4))
+    record = gl.audit(model, (images(), torch.tensor([0])), out=tmp_path / "out", options=QUIET)
+    assert all(item["status"] == "done" for item in record.items)
+    assert record.verdicts[-1].verdict == "leaks"
+
+
+def test_a_batch_of_two_is_paired_before_scoring(tmp_path: Path) -> None:
+    threat = gl.HonestButCurious(targets=True)
+    attacks = {"gauss_newton": gl.GaussNewton(max_steps=60, starts=3)}
+    record = gl.audit(
+        classifier(),
+        (images(2), torch.tensor([0, 3])),
+        threat=threat,
+        attacks=attacks,
+        out=tmp_path / "o",
+        options=QUIET,
+    )
+    score = next(s for item, s in record.scores if item.endswith("gauss_newton") and s.name == "pixel_rmse")
+    assert len(score.details["per_example"]) == 2
+    knowledge = next(item for item in record.items if item["kind"] == "release")["knowledge"]
+    assert knowledge["targets"] is not None
+
+
+def test_a_converged_model_is_uninformative_not_low_risk(tmp_path: Path) -> None:
+    model = classifier()
+    inputs, targets = images(), torch.tensor([1])
+    with torch.no_grad():
+        model[3].weight.mul_(0)
+        model[3].bias.copy_(torch.tensor([0.0, 40.0, 0.0, 0.0]))
+    record = gl.audit(model, (inputs, targets), out=tmp_path / "out", options=QUIET)
+    verdict = record.verdicts[-1]
+    assert verdict.verdict == "inconclusive"
+    assert verdict.reason in ("converged_model", "no_signal")
+
+
+def test_an_update_from_a_real_round(tmp_path: Path) -> None:
+    model, inputs, targets = classifier(), images(), torch.tensor([2])
+    nn.functional.cross_entropy(model(inputs), targets).backward()
+    sent = {f"module.{name}": parameter.grad for name, parameter in model.named_parameters()}
+    update = gl.Update(tensors=sent)
+    record = gl.audit(model, (inputs, targets), update=update, out=tmp_path / "out", options=QUIET)
+    release = next(item for item in record.items if item["kind"] == "release")
+    assert release["gate"]["status"] == "consistent"
+    assert any("module.1.weight read as 1.weight" in note for note in release["alignment"])
+    assert record.verdicts[-1].verdict == "leaks"
+    del sent["module.3.bias"]
+    with pytest.raises(gl.GradleakError, match="1 missing"):
+        gl.audit(model, (inputs, targets), update=gl.Update(tensors=sent), out=tmp_path / "b", options=QUIET)
+
+
+def test_nothing_needs_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("a connection was opened")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    record = gl.audit(classifier(), (images(), torch.tensor([2])), out=tmp_path / "out", options=QUIET)
+    gl.write_html(record, tmp_path / "report.html")
+    assert record.complete
+
+
+def test_no_private_value_reaches_the_record(tmp_path: Path) -> None:
+    inputs = images()
+    record = gl.audit(classifier(), (inputs, torch.tensor([2])), out=tmp_path / "out", options=QUIET)
+    text = record.path.read_text(encoding="utf-8")  # type: ignore[union-attr]
+    for value in inputs.reshape(-1)[:10].tolist():
+        assert f"{value:.5f}"[:7] not in text
+    assert not (tmp_path / "out" / "pictures").exists()

@@ -1,0 +1,131 @@
+"""Plans: what is accepted, and the one clear line for everything else."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from gradleak.attacks import GaussNewton
+from gradleak.auditing import build_plan, load_plan
+from gradleak.defenses import Clip, GaussianNoise
+from gradleak.results import GradleakError, PlanError
+
+from .conftest import SMALL_PLAN
+
+
+def content(**changes: Any) -> dict[str, Any]:
+    return tomllib.loads(SMALL_PLAN) | changes
+
+
+def test_the_small_plan_becomes_objects(small_plan: Path) -> None:
+    plan = load_plan(small_plan)
+    assert plan.seed == 3
+    assert plan.attacks["gauss_newton"] == GaussNewton(max_steps=20)
+    assert [scenario.name for scenario in plan.scenarios] == ["undefended", "noisy"]
+    assert plan.scenarios[1].release.defenses == (Clip(100.0), GaussianNoise(std=1e-6))
+    assert [batch.size for batch in plan.batches] == [1, 1]
+    assert plan.scenarios[0].attacks == {"gauss_newton": [0, 1], "inverting_gradients": [0]}
+
+
+def test_the_example_plan_is_valid() -> None:
+    plan = load_plan(Path(__file__).parents[2] / "examples" / "digits.toml")
+    assert plan.objective.size == 17_038
+    variances = sorted(s.release.defenses[0].std ** 2 for s in plan.scenarios if s.release.defenses)
+    assert variances == pytest.approx([1e-8, 1e-7, 1e-6, 1e-5, 1e-4])
+
+
+def test_same_plan_same_weights_data_and_digest(small_plan: Path) -> None:
+    first, second = load_plan(small_plan), load_plan(small_plan)
+    assert first.digest() == second.digest()
+    weights = zip(first.objective.params.values(), second.objective.params.values(), strict=True)
+    assert all(torch.equal(a, b) for a, b in weights)
+    other = build_plan(content(seed=4), folder=Path())
+    assert other.digest() != first.digest()
+    assert not torch.equal(next(iter(other.objective.params.values())), next(iter(first.objective.params.values())))
+
+
+def test_the_resolved_plan_holds_no_data(small_plan: Path) -> None:
+    text = json.dumps(load_plan(small_plan).resolved())
+    assert len(text) < 10_000
+    assert "0.1875" not in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sed": 1}, r"plan: unknown key 'sed'; did you mean 'seed'\?"),
+        ({"seed": "one"}, r"seed: expected int, got the text 'one'"),
+        ({"seed": True}, r"seed: expected int, got True"),
+        ({"pictures": "yes"}, r"pictures: expected bool"),
+        ({"scenarios": [{}]}, r"scenarios\[0\]: expected a name"),
+        ({"scenarios": []}, r"at least one batch and one scenario"),
+        ({"scenarios": [{"name": "a/b"}]}, r"expected a name without '/'"),
+        ({"scenarios": [{"name": "a"}, {"name": "a"}]}, r"different names, got a more than once"),
+        ({"scenarios": [{"name": "a", "examples": [7]}]}, r"examples: expected indices among \[0, 1\], got \[7\]"),
+        ({"scenarios": [{"name": "a", "examples": []}]}, r"expected \"all\" or a list of indices"),
+        ({"scenarios": [{"name": "a", "attacks": {"gaus_newton": "all"}}]}, r"did you mean 'gauss_newton'"),
+        ({"scenarios": [{"name": "a", "examples": [0], "attacks": {"gauss_newton": [1]}}]}, r"among \[0\], got \[1\]"),
+        ({"scenarios": [{"name": "a", "defenses": [{"use": "GausianNoise", "std": 1.0}]}]}, r"mean 'GaussianNoise'"),
+        ({"scenarios": [{"name": "a", "defenses": [{"use": "GaussianNoise", "std": -1.0}]}]}, r"at least 0, got -1.0"),
+        ({"scenarios": [{"name": "a", "defenses": [{"use": "GaussianNoise"}]}]}, r"expected std too"),
+        ({"scenarios": [{"name": "a", "defenses": {"use": "Clip"}}]}, r"defenses: expected a list"),
+        ({"model": {"use": "small"}}, r"unknown model 'small'.*package\.module:attribute"),
+        ({"model": {"use": "tests.auditing.nowhere:x"}}, r"cannot import 'tests\.auditing\.nowhere:x'"),
+        ({"model": {"use": "tests.auditing.small_model:not_a_model"}}, r"expected .* torch.nn.Module, got int"),
+        ({"model": {"use": "lenet_i2f", "activation": "sigmoyd"}}, r"sigmoid"),
+        ({"model": {"use": "lenet_i2f", "chanels": 3}}, r"did you mean 'channels'"),
+        ({"data": {"use": "scikit_digits", "count": 3, "batch_size": 2}}, r"do not divide into batches of 2"),
+        ({"data": {"use": "scikit_digits", "count": "3"}}, r"data.count: expected int, got the text '3'"),
+        ({"data": {"use": "scikit_digits"}}, r"data: expected count too"),
+        ({"attacks": {"a": {"use": "GaussNewton", "max_step": 3}}}, r"attacks.a: .*did you mean 'max_steps'"),
+        ({"attacks": {"a": {"max_steps": 3}}}, r"attacks.a: expected a key 'use'"),
+        ({"objective": {"loss": "cross_entrpy"}}, r"loss: expected one of cross_entropy"),
+        ({"objective": {"mode": "evaluate"}}, r"mode: expected 'eval' or 'train'"),
+        ({"thresholds": {"pixel_rmse": 3.0}}, r"thresholds.*between 0 and 1"),
+        ({"controls": {"attack": "nothing"}}, r"controls: unknown attack 'nothing'"),
+    ],
+)  # fmt: skip
+def test_a_bad_plan_is_one_clear_line(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(GradleakError, match=message):
+        build_plan(content(**changes), folder=Path())
+
+
+@pytest.mark.parametrize("section", ["model", "data", "scenarios"])
+def test_a_missing_section_is_named(section: str) -> None:
+    table = content()
+    del table[section]
+    with pytest.raises(PlanError, match=rf"expected a section \[{section}\]"):
+        build_plan(table, folder=Path())
+
+
+def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="no such file"):
+        load_plan(tmp_path / "nowhere.toml")
+    broken = tmp_path / "broken.toml"
+    broken.write_text("name = [", encoding="utf-8")
+    with pytest.raises(PlanError, match="not valid TOML"):
+        load_plan(broken)
+
+
+def test_weights_come_from_a_file_beside_the_plan(tmp_path: Path) -> None:
+    table = content()
+    plan = build_plan(table, folder=tmp_path)
+    state = {name: torch.full_like(tensor, 0.5) for name, tensor in plan.objective.params.items()}
+    save_file(state, tmp_path / "weights.safetensors")
+    table["model"] = {**table["model"], "weights": "weights.safetensors"}
+    loaded = build_plan(table, folder=tmp_path)
+    assert all(bool((tensor == 0.5).all()) for tensor in loaded.objective.params.values())
+    save_file({"other": torch.zeros(1)}, tmp_path / "weights.safetensors")
+    with pytest.raises(PlanError, match="does not fit the model"):
+        build_plan(table, folder=tmp_path)
+
+
+def test_own_data_by_import_path() -> None:
+    plan = build_plan(content(data={"use": "tests.auditing.small_model:pair_data", "count": 2}), folder=Path())
+    assert [batch.targets.tolist() for batch in plan.batches] == [[0], [1]]

@@ -1,0 +1,201 @@
+"""Running a plan: parallel equals sequential, a killed run resumes, failures are items."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from gradleak.auditing import Plan, load_plan, run_plan
+from gradleak.core import Update
+from gradleak.results import InputError, PlanError, Record, VerdictKind
+
+from .conftest import SMALL_PLAN
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(plan: Path, out: Path, *, jobs: int = 1) -> subprocess.Popen[bytes]:
+    """An audit in a process of its own, which a test may kill."""
+    command = [
+        sys.executable,
+        "-m",
+        "gradleak.cli",
+        "audit",
+        str(plan),
+        "--out",
+        str(out),
+        "--jobs",
+        str(jobs),
+        "--quiet",
+    ]
+    return subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    """The small audit, uninterrupted, in this process."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "plan.toml").write_text(SMALL_PLAN, encoding="utf-8")
+    return run_plan(load_plan(folder / "plan.toml"), folder / "out", jobs=1)
+
+
+def test_the_record_is_whole_and_says_leaks(finished: Record) -> None:
+    assert finished.complete
+    by_item = {verdict.item: verdict for verdict in finished.verdicts}
+    assert by_item["undefended"].verdict is VerdictKind.LEAKS
+    assert by_item["run"].verdict is VerdictKind.LEAKS
+    controls = {item["item"]: item for item in finished.items if item["kind"] == "control"}
+    assert controls["control/positive"]["passed"] is True
+    assert controls["control/negative"]["passed"] is True
+    assert {item["status"] for item in finished.items} == {"done"}
+
+
+def test_predicted_and_reached_error_stand_side_by_side(finished: Record) -> None:
+    values = {(item, score.name): score.value for item, score in finished.scores if score.unit == "pixel_rmse"}
+    predicted = values[("noisy/example 0/risk", "inversion_influence")]
+    reached = values[("noisy/example 0/perfect_attacker", "pixel_rmse")]
+    bound = values[("noisy/example 0/risk", "inversion_influence_lower_bound")]
+    assert predicted is not None
+    assert reached == pytest.approx(predicted, rel=0.01)
+    assert bound is not None
+    assert bound < predicted
+
+
+def test_progress_and_jobs_change_no_number(finished: Record, small_plan: Path, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    record = run_plan(
+        load_plan(small_plan), tmp_path / "out", jobs=2, progress=lambda done, all_, _: seen.append((done, all_))
+    )
+    assert record.canonical() == finished.canonical()
+    assert seen[0][0] == 0
+    assert seen[-1][0] == seen[-1][1]
+
+
+def test_running_again_adds_nothing(small_plan: Path, tmp_path: Path) -> None:
+    run_plan(load_plan(small_plan), tmp_path / "out", jobs=1)
+    before = (tmp_path / "out" / "record.jsonl").read_bytes()
+    run_plan(load_plan(small_plan), tmp_path / "out", jobs=1)
+    assert (tmp_path / "out" / "record.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("cut", [0.1, 0.35, 0.6, 0.97])
+def test_a_torn_record_resumes_to_the_same_record(
+    finished: Record, small_plan: Path, tmp_path: Path, cut: float
+) -> None:
+    assert finished.path is not None
+    whole = finished.path.read_bytes()
+    torn = tmp_path / "out"
+    torn.mkdir()
+    (torn / "record.jsonl").write_bytes(whole[: int(len(whole) * cut)])
+    record = run_plan(load_plan(small_plan), torn, jobs=1)
+    assert record.canonical() == finished.canonical()
+    lines = (torn / "record.jsonl").read_text(encoding="utf-8").splitlines()
+    places = [(json.loads(line).get("group"), json.loads(line).get("line")) for line in lines]
+    assert len(places) == len(set(places))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wait", [0.2, 1.5, 3.0, 4.0, 5.0])
+def test_kill_nine_resumes_to_the_same_record(finished: Record, small_plan: Path, tmp_path: Path, wait: float) -> None:
+    out = tmp_path / "out"
+    process = start(small_plan, out, jobs=2)
+    time.sleep(wait)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert start(small_plan, out).wait() == 0
+    assert Record.load(out).canonical() == finished.canonical()
+
+
+def test_killed_once_resumes_to_the_same_record(finished: Record, small_plan: Path, tmp_path: Path) -> None:
+    """Killed as soon as the record holds its first group."""
+    out = tmp_path / "out"
+    process = start(small_plan, out)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if (out / "record.jsonl").exists() and (out / "record.jsonl").read_bytes().count(b"\n") > 1:
+            break
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert run_plan(load_plan(small_plan), out, jobs=1).canonical() == finished.canonical()
+
+
+def test_another_plans_record_is_refused_and_kept(small_plan: Path, tmp_path: Path) -> None:
+    plan = load_plan(small_plan)
+    run_plan(plan, tmp_path / "out", jobs=1)
+    before = (tmp_path / "out" / "record.jsonl").read_bytes()
+    with pytest.raises(PlanError, match="nothing was written"):
+        run_plan(replace(plan, seed=99), tmp_path / "out", jobs=1)
+    assert (tmp_path / "out" / "record.jsonl").read_bytes() == before
+
+
+def test_bad_input_is_refused_before_anything_is_written(small_plan: Path, tmp_path: Path) -> None:
+    plan = load_plan(small_plan)
+    bad = replace(plan.batches[0], targets=torch.tensor([10]))
+    with pytest.raises(InputError, match="class indices from 0 to 9"):
+        run_plan(replace(plan, batches=[bad, plan.batches[1]]), tmp_path / "out", jobs=1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_in_place_of_the_folder_is_refused(small_plan: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine", encoding="utf-8")
+    with pytest.raises(InputError, match="expected a folder"):
+        run_plan(load_plan(small_plan), tmp_path / "out", jobs=1)
+    assert (tmp_path / "out").read_text(encoding="utf-8") == "mine"
+
+
+def test_jobs_below_one_are_refused(small_plan: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="jobs: expected at least 1"):
+        run_plan(load_plan(small_plan), tmp_path / "out", jobs=0)
+
+
+def exploding(plan: Plan) -> Plan:
+    """The plan with an attack that raises in the middle of its work."""
+    from tests.auditing.broken_attack import Broken
+
+    scenario = replace(plan.scenarios[0], attacks={**plan.scenarios[0].attacks, "broken": [0]})
+    return replace(plan, attacks={**plan.attacks, "broken": Broken()}, scenarios=[scenario, *plan.scenarios[1:]])
+
+
+def test_an_unexpected_error_is_an_item_and_the_rest_goes_on(
+    finished: Record, small_plan: Path, tmp_path: Path
+) -> None:
+    record = run_plan(exploding(load_plan(small_plan)), tmp_path / "out", jobs=1)
+    failed = [item for item in record.items if item["status"] == "failed"]
+    assert [item["item"] for item in failed] == ["undefended/example 0/broken"]
+    assert failed[0]["note"] == "ZeroDivisionError: on purpose"
+    assert "broken_attack.py" in failed[0]["traceback"]
+    assert len(record.scores) == len(finished.scores)
+    assert record.verdicts[-1].verdict is VerdictKind.LEAKS
+
+
+def test_a_given_update_goes_through_the_gate(small_plan: Path, tmp_path: Path) -> None:
+    plan = load_plan(small_plan)
+    scenario = plan.scenarios[0]
+    wrong = Update(tensors={k: torch.ones_like(p) for k, p in plan.objective.params.items()})
+    plan = replace(plan, scenarios=[replace(scenario, examples=[0], attacks={"gauss_newton": [0]}, updates={0: wrong})])
+    record = run_plan(plan, tmp_path / "out", jobs=1)
+    assert record.verdicts[0].reason == "inconsistent_update"
+    assert record.verdicts[0].verdict is VerdictKind.INCONCLUSIVE
+
+
+def test_a_zero_update_is_no_signal(small_plan: Path, tmp_path: Path) -> None:
+    plan = load_plan(small_plan)
+    zero = Update(tensors={k: torch.zeros_like(p) for k, p in plan.objective.params.items()})
+    scenario = replace(plan.scenarios[0], examples=[0], attacks={"gauss_newton": [0]}, updates={0: zero})
+    record = run_plan(replace(plan, scenarios=[scenario]), tmp_path / "out", jobs=1)
+    attack = next(item for item in record.items if item["kind"] == "attack")
+    assert attack["outcome"] == "no_signal"
+    assert record.verdicts[0].verdict is VerdictKind.INCONCLUSIVE
+    assert all(score.value is None for item, score in record.scores if item == attack["item"])

@@ -1,0 +1,137 @@
+"""Verdicts from hand-written record lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gradleak.auditing import Thresholds, judge
+from gradleak.results import PlanError, VerdictKind
+
+Line = dict[str, Any]
+
+
+def release(scenario: str = "undefended", example: int = 0, **more: Any) -> Line:
+    return {
+        "type": "item",
+        "kind": "release",
+        "item": f"{scenario}/example {example}",
+        "scenario": scenario,
+        "example": example,
+        "status": "done",
+        "gate": {"status": "consistent", "causes": []},
+        "client_loss": 2.3,
+        "loss_name": "cross_entropy",
+    } | more
+
+
+def attack(error: float | list[float] | None, *, outcome: str = "converged", **more: Any) -> list[Line]:
+    item = {
+        "type": "item",
+        "kind": "attack",
+        "item": "undefended/example 0/gn",
+        "scenario": "undefended",
+        "example": 0,
+        "attack": "gn",
+        "status": "done",
+        "outcome": outcome,
+        "note": "",
+    } | more
+    return [item] if error is None else [item, rmse("undefended/example 0/gn", error)]
+
+
+def rmse(item: str, error: float | list[float]) -> Line:
+    listed = error if isinstance(error, list) else [error]
+    return {
+        "type": "score",
+        "item": item,
+        "name": "pixel_rmse",
+        "value": min(listed),
+        "details": {"per_example": listed},
+    }
+
+
+def control(name: str, passed: bool) -> Line:
+    return {"type": "item", "kind": "control", "item": f"control/{name}", "passed": passed}
+
+
+BASELINE = rmse("undefended/example 0/baseline", 0.3)
+
+
+def test_an_attack_below_both_thresholds_leaks() -> None:
+    verdicts = judge([release(), BASELINE, *attack(0.01)], Thresholds())
+    assert [verdict.item for verdict in verdicts] == ["undefended/example 0", "undefended", "run"]
+    assert {verdict.verdict for verdict in verdicts} == {VerdictKind.LEAKS}
+    assert verdicts[0].details["best_attack"] == "gn"
+    assert verdicts[0].details["threshold_pixel_rmse"] == 0.1
+
+
+@pytest.mark.parametrize(("error", "baseline"), [(0.11, 0.3), (0.09, 0.15), (0.2, 0.1)])
+def test_above_either_threshold_is_inconclusive(error: float, baseline: float) -> None:
+    verdict = judge([release(), rmse("undefended/example 0/baseline", baseline), *attack(error)], Thresholds())[0]
+    assert verdict.verdict is VerdictKind.INCONCLUSIVE
+    assert verdict.reason == "no_attack_reached_threshold"
+    assert "no evidence of safety" in verdict.explanation
+
+
+def test_one_example_of_a_batch_is_enough() -> None:
+    lines = [release(), rmse("undefended/example 0/baseline", [0.3, 0.3]), *attack([0.4, 0.02])]
+    assert judge(lines, Thresholds())[0].verdict is VerdictKind.LEAKS
+    # Example 0 has the small error but also the small baseline: each is compared with its own.
+    lines = [release(), rmse("undefended/example 0/baseline", [0.03, 0.9]), *attack([0.02, 0.4])]
+    assert judge(lines, Thresholds())[0].verdict is VerdictKind.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("name", ["positive", "negative"])
+def test_a_failed_control_makes_everything_inconclusive(name: str) -> None:
+    verdicts = judge([control(name, passed=False), release(), BASELINE, *attack(0.0)], Thresholds())
+    assert {(verdict.verdict, verdict.reason) for verdict in verdicts} == {
+        (VerdictKind.INCONCLUSIVE, "control_failed"),
+    }
+    assert f"control/{name}" in verdicts[0].explanation
+
+
+def test_an_inconsistent_update_gets_no_verdict_but_causes() -> None:
+    gate = {"status": "inconsistent", "causes": ["the sign is reversed"]}
+    verdict = judge([release(gate=gate), BASELINE, *attack(0.0)], Thresholds())[0]
+    assert (verdict.verdict, verdict.reason) == (VerdictKind.INCONCLUSIVE, "inconsistent_update")
+    assert "the sign is reversed" in verdict.explanation
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ([], "no_attack_ran"),
+        (attack(None, outcome="no_signal"), "no_signal"),
+        (attack(None, status="refused", outcome="unsupported", note="needs targets"), "no_attack_finished"),
+        (attack(None, status="failed", outcome="failed", note="boom"), "no_attack_finished"),
+        (attack(None, outcome="not_finite"), "no_attack_finished"),
+    ],
+)
+def test_every_silence_has_its_own_reason(lines: list[Line], reason: str) -> None:
+    verdict = judge([release(), BASELINE, *lines], Thresholds())[0]
+    assert (verdict.verdict, verdict.reason) == (VerdictKind.INCONCLUSIVE, reason)
+    assert "safe" not in verdict.explanation.replace("evidence of safety", "")
+
+
+def test_a_converged_model_is_not_low_risk() -> None:
+    verdict = judge([release(client_loss=1e-5), BASELINE, *attack(0.4)], Thresholds())[0]
+    assert verdict.reason == "converged_model"
+    assert "early round" in verdict.explanation
+
+
+def test_the_run_leaks_if_one_scenario_does() -> None:
+    other = release("noisy", 0)
+    verdicts = judge([release(), BASELINE, *attack(0.01), other], Thresholds())
+    by_item = {verdict.item: verdict for verdict in verdicts}
+    assert by_item["noisy"].verdict is VerdictKind.INCONCLUSIVE
+    assert by_item["run"].verdict is VerdictKind.LEAKS
+    assert by_item["run"].details["leaking"] == 1
+    assert by_item["run"].details["of"] == 2
+
+
+@pytest.mark.parametrize("wrong", [{"pixel_rmse": 0.0}, {"pixel_rmse": 2.0}, {"baseline_ratio": 0.0}])
+def test_thresholds_out_of_range_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(PlanError, match="expected a number"):
+        Thresholds(**wrong)

@@ -1,0 +1,62 @@
+"""The wall: an attack repeated from a saved update, in a process without the truth, gives the same bits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from gradleak.auditing import attack_generator, load_plan
+from gradleak.auditing.tasks import released
+
+ADVERSARY = """
+import sys
+import torch
+from safetensors.torch import load_file, save_file
+from gradleak.attacks import GaussNewton
+from gradleak.auditing import attack_generator
+from gradleak.core import Domain, Knowledge, Objective, Update
+from gradleak.protocols import FedSGD
+from tests.auditing.small_model import small_mlp
+
+torch.set_num_threads(1)
+model = small_mlp(generator=torch.Generator().manual_seed(0))
+model.load_state_dict(load_file(sys.argv[1]))
+knowledge = Knowledge(
+    objective=Objective.from_module(model), protocol=FedSGD(), defenses=(), batch_size=1,
+    domain=Domain.image(channels=1, height=8, width=8),
+)
+update = Update.load(sys.argv[2])
+found = GaussNewton(max_steps=20)(update, knowledge, generator=attack_generator(3, "undefended", 0, "gauss_newton"))
+save_file({"inputs": found.inputs.contiguous(), "targets": found.targets}, sys.argv[3])
+"""
+
+
+def test_the_same_bits_without_the_truth(small_plan: Path, tmp_path: Path) -> None:
+    plan = load_plan(small_plan)
+    scenario = plan.scenarios[0]
+    update = released(plan, scenario, 0)
+    knowledge = plan.threat.disclose(plan.objective, scenario.release, plan.batches[0])
+    generator = attack_generator(plan.seed, scenario.name, 0, "gauss_newton")
+    inside = plan.attacks["gauss_newton"](update, knowledge, generator=generator)
+
+    save_file(plan.objective.params, tmp_path / "weights.safetensors")
+    update.save(tmp_path / "update.safetensors")
+    (tmp_path / "adversary.py").write_text(ADVERSARY, encoding="utf-8")
+    paths = [str(tmp_path / name) for name in ("weights.safetensors", "update.safetensors", "found.safetensors")]
+    root = str(Path(__file__).parents[2])
+    subprocess.run([sys.executable, str(tmp_path / "adversary.py"), *paths], check=True, cwd=root, env=_env(root))
+    outside = load_file(tmp_path / "found.safetensors")
+    assert inside.inputs is not None
+    assert torch.equal(outside["inputs"], inside.inputs)
+    assert inside.targets is not None
+    assert torch.equal(outside["targets"], inside.targets)
+
+
+def _env(root: str) -> dict[str, str]:
+    import os
+
+    return {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}

@@ -1,0 +1,127 @@
+"""The command line: exit codes, one-line errors, help without torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.auditing.conftest import SMALL_PLAN
+
+ROOT = Path(__file__).parents[2]
+
+
+def gradleak(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+    command = [sys.executable, "-m", "gradleak.cli", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=240)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("cli")
+    plan, out = folder / "plan.toml", folder / "out"
+    plan.write_text(SMALL_PLAN, encoding="utf-8")
+    ended = gradleak("audit", str(plan), "--out", str(out), "--jobs", "1")
+    assert ended.returncode == 0, ended.stderr
+    assert "run: leaks" in ended.stdout
+    assert "plain gradients" in ended.stderr
+    return plan, out
+
+
+def test_an_audit_leaves_record_and_reports(finished: tuple[Path, Path]) -> None:
+    _, out = finished
+    names = {path.name for path in out.iterdir()}
+    assert {"record.jsonl", "report.html", "report.md", "report.json"} <= names
+    assert json.loads((out / "report.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("leaks", 1), ("bounded", 0)])
+def test_fail_on(finished: tuple[Path, Path], verdict: str, code: int) -> None:
+    plan, out = finished
+    assert gradleak("audit", str(plan), "--out", str(out), "--quiet", "--fail-on", verdict).returncode == code
+
+
+def test_report_is_written_again_from_the_record(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    _, out = finished
+    for format_, name in (("html", "a.html"), ("markdown", "a.md"), ("json", "a.json")):
+        ended = gradleak("report", str(out), "--format", format_, "--out", str(tmp_path / name))
+        assert ended.returncode == 0, ended.stderr
+        assert (tmp_path / name).stat().st_size > 500
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("audit", "nowhere.toml", "--out", "x"), "no such file"),
+        (("report", "nowhere"), "no such file"),
+        (("explain", "GausNewton"), "did you mean 'GaussNewton'"),
+        (("audit",), "Missing argument"),
+        (("audit", "examples/digits.toml", "--out", "x", "--fail-on", "safe"), "safe"),
+        (("frobnicate",), "frobnicate"),
+    ],
+)
+def test_bad_input_ends_with_code_2_and_no_traceback(arguments: tuple[str, ...], message: str) -> None:
+    ended = gradleak(*arguments)
+    assert ended.returncode == 2
+    assert message in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_bad_key_is_one_line(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(SMALL_PLAN.replace("max_steps", "max_step"), encoding="utf-8")
+    ended = gradleak("audit", str(plan), "--out", str(tmp_path / "out"))
+    assert ended.returncode == 2
+    assert len(ended.stderr.strip().splitlines()) == 1
+    assert "did you mean 'max_steps'" in ended.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_failed_item_ends_with_code_3(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    broken = '[attacks.broken]\nuse = "tests.auditing.broken_attack:Broken"\n[measures.influence]'
+    text = SMALL_PLAN.replace("[measures.influence]", broken, 1)
+    text = text.replace('gauss_newton = "all", inv', 'broken = [0], gauss_newton = "all", inv')
+    plan.write_text(text, encoding="utf-8")
+    ended = gradleak("audit", str(plan), "--out", str(tmp_path / "out"), "--jobs", "1", "--quiet")
+    assert ended.returncode == 3
+    assert "ZeroDivisionError: on purpose" in ended.stderr
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_help_and_reports_need_no_torch(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    _, out = finished
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import gradleak, gradleak.cli\n"
+        "from gradleak import Record, write_html\n"
+        f"write_html(Record.load({str(out)!r}), {str(tmp_path / 'r.html')!r})\n"
+        "sys.argv = ['gradleak', '--help']\n"
+        "gradleak.cli.main()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert ended.returncode == 0, ended.stderr
+    assert "audit" in ended.stdout
+
+
+def test_list_names_everything_that_is_exported() -> None:
+    ended = gradleak("list")
+    assert ended.returncode == 0, ended.stderr
+    for name in ("GaussNewton", "InvertingGradients", "DLG", "Blind", "Clip", "GaussianNoise", "FedSGD", "lenet_i2f"):
+        assert f"  {name} " in ended.stdout
+    for name in ("InversionInfluence", "InversionInfluenceLowerBound", "GaussianReconstructionError", "mnist_digits"):
+        assert f"  {name} " in ended.stdout
+
+
+@pytest.mark.parametrize(
+    "name", ["GaussNewton", "inversion_influence", "no_signal", "inconclusive", "estimate", "Clip"]
+)
+def test_explain(name: str) -> None:
+    ended = gradleak("explain", name)
+    assert ended.returncode == 0, ended.stderr
+    assert len(ended.stdout) > 60

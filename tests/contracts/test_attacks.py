@@ -1,0 +1,179 @@
+"""What every exported attack promises, checked on each of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+
+import pytest
+import torch
+from tests.attacks.setting import Setting, rows, setting, small_net
+
+import gradleak.attacks
+from gradleak.attacks import (
+    DLG,
+    Adam,
+    Attack,
+    Blind,
+    GaussNewton,
+    Inversion,
+    InvertingGradients,
+    Preset,
+    SearchStage,
+)
+from gradleak.core import HonestButCurious, Knowledge, Reconstruction, Update, describe
+from gradleak.results import Citation, InputError, KnowledgeError, Outcome
+
+# Small budgets: a contract holds after few steps as after many.
+EXAMPLES: dict[type[Attack], Attack] = {
+    Blind: Blind(),
+    DLG: DLG(iterations=2, restarts=2),
+    GaussNewton: GaussNewton(max_steps=3, warm_iterations=5),
+    Inversion: Inversion(stages=(SearchStage(optimizer=Adam(signed=True), iterations=8),), restarts=2),
+    InvertingGradients: InvertingGradients(iterations=8, restarts=2),
+}
+
+EXPORTED = [
+    kind
+    for name in gradleak.attacks.__all__
+    if inspect.isclass(kind := getattr(gradleak.attacks, name))
+    and issubclass(kind, Attack)
+    and kind not in (Attack, Preset)
+]
+
+each_attack = pytest.mark.parametrize("attack", EXAMPLES.values(), ids=lambda attack: attack.name)
+each_reader = pytest.mark.parametrize(
+    "attack", [a for a in EXAMPLES.values() if a.reads_update], ids=lambda attack: attack.name
+)
+
+
+def _case() -> Setting:
+    return setting(small_net(), rows(1), dtype=torch.float32)
+
+
+def _run(attack: Attack, case: Setting, seed: int = 3) -> Reconstruction:
+    return attack(case.update, case.knowledge, generator=torch.Generator().manual_seed(seed))
+
+
+def test_every_exported_attack_is_under_contract() -> None:
+    assert set(EXPORTED) == set(EXAMPLES)
+    assert len({attack.name for attack in EXAMPLES.values()}) == len(EXAMPLES)
+
+
+@each_attack
+def test_it_says_what_it_is(attack: Attack) -> None:
+    kind = type(attack)
+    assert "**Cost**" in inspect.getdoc(kind)
+    assert "**Source**" in inspect.getdoc(kind) or kind is Inversion
+    assert kind.summary.endswith(".")
+    assert kind.name == kind.name.lower()
+    assert all(isinstance(citation, Citation) for citation in kind.citations)
+    assert kind.citations or kind is Blind
+    fields = {field.name for field in dataclasses.fields(Knowledge)}
+    assert kind.needs
+    assert set(kind.needs) <= fields
+    assert "targets" not in kind.needs
+
+
+@each_attack
+def test_it_is_frozen_keyword_only_and_describes_itself(attack: Attack) -> None:
+    for field in dataclasses.fields(attack):
+        assert field.kw_only
+        assert f"{field.name}:" in inspect.getdoc(type(attack))
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(attack, field.name, None)
+    assert describe(attack)["use"] == type(attack).__name__
+    assert type(attack)() == type(attack)()
+
+
+@each_attack
+def test_the_same_generator_gives_the_same_bits(attack: Attack) -> None:
+    case = _case()
+    first, second = _run(attack, case), _run(attack, case)
+    assert torch.equal(first.inputs, second.inputs)
+    assert list(first.history) == list(second.history)
+    assert dict(first.details) == dict(second.details)
+
+
+@each_attack
+def test_nothing_that_it_was_given_changes(attack: Attack) -> None:
+    case = _case()
+    objective = case.knowledge.objective
+    before = {name: tensor.clone() for name, tensor in case.update.tensors.items()}
+    params = {name: tensor.clone() for name, tensor in objective.params.items()}
+    rng = torch.random.get_rng_state()
+    _run(attack, case)
+    assert all(torch.equal(before[name], tensor) for name, tensor in case.update.tensors.items())
+    assert all(torch.equal(params[name], tensor) for name, tensor in objective.params.items())
+    assert not any(tensor.requires_grad for tensor in objective.params.values())
+    assert torch.equal(rng, torch.random.get_rng_state())
+
+
+@each_attack
+def test_the_claim_has_the_shape_and_range_it_ought_to(attack: Attack) -> None:
+    case = setting(small_net(), rows(1, 2), dtype=torch.float32)
+    found = _run(attack, case)
+    assert found.inputs.shape == case.truth.inputs.shape
+    assert torch.isfinite(found.inputs).all()
+    assert not found.inputs.requires_grad
+    assert isinstance(found.outcome, Outcome)
+
+
+@each_reader
+def test_the_history_holds_the_loss_that_is_claimed(attack: Attack) -> None:
+    found = _run(attack, _case())
+    assert found.loss == min(found.history)
+    assert found.loss < found.history[0]
+    assert found.loss >= 0
+    assert found.iterations > 0
+    assert found.plain_gradients > 0
+    assert found.details["labels"] in ("disclosed", "recovered", "optimized")
+    assert found.details["relative_residual"] >= 0
+
+
+@each_attack
+def test_a_batch_of_targets_is_answered_in_order(attack: Attack) -> None:
+    case = _case()
+    updates = [case.update] * 2
+    found = attack.many(
+        updates, [case.knowledge] * 2, generators=[torch.Generator().manual_seed(seed) for seed in (1, 2)]
+    )
+    again = attack.many(updates, case.knowledge, generators=[torch.Generator().manual_seed(seed) for seed in (1, 2)])
+    assert len(found) == 2
+    for first, second in zip(found, again, strict=True):
+        assert torch.equal(first.inputs, second.inputs)
+    assert attack.many([], case.knowledge, generators=[]) == []
+
+
+@each_attack
+def test_every_need_is_checked_before_anything_else(attack: Attack) -> None:
+    case = _case()
+    for need in attack.needs:
+        blind = dataclasses.replace(case.knowledge, **{need: None})
+        with pytest.raises(KnowledgeError, match=f"{attack.name} needs {need}"):
+            attack(case.update, blind, generator=torch.Generator())
+
+
+@each_attack
+def test_the_cost_is_estimated_from_knowledge_alone(attack: Attack) -> None:
+    assert attack.estimate(_case().knowledge) >= 0
+
+
+@each_reader
+def test_zero_and_broken_updates(attack: Attack) -> None:
+    case = _case()
+    zero = Update(tensors={name: torch.zeros_like(t) for name, t in case.update.tensors.items()})
+    found = attack(zero, case.knowledge, generator=torch.Generator())
+    assert found.outcome is Outcome.NO_SIGNAL
+    assert found.inputs is None
+    broken = Update(tensors={**case.update.tensors, "2.weight": torch.full((16, 32), torch.inf)})
+    with pytest.raises(InputError, match=r"2\.weight is NaN or infinite"):
+        attack(broken, case.knowledge, generator=torch.Generator())
+
+
+@each_reader
+def test_disclosed_labels_are_used_and_named(attack: Attack) -> None:
+    case = setting(small_net(), rows(2), threat=HonestButCurious(targets=True), dtype=torch.float32)
+    found = _run(attack, case)
+    assert found.details["labels"] == "disclosed"
+    assert found.targets.tolist() == [2]

@@ -1,0 +1,139 @@
+"""What every exported defense must hold; a new one is found by itself and needs one example below."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from gradleak import defenses
+from gradleak.core import Defense, DiagonalGaussian, Guarantee, NotGaussian, Stage, UpdateDefense, describe
+from gradleak.results import Citation
+
+EXAMPLES: dict[str, list[UpdateDefense]] = {
+    "Clip": [defenses.Clip(0.5), defenses.Clip(1e6)],
+    "GaussianNoise": [defenses.GaussianNoise(std=0.1), defenses.GaussianNoise(std=0.0)],
+}
+CLASSES = [getattr(defenses, name) for name in defenses.__all__]
+CASES = [example for examples in EXAMPLES.values() for example in examples]
+
+pytestmark = [
+    pytest.mark.usefixtures("global_rng_unchanged"),
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),  # torch, on its first jvp
+]
+
+
+def update(dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(8)
+    shapes = {"w": (3, 4), "b": (3,), "scale": ()}
+    return {
+        name: torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for name, shape in shapes.items()
+    }
+
+
+def same(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
+    return list(left) == list(right) and all(torch.equal(left[name], right[name]) for name in left)
+
+
+@pytest.mark.parametrize("defense", CLASSES, ids=lambda cls: cls.__name__)
+def test_every_exported_defense_has_an_example_and_a_card(defense: type[Defense]) -> None:
+    assert issubclass(defense, Defense)
+    assert not inspect.isabstract(defense)
+    assert defense.__name__ in EXAMPLES, "add an example of it to this file"
+    assert all(type(example) is defense for example in EXAMPLES[defense.__name__])
+    assert isinstance(defense.guarantee, Guarantee)
+    assert isinstance(defense.stage, Stage)
+    assert defense.citations
+    assert all(isinstance(citation, Citation) for citation in defense.citations)
+    assert (defense.__doc__ or "").strip().splitlines()[0].endswith(".")
+
+
+@pytest.mark.parametrize("defense", CASES, ids=repr)
+def test_it_is_frozen_and_described_by_its_constructor(defense: UpdateDefense) -> None:
+    assert dataclasses.is_dataclass(defense)
+    described = json.loads(json.dumps(describe(defense), allow_nan=False))
+    use = described.pop("use")
+    assert type(defense)(**described) == defense
+    assert use == type(defense).__name__
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(defense, dataclasses.fields(defense)[0].name, 1)
+    assert hash(defense) == hash(dataclasses.replace(defense))
+
+
+@pytest.mark.parametrize("defense", CASES, ids=repr)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_names_shapes_and_dtypes_stay_and_the_argument_is_untouched(defense: UpdateDefense, dtype: torch.dtype) -> None:
+    given, kept = update(dtype), update(dtype)
+    for result in (defense.mean(given), defense.draw(given, torch.Generator().manual_seed(0))):
+        assert list(result) == list(given)
+        for name, tensor in result.items():
+            assert (tensor.shape, tensor.dtype, tensor.device) == (given[name].shape, dtype, given[name].device)
+            assert bool(torch.isfinite(tensor).all())
+    assert same(given, kept)
+
+
+@pytest.mark.parametrize("defense", CASES, ids=repr)
+def test_mean_is_pure_and_passes_through_transforms(defense: UpdateDefense) -> None:
+    given = update()
+    assert same(defense.mean(given), defense.mean(given))
+    tangent = {name: torch.ones_like(tensor) for name, tensor in given.items()}
+
+    def mean(values: dict[str, Tensor]) -> dict[str, Tensor]:
+        return defense.mean(values)
+
+    value, forward = torch.func.jvp(mean, (given,), (tangent,))
+    assert same(value, mean(given))
+    _, pull = torch.func.vjp(mean, given)
+    (back,) = pull(tangent)
+    left = sum(float((forward[name] * tangent[name]).sum()) for name in given)
+    right = sum(float((back[name] * tangent[name]).sum()) for name in given)
+    assert left == pytest.approx(right, rel=1e-10, abs=1e-12)
+    stacked = {name: torch.stack([tensor, 2 * tensor]) for name, tensor in given.items()}
+    rows = torch.func.vmap(mean)(stacked)
+    for place, factor in enumerate((1, 2)):
+        single = mean({name: factor * tensor for name, tensor in given.items()})
+        for name in given:
+            torch.testing.assert_close(rows[name][place], single[name])
+
+
+@pytest.mark.parametrize("defense", CASES, ids=repr)
+def test_draws_follow_the_generator_and_the_declared_law(defense: UpdateDefense) -> None:
+    given = update()
+    draws = [defense.draw(given, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
+    law = defense.noise(given)
+    assert same(draws[0], draws[1])
+    assert same(draws[0], draws[2]) == (law is None)
+    if law is None:
+        assert same(draws[0], defense.mean(given))
+    elif isinstance(law, DiagonalGaussian):
+        assert list(law.std) == list(given)
+        generator, mean, squares, count = torch.Generator().manual_seed(2), defense.mean(given), 0.0, 0
+        for _ in range(500):
+            drawn = defense.draw(given, generator)
+            for name in given:
+                squares += float((((drawn[name] - mean[name]) / law.std[name]) ** 2).sum())
+                count += given[name].numel()
+        assert abs(squares - count) < 5 * math.sqrt(2 * count)
+    else:
+        assert isinstance(law, NotGaussian)
+        assert law.reason
+
+
+@pytest.mark.parametrize("defense", CASES, ids=repr)
+def test_earlier_gaussian_noise_is_carried_or_named(defense: UpdateDefense) -> None:
+    law = DiagonalGaussian(std=dict.fromkeys(update(), 0.2))
+    carried = defense.carry(law)
+    if isinstance(carried, DiagonalGaussian):
+        # Only a linear map keeps Gaussian noise Gaussian: check it on the mean.
+        one, two = update(), {name: tensor.flip(0) if tensor.dim() else tensor for name, tensor in update().items()}
+        both = defense.mean({name: one[name] + two[name] for name in one})
+        for name in one:
+            torch.testing.assert_close(both[name], defense.mean(one)[name] + defense.mean(two)[name])
+    else:
+        assert isinstance(carried, NotGaussian)
+        assert type(defense).__name__ in carried.reason

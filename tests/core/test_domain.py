@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from gradleak.core import Domain, DomainKind
+from gradleak.results import InputError
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch, on its first jvp
+
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+
+
+def color() -> Domain:
+    return Domain.image(channels=3, height=4, width=5, **IMAGENET)
+
+
+def test_pixels_follow_the_declared_normalization_channel_by_channel() -> None:
+    pixels = torch.rand(2, 3, 4, 5, dtype=torch.float64)
+    inputs = color().from_pixels(pixels)
+    for channel in range(3):
+        by_hand = (pixels[:, channel] - IMAGENET["mean"][channel]) / IMAGENET["std"][channel]
+        torch.testing.assert_close(inputs[:, channel], by_hand, rtol=1e-14, atol=1e-14)
+    torch.testing.assert_close(color().to_pixels(inputs), pixels, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [
+        Domain(shape=(6,), low=-3.0, high=5.0, kind=DomainKind.TABULAR),
+        Domain(shape=(6,), mean=(1.0, 2.0, 3.0, 4.0, 5.0, 6.0), std=(0.1, 1.0, 10.0, 2.0, 3.0, 4.0), high=9.0),
+        Domain(shape=(1, 6), low=0.0, high=255.0, mean=(33.3,), std=(78.6,)),
+        Domain(shape=(2, 3), kind=DomainKind.SIGNAL, std=(0.5,)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_round_trip_bounds_and_scale_agree(domain: Domain, dtype: torch.dtype) -> None:
+    pixels = torch.rand(4, *domain.shape, dtype=dtype)
+    inputs = domain.from_pixels(pixels)
+    assert inputs.dtype == dtype
+    assert inputs.shape == pixels.shape
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-13
+    torch.testing.assert_close(domain.to_pixels(inputs), pixels, rtol=tolerance, atol=tolerance)
+    low, high = domain.bounds(pixels)
+    assert low.shape == high.shape == domain.shape
+    assert bool((low < high).all())
+    torch.testing.assert_close(
+        domain.to_pixels(low[None]), torch.zeros(1, *domain.shape, dtype=dtype), atol=1e-6, rtol=0
+    )
+    torch.testing.assert_close(
+        domain.to_pixels(high[None]), torch.ones(1, *domain.shape, dtype=dtype), atol=1e-6, rtol=0
+    )
+    # pixel_scale is the derivative of to_pixels.
+    slope = torch.func.jvp(domain.to_pixels, (inputs,), (torch.ones_like(inputs),))[1][0]
+    torch.testing.assert_close(domain.pixel_scale(inputs), slope)
+    assert domain.size == math.prod(domain.shape)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"shape": ()}, "expected positive sizes"),
+        ({"shape": (3, 0)}, "expected positive sizes"),
+        ({"shape": (3,), "low": 1.0}, "low < high"),
+        ({"shape": (3,), "high": math.inf}, "finite low < high"),
+        ({"shape": (3,), "low": math.nan}, "finite low < high"),
+        ({"shape": (3, 2, 2), "mean": (0.5, 0.5)}, r"Domain.mean: expected 1 or 3 numbers .* got 2"),
+        ({"shape": (1, 2, 2), "std": (0.2, 0.2, 0.2)}, r"Domain.std: expected 1 or 1 numbers .* got 3"),
+        ({"shape": (3,), "mean": 0.5}, r"expected a tuple of numbers, got 0.5; write \(0.5,\)"),
+        ({"shape": (3,), "std": (0.0,)}, "expected positive numbers"),
+        ({"shape": (3,), "std": (-0.2,)}, "expected positive numbers"),
+        ({"shape": (3,), "mean": (math.nan,)}, "finite"),
+    ],
+)
+def test_impossible_settings_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Domain(**fields)
+
+
+def test_lists_from_a_plan_file_are_taken() -> None:
+    domain = Domain(shape=[1, 2, 2], mean=[0.5], std=[0.5])  # type: ignore[arg-type]
+    assert domain == Domain(shape=(1, 2, 2), mean=(0.5,), std=(0.5,))
+    assert hash(domain)
+
+
+def test_check_names_both_shapes() -> None:
+    color().check(torch.zeros(7, 3, 4, 5))
+    with pytest.raises(InputError, match=r"expected \(b, 3, 4, 5\) from the domain, got \(2, 1, 4, 5\)"):
+        color().check(torch.zeros(2, 1, 4, 5))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.2, 0.9, (0.0, 1.0)),
+        (-0.2, 0.9, (-1.0, 1.0)),
+        (0.0, 0.0, (0.0, 1.0)),
+        (-0.42, 2.83, (-0.5, 3.0)),
+        (-2.1179, 2.64, (-3.0, 3.0)),
+        (5.2, 91.3, (0.0, 100.0)),
+        (-830.0, -20.0, (-900.0, 0.0)),
+        (0.0, 2e-5 + 3, (0.0, 4.0)),
+    ],
+)
+def test_a_guess_covers_the_data_and_shows_no_value_of_them(
+    low: float, high: float, expected: tuple[float, float]
+) -> None:
+    guess = Domain.guess(torch.tensor([[low, high, (low + high) / 2]]))
+    assert (guess.low, guess.high) == expected
+    assert guess.shape == (3,)
+    assert guess.mean is None
+    assert guess.std is None
+
+
+def test_a_guess_reads_the_kind_from_the_axes() -> None:
+    assert Domain.guess(torch.rand(2, 3, 4, 4)).kind is DomainKind.IMAGE
+    assert Domain.guess(torch.rand(2, 1, 9)).kind is DomainKind.SIGNAL
+    assert Domain.guess(torch.rand(2, 9)).kind is DomainKind.TABULAR
+    eight_bit = Domain.guess(torch.tensor([[[[3.0, 241.0]]]]))
+    assert (eight_bit.low, eight_bit.high) == (0.0, 255.0)
+
+
+@pytest.mark.parametrize("inputs", [torch.full((1, 3), math.nan), torch.tensor([[math.inf, 0.0]]), torch.zeros(0, 3)])
+def test_there_is_no_guess_without_finite_values(inputs: torch.Tensor) -> None:
+    with pytest.raises(InputError, match="expected finite values"):
+        Domain.guess(inputs)

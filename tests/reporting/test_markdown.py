@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gradleak.reporting import write_markdown
+from gradleak.reporting.markdown import escape, render_markdown
+from gradleak.reporting.report import Report, build
+from gradleak.results import Record
+
+
+def test_the_order_is_that_of_the_page(report: Report) -> None:
+    text = render_markdown(report)
+    places = [
+        text.index(part)
+        for part in (
+            "# digits: what",
+            "**Leaks**",
+            "**What to do next.**",
+            "- Smallest pixel RMSE reached: 0 \\[attack\\]",
+            "## By scenario",
+            "## What the adversary was assumed to know",
+            "## Predicted against reached error",
+            "## Spectrum",
+            "## Attacks, worst first",
+            "## Controls",
+            "## Failed and refused",
+            "## How to read this",
+            "## How it was made",
+            "## Bibliography",
+        )
+    ]
+    assert places == sorted(places)
+
+
+def test_tables_have_even_rows(report: Report) -> None:
+    widths: list[int] = []
+    for line in render_markdown(report).splitlines():
+        if line.startswith("|"):
+            widths.append(line.replace("\\|", "").count("|"))
+        elif widths:
+            assert len(set(widths)) == 1
+            widths = []
+
+
+def test_the_same_record_gives_the_same_bytes(digits: Path, tmp_path: Path) -> None:
+    assert write_markdown(digits, tmp_path / "a").read_bytes() == write_markdown(digits, tmp_path / "b").read_bytes()
+
+
+def test_an_empty_record_renders() -> None:
+    assert "**No verdict.**" in render_markdown(build(Record(run={})))
+
+
+def test_an_unfinished_run_says_so() -> None:
+    assert "Unfinished run" in render_markdown(build(Record(run={"groups": ["a"]})))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<b>", "&lt;b&gt;"),
+        ("a|b", "a\\|b"),
+        ("[x](http://y)", "\\[x\\](http://y)"),
+        ("a_b*c`d", "a\\_b\\*c\\`d"),
+        ("two\nlines", "two lines"),
+        ("# no heading", "\\# no heading"),
+    ],
+)
+def test_text_is_shown_as_it_is(text: str, expected: str) -> None:
+    assert escape(text) == expected

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import re
+
+from tests.reporting.pages import Page
+
+from gradleak.reporting.plots import noise_plot, spectrum_plot
+from gradleak.reporting.report import Report
+from gradleak.reporting.risk_view import NoiseStudy, Spectrum
+
+
+def spectrum(label: str, eigenvalues: list[float]) -> Spectrum:
+    return Spectrum(example=0, label=label, eigenvalues=eigenvalues, rank=None, size=len(eigenvalues), entries=None)
+
+
+def test_plots_take_their_colors_from_the_page(report: Report) -> None:
+    for text in (noise_plot(report.noise), spectrum_plot(report.spectra)):
+        Page(text)
+        bare = re.sub(r"var\(--[a-z0-9-]+, #[0-9a-f]+\)", "", text)
+        assert re.findall(r"#[0-9a-f]{6}\b", bare) == []
+        assert "currentColor" in text
+        assert "<style" not in text
+        assert "DejaVu" not in text
+
+
+def test_plots_are_the_same_each_time_and_hold_no_date(report: Report) -> None:
+    for plot, data in ((noise_plot, report.noise), (spectrum_plot, report.spectra)):
+        assert plot(data) == plot(data)  # type: ignore[arg-type]
+        assert "<metadata" not in plot(data)  # type: ignore[arg-type]
+        assert re.search(r"20\d\d-\d\d", plot(data)) is None  # type: ignore[arg-type]
+
+
+def test_every_series_is_named(report: Report) -> None:
+    text = noise_plot(report.noise)
+    for name in ("predicted by I²F", "perfect attacker", "real attack", "lower bound", "blind baseline"):
+        assert name in text
+
+
+def test_without_data_there_is_no_plot() -> None:
+    assert noise_plot(NoiseStudy(levels=[], compared=0, difference=None)) == ""
+    assert spectrum_plot([]) == ""
+    assert spectrum_plot([spectrum("dead", [0.0, 0.0])]) == ""
+
+
+def test_names_are_text_and_no_formula() -> None:
+    text = spectrum_plot([spectrum("<b>$\\frac$&", [3.0, 2.0, 0.0])])
+    Page(text)
+    assert "&lt;b&gt;$\\frac$&amp;" in text
+
+
+def test_many_spectra_do_without_legend() -> None:
+    assert "example 1" not in spectrum_plot([spectrum(f"example {k}", [2.0, 1.0]) for k in range(13)])

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.reporting.sample_record import SampleRecord
+
+from gradleak.reporting.report import Report, build
+from gradleak.results import Record
+
+
+def test_the_worst_comes_first(report: Report) -> None:
+    errors = [attempt.pixel_rmse.value for attempt in report.attempts if attempt.pixel_rmse.value is not None]
+    assert errors == sorted(errors)
+    assert report.attempts[-1].pixel_rmse.value is None
+    assert report.worst is report.attempts[0]
+    assert [view.verdict.verdict for view in report.scenarios if view.verdict] == ["leaks"] * 4 + ["inconclusive"] * 2
+    assert [exhibit.scenario for exhibit in report.exhibits][:6] == ["undefended"] * 6
+
+
+def test_leaks_are_counted_among_attacked_releases(report: Report) -> None:
+    counts = {view.name: (view.releases, view.attacked, view.leaking) for view in report.scenarios}
+    assert counts["undefended"] == (6, 6, 6)
+    assert counts["noise 1e-8"] == (3, 1, 1)
+    assert counts["noise 1e-4"] == (3, 1, 0)
+
+
+def test_equal_notes_share_a_number(tmp_path: Path) -> None:
+    sample = SampleRecord(tmp_path, pictures=False)
+    lines = [
+        row for k, note in enumerate(("a", "b", "a", "")) for row in sample.attempt("s", k, "dlg", 0.1 + k, note=note)
+    ]
+    made = build(Record(run={}, lines=lines))
+    assert made.notes == ["a", "b"]
+    assert [attempt.note_number for attempt in made.attempts] == [1, 2, 1, 0]
+
+
+def test_the_perfect_attacker_is_no_attack(report: Report) -> None:
+    assert "perfect_attacker" not in {attempt.attack for attempt in report.attempts}
+    assert all(attempt.validation for attempt in report.validations)
+    assert len(report.validations) == report.noise.compared
+
+
+def test_hits_count_examples_not_attacks(report: Report) -> None:
+    # Six digits undefended (one of them attacked three times) and one digit under five noise levels.
+    assert (report.hits, report.attacked) == (6, 11)
+
+
+def test_hits_of_batches_are_joined_over_attacks(tmp_path: Path) -> None:
+    sample = SampleRecord(tmp_path, pictures=False)
+    lines: list[dict[str, Any]] = []
+    for attack, hits in (("one", [True, False, False]), ("two", [False, None, True])):
+        rows = sample.attempt("batches", 0, attack, 0.01)
+        next(row for row in rows if row.get("name") == "exact_hits")["details"] = {"per_example": hits}
+        lines += rows
+    made = build(Record(run={}, lines=lines))
+    assert (made.hits, made.attacked) == (2, 3)
+    assert made.attempts[0].examples == 3
+
+
+def test_one_card_for_scenarios_that_differ_in_defenses_only(report: Report) -> None:
+    assert len(report.settings) == 1
+    assert len(report.settings[0].releases) == 6
+    assert report.settings[0].route == "forward-mode JVP in blocks of 64"
+
+
+def test_another_threat_model_gets_its_own_card(tmp_path: Path) -> None:
+    sample = SampleRecord(tmp_path, pictures=False)
+    lines = sample.release("a", 0, None, [1.0]) + sample.release("b", 0, None, [1.0])
+    next(row for row in lines if row.get("item") == "b/example 0")["knowledge"] = sample.knowledge([], disclosed=True)
+    made = build(Record(run={}, lines=lines))
+    assert [setting.disclosed != [] for setting in made.settings] == [False, True]
+
+
+def test_facts_of_a_release_that_a_reader_must_know(tmp_path: Path) -> None:
+    sample = SampleRecord(tmp_path, pictures=False)
+    rows = sample.release("a", 0, None, [1.0])
+    rows[0] |= {"domain_guessed": True, "given": True, "zero_tensors": ["2.bias"], "alignment": ["prefix dropped"]}
+    notes = " ".join(build(Record(run={}, lines=rows)).settings[0].releases[0].notes)
+    for part in ("guessed from the private data", "really sent", "2.bias", "prefix dropped"):
+        assert part in notes
+
+
+def test_the_command_names_no_folder(report: Report) -> None:
+    assert report.provenance.command == "gradleak audit examples/digits.toml --out runs/digits"
+
+
+def test_the_noise_that_would_be_needed(report: Report) -> None:
+    low, high = report.noise.needed
+    assert low.value is not None
+    assert high.value is not None
+    assert 0 < low.value < high.value
+    assert low.evidence == "estimate"
+
+
+def test_references_stand_once_and_in_order(report: Report) -> None:
+    texts = [reference.text for reference in report.references]
+    assert texts == sorted(set(texts))
+    assert any("Inversion Influence" in text for text in texts)

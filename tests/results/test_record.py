@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gradleak.results import Evidence, InputError, Leakier, PlanError, Record, RecordWriter, Score, Verdict, VerdictKind
+from gradleak.results.record import record_file
+
+RUN = {
+    "plan_digest": "d1",
+    "gradleak": "0.1.0",
+    "seed": 3,
+    "groups": ["a", "b", "c"],
+    "started": "today",
+    "host": {"name": "h"},
+    "name": "é",
+}
+SCORE = Score(name="psnr", value=float("inf"), unit="dB", leakier=Leakier.HIGHER, evidence=Evidence.ATTACK)
+VERDICT = Verdict(item="a/1", verdict=VerdictKind.LEAKS, reason="r", explanation="e")
+GROUPS: dict[str, list[dict[str, Any]]] = {
+    "a": [
+        {"type": "item", "item": "a/1", "status": "done", "seconds": 1.5, "eigenvalues": [1e-17, 0.1]},
+        {"type": "score", "item": "a/1", **SCORE.to_dict()},
+    ],
+    "b": [{"type": "item", "item": "b/1", "status": "failed", "traceback": "…\nline", "details": {"n": np.int64(2)}}],
+    "c": [{"type": "verdict", **VERDICT.to_dict()}, {"type": "item", "item": "c/2"}, {"type": "item", "item": "c/3"}],
+}
+
+
+def write(path: Path, run: dict[str, Any] = RUN) -> bytes:
+    with RecordWriter(path, run) as writer:
+        for name in writer.missing(GROUPS):
+            writer.write_group(name, GROUPS[name])
+    return path.read_bytes()
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    write(tmp_path / "record.jsonl")
+    record = Record.load(tmp_path)
+    assert record.path == tmp_path / "record.jsonl"
+    assert record.run["plan_digest"] == "d1"
+    assert record.run["schema"] == 1
+    assert [line["item"] for line in record.items] == ["a/1", "b/1", "c/2", "c/3"]
+    assert record.scores == [("a/1", SCORE)]
+    assert record.verdicts == [VERDICT]
+    assert record.complete
+    assert [(line["group"], line["line"], line["of"]) for line in record.lines][:3] == [
+        ("a", 0, 2),
+        ("a", 1, 2),
+        ("b", 0, 1),
+    ]
+    for line in (tmp_path / "record.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=lambda word: pytest.fail(f"not strict JSON: {word}"))
+
+
+def test_a_kill_at_any_byte_resumes_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: None
+    )  # a thousand runs: the order of writes counts here, not the disk
+    whole = write(tmp_path / "whole.jsonl")
+    path = tmp_path / "cut.jsonl"
+    for cut in range(len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        if cut > 20 and b"\n" in whole[:cut]:
+            kept = Record.load(path)
+            assert kept.complete == (cut >= len(whole) - 1)
+            assert path.read_bytes() == whole[:cut], "reading must not write"
+        assert write(path) == whole, f"cut at byte {cut}"
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_garbled_line_costs_its_group_and_nothing_else(tmp_path: Path, data: st.DataObject) -> None:
+    whole = write(tmp_path / "whole.jsonl")
+    (tmp_path / "whole.jsonl").unlink()
+    lines = whole.split(b"\n")[:-1]
+    hit = data.draw(st.integers(1, len(lines) - 1))
+    garbage = data.draw(
+        st.sampled_from(
+            [b"", b"{}", b"[1]", b"\xff\xfe", b'{"type": "item"}', b"9" * 5000, b"[" * 100_000, lines[hit][:-3]]
+        )
+    )
+    path = tmp_path / "hit.jsonl"
+    path.write_bytes(b"\n".join([*lines[:hit], garbage, *lines[hit + 1 :]]) + b"\n")
+    assert not Record.load(path).complete
+    write(path)
+    (tmp_path / "twin.jsonl").write_bytes(whole)
+    mended, twin = Record.load(path), Record.load(tmp_path / "twin.jsonl")
+    assert mended.complete
+    assert mended.canonical() == twin.canonical()
+    assert len(mended.lines) == len(twin.lines)
+    assert sorted(path.read_bytes().split(b"\n")) == sorted(whole.split(b"\n"))
+
+
+def test_a_second_run_writes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    whole = write(path)
+    with RecordWriter(path, RUN | {"started": "tomorrow"}) as writer:
+        assert writer.missing(GROUPS) == []
+        assert [line["item"] for line in writer.lines("c")] == ["a/1", "c/2", "c/3"]
+        writer.write_group("c", GROUPS["c"])
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("change", [{"plan_digest": "other"}, {"gradleak": "9.9"}, {"seed": 4}])
+def test_the_record_of_another_plan_is_refused_and_unchanged(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = tmp_path / "record.jsonl"
+    write(path)
+    torn = path.read_bytes()[:-5]
+    path.write_bytes(torn)
+    with pytest.raises(PlanError, match=f"{next(iter(change))}.*nothing was written"):
+        RecordWriter(path, RUN | change)
+    assert path.read_bytes() == torn
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"my notes\n",
+        b"\x00\x01",
+        b'{"a": 1}\n',
+        b'[{"type": "run"}]',
+        b'{"type": "item", "group": "a", "line": 0, "of": 1}\n',
+    ],
+)
+def test_a_foreign_file_is_never_written_over(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "record.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(PlanError, match="run line"):
+        RecordWriter(path, RUN)
+    assert path.read_bytes() == content
+    with pytest.raises(InputError, match="run line"):
+        Record.load(path)
+
+
+def test_an_attempt_with_another_number_of_lines_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    whole = write(path)
+    path.write_bytes(b"\n".join(whole.split(b"\n")[:2]) + b"\n")  # the run line and one of two lines of group a
+    failed = [{"type": "item", "item": "a/1", "status": "failed"}]
+    with RecordWriter(path, RUN) as writer:
+        assert writer.missing(["a"]) == ["a"]
+        writer.write_group("a", failed)
+        assert writer.missing(["a"]) == []
+    assert [line["status"] for line in Record.load(path).lines] == ["failed"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([], "at least one line"),
+        ([{"type": "item"}, {"type": "note"}], "line type 'note'"),
+        ([{"type": "item"}, {"item": "x"}], "line type None"),
+        ([{"type": "item"}, {"type": "item", "group": "other"}], "group"),
+        ([{"type": "item"}, {"type": "item", "data": np.zeros(3)}], "do not enter a record"),
+    ],
+)
+def test_a_bad_group_is_refused_whole(tmp_path: Path, lines: list[dict[str, Any]], message: str) -> None:
+    path = tmp_path / "record.jsonl"
+    with RecordWriter(path, RUN) as writer:
+        before = path.read_bytes()
+        with pytest.raises(InputError, match=message):
+            writer.write_group("a", lines)
+        assert path.read_bytes() == before
+        assert writer.missing(["a"]) == ["a"]
+
+
+def test_canonical_leaves_out_times_and_host_and_follows_the_plan(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "one.jsonl", RUN) as writer:
+        for name in ("c", "a", "b"):
+            writer.write_group(name, GROUPS[name])
+    with RecordWriter(tmp_path / "two.jsonl", RUN | {"started": "then", "host": {"name": "other"}}) as writer:
+        for name in ("a", "b", "c"):
+            writer.write_group(name, [line | {"seconds": 99.0} for line in GROUPS[name]])
+    one, two = Record.load(tmp_path / "one.jsonl"), Record.load(tmp_path / "two.jsonl")
+    assert one.canonical() == two.canonical()
+    assert not any(word in text for text in one.canonical() for word in ("seconds", "started", '"host"', "traceback"))
+
+
+def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    path.write_text('{"type": "run", "schema": 99}\n')
+    with pytest.raises(InputError, match="update gradleak"):
+        Record.load(path)
+    with pytest.raises(InputError, match="update gradleak"):
+        RecordWriter(path, RUN)
+    assert path.read_text() == '{"type": "run", "schema": 99}\n'
+
+
+def test_a_missing_record_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="run `gradleak audit` first"):
+        record_file(tmp_path)
+    with pytest.raises(PlanError, match="create"):
+        RecordWriter(tmp_path / "no" / "record.jsonl", RUN)
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    first = RecordWriter(path, RUN)
+    with pytest.raises(PlanError, match="another run is writing"):
+        RecordWriter(path, RUN)
+    first.write_group("a", GROUPS["a"])
+    first.close()
+    first.close()
+    with pytest.raises(PlanError, match="closed"):
+        first.write_group("b", GROUPS["b"])
+    with RecordWriter(path, RUN) as second:
+        assert second.missing(GROUPS) == ["b", "c"]
+    del second
+    writer = RecordWriter(path, RUN)
+    del writer  # a writer that is no longer referenced holds nothing
+    write(path)
+
+
+def test_a_refused_writer_leaves_the_lock_free(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    write(path)
+    with pytest.raises(PlanError, match="plan_digest"):
+        RecordWriter(path, RUN | {"plan_digest": "other"})
+    with RecordWriter(path, RUN) as writer:
+        assert writer.missing(GROUPS) == []
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs POSIX signals")
+def test_the_lock_holds_against_another_process_and_dies_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    code = (
+        "import sys, time\nfrom gradleak.results import RecordWriter\n"
+        "writer = RecordWriter(sys.argv[1], {'plan_digest': 'd1', 'gradleak': '0.1.0', 'seed': 3, 'groups': []})\n"
+        "print('held', flush=True)\ntime.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        before = path.read_bytes()
+        with pytest.raises(PlanError, match="another run is writing this record"):
+            RecordWriter(path, RUN)
+        assert path.read_bytes() == before
+        os.kill(other.pid, signal.SIGKILL)
+    with RecordWriter(path, RUN) as writer:
+        assert writer.missing(["a"]) == ["a"]

@@ -1,0 +1,90 @@
+"""The published contract checks pass on what is exported and fail on what breaks a promise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+
+from gradleak.attacks import DLG, Attack, Blind, GaussNewton, InvertingGradients
+from gradleak.core import Guarantee, Reconstruction, UpdateDefense
+from gradleak.defenses import Clip, GaussianNoise
+from gradleak.results import Outcome
+from gradleak.risk import (
+    GaussianReconstructionError,
+    GradientNorm,
+    InversionInfluence,
+    InversionInfluenceLowerBound,
+    Measure,
+)
+from gradleak.testing import check_attack, check_defense, check_measure
+
+
+@pytest.mark.parametrize(
+    "attack", [Blind(), DLG(iterations=2), GaussNewton(max_steps=3), InvertingGradients(iterations=5)], ids=repr
+)
+def test_exported_attacks_keep_the_contract(attack: Attack) -> None:
+    check_attack(attack)
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        GaussianReconstructionError(std=0.1),
+        GradientNorm(),
+        InversionInfluence(epsilon=0.1, unit="pixel_rmse"),
+        InversionInfluenceLowerBound(),
+    ],
+    ids=repr,
+)
+def test_exported_measures_keep_the_contract(measure: Measure) -> None:
+    check_measure(measure)
+
+
+@pytest.mark.parametrize("defense", [Clip(0.5), GaussianNoise(std=0.2)], ids=repr)
+def test_exported_defenses_keep_the_contract(defense: UpdateDefense) -> None:
+    check_defense(defense)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Careless(Attack):
+    """Draws from the global generator."""
+
+    name: ClassVar[str] = "careless"
+    needs: ClassVar[tuple[str, ...]] = ("objective", "domain", "batch_size")
+    summary: ClassVar[str] = "guesses."
+
+    def estimate(self, knowledge):
+        return 0.0
+
+    def _recover(self, update, knowledge, generator, progress):
+        inputs = torch.randn(knowledge.batch_size, *knowledge.domain.shape)
+        return Reconstruction(inputs=inputs, targets=None, loss=None, outcome=Outcome.CONVERGED)
+
+
+def test_global_randomness_in_an_attack_is_found() -> None:
+    with pytest.raises(AssertionError, match="never touches the global generator"):
+        check_attack(Careless())
+
+
+@dataclass(frozen=True)
+class Liar(UpdateDefense):
+    """Declares more noise than it adds."""
+
+    guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
+
+    def mean(self, update):
+        return dict(update)
+
+    def noise(self, shapes):
+        return GaussianNoise(std=1.0).noise(shapes)
+
+    def draw(self, update, generator):
+        return GaussianNoise(std=0.1).draw(update, generator)
+
+
+def test_a_defense_that_adds_less_noise_than_it_says_is_found() -> None:
+    with pytest.raises(AssertionError, match="noise of the declared variance"):
+        check_defense(Liar())
