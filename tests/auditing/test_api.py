@@ -171,3 +171,25 @@ def test_no_private_value_reaches_the_record(tmp_path: Path) -> None:
     for value in inputs.reshape(-1)[:10].tolist():
         assert f"{value:.5f}"[:7] not in text
     assert not (tmp_path / "out" / "pictures").exists()
+
+
+def test_a_table_row_needs_no_image(tmp_path: Path) -> None:
+    """Tabular data: no SSIM, no pictures, everything else."""
+    domain = gl.Domain(shape=(12,), low=-3.0, high=3.0, kind="tabular")
+    row = torch.randn((1, 12), generator=generator(4)).clamp(-3, 3)
+    model = nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 2))
+    options = gl.AuditOptions(quiet=True, pictures=True)
+    record = gl.audit(model, gl.Batch(row, torch.tensor([1]), domain), out=tmp_path / "out", options=options)
+    assert record.verdicts[-1].verdict == "leaks"
+    ssim = [score for _, score in record.scores if score.name == "ssim"]
+    assert all(score.value is None and score.outcome.label == "unsupported" for score in ssim)
+    assert not (tmp_path / "out" / "pictures").exists()
+
+
+def test_a_one_dimensional_signal(tmp_path: Path) -> None:
+    wave = torch.sin(torch.arange(40) / 3)[None, None] * 0.5
+    domain = gl.Domain(shape=(1, 40), low=-1.0, high=1.0, kind="signal")
+    model = nn.Sequential(nn.Conv1d(1, 6, 5, stride=2), nn.Sigmoid(), nn.Flatten(), nn.Linear(108, 3))
+    record = gl.audit(model, gl.Batch(wave, torch.tensor([2]), domain), out=tmp_path / "out", options=QUIET)
+    assert record.complete
+    assert all(item["status"] == "done" for item in record.items)

@@ -15,7 +15,7 @@ import os
 import tomllib
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from gradleak.auditing.catalog import Constructor, Entry, catalog
 from gradleak.auditing.verdict import Thresholds
 from gradleak.core import (
     Batch,
+    Domain,
     HonestButCurious,
     Objective,
     Release,
@@ -115,6 +116,7 @@ class Plan:
         pictures: whether originals and reconstructions are saved beside the record.
         save_updates: whether the released updates are saved beside the record.
         max_bytes: memory budget of the closed-form operators.
+        domain_guessed: whether the domain of the batches was guessed from their values.
         source: the plan as it was written, for the record.
     """
 
@@ -131,6 +133,7 @@ class Plan:
     pictures: bool = False
     save_updates: bool = False
     max_bytes: int = 2**30
+    domain_guessed: bool = False
     source: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -237,7 +240,7 @@ def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
     seed = _typed(int, content.get("seed", 0), "seed")
     builder = _Builder(folder=folder, seed=seed)
     objective = builder.objective(content["model"], content.get("objective", {}))
-    batches = builder.batches(content["data"])
+    batches, guessed = builder.batches(content["data"])
     attacks = {
         name: builder.build(spec, "attacks", f"attacks.{name}")
         for name, spec in _table(content.get("attacks", {}), "attacks").items()
@@ -259,6 +262,7 @@ def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
         controls=builder.call(Controls, content.get("controls", {}), "controls"),
         pictures=_typed(bool, content.get("pictures", False), "pictures"),
         save_updates=_typed(bool, content.get("save_updates", False), "save_updates"),
+        domain_guessed=guessed,
         source=content,
     )
 
@@ -330,8 +334,8 @@ class _Builder:
         )
         return objective.to(DTYPES[dtype])
 
-    def batches(self, data: Any) -> list[Batch]:
-        """The plan's data, cut into batches of `batch_size` (default 1: every example is released by itself)."""
+    def batches(self, data: Any) -> tuple[list[Batch], bool]:
+        """The plan's data and whether its domain was guessed; by default every example is released by itself."""
         table = dict(_table(data, "data"))
         size = _typed(int, table.pop("batch_size", 1), "data.batch_size")
         if size < 1:
@@ -343,12 +347,13 @@ class _Builder:
             raise PlanError(
                 f"data: expected {table['use']} to return a Batch or (inputs, targets), got {type(whole).__name__}"
             )
+        domain = whole.domain or Domain.guess(whole.inputs)
         if whole.size % size:
             raise PlanError(f"data: {whole.size} examples do not divide into batches of {size}; change count")
         return [
-            Batch(whole.inputs[start : start + size], whole.targets[start : start + size], whole.domain)
+            Batch(whole.inputs[start : start + size], whole.targets[start : start + size], domain)
             for start in range(0, whole.size, size)
-        ]
+        ], whole.domain is None
 
     def scenario(self, spec: Any, place: int, count: int) -> Scenario:
         """One entry of `[[scenarios]]`."""
@@ -462,7 +467,8 @@ def default_plan(
         name="audit",
         seed=0,
         objective=objective,
-        batches=[batch],
+        batches=[batch if batch.domain is not None else replace(batch, domain=Domain.guess(batch.inputs))],
+        domain_guessed=batch.domain is None,
         scenarios=[scenario],
         attacks=attacks,
         measures=measures,

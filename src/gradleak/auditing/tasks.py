@@ -35,6 +35,7 @@ from gradleak.defenses import GaussianNoise
 from gradleak.operators import GradientJacobian
 from gradleak.results import (
     Evidence,
+    GradleakError,
     KnowledgeError,
     Leakier,
     Outcome,
@@ -70,6 +71,8 @@ def groups(plan: Plan) -> list[Group]:
     if plan.attacks and plan.controls.negative:
         found.append(Group(name="control/negative", work=_negative_control, headline="noise control"))
     for index in sorted({index for scenario in plan.scenarios for index in scenario.examples}):
+        found.append(Group(name=f"release/example {index}", work=_Release(index), headline=f"release {index}"))
+    for index in sorted({index for scenario in plan.scenarios for index in scenario.examples}):
         found.append(Group(name=f"risk/example {index}", work=_Risk(index), headline=f"risk of example {index}"))
     for scenario in plan.scenarios:
         for name, examples in scenario.attacks.items():
@@ -93,31 +96,25 @@ def attack_generator(seed: int, scenario: str, index: int, attack: str) -> torch
 
 
 @dataclass(frozen=True)
-class _Risk:
-    """Releases, gate, blind baseline, closed-form measures and perfect attacker of one batch over all scenarios."""
+class _Release:
+    """What leaves the client for one batch over all scenarios: knowledge, gate, blind baseline."""
 
     index: int
 
     def __call__(self, plan: Plan, out: Path) -> list[Line]:
-        lines: list[Line] = []
-        operators: dict[str, GradientJacobian] = {}
         batch = plan.batches[self.index]
-        domain = _domain(batch)
         original = None
         if plan.pictures:
-            original = save_picture(out, f"example {self.index} original", batch.inputs, domain)
+            original = save_picture(out, f"example {self.index} original", batch.inputs, _domain(batch))
+        lines: list[Line] = []
         for scenario in plan.scenarios:
-            if self.index not in scenario.examples:
-                continue
-            update = released(plan, scenario, self.index)
-            exposure = Exposure(plan.objective, batch, scenario.release)
-            operator = _shared_operator(plan, exposure, operators)
-            lines += self._release(plan, scenario, update, original, out)
-            lines += self._closed_form(plan, scenario, update, exposure, operator)
+            if self.index in scenario.examples:
+                lines += self._release(plan, scenario, original, out)
         return lines
 
-    def _release(self, plan: Plan, scenario: Scenario, update: Update, original: str | None, out: Path) -> list[Line]:
+    def _release(self, plan: Plan, scenario: Scenario, original: str | None, out: Path) -> list[Line]:
         started = time.perf_counter()
+        update = released(plan, scenario, self.index)
         batch = plan.batches[self.index]
         item = f"{scenario.name}/example {self.index}"
         knowledge = plan.threat.disclose(plan.objective, scenario.release, batch)
@@ -149,12 +146,35 @@ class _Risk:
             "loss_name": plan.objective.loss_name,
             "picture": original,
             "update": saved,
-            "domain_guessed": batch.domain is None,
+            "domain_guessed": plan.domain_guessed,
         }
         public = plan.threat.public if isinstance(plan.threat, HonestButCurious) else None
         baseline = blind_baseline(batch, _domain(batch), public=None if public is None else public.inputs)
         base_line = _item(f"{item}/baseline", "baseline", scenario.name, self.index)
         return [line, base_line, *_score_lines(baseline, base_line)]
+
+
+@dataclass(frozen=True)
+class _Risk:
+    """Closed-form measures and the perfect attacker of one batch over all scenarios; they share one operator."""
+
+    index: int
+
+    def __call__(self, plan: Plan, out: Path) -> list[Line]:
+        lines: list[Line] = []
+        operators: dict[str, GradientJacobian] = {}
+        for scenario in plan.scenarios:
+            if self.index not in scenario.examples:
+                continue
+            update = released(plan, scenario, self.index)
+            exposure = Exposure(plan.objective, plan.batches[self.index], scenario.release)
+            try:
+                operator = _shared_operator(plan, exposure, operators)
+                lines += self._closed_form(plan, scenario, update, exposure, operator)
+            except GradleakError as refusal:
+                line = _item(f"{scenario.name}/example {self.index}/risk", "risk", scenario.name, self.index)
+                lines.append(line | {"status": "refused", "outcome": Outcome.UNSUPPORTED.label, "note": str(refusal)})
+        return lines
 
     def _closed_form(
         self, plan: Plan, scenario: Scenario, update: Update, exposure: Exposure, operator: GradientJacobian
@@ -203,11 +223,7 @@ class _Risk:
             "seconds": time.perf_counter() - started,
         }
         claim = Reconstruction(inputs=found.inputs, targets=exposure.batch.targets, loss=None, outcome=found.outcome)
-        scores = [
-            score
-            for score in score_images(claim, _stated(exposure.batch))
-            if score.name in ("mse", "pixel_rmse", "psnr")
-        ]
+        scores = [score for score in score_images(claim, exposure.batch) if score.name in ("mse", "pixel_rmse", "psnr")]
         scores = [replace(score, evidence=Evidence.ESTIMATE) for score in scores]
         return [line, *_score_lines(scores, line)]
 
@@ -238,7 +254,7 @@ class _AttackTask:
             return [line]
         if plan.pictures:
             line["picture"] = save_picture(out, self.item, found.inputs, _domain(batch))
-        return [line, *_score_lines(score_images(found, _stated(batch)), line)]
+        return [line, *_score_lines(score_images(found, batch), line)]
 
 
 def _attack(
@@ -304,7 +320,7 @@ def _control(plan: Plan, name: str, update: Update, knowledge: Knowledge, batch:
     line |= facts
     if found is None:
         return [line], False
-    scores = score_images(found, _stated(batch))
+    scores = score_images(found, batch)
     baseline = next(score for score in blind_baseline(batch, _domain(batch)) if score.name == "pixel_rmse")
     line["baseline_pixel_rmse"] = baseline.value
     errors = next(score for score in scores if score.name == "pixel_rmse").details.get("per_example", [])
@@ -353,11 +369,6 @@ def _noise_scores(plan: Plan, exposure: Exposure, operator: GradientJacobian) ->
 
 def _domain(batch: Batch) -> Domain:
     return batch.domain or Domain.guess(batch.inputs)
-
-
-def _stated(batch: Batch) -> Batch:
-    """The batch with its domain, guessed where it was not stated (the release line says so)."""
-    return replace(batch, domain=_domain(batch))
 
 
 def _uniform_std(noise: DiagonalGaussian) -> float | None:

@@ -74,13 +74,27 @@ def judge(lines: Iterable[Line], thresholds: Thresholds) -> list[Verdict]:
     """
     rows = list(lines)
     broken = [row["item"] for row in rows if row.get("kind") == "control" and not row.get("passed")]
-    releases = [row for row in rows if row["type"] == "item" and row.get("kind") == "release"]
+    releases = [
+        row for row in rows if row["type"] == "item" and row.get("kind") == "release" and row["status"] == "done"
+    ]
     verdicts = [_judge_release(row, rows, thresholds, broken) for row in releases]
+    verdicts += [_unjudged(row) for row in rows if row.get("kind") == "release" and row.get("status") == "failed"]
     scenarios: dict[str, list[Verdict]] = {}
-    for row, verdict in zip(releases, verdicts, strict=True):
+    for row, verdict in zip(releases, verdicts, strict=False):
         scenarios.setdefault(str(row["scenario"]), []).append(verdict)
     by_scenario = [_worst(name, group) for name, group in scenarios.items()]
-    return [*verdicts, *by_scenario, _worst(RUN, by_scenario)] if by_scenario else verdicts
+    parts = [*by_scenario, *verdicts[len(releases) :]]
+    return [*verdicts, *by_scenario, _worst(RUN, parts)] if parts else []
+
+
+def _unjudged(row: Line) -> Verdict:
+    """The verdict on a release that could not even be made."""
+    return Verdict(
+        item=str(row["item"]),
+        verdict=VerdictKind.INCONCLUSIVE,
+        reason="item_failed",
+        explanation=f"The release could not be made: {row.get('note')}.",
+    )
 
 
 def _judge_release(release: Line, rows: Sequence[Line], thresholds: Thresholds, broken: list[str]) -> Verdict:
@@ -121,8 +135,8 @@ def _judge_release(release: Line, rows: Sequence[Line], thresholds: Thresholds, 
             item=item,
             verdict=VerdictKind.LEAKS,
             reason="attack_reached_threshold",
-            explanation=f"{winner.attack} rebuilt an example from the update alone: pixel RMSE {winner.best:.2g}, not above "
-            f"{thresholds.pixel_rmse:g} and not above {thresholds.baseline_ratio:g} of what guessing blindly gives.",
+            explanation=f"{winner.attack} rebuilt an example from the update alone: pixel RMSE {winner.best:.2g}, "
+            f"not above {thresholds.pixel_rmse:g} nor {thresholds.baseline_ratio:g} of what blind guessing gives.",
             details=details,
         )
     reason, explanation = _why_inconclusive(release, attempts, best)

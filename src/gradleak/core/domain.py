@@ -51,6 +51,9 @@ class Domain:
         for name in ("shape", "mean", "std"):  # lists, as plan files have them, would make the domain unhashable
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
+        if self.kind not in tuple(DomainKind):
+            raise InputError(f"Domain.kind: expected one of {', '.join(DomainKind)}, got {self.kind!r}")
+        object.__setattr__(self, "kind", DomainKind(self.kind))
         if not self.shape or any(size < 1 for size in self.shape):
             raise InputError(f"Domain.shape: expected positive sizes, for instance (1, 28, 28); got {self.shape}")
         if not (self.low < self.high and math.isfinite(self.low) and math.isfinite(self.high)):

@@ -37,6 +37,9 @@ SHRINK = 1 / 3
 STALL = (4, 0.95)
 """A start ends when its squared residual falls by less than this factor over so many steps."""
 
+ROUND_OFF_MARGIN = 4.0
+"""By how much one measurement of round-off may fall short of the client's own."""
+
 POLISH = 4
 """Chord steps with the last factor, once the residual is at its floor."""
 
@@ -51,9 +54,10 @@ class GaussNewton(Attack):
     Unknown labels are further unknowns (class logits). When the residual reaches its floor, a few chord steps with the
     last factor follow, which cost one plain gradient each.
 
-    The floor is the round-off of the update's dtype (16 eps relative), or, for known Gaussian noise, the residual that
-    noise leaves at the minimizer: ‖r‖² ≤ σ²(P − n)(1 + 4√(2/(P − n))). A further start follows only if the last one
-    ended above the floor.
+    The floor is the round-off of the update (16 eps relative, or, where steps stop helping, what the release's own
+    computation rounds at the guess, measured by repeating it in float32), or, for known Gaussian noise, the residual
+    that noise leaves at the minimizer: ‖r‖² ≤ σ²(P − n)(1 + 4√(2/(P − n))). A further start follows only if the last
+    one ended above the floor.
 
     Outcomes: `converged` where the residual is at the floor (the guess explains the update; it is the truth only if
     nothing else explains it as well); `not_identifiable` where the random start is already there; `plateau` at a
@@ -175,6 +179,7 @@ class _System:
         statistical = math.sqrt(free * (1 + 4 * math.sqrt(2 / free))) if noisy else 0.0
         self.floor = max(problem.round_off * self.scale, statistical)
         self.tight = not noisy and problem.round_off < 1e-12
+        self.measured = False
 
     def mean(self, flat: Tensor) -> Tensor:
         released = self.problem.mean(flat, self.problem.labels)
@@ -185,6 +190,30 @@ class _System:
         self.plain_gradients += 1
         with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
             return self.mean(flat) - self.target
+
+    def raise_floor(self, flat: Tensor) -> None:
+        """Raise the floor to the round-off of the release itself, measured at z (n,); three plain gradients, once.
+
+        A saturated softmax makes the gradient a difference of nearly equal numbers, and its round-off far larger than
+        eps. The same release in float32 shows by how much; round-off in float64 is smaller by the ratio of the eps.
+        """
+        if self.measured or self.weights is not None:
+            return
+        self.measured = True
+        self.plain_gradients += 3
+        single, double = torch.float32, torch.float64
+        objective = self.problem.objective.to(single)
+        low = replace(self.problem, objective=objective, space=replace(self.problem.space, dtype=single))
+        labels = self.problem.labels
+        if labels is not None and labels.is_floating_point():
+            labels = labels.to(single)
+        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+            rounded = low.mean(flat.to(single), labels).to(double)
+            exact = self.problem.mean(flat.to(single).to(double), self.problem.labels)
+        gap = float((rounded - exact).norm())
+        share = torch.finfo(self.problem.update_dtype).eps / torch.finfo(single).eps
+        if math.isfinite(gap):
+            self.floor = max(self.floor, ROUND_OFF_MARGIN * gap * share)
 
     def linearize(self, flat: Tensor) -> tuple[Tensor, Tensor]:
         """The residual r (P,) and A (P, n) at z (n,)."""
@@ -237,6 +266,11 @@ class _Run:
         factor = self._descend(gram, slope, diagonal, free, squared)
         if factor is not None and self.at_floor and not system.tight:
             self._polish(jacobian, factor, free)
+        if self.outcome is None and self._slow():
+            system.raise_floor(self.point)
+            self.at_floor = self.loss * system.scale**2 <= system.floor**2
+            if self.at_floor:
+                self.outcome = Outcome.CONVERGED
         if self.outcome is None and self._stalled():
             self._end(self.loss * system.scale**2, Outcome.PLATEAU)
             self.note = self.note or "the residual stopped falling above its floor"
@@ -289,6 +323,10 @@ class _Run:
             self._record(after)
             if after > 0.8 * before:
                 return
+
+    def _slow(self) -> bool:
+        """Whether the last step fell far short of the quadratic convergence that a smooth problem has."""
+        return len(self.history) > 2 and self.history[-1] > 0.5 * self.history[-2]
 
     def _stalled(self) -> bool:
         steps, factor = STALL

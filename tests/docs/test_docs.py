@@ -1,0 +1,49 @@
+"""The README and the documentation run as written."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from mktestdocs import check_md_file
+
+import gradleak as gl
+from gradleak.auditing import catalog
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_md_file(page, memory=True)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+        if not target.startswith(("http:", "https:", "mailto:")):
+            assert (page.parent / target).exists(), target
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    missing = [
+        page for page in (str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md"))
+        if page not in navigation
+    ]  # fmt: skip
+    assert not missing
+
+
+def test_the_changelog_names_everything_a_plan_can_use() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    rooms = catalog()
+    names = [name for room in ("attacks", "measures", "defenses", "protocols") for name in rooms[room]]
+    assert [name for name in names if f"`{name}`" not in text] == []
+
+
+def test_the_public_names_resolve() -> None:
+    assert all(getattr(gl, name) is not None for name in gl.__all__)
+    assert set(dir(gl)) == set(gl.__all__)
