@@ -8,6 +8,7 @@ import torch
 
 from benchmarks.measure import Row, plain_gradient, ratio
 from gradleak.core import Batch, Exposure, Objective, Release
+from gradleak.linalg import ConjugateGradient
 from gradleak.models import lenet_i2f
 from gradleak.models.initialize import initialize_uniform
 from gradleak.operators import GradientJacobian, dense_jacobian
@@ -50,7 +51,7 @@ def run() -> Iterator[Row]:
         name="whole spectrum of AᵀA", ratio=ratio(lambda: GradientJacobian(exposure).gram_spectrum(), plain), aim=700
     )
     # A residual of 1e-4 gives the norm to better than 1e-6: its error is of second order.
-    by_iteration = InversionInfluence(epsilon=1.0, dense_limit=1, tolerance=1e-4)
+    by_iteration = InversionInfluence(epsilon=1.0, solver=ConjugateGradient(tolerance=1e-4))
     exact = InversionInfluence(epsilon=1.0)(exposure, delta=delta).value
     found = by_iteration(exposure, delta=delta).value
     assert exact is not None

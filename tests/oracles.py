@@ -12,10 +12,16 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from gradleak.core import Batch, Exposure, Objective, Release
-from gradleak.protocols import FedSGD
+from gradleak.defenses import ClipPerExample
+from gradleak.protocols import FedAvg, FedSGD
 
 LENETS = ("lenet_sigmoid_uniform", "lenet_tanh_default", "lenet_relu_default")
-NAMES = (*LENETS, "mlp_tanh_batch4")
+RELEASES = {
+    "mlp_tanh_batch4": Release(FedSGD()),
+    "mlp_tanh_batch4_clipped": Release(FedSGD(), [ClipPerExample(0.5)]),
+    "mlp_tanh_batch4_fedavg3": Release(FedAvg(learning_rate=0.1, epochs=3)),
+}
+NAMES = (*LENETS, *RELEASES)
 
 _ACTIVATIONS = {"sigmoid": nn.Sigmoid, "tanh": nn.Tanh, "relu": nn.ReLU}
 
@@ -36,7 +42,7 @@ def load_oracle(shared: Path, name: str) -> Oracle:
         {key.removeprefix("model."): tensor for key, tensor in tensors.items() if key.startswith("model.")}
     )
     batch = Batch(tensors["x"].double(), tensors["y"])
-    exposure = Exposure(Objective.from_module(model), batch, Release(FedSGD()))
+    exposure = Exposure(Objective.from_module(model), batch, RELEASES.get(name, Release(FedSGD())))
     return Oracle(exposure, tensors["delta"].double(), values)
 
 

@@ -18,6 +18,7 @@ from gradleak.core import (
     HonestButCurious,
     Knowledge,
     Objective,
+    Protocol,
     Release,
     Update,
 )
@@ -48,6 +49,7 @@ def setting(
     model: nn.Module,
     truth: Batch,
     *,
+    protocol: Protocol | None = None,
     defenses: Sequence[Defense] = (),
     threat: HonestButCurious | None = None,
     loss: str = "cross_entropy",
@@ -56,7 +58,7 @@ def setting(
 ) -> Setting:
     """One release of `truth`."""
     objective = Objective.from_module(model, loss=loss).to(dtype)
-    release = Release(FedSGD(), defenses)
+    release = Release(protocol or FedSGD(), defenses)
     truth = truth.to(dtype)
     update = release(objective, truth, torch.Generator().manual_seed(seed))
     knowledge = (threat or HonestButCurious()).disclose(objective, release, truth)

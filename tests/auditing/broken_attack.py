@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from gradleak.attacks import Attack, Progress
 from gradleak.core import Knowledge, Reconstruction, Update
+from gradleak.results import Outcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,3 +28,22 @@ class Broken(Attack):
         self, update: Update, knowledge: Knowledge, generator: torch.Generator, progress: Progress | None
     ) -> Reconstruction:
         raise ZeroDivisionError("on purpose")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lucky(Attack):
+    """Ignores the update and claims a fixed picture."""
+
+    name: ClassVar[str] = "lucky"
+    needs: ClassVar[tuple[str, ...]] = ("objective",)
+    summary: ClassVar[str] = "claims a fixed picture."
+
+    claim: Tensor
+
+    def estimate(self, knowledge: Knowledge) -> float:
+        return 1.0
+
+    def _recover(
+        self, update: Update, knowledge: Knowledge, generator: torch.Generator, progress: Progress | None
+    ) -> Reconstruction:
+        return Reconstruction(inputs=self.claim, targets=None, loss=None, outcome=Outcome.CONVERGED)

@@ -19,6 +19,15 @@ def not_a_model() -> int:
     return 3
 
 
+def failing_model() -> nn.Module:
+    raise ValueError("disk on fire")
+
+
+def careless_model() -> nn.Module:
+    """Draws its weights from torch's global generator, as most models do."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+
 def pair_data(*, count: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(5)
     return torch.rand((count, 1, 8, 8), generator=generator), torch.arange(count)

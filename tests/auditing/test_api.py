@@ -193,3 +193,49 @@ def test_a_one_dimensional_signal(tmp_path: Path) -> None:
     record = gl.audit(model, gl.Batch(wave, torch.tensor([2]), domain), out=tmp_path / "out", options=QUIET)
     assert record.complete
     assert all(item["status"] == "done" for item in record.items)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"update": "g.pt"}, r"expected a gradleak\.Update, got str; use Update\.load"),
+        ({"release": gl.GaussianNoise(std=1e-3)}, r"Release\(FedSGD\(\), \[defense\]\)"),
+        ({"loss": nn.CrossEntropyLoss}, r"write CrossEntropyLoss\(\)"),
+        ({"attacks": [gl.DLG()]}, "expected a dict of attacks by name, got list"),
+        ({"threat": "curious"}, "expected a threat model"),
+        ({"batch": [1, 2]}, "from a DataLoader take next"),
+        ({"batch": images()}, "expected a gradleak.Batch or a pair"),
+    ],
+)
+def test_the_wrong_kind_of_object_is_named(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
+    batch = arguments.pop("batch", (images(), torch.tensor([1])))
+    with pytest.raises(gl.GradleakError, match=message):
+        gl.audit(classifier(), batch, out=tmp_path / "out", options=QUIET, **arguments)
+
+
+def test_data_outside_their_stated_domain_are_refused_before_the_run(tmp_path: Path) -> None:
+    batch = gl.Batch(images() * 5, torch.tensor([1]), gl.Domain.image(channels=1, height=6, width=6))
+    with pytest.raises(gl.GradleakError, match="range"):
+        gl.audit(classifier(), batch, out=tmp_path / "out", options=QUIET)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_stored_activation_that_is_the_batch_is_refused(tmp_path: Path) -> None:
+    class Remembers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = classifier()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.last = x
+            return self.net(x)
+
+    model = Remembers()
+    model(images())
+    with pytest.raises(gl.GradleakError, match="last holds the audited inputs"):
+        gl.audit(model, (images(), torch.tensor([1])), out=tmp_path / "out", options=QUIET)
+
+
+def test_a_guessed_domain_is_said_aloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gl.audit(classifier().train(), (images(), torch.tensor([1])), out=tmp_path / "out")
+    assert "no domain was stated" in capsys.readouterr().err

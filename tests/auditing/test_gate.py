@@ -8,8 +8,8 @@ from torch import nn
 
 from gradleak.auditing import GateStatus, check_update
 from gradleak.core import Batch, Domain, Objective, Release, Update
-from gradleak.defenses import Clip, GaussianNoise
-from gradleak.protocols import FedSGD
+from gradleak.defenses import Clip, ClipPerExample, GaussianNoise, Prune, Sign
+from gradleak.protocols import FedAvg, FedSGD
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -36,7 +36,7 @@ PLAIN = Release(FedSGD())
 
 def test_an_honest_update_is_consistent(model: nn.Module, batch: Batch) -> None:
     objective = Objective.from_module(model)
-    for release in (PLAIN, Release(FedSGD(), [Clip(1e-3)]), Release(FedSGD(), [Clip(0.1), GaussianNoise(std=1e-2)])):
+    for release in (PLAIN, Release(FedSGD(), [Clip(1e-3)]), Release(FedSGD(), [Clip(0.1), GaussianNoise(std=1e-4)])):
         result = check_update(objective, release, batch, release(objective, batch, generator()))
         assert result.status is GateStatus.CONSISTENT
         assert not result.causes
@@ -120,3 +120,89 @@ def test_a_zero_update_is_not_called_consistent(model: nn.Module, batch: Batch) 
     result = check_update(objective, PLAIN, batch, zero)
     assert result.status is GateStatus.INCONSISTENT
     assert result.cosine is None
+
+
+LOCAL = FedAvg(learning_rate=0.5, epochs=4, batch_size=3, momentum=0.5)
+
+
+@pytest.mark.parametrize(
+    "release",
+    [
+        Release(LOCAL),
+        Release(LOCAL, [ClipPerExample(0.5), Clip(0.1)]),
+        Release(LOCAL, [ClipPerExample(0.5), GaussianNoise(std=1e-3)]),
+        Release(FedSGD(), [Prune(0.9)]),
+        Release(FedSGD(), [Sign()]),
+        Release(LOCAL, [Sign(), GaussianNoise(std=0.1)]),
+    ],
+    ids=repr,
+)
+def test_every_protocol_and_defense_is_recomputed(model: nn.Module, batch: Batch, release: Release) -> None:
+    objective = Objective.from_module(model)
+    result = check_update(objective, release, batch, release(objective, batch, generator()))
+    assert result.status is GateStatus.CONSISTENT
+    other = batch.with_inputs(batch.inputs.flip(0))
+    result = check_update(objective, release, batch, release(objective, other, generator()))
+    assert result.status is GateStatus.INCONSISTENT
+
+
+def test_noise_before_a_sign_cannot_be_compared(model: nn.Module, batch: Batch) -> None:
+    objective = Objective.from_module(model)
+    release = Release(FedSGD(), [GaussianNoise(std=0.1), Sign()])
+    result = check_update(objective, release, batch, release(objective, batch, generator()))
+    assert result.status is GateStatus.NOT_APPLICABLE
+    assert "Sign" in result.causes[0]
+
+
+def test_another_local_training_is_found(model: nn.Module, batch: Batch) -> None:
+    objective = Objective.from_module(model)
+    sent = Release(FedAvg(learning_rate=1e-3, epochs=2))(objective, batch, generator())
+    result = check_update(objective, Release(FedAvg(learning_rate=1e-3)), batch, sent)
+    assert result.status is GateStatus.INCONSISTENT
+    assert result.scale == pytest.approx(2.0, rel=0.01)
+    assert "number of local steps" in result.causes[0]
+    far = Release(FedAvg(learning_rate=3.0, epochs=6))
+    result = check_update(objective, far, batch, PLAIN(objective, batch, generator()))
+    assert result.status is GateStatus.INCONSISTENT
+    assert result.causes[0] == "the update is a gradient, but FedAvg makes a delta"
+    assert any("the update is one gradient, not what FedAvg makes" in cause for cause in result.causes)
+
+
+def test_a_delta_with_the_other_sign_is_found(model: nn.Module, batch: Batch) -> None:
+    objective = Objective.from_module(model)
+    sent = Release(LOCAL)(objective, batch, generator())
+    turned = Update(tensors={name: -tensor for name, tensor in sent.tensors.items()}, kind=sent.kind)
+    result = check_update(objective, Release(LOCAL), batch, turned)
+    assert result.status is GateStatus.INCONSISTENT
+    assert "sign=-1" in result.causes[0]
+
+
+def test_noise_that_drowns_the_update_leaves_the_gate_without_an_answer(model: nn.Module, batch: Batch) -> None:
+    objective = Objective.from_module(model)
+    release = Release(FedSGD(), [GaussianNoise(std=10.0)])
+    result = check_update(objective, release, batch, release(objective, batch, generator()))
+    assert result.status is GateStatus.NOT_APPLICABLE
+    assert "cannot tell" in result.causes[0]
+
+
+def test_noise_below_round_off_counts_as_none(model: nn.Module, batch: Batch) -> None:
+    objective = Objective.from_module(model)
+    release = Release(FedSGD(), [GaussianNoise(std=1e-12)])
+    assert (
+        check_update(objective, release, batch, release(objective, batch, generator())).status is GateStatus.CONSISTENT
+    )
+
+
+def test_another_digit_of_the_same_class_is_not_taken_for_this_one() -> None:
+    from gradleak.datasets import mnist_digits
+    from gradleak.models import initialize_uniform, lenet_i2f
+
+    network = initialize_uniform(lenet_i2f(), low=-0.5, high=0.5, generator=generator(1))
+    objective = Objective.from_module(network)
+    digits = mnist_digits(count=40, seed=2)
+    same = (digits.targets == digits.targets[0]).nonzero()[1:4, 0].tolist()
+    mine = digits.example(0)
+    for other in same:
+        result = check_update(objective, PLAIN, mine, PLAIN(objective, digits.example(other), generator()))
+        assert result.status is GateStatus.INCONSISTENT
+    assert check_update(objective, PLAIN, mine, PLAIN(objective, mine, generator())).status is GateStatus.CONSISTENT

@@ -65,7 +65,7 @@ def test_the_resolved_plan_holds_no_data(small_plan: Path) -> None:
         ({"pictures": "yes"}, r"pictures: expected bool"),
         ({"scenarios": [{}]}, r"scenarios\[0\]: expected a name"),
         ({"scenarios": []}, r"at least one batch and one scenario"),
-        ({"scenarios": [{"name": "a/b"}]}, r"expected a name without '/'"),
+        ({"scenarios": [{"name": "a/b"}]}, r"printable characters without '/'"),
         ({"scenarios": [{"name": "a"}, {"name": "a"}]}, r"different names, got a more than once"),
         ({"scenarios": [{"name": "a", "examples": [7]}]}, r"examples: expected indices among \[0, 1\], got \[7\]"),
         ({"scenarios": [{"name": "a", "examples": []}]}, r"expected \"all\" or a list of indices"),
@@ -89,6 +89,15 @@ def test_the_resolved_plan_holds_no_data(small_plan: Path) -> None:
         ({"objective": {"mode": "evaluate"}}, r"mode: expected 'eval' or 'train'"),
         ({"thresholds": {"pixel_rmse": 3.0}}, r"thresholds.*between 0 and 1"),
         ({"controls": {"attack": "nothing"}}, r"controls: unknown attack 'nothing'"),
+        ({"seed": -1}, r"seed: expected at least 0, got -1"),
+        ({"attacks": {"baseline": {"use": "DLG"}}}, r"other than baseline, risk, perfect_attacker"),
+        ({"attacks": {"a": {"use": "os:getcwd"}}}, r"expected os:getcwd to be a class, a kind of Attack"),
+        ({"attacks": {"a": {"use": "InvertingGradients", "iterations": -5}}}, r"iterations: expected 1 to"),
+        ({"attacks": {"a": {"use": "InvertingGradients", "total_variation": -1.0}}}, r"TotalVariation.weight"),
+        ({"attacks": {"a": {"use": "GaussNewton", "max_bytes": -1}}}, r"positive limits"),
+        ({"scenarios": [{"name": "a", "perfect_attacker": {"below": 0.0}}]}, r"expected below > 0"),
+        ({"model": {"use": "tests.auditing.small_model:failing_model"}}, r"failing_model raised ValueError: disk on fire"),
+        ({"data": {"use": "tests.auditing.small_model:not_a_model"}}, r"expected .* Batch or \(inputs, targets\), got int"),
     ],
 )  # fmt: skip
 def test_a_bad_plan_is_one_clear_line(changes: dict[str, Any], message: str) -> None:
@@ -129,3 +138,13 @@ def test_weights_come_from_a_file_beside_the_plan(tmp_path: Path) -> None:
 def test_own_data_by_import_path() -> None:
     plan = build_plan(content(data={"use": "tests.auditing.small_model:pair_data", "count": 2}), folder=Path())
     assert [batch.targets.tolist() for batch in plan.batches] == [[0], [1]]
+
+
+def test_weights_from_the_global_generator_follow_the_seed_too() -> None:
+    """A user's model that knows nothing of generators is the same in every run of a plan."""
+    careless = content(model={"use": "tests.auditing.small_model:careless_model"})
+    before = torch.random.get_rng_state()
+    first, second = build_plan(careless, folder=Path()), build_plan(careless, folder=Path())
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert first.digest() == second.digest()
+    assert build_plan(careless | {"seed": 8}, folder=Path()).digest() != first.digest()

@@ -46,6 +46,7 @@ def rmse(item: str, error: float | list[float]) -> Line:
     return {
         "type": "score",
         "item": item,
+        "attack": None if item.endswith("baseline") else item.split("/")[-1],
         "name": "pixel_rmse",
         "value": min(listed),
         "details": {"per_example": listed},
@@ -67,7 +68,7 @@ def test_an_attack_below_both_thresholds_leaks() -> None:
     assert verdicts[0].details["threshold_pixel_rmse"] == 0.1
 
 
-@pytest.mark.parametrize(("error", "baseline"), [(0.11, 0.3), (0.09, 0.15), (0.2, 0.1)])
+@pytest.mark.parametrize(("error", "baseline"), [(0.11, 0.3), (0.2, 0.1)])
 def test_above_either_threshold_is_inconclusive(error: float, baseline: float) -> None:
     verdict = judge([release(), rmse("undefended/example 0/baseline", baseline), *attack(error)], Thresholds())[0]
     assert verdict.verdict is VerdictKind.INCONCLUSIVE
@@ -83,6 +84,30 @@ def test_one_example_of_a_batch_is_enough() -> None:
     assert judge(lines, Thresholds())[0].verdict is VerdictKind.INCONCLUSIVE
 
 
+def test_what_a_blind_guess_reaches_too_is_no_leak_and_no_failed_attack() -> None:
+    for error, baseline in ((0.09, 0.15), (0.0, 0.0)):
+        lines = [release(), rmse("undefended/example 0/baseline", baseline), *attack(error)]
+        verdict = judge(lines, Thresholds())[0]
+        assert (verdict.verdict, verdict.reason) == (VerdictKind.INCONCLUSIVE, "no_better_than_blind")
+
+
+def test_names_of_attacks_cannot_stand_for_other_items() -> None:
+    """The score of the validation routine, which starts from the truth, is never an attack's."""
+    perfect = rmse("undefended/example 0/perfect_attacker", 1e-9) | {"attack": None}
+    named = attack(0.5)
+    for row in named:
+        row |= {"item": "undefended/example 0/perfect_attacker", "attack": "perfect_attacker"}
+    verdict = judge([release(), BASELINE, perfect, *named], Thresholds())[0]
+    assert verdict.verdict is VerdictKind.INCONCLUSIVE
+    assert verdict.details["pixel_rmse"] == 0.5
+
+
+def test_a_leak_without_its_noise_control_is_not_believed() -> None:
+    control = {"type": "item", "kind": "control", "item": "control/negative/gn", "attack": "gn", "passed": None}
+    verdict = judge([control, release(), BASELINE, *attack(0.0)], Thresholds())[0]
+    assert (verdict.verdict, verdict.reason) == (VerdictKind.INCONCLUSIVE, "control_not_run")
+
+
 @pytest.mark.parametrize("name", ["positive", "negative"])
 def test_a_failed_control_makes_everything_inconclusive(name: str) -> None:
     verdicts = judge([control(name, passed=False), release(), BASELINE, *attack(0.0)], Thresholds())
@@ -96,7 +121,8 @@ def test_an_inconsistent_update_gets_no_verdict_but_causes() -> None:
     gate = {"status": "inconsistent", "causes": ["the sign is reversed"]}
     verdict = judge([release(gate=gate), BASELINE, *attack(0.0)], Thresholds())[0]
     assert (verdict.verdict, verdict.reason) == (VerdictKind.INCONCLUSIVE, "inconsistent_update")
-    assert "the sign is reversed" in verdict.explanation
+    assert "The sign is reversed" in verdict.explanation
+    assert "gn came within a pixel RMSE of 0" in verdict.explanation
 
 
 @pytest.mark.parametrize(
@@ -128,7 +154,8 @@ def test_the_run_leaks_if_one_scenario_does() -> None:
     assert by_item["noisy"].verdict is VerdictKind.INCONCLUSIVE
     assert by_item["run"].verdict is VerdictKind.LEAKS
     assert by_item["run"].details["leaking"] == 1
-    assert by_item["run"].details["of"] == 2
+    assert by_item["run"].details["of"] == 1
+    assert "1 not attacked" in by_item["run"].explanation
 
 
 @pytest.mark.parametrize("wrong", [{"pixel_rmse": 0.0}, {"pixel_rmse": 2.0}, {"baseline_ratio": 0.0}])

@@ -90,7 +90,7 @@ def test_a_failed_item_ends_with_code_3(tmp_path: Path) -> None:
     plan.write_text(text, encoding="utf-8")
     ended = gradleak("audit", str(plan), "--out", str(tmp_path / "out"), "--jobs", "1", "--quiet")
     assert ended.returncode == 3
-    assert "ZeroDivisionError: on purpose" in ended.stderr
+    assert "ZeroDivisionError in broken_attack.py" in ended.stderr
     assert (tmp_path / "out" / "report.html").exists()
 
 

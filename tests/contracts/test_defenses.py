@@ -12,15 +12,33 @@ import torch
 from torch import Tensor
 
 from gradleak import defenses
-from gradleak.core import Defense, DiagonalGaussian, Guarantee, NotGaussian, Stage, UpdateDefense, describe
+from gradleak.core import (
+    Defense,
+    DiagonalGaussian,
+    ExampleDefense,
+    Guarantee,
+    NotGaussian,
+    Stage,
+    UpdateDefense,
+    describe,
+)
 from gradleak.results import Citation
+from gradleak.testing import check_defense
 
-EXAMPLES: dict[str, list[UpdateDefense]] = {
+EXAMPLES: dict[str, list[Defense]] = {
     "Clip": [defenses.Clip(0.5), defenses.Clip(1e6)],
+    "ClipPerExample": [defenses.ClipPerExample(0.5), defenses.ClipPerExample(1e6)],
+    "ClipPerLayer": [defenses.ClipPerLayer(0.5), defenses.ClipPerLayer(1e6)],
     "GaussianNoise": [defenses.GaussianNoise(std=0.1), defenses.GaussianNoise(std=0.0)],
+    "Prune": [defenses.Prune(0.6), defenses.Prune(0.6, by="layer"), defenses.Prune(0.0)],
+    "Sign": [defenses.Sign()],
 }
-CLASSES = [getattr(defenses, name) for name in defenses.__all__]
-CASES = [example for examples in EXAMPLES.values() for example in examples]
+CLASSES = [
+    item for item in (getattr(defenses, name) for name in defenses.__all__) if issubclass(item, Defense)
+]  # fmt: skip
+ALL = [example for examples in EXAMPLES.values() for example in examples]
+CASES = [example for example in ALL if isinstance(example, UpdateDefense)]
+EXAMPLE_CASES = [example for example in ALL if isinstance(example, ExampleDefense)]
 
 pytestmark = [
     pytest.mark.usefixtures("global_rng_unchanged"),
@@ -53,15 +71,15 @@ def test_every_exported_defense_has_an_example_and_a_card(defense: type[Defense]
     assert (defense.__doc__ or "").strip().splitlines()[0].endswith(".")
 
 
-@pytest.mark.parametrize("defense", CASES, ids=repr)
-def test_it_is_frozen_and_described_by_its_constructor(defense: UpdateDefense) -> None:
+@pytest.mark.parametrize("defense", ALL, ids=repr)
+def test_it_is_frozen_and_described_by_its_constructor(defense: Defense) -> None:
     assert dataclasses.is_dataclass(defense)
     described = json.loads(json.dumps(describe(defense), allow_nan=False))
     use = described.pop("use")
     assert type(defense)(**described) == defense
     assert use == type(defense).__name__
     with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(defense, dataclasses.fields(defense)[0].name, 1)
+        setattr(defense, next((field.name for field in dataclasses.fields(defense)), "anything"), 1)
     assert hash(defense) == hash(dataclasses.replace(defense))
 
 
@@ -137,3 +155,56 @@ def test_earlier_gaussian_noise_is_carried_or_named(defense: UpdateDefense) -> N
     else:
         assert isinstance(carried, NotGaussian)
         assert type(defense).__name__ in carried.reason
+
+
+@pytest.mark.parametrize("defense", EXAMPLE_CASES, ids=repr)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_defense_of_examples_treats_every_row_by_itself(defense: ExampleDefense, dtype: torch.dtype) -> None:
+    rows = [update(dtype), {name: 3 * tensor for name, tensor in update(dtype).items()}]
+    given = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+    kept = {name: tensor.clone() for name, tensor in given.items()}
+    found = defense.mean(given)
+    assert same(given, kept)
+    assert list(found) == list(given)
+    turned = defense.mean({name: tensor.flip(0) for name, tensor in given.items()})
+    for name, tensor in found.items():
+        assert (tensor.shape, tensor.dtype) == (given[name].shape, dtype)
+        assert bool(torch.isfinite(tensor).all())
+        assert torch.equal(tensor, turned[name].flip(0))
+    for place in range(2):
+        alone = defense.mean({name: tensor[place : place + 1] for name, tensor in given.items()})
+        for name in given:
+            torch.testing.assert_close(found[name][place], alone[name][0])
+
+
+@pytest.mark.parametrize("defense", EXAMPLE_CASES, ids=repr)
+def test_a_defense_of_examples_passes_through_transforms(defense: ExampleDefense) -> None:
+    given = {name: torch.stack([tensor, 2 * tensor]) for name, tensor in update().items()}
+    tangent = {name: torch.ones_like(tensor) for name, tensor in given.items()}
+
+    def mean(values: dict[str, Tensor]) -> dict[str, Tensor]:
+        return defense.mean(values)
+
+    value, forward = torch.func.jvp(mean, (given,), (tangent,))
+    assert same(value, mean(given))
+    (back,) = torch.func.vjp(mean, given)[1](tangent)
+    left = sum(float((forward[name] * tangent[name]).sum()) for name in given)
+    right = sum(float((back[name] * tangent[name]).sum()) for name in given)
+    assert left == pytest.approx(right, rel=1e-10, abs=1e-12)
+    stacked = {name: torch.stack([tensor, 2 * tensor]) for name, tensor in given.items()}
+    nested = torch.func.vmap(mean)(stacked)
+    for name in given:
+        torch.testing.assert_close(nested[name][1], mean({k: 2 * t for k, t in given.items()})[name])
+
+
+@pytest.mark.parametrize("defense", [example for example in ALL if example.flat], ids=repr)
+def test_a_flat_defense_has_no_derivative(defense: UpdateDefense) -> None:
+    given = update()
+    tangent = {name: torch.ones_like(tensor) for name, tensor in given.items()}
+    _, forward = torch.func.jvp(lambda values: defense.mean(values), (given,), (tangent,))
+    assert not any(bool(tensor.any()) for tensor in forward.values())
+
+
+@pytest.mark.parametrize("defense", ALL, ids=repr)
+def test_it_passes_the_checks_that_plug_in_authors_run(defense: Defense) -> None:
+    check_defense(defense)

@@ -14,7 +14,13 @@ from tests.risk.cases import color, signed
 import gradleak.risk
 from gradleak.core import Exposure
 from gradleak.results import Citation, InputError, Score
-from gradleak.risk import GaussianReconstructionError, Measure
+from gradleak.risk import (
+    FisherInformationLoss,
+    GaussianReconstructionError,
+    LinearizedPosteriorError,
+    LipschitzBound,
+    Measure,
+)
 
 MEASURES = sorted(
     (
@@ -24,8 +30,13 @@ MEASURES = sorted(
     ),
     key=lambda item: item.__name__,
 )
-# Arguments of the measures that have no default; every other one is built without arguments.
-ARGUMENTS: dict[type[Measure], dict[str, Any]] = {GaussianReconstructionError: {"std": 0.1}}
+# Arguments of the measures that have no default (or a slow one); every other one is built without arguments.
+ARGUMENTS: dict[type[Measure], dict[str, Any]] = {
+    FisherInformationLoss: {"std": 0.1},
+    GaussianReconstructionError: {"std": 0.1},
+    LinearizedPosteriorError: {"noise_std": 0.1, "prior_std": 0.3},
+    LipschitzBound: {"samples": 1},
+}
 
 
 def _build(measure: type[Measure]) -> Measure:

@@ -24,7 +24,7 @@ from gradleak.core import (
     UpdateKind,
     derive_generator,
 )
-from gradleak.defenses import Clip, GaussianNoise
+from gradleak.defenses import Clip, ClipPerExample, ClipPerLayer, GaussianNoise, Prune, Sign
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, UnsupportedError
 
@@ -83,6 +83,9 @@ def test_the_law_of_the_noise_follows_the_order_of_the_defenses() -> None:
     assert std_of(GaussianNoise(std=0.0)) is None
     assert std_of(GaussianNoise(std=0.0), Clip(1.0)) is None
     assert std_of(GaussianNoise(std=0.0), noise) == 0.3
+    for defense in (ClipPerExample(1.0), ClipPerLayer(1.0), Prune(0.5), Sign()):
+        assert std_of(defense) is None
+        assert std_of(defense, noise) == 0.3
 
 
 @pytest.mark.parametrize(
@@ -92,6 +95,10 @@ def test_the_law_of_the_noise_follows_the_order_of_the_defenses() -> None:
         ([GaussianNoise(std=0.3), Clip(1.0), GaussianNoise(std=0.3)], "Clip"),
         ([Coin(), GaussianNoise(std=0.3)], "a coin"),
         ([GaussianNoise(std=0.3), Coin()], "a coin"),
+        ([GaussianNoise(std=0.3), Prune(0.5)], "passes through Prune, which is not linear"),
+        ([GaussianNoise(std=0.3), Sign()], "passes through Sign, which is not linear"),
+        ([GaussianNoise(std=0.3), ClipPerLayer(1.0)], "passes through ClipPerLayer"),
+        ([ClipPerExample(1.0), Prune(0.5), GaussianNoise(std=0.3), Sign(), GaussianNoise(std=0.3)], "Sign"),
     ],
 )
 def test_noise_that_is_not_gaussian_says_why(defenses: list[Defense], reason: str) -> None:
@@ -101,7 +108,14 @@ def test_noise_that_is_not_gaussian_says_why(defenses: list[Defense], reason: st
 
 
 @pytest.mark.parametrize(
-    "defenses", [(), (Clip(0.1),), (Clip(1e3), GaussianNoise(std=0.5)), (GaussianNoise(std=0.1), Clip(0.2))]
+    "defenses",
+    [
+        (),
+        (Clip(0.1),),
+        (Clip(1e3), GaussianNoise(std=0.5)),
+        (GaussianNoise(std=0.1), Clip(0.2)),
+        (ClipPerExample(0.2), ClipPerLayer(0.05), Prune(0.5), GaussianNoise(std=0.5)),
+    ],
 )
 def test_the_mean_is_pure_and_safe_under_transforms(defenses: tuple[Defense, ...]) -> None:
     known, release = objective().to(torch.float64), Release(FedSGD(), defenses)
@@ -250,6 +264,36 @@ def test_uint8_images_and_other_faults_stop_a_release() -> None:
 def test_wrong_parts_are_refused(protocol: Any, defenses: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Release(protocol, defenses)
+
+
+def test_a_defense_of_examples_comes_before_those_of_the_update() -> None:
+    with pytest.raises(InputError, match=r"got ClipPerExample after Prune; .* so put ClipPerExample first"):
+        Release(FedSGD(), [ClipPerExample(1.0), Prune(0.5), ClipPerExample(1.0)])
+    Release(FedSGD(), [ClipPerExample(1.0), ClipPerExample(0.5), Prune(0.5), Sign()])
+
+
+def test_the_order_of_defenses_matters() -> None:
+    known = objective().to(torch.float64)
+    batch = BATCH.to(torch.float64)
+
+    def norm(*defenses: Defense) -> float:
+        release = Release(FedSGD(), defenses)
+        return float(known.flatten(release.mean(known, known.params, batch)).norm())
+
+    assert norm(Prune(0.8), Clip(0.1)) == pytest.approx(0.1, rel=1e-12)
+    assert norm(Clip(0.1), Prune(0.8)) < 0.0999
+    assert norm(Sign(), Clip(0.1)) == pytest.approx(0.1, rel=1e-12)
+    assert norm(Clip(0.1), Sign()) == pytest.approx(math.sqrt(known.size), rel=1e-12)
+
+
+def test_defenses_of_examples_act_before_the_mean() -> None:
+    known = objective().to(torch.float64)
+    found = Release(FedSGD(), [ClipPerExample(0.1)])(known, BATCH, generator=torch.Generator()).tensors
+    total = torch.zeros(known.size, dtype=torch.float64)
+    for place in range(2):
+        gradient = known.flatten(known.gradient(known.params, BATCH.to(torch.float64).example(place)))
+        total += 0.1 * gradient / gradient.norm() / 2
+    torch.testing.assert_close(known.flatten(found), total, rtol=1e-12, atol=1e-15)
 
 
 def test_a_defense_of_another_stage_is_not_ignored() -> None:

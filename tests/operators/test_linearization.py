@@ -59,7 +59,7 @@ def test_a_small_budget_makes_small_blocks() -> None:
     assert Linearization(_smooth, POINT).chunk == 64
 
 
-@pytest.mark.parametrize("route", list(Route))
+@pytest.mark.parametrize("route", [route for route in Route if not route.is_mixed])
 @pytest.mark.parametrize("rows", [0, 1, 3, 17])
 def test_every_route_gives_the_same_products(route: Route, rows: int) -> None:
     jacobian = _reference(_smooth, POINT)

@@ -198,7 +198,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_record_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="run `gradleak audit` first"):
+    with pytest.raises(InputError, match="or run `gradleak audit`"):
         record_file(tmp_path)
     with pytest.raises(PlanError, match="create"):
         RecordWriter(tmp_path / "no" / "record.jsonl", RUN)

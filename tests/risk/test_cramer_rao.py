@@ -6,6 +6,7 @@ import torch
 from tests.oracles import Oracle
 from tests.risk.cases import color, diagonal, signed
 
+from gradleak.linalg import ConjugateGradient, Hutchinson, HutchPlusPlus, LanczosQuadrature, TraceSolver
 from gradleak.operators import GradientJacobian
 from gradleak.results import Evidence, InputError, Outcome
 from gradleak.risk import GaussianReconstructionError, InversionInfluence
@@ -64,10 +65,66 @@ def test_noise_that_is_not_gaussian_is_unsupported_with_the_reason(mlp: Oracle) 
     assert "signs are flipped at random" in score.note
 
 
-def test_too_large_for_a_spectrum(mlp: Oracle) -> None:
+@pytest.mark.parametrize("unit", ["input", "pixel_rmse"])
+@pytest.mark.parametrize(
+    "solver",
+    [
+        LanczosQuadrature(samples=40),
+        HutchPlusPlus(samples=60, tolerance=1e-10),
+        Hutchinson(samples=40, tolerance=1e-10),
+    ],
+    ids=lambda solver: type(solver).__name__,
+)
+def test_estimators_agree_with_the_spectrum_within_their_interval(solver: TraceSolver, unit: str) -> None:
+    exposure = color(torch.Generator().manual_seed(0))
+    operator = GradientJacobian(exposure)
+    exact = GaussianReconstructionError(std=0.1, unit=unit)(exposure, operator=operator).value
+    score = GaussianReconstructionError(std=0.1, unit=unit, solver=solver)(exposure, operator=operator)
+    assert score.value is not None
+    assert score.interval is not None
+    assert score.interval[0] <= exact <= score.interval[1]
+    assert score.value == pytest.approx(exact, rel=0.3)
+    assert (score.evidence, score.details["solver"]) == (Evidence.ESTIMATE, solver.label)
+    assert score.outcome is Outcome.CONVERGED
+
+
+def test_beyond_the_dense_limit_it_is_estimated(mlp: Oracle) -> None:
     score = GaussianReconstructionError(std=1.0, dense_limit=10)(mlp.exposure)
-    assert (score.value, score.outcome) == (None, Outcome.UNSUPPORTED)
-    assert "d = 48 is above the limit of 10" in score.note
+    want = mlp.values["gaussian_expected_squared_error_per_unit_variance"]
+    assert score.details["solver"] == "stochastic Lanczos quadrature"
+    assert score.details["picked"].startswith("d = 48 is above 10")
+    assert score.interval is not None
+    assert score.interval[0] <= want <= score.interval[1]
+
+
+def test_estimators_leave_the_null_space_out_and_say_so() -> None:
+    exposure = diagonal([1.0, 0.0, 1.0], [2.0, 5.0, 1.0])
+    score = GaussianReconstructionError(std=2.0, solver=LanczosQuadrature())(exposure)
+    assert score.value == pytest.approx(4 * ((3 / 8) ** 2 + (3 / 4) ** 2))
+    assert score.outcome is Outcome.NOT_IDENTIFIABLE
+    assert score.details["null_dimension"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("solver", [LanczosQuadrature(), HutchPlusPlus()])
+def test_estimators_have_no_value_on_a_zero_map(solver: TraceSolver) -> None:
+    score = GaussianReconstructionError(std=1.0, solver=solver)(diagonal([0.0, 0.0], [1.0, 2.0]))
+    assert (score.value, score.outcome) == (None, Outcome.NOT_INFORMATIVE)
+
+
+def test_a_budget_that_does_not_reach_the_small_eigenvalues_is_named() -> None:
+    exposure = diagonal([1.0] * 30, np.logspace(-3, 0, 30).tolist())
+    exact = GaussianReconstructionError(std=1.0)(exposure).value
+    score = GaussianReconstructionError(std=1.0, solver=LanczosQuadrature(steps=8))(exposure)
+    assert score.outcome is Outcome.BUDGET_SPENT
+    assert score.value is not None
+    assert exact is not None
+    assert score.value < exact
+    assert "rather too small" in score.note
+
+
+def test_a_solver_of_another_kind_is_refused() -> None:
+    with pytest.raises(InputError, match=r"solver: expected DenseSolver, .* got ConjugateGradient"):
+        GaussianReconstructionError(std=1.0, solver=ConjugateGradient())
 
 
 @pytest.mark.parametrize("std", [0.0, -1.0, float("nan"), float("inf")])

@@ -6,7 +6,17 @@ import torch
 from tests.oracles import Oracle
 from tests.risk.cases import color, diagonal, signed
 
+from gradleak.auditing.plan import configure
 from gradleak.core import Exposure
+from gradleak.linalg import (
+    LSMR,
+    ConjugateGradient,
+    DenseSolver,
+    LanczosQuadrature,
+    LeastSquaresDescent,
+    NeumannSeries,
+    Solver,
+)
 from gradleak.operators import GradientJacobian
 from gradleak.results import Evidence, InputError, Leakier, Outcome
 from gradleak.risk import InversionInfluence, InversionInfluenceLowerBound, Unit
@@ -32,6 +42,7 @@ def test_reference_values_without_a_spectrum(reference: tuple[Oracle, GradientJa
     assert bound.value == pytest.approx(oracle.values["i2f_lower_bound"], rel=1e-6)
     assert bound.details["solver"] == "block Lanczos"
     iterated = InversionInfluence(epsilon=1.0, dense_limit=1)(oracle.exposure, delta=oracle.delta, operator=operator)
+    assert iterated.details["solver"] == "conjugate gradients"
     assert iterated.value == pytest.approx(oracle.values["i2f_epsilon_1"], rel=1e-6)
     assert not operator.has_spectrum
 
@@ -130,8 +141,10 @@ def test_a_zero_perturbation_moves_nothing(mlp: Oracle, mlp_operator: GradientJa
 
 def test_beyond_the_dense_limit(mlp: Oracle) -> None:
     unshifted = InversionInfluence(dense_limit=10)(mlp.exposure, delta=mlp.delta)
-    assert (unshifted.value, unshifted.outcome) == (None, Outcome.UNSUPPORTED)
-    assert "use epsilon > 0" in unshifted.note
+    assert unshifted.value == pytest.approx(mlp.values["i2f_exact"], rel=1e-4)
+    assert (unshifted.details["solver"], unshifted.outcome) == ("LSMR", Outcome.CONVERGED)
+    assert unshifted.evidence is Evidence.ESTIMATE
+    assert unshifted.details["picked"].startswith("d = 48 is above 10")
     shifted = InversionInfluence(epsilon=1e-3, dense_limit=10)(mlp.exposure, delta=mlp.delta)
     assert shifted.value == pytest.approx(mlp.values["i2f_epsilon_0.001"], rel=1e-6)
     assert shifted.details["solver"] == "conjugate gradients"
@@ -139,7 +152,7 @@ def test_beyond_the_dense_limit(mlp: Oracle) -> None:
 
 
 def test_a_spent_budget_keeps_the_value_as_an_estimate(mlp: Oracle) -> None:
-    score = InversionInfluence(epsilon=1e-3, dense_limit=10, max_iterations=2)(mlp.exposure, delta=mlp.delta)
+    score = InversionInfluence(epsilon=1e-3, solver=ConjugateGradient(max_iterations=2))(mlp.exposure, delta=mlp.delta)
     assert score.outcome is Outcome.BUDGET_SPENT
     assert score.evidence is Evidence.ESTIMATE
     assert score.value is not None
@@ -157,3 +170,82 @@ def test_bad_fields(measure: type[InversionInfluence]) -> None:
         measure(epsilon=-1.0)
     with pytest.raises(InputError, match="unit: expected one of input, pixel_rmse, got 'pixels'"):
         measure(unit="pixels")
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 1e-3])
+@pytest.mark.parametrize(
+    "solver",
+    [
+        DenseSolver(),
+        ConjugateGradient(),
+        LSMR(),
+        NeumannSeries(scale=None, max_terms=20_000, tolerance=1e-7),
+        LeastSquaresDescent(max_iterations=20_000, tolerance=1e-7),
+    ],
+    ids=lambda solver: type(solver).__name__,
+)
+def test_every_solver_gives_the_reference_value(
+    mlp: Oracle, mlp_operator: GradientJacobian, solver: Solver, epsilon: float
+) -> None:
+    operator = GradientJacobian(mlp.exposure)
+    operator.dense()  # products on the matrix: many iterations are cheap
+    score = InversionInfluence(epsilon=epsilon, solver=solver)(mlp.exposure, delta=mlp.delta, operator=operator)
+    want = mlp.values["i2f_epsilon_1" if epsilon == 1.0 else "i2f_epsilon_0.001"]
+    assert score.value == pytest.approx(want, rel=1e-6)
+    assert score.evidence is Evidence.EXACT
+    assert score.details["solver"] == solver.label
+    assert score.details["picked"] == "asked for"
+    if not isinstance(solver, DenseSolver):
+        assert abs(score.value - want) <= score.details["error_bound"] + 1e-12 * want
+        assert score.details["matvecs"] > 0
+
+
+def test_the_papers_series_says_when_it_cannot_converge() -> None:
+    # A = diag(4 w x / 3) = diag(4, 2, 1): λmax = 16, and α = 1 needs less than 2.
+    exposure = diagonal([1.0, 1.0, 1.0], [3.0, 1.5, 0.75])
+    delta = torch.tensor([1.0, 1.0, 1.0], dtype=torch.float64)
+    series = InversionInfluence(solver=NeumannSeries())(exposure, delta=delta)
+    assert (series.value, series.outcome) == (None, Outcome.UNSUPPORTED)
+    assert "cannot converge: scale · (λmax + shift) = 16, and below 2 is needed" in series.note
+    descent = InversionInfluence(solver=LeastSquaresDescent(step=0.2))(exposure, delta=delta)
+    assert (descent.value, descent.outcome) == (None, Outcome.UNSUPPORTED)
+    assert "take a step below 0.125" in descent.note
+    scaled = InversionInfluence(solver=NeumannSeries(scale=None))(exposure, delta=delta)
+    assert scaled.value == pytest.approx(np.sqrt(1 / 16 + 1 / 4 + 1), rel=1e-6)
+
+
+def test_iteration_on_a_zero_map_has_no_value(mlp: Oracle) -> None:
+    for epsilon in (0.0, 1.0):
+        score = InversionInfluence(epsilon=epsilon, dense_limit=1)(signed(mlp.exposure), delta=mlp.delta)
+        assert (score.value, score.outcome) == (None, Outcome.NOT_INFORMATIVE)
+
+
+def test_a_rank_deficient_map_beyond_the_dense_limit_keeps_the_range() -> None:
+    exposure = diagonal([1.0, 0.0, 1.0], [2.0, 5.0, 1.0])
+    delta = torch.tensor([8 / 3, 7.0, 4 / 3], dtype=torch.float64)
+    score = InversionInfluence(dense_limit=1)(exposure, delta=delta)
+    assert score.value == pytest.approx(np.sqrt(2.0))
+    assert score.details["rank"] == "not determined"
+    assert score.evidence is Evidence.ESTIMATE
+
+
+def test_the_pick_follows_the_spectrum_and_the_budget(mlp: Oracle, mlp_operator: GradientJacobian) -> None:
+    mlp_operator.gram_spectrum()
+    there = InversionInfluence(dense_limit=1)(mlp.exposure, delta=mlp.delta, operator=mlp_operator)
+    assert there.details["picked"] == "the spectrum is at hand"
+    tight = GradientJacobian(mlp.exposure, max_bytes=100_000)  # A needs 382,080
+    shifted = InversionInfluence(epsilon=1e-3)(mlp.exposure, delta=mlp.delta, operator=tight)
+    assert shifted.details["solver"] == "conjugate gradients"
+    assert "A needs 382080 bytes of 100000" in shifted.details["picked"]
+    assert InversionInfluence()(mlp.exposure, delta=mlp.delta, operator=tight).details["solver"] == "dense spectrum"
+
+
+def test_a_solver_of_another_kind_is_refused() -> None:
+    with pytest.raises(InputError, match=r"solver: expected DenseSolver, .* got LanczosQuadrature"):
+        InversionInfluence(solver=LanczosQuadrature())
+
+
+def test_a_plan_can_name_the_solver() -> None:
+    table = {"epsilon": 1.0, "solver": {"use": "ConjugateGradient", "tolerance": 1e-4}}
+    measure = configure(InversionInfluence, table, where="measures.influence")
+    assert measure == InversionInfluence(epsilon=1.0, solver=ConjugateGradient(tolerance=1e-4))

@@ -9,6 +9,7 @@ from gradleak.auditing.plan import (
     Plan,
     Scenario,
     build_plan,
+    configure,
     default_plan,
     load_plan,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "build_plan",
     "catalog",
     "check_update",
+    "configure",
     "default_plan",
     "estimate",
     "judge",

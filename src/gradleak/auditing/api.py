@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from gradleak.auditing.plan import Plan, default_plan
 from gradleak.auditing.run import Progress, estimate, run_plan
 from gradleak.auditing.verdict import Thresholds
 from gradleak.core import Batch, HonestButCurious, Release, ThreatModel, Update
-from gradleak.results import Record
+from gradleak.results import InputError, Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,8 @@ def audit(
         GradleakError: in one line, with what was expected, what came and what to do.
     """
     chosen = options or AuditOptions()
-    whole = batch if isinstance(batch, Batch) else Batch(*batch)
+    whole = _batch(batch)
+    _check_kinds(release, update, threat, attacks)
     plan = default_plan(model, whole, loss=loss, mode=mode, release=release)
     scenario = plan.scenarios[0]
     if attacks is not None:
@@ -99,9 +100,56 @@ def audit(
         max_bytes=chosen.max_bytes,
     )
     folder = tempfile.mkdtemp(prefix="gradleak-") if out is None else out
+    for warning in _warnings(model, mode, plan) if not chosen.quiet else ():
+        sys.stderr.write(f"gradleak: {warning}\n")
     if not chosen.quiet:
         sys.stderr.write(f"gradleak: about {estimate(plan):,.0f} plain gradients, record in {folder}\n")
     return run_plan(plan, folder, jobs=chosen.jobs, progress=None if chosen.quiet else _report_progress(plan))
+
+
+def _batch(batch: Any) -> Batch:
+    if isinstance(batch, Batch):
+        return batch
+    if isinstance(batch, tuple | list) and len(batch) == 2 and all(isinstance(part, Tensor) for part in batch):
+        return Batch(*batch)
+    raise InputError(
+        "batch: expected a gradleak.Batch or a pair of tensors (inputs, targets), got "
+        f"{type(batch).__name__}; from a DataLoader take next(iter(loader)), from numpy use torch.as_tensor"
+    )
+
+
+def _check_kinds(
+    release: Release | None, update: Update | None, threat: ThreatModel | None, attacks: Mapping[str, Attack] | None
+) -> None:
+    if release is not None and not isinstance(release, Release):
+        raise InputError(
+            f"release: expected gradleak.Release(protocol, [defenses]), got {type(release).__name__}; for a defense "
+            "alone write Release(FedSGD(), [defense])"
+        )
+    if update is not None and not isinstance(update, Update):
+        raise InputError(
+            f"update: expected a gradleak.Update, got {type(update).__name__}; use Update.load(file) or "
+            "Update(tensors=dict)"
+        )
+    if threat is not None and not isinstance(threat, ThreatModel):
+        raise InputError(f"threat: expected a threat model such as HonestButCurious(), got {type(threat).__name__}")
+    if attacks is not None and not (
+        isinstance(attacks, Mapping) and all(isinstance(attack, Attack) for attack in attacks.values())
+    ):
+        raise InputError(f"attacks: expected a dict of attacks by name, got {type(attacks).__name__}")
+
+
+def _warnings(model: nn.Module, mode: str, plan: Plan) -> Iterator[str]:
+    """What a user probably wants to know before the numbers."""
+    domain = plan.batches[0].domain
+    if plan.domain_guessed and domain is not None:
+        yield (
+            f"no domain was stated; guessed {domain.kind.value} data in [{domain.low:g}, {domain.high:g}] from the "
+            "private batch, and the adversary is told so; state gradleak.Domain in the Batch"
+        )
+    random_layers = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
+    if model.training and mode == "eval" and any(isinstance(part, random_layers) for part in model.modules()):
+        yield "the model is in train mode and has BatchNorm or Dropout, but mode='eval' is audited; pass mode='train'"
 
 
 def _report_progress(plan: Plan) -> Progress:

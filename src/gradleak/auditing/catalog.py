@@ -1,4 +1,4 @@
-"""What a plan file can name: every exported protocol, defense, attack, measure, model, dataset and threat model."""
+"""What a plan file can name: every exported protocol, defense, attack, measure, solver, model, dataset and threat."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 import gradleak.attacks
 import gradleak.datasets
 import gradleak.defenses
+import gradleak.linalg
 import gradleak.models
 import gradleak.protocols
 import gradleak.risk
 from gradleak.attacks import Attack
 from gradleak.core import Defense, HonestButCurious, Protocol, ThreatModel
+from gradleak.linalg import Solver
 from gradleak.risk import Measure
 
 Constructor = Callable[..., Any]
@@ -26,7 +28,7 @@ class Entry:
 
     Attributes:
         name: as written after `use =`.
-        room: "attacks", "measures", "defenses", "protocols", "threats", "models" or "datasets".
+        room: "attacks", "measures", "solvers", "defenses", "protocols", "threats", "models" or "datasets".
         constructor: the class or function.
     """
 
@@ -45,6 +47,7 @@ def catalog() -> dict[str, dict[str, Entry]]:
     rooms: dict[str, Mapping[str, Constructor]] = {
         "attacks": _classes(gradleak.attacks, Attack),
         "measures": _classes(gradleak.risk, Measure),
+        "solvers": _classes(gradleak.linalg, Solver),
         "defenses": _classes(gradleak.defenses, Defense),
         "protocols": _classes(gradleak.protocols, Protocol),
         "threats": {"HonestButCurious": HonestButCurious},
@@ -64,7 +67,7 @@ def _classes(package: Any, base: type) -> dict[str, Constructor]:
     return {
         name: item
         for name, item in found.items()
-        if inspect.isclass(item) and issubclass(item, base) and not inspect.isabstract(item)
+        if inspect.isclass(item) and issubclass(item, base) and item is not base and not inspect.isabstract(item)
     }
 
 

@@ -49,9 +49,11 @@ def noise_update(update: Update, generator: torch.Generator) -> Update:
     """
     tensors = {}
     for name, tensor in update.tensors.items():
-        noise = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
+        # In float64, so that neither tiny nor huge updates lose their norm.
+        noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
         norm = noise.norm()
-        tensors[name] = noise * (tensor.norm() / norm) if bool(norm > 0) else noise
+        scaled = noise * (tensor.double().norm() / norm) if bool(norm > 0) else noise
+        tensors[name] = scaled.to(tensor.dtype)
     if not any(bool(tensor.any()) for tensor in tensors.values()):
         raise InputError("negative control: expected an update with a non-zero tensor, got zeros everywhere")
     return replace(update, tensors=tensors, provenance={"control": "noise"})

@@ -10,9 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradleak.core import Batch, DiagonalGaussian, Mode, NotGaussian, Objective, Release, Update
+from gradleak.core import Batch, DiagonalGaussian, Mode, NotGaussian, Objective, Release, Update, UpdateKind
+from gradleak.protocols import FedSGD
 from gradleak.results import GradleakError
 
+# Of two different digits of one class, a third have gradients of cosine above 0.99 on the demonstration's network, so
+# that the residual is asked for, too; half precision stays far below.
+RESIDUAL = 0.05
 COSINE = 0.99
 SCALE_TOLERANCE = 0.01
 CHI_SQUARE_Z = 5.0
@@ -58,8 +62,9 @@ class GateResult:
 def check_update(objective: Objective, release: Release, batch: Batch, update: Update) -> GateResult:
     """Whether `update` is what `release` makes of `batch`, and if not, why.
 
-    Without noise the cosine to the recomputed mean has to be at least 0.99 and the norms have to agree within 1 %;
-    under Gaussian noise ‖u − mean‖²/σ² has to lie within P ± 5√(2P).
+    Without noise the cosine to the recomputed mean has to be at least 0.99, the norms have to agree within 1 %, and the
+    relative residual may be 5 % at most; under Gaussian noise ‖u − mean‖²/σ² has to lie within P ± 5√(2P), and where
+    the noise is so large that any batch would pass, the gate does not apply. Noise below round-off counts as none.
 
     Args:
         objective: the client's loss as the auditor believes it to be.
@@ -67,14 +72,15 @@ def check_update(objective: Objective, release: Release, batch: Batch, update: U
         batch: a batch that the auditor holds and whose update this is said to be.
         update: aligned with the objective.
 
-    **Cost**: one plain gradient, and one more for each cause that is tried after a mismatch.
+    **Cost**: one released mean (a plain gradient under FedSGD), and one more for each cause that is tried after a
+    mismatch.
     """
     observed = objective.flatten(update.tensors).to(objective.dtype)
     mean = _mean(objective, release, batch)
     noise = release.noise(objective)
     if isinstance(noise, NotGaussian):
         return GateResult(status=GateStatus.NOT_APPLICABLE, causes=(noise.reason,))
-    if isinstance(noise, DiagonalGaussian) and any(std > 0 for std in noise.std.values()):
+    if isinstance(noise, DiagonalGaussian) and _above_round_off(noise, mean):
         return _check_noisy(objective, observed, mean, noise)
     cosine, scale = _cosine(observed, mean), _scale(observed, mean)
     if cosine is None:
@@ -84,8 +90,18 @@ def check_update(objective: Objective, release: Release, batch: Batch, update: U
         return GateResult(status=GateStatus.INCONSISTENT, cosine=cosine, scale=scale, causes=(cause,))
     assert scale is not None
     if cosine >= COSINE and abs(scale - 1) <= SCALE_TOLERANCE:
-        return GateResult(status=GateStatus.CONSISTENT, cosine=cosine, scale=scale)
+        residual = float((observed - mean).double().norm() / mean.double().norm())
+        if residual <= RESIDUAL:
+            return GateResult(status=GateStatus.CONSISTENT, cosine=cosine, scale=scale)
+        cause = (
+            f"the direction nearly agrees, but the relative residual is {residual:.2g}: probably another example of the "
+            "same class, or a computation in low precision"
+        )
+        return GateResult(status=GateStatus.INCONSISTENT, cosine=cosine, scale=scale, causes=(cause,))
     causes = tuple(_causes(objective, release, batch, observed, (cosine, scale)))
+    if update.kind is not release.protocol.kind:
+        name = type(release.protocol).__name__
+        causes = (f"the update is a {update.kind.value}, but {name} makes a {release.protocol.kind.value}", *causes)
     return GateResult(status=GateStatus.INCONSISTENT, cosine=cosine, scale=scale, causes=causes)
 
 
@@ -99,6 +115,10 @@ def _check_noisy(objective: Objective, observed: Tensor, mean: Tensor, noise: Di
     count = int(noisy.sum())
     z = (squares - count) / (2 * count) ** 0.5
     cosine, scale = _cosine(observed, mean), _scale(observed, mean)
+    power = float(((mean.double()[noisy] / std[noisy]) ** 2).sum()) / (2 * count) ** 0.5
+    if power <= CHI_SQUARE_Z:
+        cause = "the noise is so large against the update that any batch would pass; the gate cannot tell"
+        return GateResult(status=GateStatus.NOT_APPLICABLE, cosine=cosine, scale=scale, chi_square_z=z, causes=(cause,))
     if abs(z) <= CHI_SQUARE_Z:
         return GateResult(status=GateStatus.CONSISTENT, cosine=cosine, scale=scale, chi_square_z=z)
     measured = float(residual[noisy].std())
@@ -110,24 +130,39 @@ def _check_noisy(objective: Objective, observed: Tensor, mean: Tensor, noise: Di
     return GateResult(status=GateStatus.INCONSISTENT, cosine=cosine, scale=scale, chi_square_z=z, causes=causes)
 
 
+def _above_round_off(noise: DiagonalGaussian, mean: Tensor) -> bool:
+    """Whether the noise is larger than what floating point does to the mean, so that its energy can be tested."""
+    rounding = torch.finfo(mean.dtype).eps * float(mean.double().norm()) / mean.numel() ** 0.5
+    return any(std > 30 * rounding for std in noise.std.values())
+
+
 def _causes(
     objective: Objective, release: Release, batch: Batch, observed: Tensor, found: tuple[float, float]
 ) -> Iterator[str]:
     """Explanations that were tried and fit, then the ones that remain."""
     cosine, scale = found
     if cosine >= COSINE:
+        if release.protocol.kind is UpdateKind.DELTA:
+            yield (
+                f"the direction agrees, but the update is {scale:.4g} times as long: another learning rate, momentum "
+                "or number of local steps, or sum instead of mean reduction; state the protocol as the client ran it"
+            )
+            return
         yield (
-            f"the direction agrees, but the update is {scale:.4g} times as long: sum instead of mean reduction "
-            f"(batch size {batch.size}), loss scaling, or a learning rate; divide the update by {scale:.4g}"
+            f"the direction agrees, but the update is {scale:.4g} times as long: "
+            + (f"sum instead of mean reduction (batch size {batch.size}), " if batch.size > 1 else "")
+            + f"loss scaling, or a learning rate; divide the update by {scale:.4g}"
         )
         return
     if cosine <= -COSINE:
         yield "the sign is reversed: load the update with sign=-1 (a delta is initial minus final parameters)"
+        if abs(scale - 1) > SCALE_TOLERANCE:
+            yield f"besides, the update is {scale:.4g} times as long: a learning rate, sum reduction or loss scaling"
         return
     explained = False
-    for cause, other_objective, other_batch in _alternatives(objective, batch):
+    for cause, other_objective, other_release, other_batch in _alternatives(objective, release, batch):
         try:
-            alternative = _cosine(observed, _mean(other_objective, release, other_batch))
+            alternative = _cosine(observed, _mean(other_objective, other_release, other_batch))
         except (GradleakError, RuntimeError, ValueError):
             continue
         if alternative is not None and abs(alternative) >= COSINE:
@@ -143,25 +178,32 @@ def _causes(
     if not explained:
         yield "tried without success: the other mode, normalized inputs or not, reversed sign, transposed weights"
         yield (
-            "remaining: another loss or label encoding, other parameters (another round), several local steps, an "
-            "adaptive optimizer, another order of tensors, a defense that was not stated, or another batch"
+            "remaining: another loss or label encoding, other parameters (another round), several local steps or "
+            "other ones (shuffled mini-batches), an adaptive optimizer, another order of tensors, a defense that was "
+            "not stated, or another batch"
         )
 
 
-def _alternatives(objective: Objective, batch: Batch) -> Iterator[tuple[str, Objective, Batch]]:
+def _alternatives(
+    objective: Objective, release: Release, batch: Batch
+) -> Iterator[tuple[str, Objective, Release, Batch]]:
     other = Mode.EVAL if objective.mode is Mode.TRAIN else Mode.TRAIN
     yield (
         f"the client ran in {other.value} mode, the audit in {objective.mode.value} mode",
         objective.in_mode(other),
+        release,
         batch,
     )
+    if release.protocol.kind is UpdateKind.DELTA:
+        plain = Release(FedSGD(), release.defenses)
+        yield f"the update is one gradient, not what {type(release.protocol).__name__} makes", objective, plain, batch
     if batch.domain is not None and (batch.domain.mean is not None or batch.domain.std is not None):
         raw = batch.with_inputs(batch.domain.to_pixels(batch.inputs))
-        yield "the client did not normalize its inputs", objective, raw
+        yield "the client did not normalize its inputs", objective, release, raw
         twice = batch.with_inputs(batch.domain.from_pixels(batch.inputs))
-        yield "the inputs of the audit are not normalized, the client's were", objective, twice
+        yield "the inputs of the audit are not normalized, the client's were", objective, release, twice
     bytes_ = batch.with_inputs(batch.inputs * 255)
-    yield "the client's inputs were in 0..255", objective, bytes_
+    yield "the client's inputs were in 0..255", objective, release, bytes_
 
 
 def _mean(objective: Objective, release: Release, batch: Batch) -> Tensor:

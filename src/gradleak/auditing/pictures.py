@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 
@@ -29,10 +30,16 @@ def save_picture(out: Path, name: str, inputs: Tensor | None, domain: Domain) ->
     row = np.concatenate([image.permute(1, 2, 0).numpy() for image in pixels], axis=1)
     values = np.round(row * 255).astype(np.uint8)
     picture = Image.fromarray(values[:, :, 0] if values.shape[2] == 1 else values)
-    relative = f"{FOLDER}/{re.sub(r'[^A-Za-z0-9._-]+', '_', name)}.png"
+    relative = f"{FOLDER}/{file_name(name)}.png"
     target = out / relative
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_suffix(".partial")
     picture.save(partial, format="PNG")
     partial.replace(target)
     return relative
+
+
+def file_name(name: str) -> str:
+    """A file name for `name`: readable, and different for different names."""
+    readable = re.sub(r"[^A-Za-z0-9.-]+", "_", name)[:80].strip("._")
+    return f"{readable}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

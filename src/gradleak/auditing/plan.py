@@ -7,18 +7,20 @@ unknown key is an error that names the nearest valid one. This is the only place
 from __future__ import annotations
 
 import difflib
-import hashlib
 import importlib
 import inspect
 import json
 import os
+import random
 import tomllib
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -26,12 +28,15 @@ from torch import nn
 
 from gradleak.attacks import Attack
 from gradleak.auditing.catalog import Constructor, Entry, catalog
+from gradleak.auditing.fingerprint import fingerprint
 from gradleak.auditing.verdict import Thresholds
 from gradleak.core import (
     Batch,
+    Defense,
     Domain,
     HonestButCurious,
     Objective,
+    Protocol,
     Release,
     ThreatModel,
     Update,
@@ -40,13 +45,22 @@ from gradleak.core import (
     describe,
 )
 from gradleak.protocols import FedSGD
-from gradleak.results import GradleakError, PlanError
+from gradleak.results import GradleakError, InputError, PlanError
 from gradleak.risk import Measure
 
 TOP_LEVEL = ("name", "seed", "pictures", "save_updates", "model", "data", "objective", "threat", "thresholds",
              "controls", "attacks", "measures", "scenarios")  # fmt: skip
 
+DENSE_BYTES = 4 * 2**30
 DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "float64": torch.float64}
+
+BASES: Mapping[str, type] = {
+    "attacks": Attack,
+    "defenses": Defense,
+    "measures": Measure,
+    "protocols": Protocol,
+    "threats": ThreatModel,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +74,13 @@ class PerfectAttackerRule:
 
     below: float = 0.05
     max_steps: int = 30
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not self.below > 0 or self.max_steps < 1:
+            raise PlanError(
+                f"perfect_attacker: expected below > 0 and max_steps >= 1, got {self.below} and {self.max_steps}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,13 +160,14 @@ class Plan:
     def __post_init__(self) -> None:
         """Check that names and indices refer to something."""
         _unique([scenario.name for scenario in self.scenarios])
+        if self.seed < 0:
+            raise PlanError(f"seed: expected at least 0, got {self.seed}")
+        for name in self.attacks:
+            _check_name(name, "attack", reserved=("baseline", "risk", "perfect_attacker"))
         if not self.batches or not self.scenarios:
             raise PlanError("plan: expected at least one batch and one scenario")
         for scenario in self.scenarios:
-            if any(mark in scenario.name for mark in "/\n") or scenario.name in ("", "run", "control"):
-                raise PlanError(
-                    f"scenario {scenario.name!r}: expected a name without '/' and line breaks, not 'run' or 'control'"
-                )
+            _check_name(scenario.name, "scenario", reserved=("run", "control"))
             for name, examples in {"examples": scenario.examples, **scenario.attacks}.items():
                 if name != "examples" and name not in self.attacks:
                     raise PlanError(f"scenario {scenario.name!r}: {_unknown('attack', name, self.attacks)}")
@@ -194,21 +216,10 @@ class Plan:
         }
 
     def digest(self) -> str:
-        """A fingerprint of plan, weights and data, by which a run recognizes its own record.
-
-        Of the private data only 16 bits enter, enough to notice a mix-up and too few to test guesses against.
-        """
-        text = hashlib.sha256(json.dumps(self.resolved(), sort_keys=True, default=str).encode())
-        objective, private = self.objective, hashlib.sha256()
-        for tensors in (objective.params, objective.frozen, objective.buffers):
-            _hash_into(text, tensors.values())
-        for batch in self.batches:
-            _hash_into(private, (batch.inputs, batch.targets))
-        for scenario in self.scenarios:
-            for update in scenario.updates.values():
-                _hash_into(private, update.tensors.values())
-        text.update(private.digest()[:2])
-        return text.hexdigest()[:16]
+        """A fingerprint of all that determines the record except the private data, which have a file of their own."""
+        parts = (self.objective, self.threat, dict(self.attacks), list(self.measures))
+        releases = [(scenario.name, scenario.release) for scenario in self.scenarios]
+        return fingerprint(json.dumps(self.resolved(), sort_keys=True, default=str), parts, releases)[:16]
 
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
@@ -281,6 +292,13 @@ class _Builder:
         if "use" not in table:
             raise PlanError(f"{where}: expected a key 'use' that names one of {', '.join(self.rooms[room])}")
         constructor = self._find(table["use"], room, where)
+        if not callable(constructor):
+            raise PlanError(f"{where}: expected {table['use']} to be a class or a function, got {constructor!r}")
+        expected = BASES.get(room)
+        if expected is not None and inspect.isclass(constructor) and not issubclass(constructor, expected):
+            raise PlanError(f"{where}: expected {table['use']} to be a kind of {expected.__name__}")
+        if expected is not None and not inspect.isclass(constructor):
+            raise PlanError(f"{where}: expected {table['use']} to be a class, a kind of {expected.__name__}")
         return self.call(constructor, {key: value for key, value in table.items() if key != "use"}, where)
 
     def call(self, constructor: Constructor, arguments: Any, where: str) -> Any:
@@ -302,9 +320,13 @@ class _Builder:
         if missing:
             raise PlanError(f"{where}: expected {', '.join(missing)} too")
         try:
-            return constructor(**checked)
+            with _seeded(derive_seed(self.seed, where, "global")):
+                return constructor(**checked)
         except GradleakError as error:
             raise PlanError(f"{where}: {error}") from error
+        except (TypeError, ValueError, RuntimeError, LookupError, AttributeError, ArithmeticError, OSError) as error:
+            name = getattr(constructor, "__name__", repr(constructor))
+            raise PlanError(f"{where}: {name} raised {type(error).__name__}: {error}") from error
 
     def objective(self, model: Any, settings: Any) -> Objective:
         """The objective of the plan's model, with weights from a file or drawn from the seed."""
@@ -324,13 +346,19 @@ class _Builder:
         values = _table(settings, "objective")
         _check_keys(values, ("loss", "mode", "mask_seed", "dtype"), where="objective")
         dtype = values.get("dtype", "float32")
+        mask_seed = _typed(int, values.get("mask_seed", 0), "objective.mask_seed")
         if dtype not in DTYPES:
             raise PlanError(f"objective.dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
         loss = values.get("loss", "cross_entropy")
+        if not isinstance(loss, str):
+            raise PlanError(f"objective.loss: expected a name, got {loss!r}")
         if isinstance(loss, str) and ":" in loss:
             loss = self._find(loss, "models", "objective.loss")
         objective = Objective.from_module(
-            module, loss=loss, mode=values.get("mode", "eval"), mask_seed=values.get("mask_seed", 0)
+            module,
+            loss=loss,
+            mode=values.get("mode", "eval"),
+            mask_seed=mask_seed,
         )
         return objective.to(DTYPES[dtype])
 
@@ -349,7 +377,7 @@ class _Builder:
             )
         domain = whole.domain or Domain.guess(whole.inputs)
         if whole.size % size:
-            raise PlanError(f"data: {whole.size} examples do not divide into batches of {size}; change count")
+            raise PlanError(f"data: {whole.size} examples do not divide into batches of {size}; change batch_size")
         return [
             Batch(whole.inputs[start : start + size], whole.targets[start : start + size], domain)
             for start in range(0, whole.size, size)
@@ -412,7 +440,7 @@ class _Builder:
 
     def _value(self, value: Any, hint: Any, where: str) -> Any:
         if isinstance(value, dict) and "use" in value:
-            for room in ("attacks", "measures", "defenses", "protocols", "models"):
+            for room in ("attacks", "measures", "solvers", "defenses", "protocols", "models"):
                 if value["use"] in self.rooms[room]:
                     return self.build(value, room, where)
             raise PlanError(f"{where}: nothing is called {value['use']!r}; see `gradleak list`")
@@ -428,6 +456,20 @@ class _Builder:
             module.load_state_dict(load_file(file))
         except (SafetensorError, RuntimeError) as error:
             raise PlanError(f"model.weights: {file} does not fit the model: {' '.join(str(error).split())}") from error
+
+
+def configure(constructor: Constructor, arguments: Mapping[str, Any], *, where: str) -> Any:
+    """`constructor(**arguments)` after names and types were checked, with the errors of a plan file.
+
+    Args:
+        constructor: a class or function.
+        arguments: as a parsed TOML table.
+        where: what to call the table in messages.
+
+    Raises:
+        PlanError: for an unknown key (naming the nearest), a missing or a badly typed one.
+    """
+    return _Builder(folder=Path(), seed=0).call(constructor, arguments, where)
 
 
 def default_plan(
@@ -446,11 +488,17 @@ def default_plan(
     from gradleak.attacks import GaussNewton, InvertingGradients
     from gradleak.risk import GradientNorm, InversionInfluence, InversionInfluenceLowerBound
 
+    if inspect.isclass(loss):
+        raise InputError(
+            f"loss: expected a loss function or object, got the class {loss.__name__}; write {loss.__name__}()"
+        )
     objective = Objective.from_module(model, loss=loss, mode=mode)
     objective.check(batch.to(objective.dtype))
     attacks: dict[str, Attack] = {}
-    if batch.inputs.numel() <= GaussNewton().max_unknowns:
-        attacks["gauss_newton"] = GaussNewton()
+    strong = GaussNewton()
+    # The dense Jacobian has P · n entries of 8 bytes.
+    if batch.inputs.numel() <= strong.max_unknowns and 8 * objective.size * batch.inputs.numel() <= DENSE_BYTES:
+        attacks["gauss_newton"] = strong
     attacks["inverting_gradients"] = InvertingGradients(iterations=1000, restarts=1)
     scenario = Scenario(
         name="release",
@@ -475,9 +523,31 @@ def default_plan(
     )
 
 
-def _hash_into(digest: hashlib._Hash, tensors: Iterable[torch.Tensor]) -> None:
-    for tensor in tensors:
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+def _check_name(name: str, what: str, *, reserved: Sequence[str]) -> None:
+    """Names stand in records, pages and file names."""
+    if not 0 < len(name) <= 100 or not name.isprintable() or "/" in name or name in reserved:
+        raise PlanError(
+            f"{what} {name[:100]!r}: expected a name of 1 to 100 printable characters without '/', other than "
+            f"{', '.join(reserved)}"
+        )
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """The global generators of torch, numpy and Python start from `seed` inside and are put back after.
+
+    Code of a user's own that draws from them gives the same weights and data in every run of a plan.
+    """
+    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002 - put back below
+    with torch.random.fork_rng(devices=[]):
+        torch.random.set_rng_state(torch.Generator().manual_seed(seed).get_state())
+        np.random.set_state(np.random.RandomState(seed % 2**32).get_state())  # noqa: NPY002, TID251
+        random.setstate(random.Random(seed).getstate())
+        try:
+            yield
+        finally:
+            np.random.set_state(numpy_state)  # noqa: NPY002
+            random.setstate(python_state)
 
 
 def _table(value: Any, where: str) -> Mapping[str, Any]:
@@ -523,8 +593,9 @@ def _check_keys(table: Mapping[str, Any], allowed: Sequence[str], *, where: str)
 
 def _unknown(what: str, name: str, known: Sequence[str] | Mapping[str, Any]) -> str:
     near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"unknown {what.removesuffix('s')} {name!r}{hint} expected one of: {', '.join(known) or 'none'}"
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    allowed = f"expected one of {', '.join(known)}" if known else "none is allowed here"
+    return f"unknown {what.removesuffix('s')} {name!r}; {hint}{allowed}"
 
 
 def _unique(names: Sequence[str]) -> None:
@@ -533,4 +604,13 @@ def _unique(names: Sequence[str]) -> None:
         raise PlanError(f"scenarios: expected different names, got {', '.join(double)} more than once")
 
 
-__all__ = ["Controls", "PerfectAttackerRule", "Plan", "Scenario", "build_plan", "default_plan", "load_plan"]
+__all__ = [
+    "Controls",
+    "PerfectAttackerRule",
+    "Plan",
+    "Scenario",
+    "build_plan",
+    "configure",
+    "default_plan",
+    "load_plan",
+]

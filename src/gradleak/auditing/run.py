@@ -17,10 +17,13 @@ from typing import Any
 import torch
 from joblib import Parallel, delayed, parallel_config
 
+from gradleak.auditing.fingerprint import check_private_data
+from gradleak.auditing.pictures import file_name
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.tasks import Group, Line, groups
 from gradleak.auditing.verdict import judge
-from gradleak.results import Citation, GradleakError, InputError, Outcome, Record, RecordWriter
+from gradleak.results import Citation, GradleakError, InputError, Outcome, Record, RecordWriter, UnsupportedError
+from gradleak.scoring import pixels_of_truth
 
 Progress = Callable[[int, int, str], None]
 VERDICT_GROUP = "verdict"
@@ -41,11 +44,7 @@ def run_plan(
         PlanError: if `out` holds another plan's record, or a batch does not fit the model.
         InputError: if a batch or an update is not fit for the model; nothing is written then.
     """
-    for batch in plan.batches:
-        plan.objective.check(batch.to(plan.objective.dtype))
-    for scenario in plan.scenarios:
-        for update in scenario.updates.values():
-            update.align(plan.objective)
+    preflight(plan)
     work = groups(plan)
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
@@ -53,7 +52,12 @@ def run_plan(
     folder.mkdir(parents=True, exist_ok=True)
     names = [group.name for group in work]
     with RecordWriter(folder / "record.jsonl", _header(plan, [*names, VERDICT_GROUP])) as writer:
+        check_private_data(plan, folder)
+        failed = [name for name in names if any(line.get("status") == "failed" for line in writer.lines(name))]
+        writer.drop(failed)
         missing = set(writer.missing(names))
+        if missing:
+            writer.drop([VERDICT_GROUP])
         todo = [group for group in work if group.name in missing]
         done = len(work) - len(todo)
         if progress is not None:
@@ -70,6 +74,39 @@ def run_plan(
                 writer.write_group(VERDICT_GROUP, verdicts)
         writer.finish()
     return Record.load(folder)
+
+
+def preflight(plan: Plan) -> None:
+    """Refuse in one line what would otherwise fail in the middle of a run; nothing is written.
+
+    Raises:
+        InputError: if a batch does not fit the model, the loss or its own domain, or the model holds the batch.
+        UnsupportedError: if the model has no gradient that gradleak can compute.
+        InconsistentUpdateError: if a given update does not fit the model.
+    """
+    objective = plan.objective
+    for batch in plan.batches:
+        objective.check(batch.to(objective.dtype))
+        pixels_of_truth(batch)
+        held = objective.holds(batch.inputs)
+        if held is not None:
+            raise InputError(
+                f"model: expected no private data inside the model, but {held} holds the audited inputs (a stored "
+                "activation of an earlier forward pass); clear it before the audit"
+            )
+    for scenario in plan.scenarios:
+        for update in scenario.updates.values():
+            update.align(objective)
+        first = plan.batches[scenario.examples[0]].to(objective.dtype)
+        try:
+            scenario.release.mean(objective, objective.params, first)
+        except GradleakError:
+            raise
+        except (RuntimeError, NotImplementedError, TypeError) as error:
+            raise UnsupportedError(
+                f"the release of scenario {scenario.name!r} cannot be computed for this model "
+                f"({' '.join(str(error).split())[:300]}); an operation in it may not support differentiation"
+            ) from error
 
 
 def estimate(plan: Plan) -> float:
@@ -107,11 +144,17 @@ def _work_alone(group: Group, plan: Plan, folder: Path) -> tuple[Group, list[Lin
 
 
 def _work(group: Group, plan: Plan, folder: Path) -> list[Line]:
-    """The lines of a group; whatever goes wrong becomes a failed item, so that the rest of the run goes on."""
+    """The lines of a group; whatever goes wrong becomes a failed item, so that the rest of the run goes on.
+
+    The text of an unknown error can hold private values, so that it goes into a file beside the record.
+    """
     try:
         return group.work(plan, folder)
     except Exception as error:  # the one broad except of the package: the traceback is kept, the item is marked
-        message = " ".join(str(error).split())
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        kept = Path("failures") / f"{file_name(group.name)}.txt"
+        (folder / kept).parent.mkdir(parents=True, exist_ok=True)
+        (folder / kept).write_text(traceback.format_exc(), encoding="utf-8")
         return [
             {
                 "type": "item",
@@ -119,9 +162,8 @@ def _work(group: Group, plan: Plan, folder: Path) -> list[Line]:
                 "kind": group.name.split("/")[0],
                 "status": "failed",
                 "outcome": Outcome.FAILED.label,
-                "passed": False,
-                "note": f"{type(error).__name__}: {message}",
-                "traceback": traceback.format_exc(),
+                "passed": None,
+                "note": f"{type(error).__name__} in {Path(place.filename).name}, {place.name}; see {kept.as_posix()}",
                 **_place(group),
             }
         ]

@@ -16,7 +16,7 @@ import torch
 from gradleak.attacks import Attack
 from gradleak.auditing.controls import noise_update, planted_leak, shortened
 from gradleak.auditing.gate import check_update
-from gradleak.auditing.pictures import save_picture
+from gradleak.auditing.pictures import file_name, save_picture
 from gradleak.auditing.plan import Plan, Scenario
 from gradleak.core import (
     Batch,
@@ -46,6 +46,7 @@ from gradleak.risk import GaussianReconstructionError, InversionInfluence, perfe
 from gradleak.scoring import blind_baseline, score_images
 
 Line = dict[str, Any]
+NEGATIVE_DRAWS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +67,12 @@ class Group:
 def groups(plan: Plan) -> list[Group]:
     """The groups of a plan, in the order of the record: controls, releases with their risk, attacks."""
     found: list[Group] = []
-    if plan.attacks and plan.controls.positive:
-        found.append(Group(name="control/positive", work=_positive_control, headline="planted leak"))
-    if plan.attacks and plan.controls.negative:
-        found.append(Group(name="control/negative", work=_negative_control, headline="noise control"))
+    used = [name for name in plan.attacks if any(name in scenario.attacks for scenario in plan.scenarios)]
+    if used and plan.controls.positive:
+        chosen = plan.controls.attack or used[0]
+        found.append(Group(name="control/positive", work=_PositiveControl(chosen), headline="planted leak"))
+    for name in used if plan.controls.negative else ():
+        found.append(Group(name=f"control/negative/{name}", work=_NegativeControl(name), headline=f"noise for {name}"))
     for index in sorted({index for scenario in plan.scenarios for index in scenario.examples}):
         found.append(Group(name=f"release/example {index}", work=_Release(index), headline=f"release {index}"))
     for index in sorted({index for scenario in plan.scenarios for index in scenario.examples}):
@@ -124,7 +127,7 @@ class _Release:
         saved = None
         if plan.save_updates:
             (out / "updates").mkdir(parents=True, exist_ok=True)
-            saved = f"updates/{scenario.name}_{self.index}.safetensors".replace(" ", "_")
+            saved = f"updates/{file_name(item)}.safetensors"
             update.save(out / saved)
         with torch.no_grad():
             loss = float(plan.objective.loss(plan.objective.params, batch.to(plan.objective.dtype)))
@@ -142,7 +145,8 @@ class _Release:
             "zero_tensors": update.zero_tensors(),
             "alignment": list(update.provenance.get("alignment", ())),
             "batch_size": batch.size,
-            "client_loss": loss,
+            "client_loss": float(f"{loss:.1e}"),
+            "dtype": describe(plan.objective.dtype),
             "loss_name": plan.objective.loss_name,
             "picture": original,
             "update": saved,
@@ -285,41 +289,76 @@ def _attack(
     }
 
 
-def _positive_control(plan: Plan, out: Path) -> list[Line]:
-    domain = _domain(plan.batches[0])
-    generator = derive_generator(plan.seed, "control", "positive")
-    objective, batch, release = planted_leak(domain, generator)
-    update = release(objective, batch, generator)
-    knowledge = HonestButCurious().disclose(objective, release, batch)
-    lines, leaks = _control(plan, "positive", update, knowledge, batch)
-    lines[0] |= {"passed": leaks, "expects": "a planted leak is found"}
-    return lines
+@dataclass(frozen=True)
+class _PositiveControl:
+    """The planted leak: has to come out as *leaks*."""
+
+    attack: str
+
+    def __call__(self, plan: Plan, out: Path) -> list[Line]:
+        domain = _domain(plan.batches[0])
+        generator = derive_generator(plan.seed, "control", "positive")
+        objective, batch, release = planted_leak(domain, generator)
+        update = release(objective, batch, generator)
+        knowledge = HonestButCurious().disclose(objective, release, batch)
+        lines, leaks = _control(plan, "positive", self.attack, (update, knowledge, batch))
+        lines[0] |= {"passed": leaks, "expects": "a planted leak is found"}
+        return lines
 
 
-def _negative_control(plan: Plan, out: Path) -> list[Line]:
-    scenario = plan.scenarios[0]
-    index = scenario.examples[0]
-    batch = plan.batches[index]
-    update = released(plan, scenario, index)
-    if not any(bool(tensor.any()) for tensor in update.tensors.values()):
-        line = _item("control/negative", "control", None, None)
-        return [line | {"passed": True, "note": "the audited update is zero; nothing to imitate", "expects": "nothing"}]
-    noise = noise_update(update, derive_generator(plan.seed, "control", "negative"))
-    knowledge = plan.threat.disclose(plan.objective, scenario.release, batch)
-    lines, leaks = _control(plan, "negative", noise, replace(knowledge, targets=None), batch)
-    lines[0] |= {"passed": not leaks, "expects": "noise of the same norm gives nothing"}
-    return lines
+@dataclass(frozen=True)
+class _NegativeControl:
+    """Noise of the norm of a real update: must not come out as *leaks*; one lucky draw in five is forgiven twice."""
+
+    attack: str
+
+    def __call__(self, plan: Plan, out: Path) -> list[Line]:
+        expects = {"expects": "noise of the same norm gives nothing"}
+        place = self._place(plan)
+        if place is None:
+            line = _item(f"control/negative/{self.attack}", "control", None, None) | {"attack": self.attack}
+            note = "every update under this attack is zero; there is nothing to imitate"
+            return [line | expects | {"passed": None, "status": "refused", "note": note}]
+        scenario, index = place
+        batch = plan.batches[index]
+        knowledge = plan.threat.disclose(plan.objective, scenario.release, batch)
+        first: list[Line] = []
+        leaks: bool | None = None
+        hits = draws = 0
+        for draw in range(NEGATIVE_DRAWS):
+            generator = derive_generator(plan.seed, "control", "negative", self.attack, str(draw))
+            noise = noise_update(released(plan, scenario, index), generator)
+            lines, leaks = _control(plan, f"negative/{self.attack}", self.attack, (noise, knowledge, batch))
+            first = first or lines
+            draws, hits = draws + 1, hits + bool(leaks)
+            # A guess can land near an example of few numbers; only a habit is a fault.
+            if leaks is None or hits == 0 or hits > NEGATIVE_DRAWS // 2:
+                break
+        ran = leaks is not None
+        first[0] |= {"passed": hits <= NEGATIVE_DRAWS // 2 if ran else None, "draws": draws, "hits": hits} | expects
+        return first
+
+    def _place(self, plan: Plan) -> tuple[Scenario, int] | None:
+        """The first update under this attack that is not zero."""
+        for scenario in plan.scenarios:
+            for index in scenario.attacks.get(self.attack, ()):
+                if any(bool(tensor.any()) for tensor in released(plan, scenario, index).tensors.values()):
+                    return scenario, index
+        return None
 
 
-def _control(plan: Plan, name: str, update: Update, knowledge: Knowledge, batch: Batch) -> tuple[list[Line], bool]:
-    chosen = plan.controls.attack or next(iter(plan.attacks))
+def _control(
+    plan: Plan, name: str, chosen: str, case: tuple[Update, Knowledge, Batch]
+) -> tuple[list[Line], bool | None]:
+    """The lines of a control and whether its attack rebuilt the batch; None if the attack was refused."""
+    update, knowledge, batch = case
     attack = shortened(plan.attacks[chosen])
     generator = derive_generator(plan.seed, "control", name, chosen)
     line = _item(f"control/{name}", "control", None, None) | {"attack": chosen, "attack_config": describe(attack)}
     found, facts = _attack(attack, update, knowledge, generator)
     line |= facts
     if found is None:
-        return [line], False
+        return [line], None
     scores = score_images(found, batch)
     baseline = next(score for score in blind_baseline(batch, _domain(batch)) if score.name == "pixel_rmse")
     line["baseline_pixel_rmse"] = baseline.value

@@ -42,6 +42,7 @@ class Thresholds:
         return any(
             error is not None
             and baseline is not None
+            and baseline > 0
             and error <= self.pixel_rmse
             and error <= self.baseline_ratio * baseline
             for error, baseline in zip(errors, baselines, strict=True)
@@ -73,11 +74,17 @@ def judge(lines: Iterable[Line], thresholds: Thresholds) -> list[Verdict]:
         thresholds: when an example counts as rebuilt.
     """
     rows = list(lines)
-    broken = [row["item"] for row in rows if row.get("kind") == "control" and not row.get("passed")]
+    controls = [row for row in rows if row.get("kind") == "control"]
+    # A noise control that could not run takes its own attack out; without a planted leak found nothing can be read.
+    broken = [
+        str(row["item"]) for row in controls if row.get("passed") is not True and "negative" not in str(row["item"])
+    ]
+    broken += [str(row["item"]) for row in controls if row.get("passed") is False and "negative" in str(row["item"])]
+    unproven = {str(row["attack"]) for row in controls if row.get("passed") is None and "negative" in str(row["item"])}
     releases = [
         row for row in rows if row["type"] == "item" and row.get("kind") == "release" and row["status"] == "done"
     ]
-    verdicts = [_judge_release(row, rows, thresholds, broken) for row in releases]
+    verdicts = [_judge_release(row, rows, thresholds, (broken, unproven)) for row in releases]
     verdicts += [_unjudged(row) for row in rows if row.get("kind") == "release" and row.get("status") == "failed"]
     scenarios: dict[str, list[Verdict]] = {}
     for row, verdict in zip(releases, verdicts, strict=False):
@@ -97,9 +104,12 @@ def _unjudged(row: Line) -> Verdict:
     )
 
 
-def _judge_release(release: Line, rows: Sequence[Line], thresholds: Thresholds, broken: list[str]) -> Verdict:
+def _judge_release(
+    release: Line, rows: Sequence[Line], thresholds: Thresholds, controls: tuple[list[str], set[str]]
+) -> Verdict:
     item = str(release["item"])
-    baselines = _per_example(rows, f"{item}/baseline")
+    broken, unproven = controls
+    baselines = _per_example(rows, f"{item}/baseline", None)
     attempts = _attempts(release, rows)
     reached = [a for a in attempts if baselines and a.best is not None and thresholds.leaks(a.errors, baselines)]
     best = min((a for a in attempts if a.best is not None), key=lambda a: a.best or 0.0, default=None)
@@ -120,14 +130,31 @@ def _judge_release(release: Line, rows: Sequence[Line], thresholds: Thresholds, 
         )
     gate = release.get("gate") or {}
     if gate.get("status") == "inconsistent":
+        landed = ""
+        if reached:
+            winner = min(reached, key=lambda a: a.best or 0.0)
+            landed = (
+                f"{winner.attack} came within a pixel RMSE of {winner.best:.2g} of the auditor's batch all the same, so "
+                "treat the update as leaking and find out why it does not fit. "
+            )
         return Verdict(
             item=item,
             verdict=VerdictKind.INCONCLUSIVE,
             reason="inconsistent_update",
-            explanation="The update is not what the stated model, protocol and defenses make of the auditor's batch. "
-            + " ".join(f"Likely: {cause}." for cause in gate.get("causes", ())),
+            explanation=f"{landed}The update is not what the stated model, protocol and defenses make of the auditor's batch. "
+            + " ".join(f"{cause[:1].upper()}{cause[1:]}." for cause in gate.get("causes", ())),
             details=details,
         )
+    if reached and all(attempt.attack in unproven for attempt in reached):
+        return Verdict(
+            item=item,
+            verdict=VerdictKind.INCONCLUSIVE,
+            reason="control_not_run",
+            explanation=f"{reached[0].attack} came within a pixel RMSE of {reached[0].best:.2g}, but its noise control "
+            "could not be run, so the result cannot be trusted.",
+            details=details,
+        )
+    reached = [attempt for attempt in reached if attempt.attack not in unproven]
     if reached:
         winner = min(reached, key=lambda a: a.best or 0.0)
         details |= {"best_attack": winner.attack, "pixel_rmse": winner.best}
@@ -135,21 +162,28 @@ def _judge_release(release: Line, rows: Sequence[Line], thresholds: Thresholds, 
             item=item,
             verdict=VerdictKind.LEAKS,
             reason="attack_reached_threshold",
-            explanation=f"{winner.attack} rebuilt an example from the update alone: pixel RMSE {winner.best:.2g}, "
-            f"not above {thresholds.pixel_rmse:g} nor {thresholds.baseline_ratio:g} of what blind guessing gives.",
+            explanation=f"{winner.attack} rebuilt an example from the update alone, to a pixel RMSE of "
+            f"{winner.best:.2g} (limits: {thresholds.pixel_rmse:g}, and {thresholds.baseline_ratio:g} of the blind "
+            "adversary's).",
             details=details,
         )
-    reason, explanation = _why_inconclusive(release, attempts, best)
+    reason, explanation = _why_inconclusive(release, attempts, best, thresholds)
     return Verdict(item=item, verdict=VerdictKind.INCONCLUSIVE, reason=reason, explanation=explanation, details=details)
 
 
-def _why_inconclusive(release: Line, attempts: Sequence[_Attempt], best: _Attempt | None) -> tuple[str, str]:
+def _why_inconclusive(
+    release: Line, attempts: Sequence[_Attempt], best: _Attempt | None, thresholds: Thresholds
+) -> tuple[str, str]:
     if not attempts:
         return "no_attack_ran", "No attack was run on this release; closed-form risk alone gives no verdict."
     if all(attempt.outcome == "no_signal" for attempt in attempts):
         return "no_signal", "The update is zero, so there is nothing to match. " + attempts[0].note
     if all(attempt.status != "done" for attempt in attempts):
-        return "no_attack_finished", "No attack could run: " + "; ".join(f"{a.attack}: {a.note}" for a in attempts)
+        by_note: dict[str, list[str]] = {}
+        for attempt in attempts:
+            by_note.setdefault(attempt.note, []).append(attempt.attack)
+        reasons = "; ".join(f"{', '.join(names)}: {note}" for note, names in by_note.items())
+        return "no_attack_finished", f"No attack could run, so nothing was tested: {reasons}"
     loss = release.get("client_loss")
     if loss is not None and loss < CONVERGED_LOSS and release.get("loss_name") == "cross_entropy":
         return (
@@ -161,6 +195,12 @@ def _why_inconclusive(release: Line, attempts: Sequence[_Attempt], best: _Attemp
         return "no_attack_finished", "No attack gave a reconstruction: " + "; ".join(
             f"{a.attack}: {a.outcome} {a.note}".strip() for a in attempts
         )
+    if best.best is not None and best.best <= thresholds.pixel_rmse:
+        return (
+            "no_better_than_blind",
+            f"{best.attack} ended at pixel RMSE {best.best:.2g}, but guessing blindly does nearly as well on this example "
+            "(it is almost constant), so the update cannot be shown to have given it away.",
+        )
     return (
         "no_attack_reached_threshold",
         f"The best attack ({best.attack}) ended at pixel RMSE {best.best:.2g}. A stronger attacker may do better: "
@@ -170,8 +210,11 @@ def _why_inconclusive(release: Line, attempts: Sequence[_Attempt], best: _Attemp
 
 def _worst(item: str, verdicts: Sequence[Verdict]) -> Verdict:
     """The verdict on a set: leaks if any leaks, bounded if all are bounded, else inconclusive."""
-    what = "scenarios" if item == RUN else "releases"
+    what = "scenarios" if item == RUN else "attacked releases"
     leaking = [verdict for verdict in verdicts if verdict.verdict is VerdictKind.LEAKS]
+    tested = [verdict for verdict in verdicts if verdict.reason != "no_attack_ran"]
+    others = len(verdicts) - len(tested)
+    rest = f" ({others} not attacked)" if others else ""
     if leaking:
         worst = min(leaking, key=lambda verdict: verdict.details.get("pixel_rmse") or 0.0)
         place = worst.details.get("worst", worst.item)
@@ -179,11 +222,11 @@ def _worst(item: str, verdicts: Sequence[Verdict]) -> Verdict:
             item=item,
             verdict=VerdictKind.LEAKS,
             reason=worst.reason,
-            explanation=f"{len(leaking)} of {len(verdicts)} {what} leak. Worst, {place}: {_core(worst)}",
+            explanation=f"{len(leaking)} of {len(tested)} {what} leak{rest}. Worst, {place}: {_core(worst)}",
             details={
                 **worst.details,
                 "leaking": len(leaking),
-                "of": len(verdicts),
+                "of": len(tested),
                 "worst": place,
                 "reason_text": _core(worst),
             },
@@ -207,8 +250,10 @@ def _worst(item: str, verdicts: Sequence[Verdict]) -> Verdict:
         item=item,
         verdict=VerdictKind.INCONCLUSIVE,
         reason=first.reason,
-        explanation=f"None of {len(verdicts)} {what} is shown to leak; not all are bounded. {place}: {_core(first)}",
-        details={**first.details, "leaking": 0, "of": len(verdicts), "worst": place, "reason_text": _core(first)},
+        explanation=_core(first)
+        if not tested
+        else f"None of {len(tested)} {what} is shown to leak{rest}, which is no proof of safety. {place}: {_core(first)}",
+        details={**first.details, "leaking": 0, "of": len(tested), "worst": place, "reason_text": _core(first)},
     )
 
 
@@ -225,7 +270,7 @@ def _attempts(release: Line, rows: Sequence[Line]) -> list[_Attempt]:
             found.append(
                 _Attempt(
                     attack=str(row["attack"]),
-                    errors=tuple(_per_example(rows, str(row["item"]))),
+                    errors=tuple(_per_example(rows, str(row["item"]), str(row["attack"]))),
                     outcome=str(row.get("outcome")),
                     status=str(row.get("status")),
                     note=str(row.get("note") or ""),
@@ -234,10 +279,11 @@ def _attempts(release: Line, rows: Sequence[Line]) -> list[_Attempt]:
     return found
 
 
-def _per_example(rows: Sequence[Line], item: str) -> list[float | None]:
-    """The pixel RMSE of every example behind an item."""
+def _per_example(rows: Sequence[Line], item: str, attack: str | None) -> list[float | None]:
+    """The pixel RMSE of every example behind an item; scores of an attack carry its name, those of others none."""
     for row in rows:
-        if row["type"] == "score" and row["item"] == item and row["name"] == "pixel_rmse":
+        mine = row["type"] == "score" and row["item"] == item and row.get("attack") == attack
+        if mine and row["name"] == "pixel_rmse":
             listed = (row.get("details") or {}).get("per_example")
             if listed is not None:
                 return list(listed)

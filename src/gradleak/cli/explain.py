@@ -32,15 +32,17 @@ def explanation(name: str) -> str:
         InputError: naming the nearest known name.
     """
     texts = _texts()
-    for key in (name, name.lower()):
-        if key in texts:
-            return texts[key]()
+    by_lower = {key.lower(): key for key in reversed(texts)}
+    key = name if name in texts else by_lower.get(name.lower())
+    if key is not None:
+        return texts[key]()
     near = difflib.get_close_matches(name, list(texts), n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise InputError(f"explain: nothing is called {name!r}{hint} see `gradleak list`")
+    raise InputError(f"explain: nothing is called {name!r}{hint}; see `gradleak list`")
 
 
 def _texts() -> dict[str, Callable[[], str]]:
+    import gradleak
     from gradleak.auditing import catalog
 
     texts: dict[str, Callable[[], str]] = {}
@@ -57,11 +59,17 @@ def _texts() -> dict[str, Callable[[], str]]:
             score = getattr(entry.constructor, "name", None)
             if isinstance(score, str):
                 texts.setdefault(score, texts[entry.name])
+    for name in gradleak.__all__:
+        texts.setdefault(name, partial(_documentation, getattr(gradleak, name)))
     return texts
 
 
 def _documentation(constructor: Callable[..., object]) -> str:
-    lines = [f"{constructor.__name__}{inspect.signature(constructor)}", "", inspect.getdoc(constructor) or ""]
+    try:
+        signature = str(inspect.signature(constructor))
+    except ValueError:
+        signature = ""
+    lines = [f"{constructor.__name__}{signature}", "", inspect.getdoc(constructor) or ""]
     citations = getattr(constructor, "citations", ())
     if citations:
         lines += ["", "Sources:", *(f"  {citation.text()}" for citation in citations)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -51,7 +52,9 @@ def audit(
     jobs: Annotated[
         int | None, typer.Option(help="Worker processes, one thread each; default: number of cores.")
     ] = None,
-    fail_on: Annotated[VerdictKind | None, typer.Option(help="Exit with code 1 if this verdict occurs.")] = None,
+    fail_on: Annotated[
+        list[VerdictKind] | None, typer.Option(help="Exit with code 1 if this verdict occurs; may be repeated.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the verdict.")] = False,
 ) -> None:
     """Carry out a plan and write record.jsonl, report.html, report.md and report.json into OUT."""
@@ -76,7 +79,11 @@ def audit(
         typer.echo(f"failed: {line['item']}: {line['note']}", err=True)
     if failed:
         raise typer.Exit(ExitCode.ITEM_FAILED)
-    if fail_on is not None and any(verdict.verdict is fail_on for verdict in record.verdicts):
+    occurred = [verdict for verdict in record.verdicts if fail_on and verdict.verdict in fail_on]
+    if occurred:
+        typer.echo(
+            f"--fail-on {occurred[0].verdict.value}: {', '.join(verdict.item for verdict in occurred)}", err=True
+        )
         raise typer.Exit(ExitCode.VERDICT_OCCURRED)
 
 
@@ -89,20 +96,43 @@ def report(
     """Write the report of a run again, from its record alone."""
     record = Record.load(run)
     assert record.path is not None
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
     target = out or record.path.with_name(f"report{SUFFIXES[format_]}")
     _write(record, target, format_)
     typer.echo(str(target))
 
 
+@app.command()
+def study(
+    name: Annotated[str, typer.Argument(help="Name of a study; `gradleak list` prints them.")],
+    out: Annotated[Path, typer.Option(help="Folder for NAME.md and NAME.json.")],
+    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting, for instance --set count=10.")] = None,
+) -> None:
+    """Compute a paper's table or figure again, with the paper's value beside ours."""
+    from gradleak.auditing import configure
+    from gradleak.cli.studies import find_study, settings
+
+    chosen = configure(find_study(name), settings(set_ or []), where=f"study {name}")
+    result = chosen.run(say=lambda line: typer.echo(line, err=True))
+    for line in result.conclusion:
+        typer.echo(line)
+    typer.echo(str(result.write(out)))
+
+
 @app.command(name="list")
 def list_() -> None:
-    """List every attack, measure, defense, protocol, model and dataset that a plan can name."""
+    """List every attack, measure, defense, protocol, model and dataset that a plan can name, and the studies."""
     from gradleak.auditing import catalog
+    from gradleak.cli.studies import studies
 
     for room, entries in catalog().items():
         typer.echo(f"{room}:")
         for entry in entries.values():
             typer.echo(f"  {entry.name:<32} {entry.summary}")
+    typer.echo("studies:")
+    for name, kind in studies().items():
+        typer.echo(f"  {name:<32} {(kind.__doc__ or '').splitlines()[0]}")
 
 
 @app.command()
@@ -119,6 +149,8 @@ def explain(
 
 def main() -> None:
     """Run the command line; a known error is printed as one line and ends with exit code 2."""
+    # A polite stop ends the workers too and leaves a record that can be continued.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app()
     except GradleakError as error:

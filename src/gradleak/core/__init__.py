@@ -3,6 +3,7 @@
 from gradleak.core.batch import Batch
 from gradleak.core.describe import describe
 from gradleak.core.domain import Domain, DomainKind
+from gradleak.core.example_gradients import example_gradients
 from gradleak.core.exposure import Exposure
 from gradleak.core.knowledge import Knowledge
 from gradleak.core.objective import Classifier, Mode, Objective
@@ -11,12 +12,14 @@ from gradleak.core.reconstruction import Reconstruction
 from gradleak.core.release import (
     Defense,
     DiagonalGaussian,
+    ExampleDefense,
     Guarantee,
     NotGaussian,
     Protocol,
     Release,
     Stage,
     UpdateDefense,
+    mean_gradient,
 )
 from gradleak.core.threat_model import HonestButCurious, ThreatModel
 from gradleak.core.update import Update, UpdateKind
@@ -28,6 +31,7 @@ __all__ = [
     "DiagonalGaussian",
     "Domain",
     "DomainKind",
+    "ExampleDefense",
     "Exposure",
     "Guarantee",
     "HonestButCurious",
@@ -46,4 +50,6 @@ __all__ = [
     "derive_generator",
     "derive_seed",
     "describe",
+    "example_gradients",
+    "mean_gradient",
 ]

@@ -84,6 +84,7 @@ class Knowledge:
                 card["objective"] = {
                     "loss": value.loss_name,
                     "mode": value.mode.value,
+                    "dtype": describe(value.dtype),
                     "shared": {name: list(tensor.shape) for name, tensor in value.params.items()},
                     "frozen": list(value.frozen),
                     "tied": dict(value.tied),

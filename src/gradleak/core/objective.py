@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from gradleak.core.batch import Batch
+from gradleak.core.checkpointing import without_checkpointing
 from gradleak.core.domain import Domain
 from gradleak.core.module_copy import (
     Attributes,
@@ -162,6 +163,15 @@ class Objective:
         return next(iter(self.params.values())).dtype
 
     @property
+    def batch_statistics(self) -> tuple[str, ...]:
+        """Names of the BatchNorm layers that normalize by the batch, so that examples depend on each other."""
+        return tuple(
+            name or type(part).__name__
+            for name, part in self._module.named_modules()
+            if isinstance(part, nn.modules.batchnorm._BatchNorm) and (part.training or part.running_mean is None)
+        )
+
+    @property
     def device(self) -> torch.device:
         """The device of the first shared parameter."""
         return next(iter(self.params.values())).device
@@ -187,8 +197,17 @@ class Objective:
             return self._loss(outputs, batch.targets)
 
     def gradient(self, params: Mapping[str, Tensor], batch: Batch) -> Tensors:
-        """The gradient of the loss by parameter name; one plain gradient. Works inside torch.func transforms."""
-        gradient: Tensors = torch.func.grad(self.loss)(dict(params), batch)
+        """The gradient of the loss by parameter name; one plain gradient. Works inside torch.func transforms.
+
+        Custom autograd functions in the form without `setup_context` do not, so that models with such layers get their
+        gradient from plain autograd.
+        """
+        try:
+            gradient: Tensors = torch.func.grad(self.loss)(dict(params), batch)
+        except RuntimeError as error:
+            if "setup_context" not in str(error):
+                raise
+            return self._gradient_by_autograd(params, batch)
         return gradient
 
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
@@ -230,6 +249,20 @@ class Objective:
         module = copy.deepcopy(self._module).train(mode == Mode.TRAIN)
         ignore_running_statistics(module)
         return replace(self, mode=Mode(mode), _module=module, _attributes=_attributes(module, self._loss))
+
+    def holds(self, inputs: Tensor) -> str | None:
+        """The name of a tensor attribute of the model that equals `inputs` or one of its rows, or None.
+
+        A module that stores its activations keeps the last batch that went through it.
+        """
+        rows = [inputs, *inputs]
+        for name, part in self._module.named_modules():
+            for attribute, value in vars(part).items():
+                kept = [value] if isinstance(value, Tensor) else list(value) if isinstance(value, list | tuple) else []
+                for tensor in kept:
+                    if isinstance(tensor, Tensor) and any(_same_values(tensor, row) for row in rows):
+                        return f"{name}.{attribute}".removeprefix(".")
+        return None
 
     def check(self, batch: Batch) -> None:
         """Refuse a batch that this model or loss cannot take, in one clear line.
@@ -297,6 +330,16 @@ class Objective:
     def _train(self) -> bool:
         return self.mode is Mode.TRAIN
 
+    def _gradient_by_autograd(self, params: Mapping[str, Tensor], batch: Batch) -> Tensors:
+        leaves = {name: tensor.detach().requires_grad_() for name, tensor in params.items()}
+        with torch.enable_grad():
+            loss = self.loss(leaves, batch)
+        gradient = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+        return {
+            name: torch.zeros_like(leaf) if entry is None else entry
+            for (name, leaf), entry in zip(leaves.items(), gradient, strict=True)
+        }
+
     def _call(self, params: Mapping[str, Tensor], inputs: Tensor) -> Any:
         state: dict[str, Tensor] = {**self.frozen, **params}
         state |= {name: buffer.clone() for name, buffer in self.buffers.items()}
@@ -308,7 +351,7 @@ class Objective:
         if torch.compiler.is_compiling() and not self._train:
             yield
             return
-        with self._attributes.kept(), _masks(self.mask_seed, self.device):
+        with self._attributes.kept(), _masks(self.mask_seed, self.device), without_checkpointing():
             yield
 
     def _middle_outputs(self, domain: Domain) -> Any:
@@ -430,3 +473,9 @@ def _attributes(module: nn.Module, loss: Loss) -> Attributes:
 
 def _form_of(value: Any) -> str:
     return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
+def _same_values(first: Tensor, second: Tensor) -> bool:
+    if first.numel() != second.numel() or first.numel() < 2 or first.is_complex():
+        return False
+    return torch.allclose(first.detach().double().reshape(-1), second.detach().double().reshape(-1), rtol=1e-5, atol=0)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from gradleak.core.batch import Batch
 from gradleak.core.describe import describe
+from gradleak.core.example_gradients import example_gradients
 from gradleak.core.objective import Objective, Tensors
 from gradleak.core.update import Update, UpdateKind
 from gradleak.results import Citation, InputError, UnsupportedError
@@ -68,18 +70,85 @@ class Protocol(ABC):
 
     citations: ClassVar[tuple[Citation, ...]] = ()
     kind: ClassVar[UpdateKind]
+    # Whether `mean` without defenses is `objective.gradient`: A is then a mixed derivative of the loss.
+    shares_gradient: ClassVar[bool] = False
 
     @abstractmethod
-    def mean(self, objective: Objective, params: Mapping[str, Tensor], batch: Batch) -> Tensors:
-        """The update of `batch` at `params`, by parameter name; pure and safe under torch.func transforms."""
+    def mean(
+        self,
+        objective: Objective,
+        params: Mapping[str, Tensor],
+        batch: Batch,
+        defenses: Sequence[ExampleDefense] = (),
+    ) -> Tensors:
+        """The update of `batch` at `params`, by parameter name; pure and safe under torch.func transforms.
+
+        Args:
+            objective: the client's loss.
+            params: where the client starts, by name.
+            batch: the private data.
+            defenses: of the example stage; every gradient that the client takes goes through them: authors call
+                `mean_gradient(objective, params, batch, defenses)` in place of `objective.gradient(params, batch)`.
+        """
 
 
 class Defense(ABC):
-    """A change of the release that is meant to hide data. Authors subclass `UpdateDefense` or a later stage."""
+    """A change of the release that is meant to hide data. Authors subclass `ExampleDefense` or `UpdateDefense`.
+
+    Attributes:
+        stage: where it acts.
+        guarantee: formal or heuristic.
+        citations: where it comes from.
+        flat: whether its derivative is zero almost everywhere (a sign, a rounding), so that closed-form measures say
+            nothing and no attack can follow the derivative of the release.
+    """
 
     stage: ClassVar[Stage]
     guarantee: ClassVar[Guarantee]
     citations: ClassVar[tuple[Citation, ...]] = ()
+    flat: ClassVar[bool] = False
+
+
+class ExampleDefense(Defense):
+    """A deterministic defense that acts on the gradient of each example, before the mean, at every local step."""
+
+    stage: ClassVar[Stage] = Stage.EXAMPLE
+
+    @abstractmethod
+    def mean(self, gradients: Mapping[str, Tensor]) -> Tensors:
+        """The defended gradients, each row by itself; pure, differentiable where its mathematics is.
+
+        Args:
+            gradients: one a row, by name, each (b, *shape of the parameter).
+        """
+
+
+def mean_gradient(
+    objective: Objective, params: Mapping[str, Tensor], batch: Batch, defenses: Sequence[ExampleDefense] = ()
+) -> Tensors:
+    """The gradient of one step by name: plain without defenses, else the mean of the defended per-example gradients.
+
+    An example's gradient is that of the loss of the batch that holds it alone, and the mean runs over the b examples.
+    For a loss that is a mean over examples, both are the same where no defense bites; for a sum the defended mean is
+    1/b of the plain gradient, and for a weighted mean (class weights, ignored targets) its weights are lost.
+
+    Args:
+        objective: the client's loss.
+        params: by name, where the gradient is taken.
+        batch: b examples.
+        defenses: of the example stage, in order.
+
+    Raises:
+        UnsupportedError: with defenses, if the model mixes examples (BatchNorm in train mode).
+
+    Cost: one plain gradient; with defenses see `example_gradients`.
+    """
+    if not defenses:
+        return objective.gradient(params, batch)
+    gradients = example_gradients(objective, params, batch)
+    for defense in defenses:
+        gradients = defense.mean(gradients)
+    return {name: rows.mean(dim=0) for name, rows in gradients.items()}
 
 
 class UpdateDefense(Defense):
@@ -111,12 +180,16 @@ class UpdateDefense(Defense):
 class Release:
     """Protocol and defenses, in the order in which they act.
 
+    Defenses of the example stage act on the gradient of each example in every local step, those of the update stage
+    once on the finished update, so the former come first in the list. Order matters within a stage too: pruning a
+    clipped update is not clipping a pruned one, and noise before a defense that is not linear is no longer Gaussian.
+
     Attributes:
         protocol: what the client computes.
         defenses: applied in order.
 
     Raises:
-        InputError: if an element is not a protocol or a defense.
+        InputError: if an element is not a protocol or a defense, or the order of stages is impossible.
         UnsupportedError: for a defense of a stage that this version cannot apply.
     """
 
@@ -133,15 +206,22 @@ class Release:
         for defense in self.defenses:
             if not isinstance(defense, Defense):
                 raise InputError(f"Release.defenses: expected Defense objects, got {_what(defense)}")
-            if not isinstance(defense, UpdateDefense):
+            if not isinstance(defense, ExampleDefense | UpdateDefense):
                 raise UnsupportedError(
                     f"Release.defenses: {type(defense).__name__} acts at the {defense.stage.value} stage, and this "
-                    "version applies defenses of the update stage only"
+                    "version applies defenses of the example and update stages only"
+                )
+        for earlier, later in pairwise(self.defenses):
+            if isinstance(earlier, UpdateDefense) and isinstance(later, ExampleDefense):
+                raise InputError(
+                    f"Release.defenses: expected defenses of single examples before those of the whole update, got "
+                    f"{type(later).__name__} after {type(earlier).__name__}; the update no longer holds single "
+                    f"examples, so put {type(later).__name__} first"
                 )
 
     def mean(self, objective: Objective, params: Mapping[str, Tensor], batch: Batch) -> Tensors:
         """The released update without its noise, by name; pure, differentiable in `batch.inputs`."""
-        update = self.protocol.mean(objective, params, batch)
+        update = self.protocol.mean(objective, params, batch, self._at_example)
         for defense in self._at_update:
             update = defense.mean(update)
         return update
@@ -172,19 +252,43 @@ class Release:
 
         Raises:
             InputError: if the batch does not fit the model, or there is no generator.
+            UnsupportedError: for a defense of single examples on a model that mixes them.
         """
         if not isinstance(generator, torch.Generator):
             raise InputError(f"Release: expected a torch.Generator, got {_what(generator)}; pass generator=...")
         objective.check(batch)
         batch = batch.to(objective.dtype)
-        update = self.protocol.mean(objective, objective.params, batch)
+        update = self.protocol.mean(objective, objective.params, batch, self._at_example)
         for defense in self._at_update:
             update = defense.draw(update, generator)
+        for name, tensor in update.items():
+            if not bool(torch.isfinite(tensor).all()):
+                raise InputError(
+                    f"release: expected finite numbers, got NaN or infinity in {name} ({tensor.dtype}); "
+                    "check the noise level, the learning rate and the model"
+                )
         return Update(
             tensors={name: tensor.detach().clone() for name, tensor in update.items()},
             kind=self.protocol.kind,
             provenance={"release": describe(self), "mode": objective.mode.value, "loss": objective.loss_name},
         )
+
+    @property
+    def after_gradient(self) -> Callable[[Tensors], Tensors] | None:
+        """What the defenses make of the plain gradient; None where the release is not a function of it alone."""
+        if not self.protocol.shares_gradient or self._at_example:
+            return None
+
+        def defended(update: Tensors) -> Tensors:
+            for defense in self._at_update:
+                update = defense.mean(update)
+            return update
+
+        return defended
+
+    @property
+    def _at_example(self) -> tuple[ExampleDefense, ...]:
+        return tuple(defense for defense in self.defenses if isinstance(defense, ExampleDefense))
 
     @property
     def _at_update(self) -> tuple[UpdateDefense, ...]:

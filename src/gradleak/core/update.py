@@ -48,7 +48,8 @@ class Update:
 
     Attributes:
         tensors: by parameter name.
-        kind: "gradient", or "delta" = initial minus final parameters, so that both point along the gradient.
+        kind: "gradient", or "delta" = initial minus final parameters, so that both point along the gradient;
+            the plain text is taken too.
         provenance: JSON-ready facts on the making (protocol, defenses, notes), never data of examples.
     """
 
@@ -63,6 +64,9 @@ class Update:
         for name, tensor in self.tensors.items():
             if not isinstance(tensor, Tensor):
                 raise InputError(f"Update: expected torch tensors, got {type(tensor).__name__} for {name}")
+        if self.kind not in tuple(UpdateKind):
+            raise InputError(f"Update: expected kind 'gradient' or 'delta', got {self.kind!r}")
+        object.__setattr__(self, "kind", UpdateKind(self.kind))
         object.__setattr__(self, "tensors", {name: tensor.detach() for name, tensor in self.tensors.items()})
 
     @property

@@ -1,5 +1,6 @@
-"""Real data that comes inside Python packages: nothing is downloaded."""
+"""Real data: from inside Python packages, or from a file of one's own; nothing is downloaded."""
 
 from gradleak.datasets.digits import mnist_digits, scikit_digits
+from gradleak.datasets.image_file import image_file
 
-__all__ = ["mnist_digits", "scikit_digits"]
+__all__ = ["image_file", "mnist_digits", "scikit_digits"]

@@ -35,17 +35,11 @@ class Clip(UpdateDefense):
 
     def __post_init__(self) -> None:
         """Check the norm."""
-        if not isinstance(self.max_norm, Real) or not (math.isfinite(self.max_norm) and self.max_norm > 0):
-            raise InputError(f"Clip.max_norm: expected a positive number, got {self.max_norm!r}")
+        check_max_norm("Clip", self.max_norm)
 
     def mean(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The clipped update; its norm is taken in float32 at least, where the squares of half precision overflow."""
-        squared = sum((_at_least_float32(tensor) ** 2).sum() for tensor in update.values())
-        assert isinstance(squared, Tensor)
-        bites = squared > self.max_norm**2
-        # The inner where keeps the derivative of rsqrt finite at a zero update.
-        scale = torch.where(bites, self.max_norm * torch.rsqrt(torch.where(bites, squared, 1.0)), 1.0)
-        return {name: (tensor * scale).to(tensor.dtype) for name, tensor in update.items()}
+        return scaled_to(self.max_norm, update)
 
     def noise(self, shapes: Mapping[str, Tensor]) -> Noise:
         """None: clipping is deterministic."""
@@ -54,6 +48,26 @@ class Clip(UpdateDefense):
     def draw(self, update: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
         """The clipped update."""
         return self.mean(update)
+
+
+def scaled_to(max_norm: float, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors scaled down together so that their joint L2 norm is at most `max_norm`; differentiable, also at zero."""
+    squared = sum((_at_least_float32(tensor) ** 2).sum() for tensor in tensors.values())
+    assert isinstance(squared, Tensor)
+    bites = squared > max_norm**2
+    # The inner where keeps the derivative of rsqrt finite at a zero update.
+    scale = torch.where(bites, max_norm * torch.rsqrt(torch.where(bites, squared, 1.0)), 1.0)
+    return {name: (tensor * scale).to(tensor.dtype) for name, tensor in tensors.items()}
+
+
+def check_max_norm(defense: str, value: float) -> None:
+    """Refuse a `max_norm` that is no positive number.
+
+    Raises:
+        InputError: naming the defense.
+    """
+    if not isinstance(value, Real) or not (math.isfinite(value) and value > 0):
+        raise InputError(f"{defense}.max_norm: expected a positive number, got {value!r}")
 
 
 def _at_least_float32(tensor: Tensor) -> Tensor:

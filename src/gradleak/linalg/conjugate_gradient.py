@@ -13,14 +13,16 @@ from gradleak.results import InputError, Outcome
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LinearSolution:
-    """What conjugate gradients found.
+    """What an iterative solver found for a symmetric system, or for normal equations.
 
     Attributes:
         solution: as the right-hand side; the last iterate where the outcome is budget_spent.
-        residual: the largest ‖b − (A + shift·I)x‖ / ‖b‖ over the columns, recomputed at the end.
+        residual: the error estimate: the largest ‖b − (A + shift·I)x‖ / ‖b‖ over the columns, recomputed at the end.
+            The relative error of x is at most κ times that, and ‖x − x*‖ <= residual · ‖b‖ / shift.
         iterations: how many were made.
-        matvecs: columns multiplied by A, the final check included.
-        outcome: converged, budget_spent or not_finite.
+        matvecs: columns multiplied by the operator or its adjoint, the final check included.
+        outcome: converged, budget_spent, not_finite, or unsupported where the method cannot converge.
+        note: why it cannot, or what a reader needs besides; "" for nothing.
     """
 
     solution: Tensor
@@ -28,6 +30,7 @@ class LinearSolution:
     iterations: int
     matvecs: int
     outcome: Outcome
+    note: str = ""
 
 
 def conjugate_gradient(

@@ -59,6 +59,10 @@ class LinearOperator(ABC):
         self.matvecs += block.shape[1]
         return self._adjoint_matmat(block)
 
+    def normal(self, block: Tensor) -> Tensor:
+        """AᵀA X: (n, k) -> (n, k), two products a column; overridden where A X need not be formed."""
+        return self.adjoint_matmat(self.matmat(block))
+
     def _check(self, block: Tensor, rows: int, name: str) -> None:
         if block.dim() != 2 or block.shape[0] != rows:
             raise InputError(
@@ -110,7 +114,7 @@ class Gram(LinearOperator):
         self._factor = factor
 
     def _matmat(self, block: Tensor) -> Tensor:
-        return self._factor.adjoint_matmat(self._factor.matmat(block))
+        return self._factor.normal(block)
 
     def _adjoint_matmat(self, block: Tensor) -> Tensor:
         return self._matmat(block)

@@ -5,13 +5,18 @@ from gradleak.models.initialize import initialize_default, initialize_uniform
 from gradleak.models.lenet import lenet_dlg, lenet_i2f
 from gradleak.models.linear import linear_model
 from gradleak.models.mlp import mlp
+from gradleak.models.resnet import BasicBlock, Norm, resnet8, resnet18
 
 __all__ = [
     "Activation",
+    "BasicBlock",
+    "Norm",
     "initialize_default",
     "initialize_uniform",
     "lenet_dlg",
     "lenet_i2f",
     "linear_model",
     "mlp",
+    "resnet8",
+    "resnet18",
 ]

@@ -1,6 +1,27 @@
 """The derivative of a release with respect to the private input."""
 
+from gradleak.operators.finite_difference import (
+    DerivativeCheck,
+    FiniteDifference,
+    central_difference_adjoint,
+    check_derivative,
+)
 from gradleak.operators.gradient_jacobian import DENSE_LIMIT, GradientJacobian
-from gradleak.operators.linearization import Linearization, Route, dense_jacobian, pullback
+from gradleak.operators.linearization import AdjointRoute, Linearization, Route, dense_jacobian, pullback
+from gradleak.operators.lockstep import example_matrices, example_operators
 
-__all__ = ["DENSE_LIMIT", "GradientJacobian", "Linearization", "Route", "dense_jacobian", "pullback"]
+__all__ = [
+    "DENSE_LIMIT",
+    "AdjointRoute",
+    "DerivativeCheck",
+    "FiniteDifference",
+    "GradientJacobian",
+    "Linearization",
+    "Route",
+    "central_difference_adjoint",
+    "check_derivative",
+    "dense_jacobian",
+    "example_matrices",
+    "example_operators",
+    "pullback",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import TypedDict, final
@@ -11,7 +12,6 @@ from torch import Tensor
 
 from gradleak.core import Exposure
 from gradleak.linalg import (
-    Gram,
     LinearOperator,
     Spectrum,
     TopEigenpairs,
@@ -21,7 +21,9 @@ from gradleak.linalg import (
     dense_spectrum,
     zero_threshold,
 )
-from gradleak.operators.linearization import Linearization, Route
+from gradleak.operators.ghost_gram import ghost_gram
+from gradleak.operators.linearization import AdjointRoute, Linearization, Route
+from gradleak.operators.mixed_derivative import MixedDerivative
 from gradleak.results import InputError, UnsupportedError
 
 # Up to here a whole spectrum takes seconds to minutes on one core and at most 128 MiB.
@@ -32,6 +34,7 @@ class _Options(TypedDict):
     max_bytes: int
     chunk: int | None
     route: Route | None
+    adjoint: AdjointRoute | None
 
 
 @final
@@ -51,13 +54,15 @@ class GradientJacobian(LinearOperator):
         dtype: of all computations; float64 unless you know why not.
         max_bytes: memory budget of A itself and, separately, of one block of products (roughly).
         chunk: columns a block, or None to derive it from the budget.
-        route: the only derivative route to use, or None for the first that the model supports.
+        route: the only route of A v to use, or None for the first that the model supports.
+        adjoint: the only route of Aᵀu to use, or None for the kept graph where it fits the budget.
 
     Raises:
         InputError: if g is not finite at the truth.
-        UnsupportedError: at the first product, if the model cannot be differentiated by any route.
+        UnsupportedError: at the first product, if two evaluations of g differ, or the model cannot be differentiated by
+            any route.
 
-    Cost: one plain gradient on construction; A takes about 0.5 plain gradients a column on a small network.
+    Cost: one plain gradients on construction; A takes about 0.5 plain gradients a column on a small network.
 
     Source: Zhang et al. 2023 (I²F), section 3.1, whose J is Aᵀ.
     """
@@ -70,13 +75,14 @@ class GradientJacobian(LinearOperator):
         max_bytes: int = 2**30,
         chunk: int | None = None,
         route: Route | None = None,
+        adjoint: AdjointRoute | None = None,
     ) -> None:
         if max_bytes < 1 or (chunk is not None and chunk < 1):
             raise InputError(f"GradientJacobian: expected max_bytes >= 1 and chunk >= 1, got {max_bytes} and {chunk}")
         self.exposure = exposure.to(dtype)
-        self._options: _Options = {"max_bytes": max_bytes, "chunk": chunk, "route": route}
+        self._options: _Options = {"max_bytes": max_bytes, "chunk": chunk, "route": route, "adjoint": adjoint}
         point = self.exposure.inputs
-        self._at = Linearization(self.exposure.mean, point, **self._options)
+        self._at = Linearization(self.exposure.mean, point, **self._options, mixed=MixedDerivative.of(self.exposure))
         if not bool(torch.isfinite(self._at.value).all()):
             raise InputError(
                 "GradientJacobian: expected a finite released mean at the private batch, got NaN or infinity; "
@@ -85,6 +91,7 @@ class GradientJacobian(LinearOperator):
         super().__init__((self._at.value.numel(), point.numel()), dtype=dtype, device=point.device)
         self._max_bytes = max_bytes
         self._dense: Tensor | None = None
+        self._ghost_route: str | None = None
 
     def at(self, inputs: Tensor) -> GradientJacobian:
         """The same derivative at other inputs (d,): a new operator with nothing computed yet."""
@@ -98,13 +105,37 @@ class GradientJacobian(LinearOperator):
 
     @property
     def route(self) -> str:
-        """How block products are computed, for the record: for instance "jvp(vmap)"."""
-        return self._at.route.value
+        """How products were computed so far, for the record; before the first one, how blocks would be.
+
+        For instance "reverse_over_reverse(vmap), double_backward, math attention"; or how AᵀA was, by the ghost route.
+        """
+        if self._ghost_route is not None:
+            return self._ghost_route
+        return ", ".join(self._at.routes_used) or self._at.route.value
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the record should know about the model, or nothing: tensors released as zeros, hooks ..."""
+        objective = self.exposure.objective
+        zeros = [name for name, tensor in objective.unflatten(self.value).items() if not bool(tensor.any())]
+        notes = list(objective.notes)
+        if zeros:
+            notes.append(f"released as zeros (unused by the loss, or dead units): {', '.join(zeros)}")
+        if objective.frozen:
+            notes.append(f"frozen, not released: {', '.join(objective.frozen)}")
+        if objective.tied:
+            notes.append("tied, released once: " + ", ".join(f"{k} = {v}" for k, v in objective.tied.items()))
+        return (*notes, *self._at.exchanged_kernels)
 
     @property
     def is_dense(self) -> bool:
         """Whether d is small enough (4096) for AᵀA as a matrix and its whole spectrum."""
         return self.shape[1] <= DENSE_LIMIT
+
+    @property
+    def max_bytes(self) -> int:
+        """The memory budget."""
+        return self._max_bytes
 
     @property
     def fits(self) -> bool:
@@ -127,13 +158,37 @@ class GradientJacobian(LinearOperator):
             self._dense = self._columns()
         return self._dense
 
+    def hold(self, matrix: Tensor) -> None:
+        """Use A (P, d) that was computed elsewhere, together with that of other examples for instance.
+
+        Raises:
+            InputError: for another shape.
+        """
+        if tuple(matrix.shape) != self.shape:
+            raise InputError(f"hold: expected A of shape {self.shape}, got {tuple(matrix.shape)}")
+        self._dense = matrix.detach().to(self.dtype)
+
+    def column_blocks(self) -> Iterator[Tensor]:
+        """A by blocks of columns (P, k), from left to right, within the memory budget; A is not kept.
+
+        Cost: d JVPs in blocks, nothing where A is held.
+        """
+        size = self.shape[1]
+        if self._dense is not None:
+            yield from torch.split(self._dense, self._at.chunk, dim=1)
+            return
+        identity = torch.eye(size, dtype=self.dtype, device=self.device)
+        for start in range(0, size, self._at.chunk):
+            yield self.matmat(identity[:, start : start + self._at.chunk])
+
     def gram(self) -> Tensor:
         """AᵀA, (d, d), symmetric; computed once.
 
         Raises:
             UnsupportedError: if the derivative is not finite.
 
-        Cost: d JVPs and P·d² multiplications where A fits the budget, else d JVPs and d VJPs.
+        Cost: d JVPs and P·d² multiplications where A fits the budget, else d JVPs and d VJPs. Much less for plain
+        gradients of networks whose parameters are mostly linear layers (`ghost_gram`).
         """
         return self._gram
 
@@ -141,6 +196,8 @@ class GradientJacobian(LinearOperator):
     def _gram(self) -> Tensor:
         if self._dense is not None:
             gram = dense_gram(self._dense)
+        elif (ghost := self._ghost()) is not None:
+            gram = ghost
         else:
             # A is let go again: with the Gram matrix at hand, single products are cheaper on the kept graph.
             gram = dense_gram(self._columns()) if self.fits else self._gram_by_blocks()
@@ -186,22 +243,37 @@ class GradientJacobian(LinearOperator):
         tolerance: float = 1e-9,
         max_matvecs: int = 4000,
         generator: torch.Generator | None = None,
+        certify: bool = True,
     ) -> TopEigenpairs:
         """The largest eigenvalue of AᵀA by block Lanczos, with vector, residual and multiplicity.
 
         Args:
             count: how many eigenvalues.
-            tolerance: relative residual.
+            tolerance: relative residual; with `certify=False`, the relative error of the value as Lanczos estimates it.
             max_matvecs: budget of products with AᵀA, each a JVP and a VJP.
             generator: of the start vectors; None is a fresh one with seed 0.
+            certify: False for a single vector: a third of the products on large networks, but copies of a repeated
+                eigenvalue are not looked for, and the error is an estimate.
         """
+        # Aᵀg, the ascent direction of ‖g‖²/2, halves the iterations on ResNet-18.
+        start = None if certify else self.adjoint_matmat(self.value[:, None])[:, 0]
         return block_lanczos(
-            Gram(self),
+            _Normal(self),
             count,
             generator=generator or torch.Generator().manual_seed(0),
+            block=4 if certify else 1,
             tolerance=tolerance,
             max_matvecs=max_matvecs,
+            certify=certify,
+            start=start,
         )
+
+    def normal(self, block: Tensor) -> Tensor:
+        """AᵀA X, (d, k) -> (d, k), without A X where the graph of the loss is kept; counts as two products a column."""
+        self.matvecs += 2 * block.shape[1]
+        if self._dense is not None:
+            return self._dense.T @ (self._dense @ block)
+        return self._at.normal(block.T.contiguous()).T
 
     def _matmat(self, block: Tensor) -> Tensor:
         if self._dense is not None:
@@ -217,11 +289,39 @@ class GradientJacobian(LinearOperator):
         self.matvecs += self.shape[1]
         return self._at.push(torch.eye(self.shape[1], dtype=self.dtype, device=self.device)).T
 
+    def _ghost(self) -> Tensor | None:
+        """AᵀA without gradients of linear weights, where that applies and pays; a named route is obeyed instead."""
+        if self._options["route"] is not None:
+            return None
+        chunk = self._options["chunk"]
+        found = ghost_gram(self.exposure, self._at, max_bytes=self._max_bytes, chunk=chunk)
+        if found is None:
+            return None
+        self.matvecs += self.shape[1]
+        self._ghost_route = found.route
+        return found.gram
+
     def _gram_by_blocks(self) -> Tensor:
         size = self.shape[1]
         gram = torch.empty(size, size, dtype=self.dtype, device=self.device)
         identity = torch.eye(size, dtype=self.dtype, device=self.device)
         for start in range(0, size, self._at.chunk):
             columns = slice(start, start + self._at.chunk)
-            gram[:, columns] = self.adjoint_matmat(self.matmat(identity[:, columns]))
+            gram[:, columns] = self.normal(identity[:, columns])
         return (gram + gram.T) / 2
+
+
+@final
+class _Normal(LinearOperator):
+    """AᵀA of a release by `GradientJacobian.normal`."""
+
+    def __init__(self, factor: GradientJacobian) -> None:
+        size = factor.shape[1]
+        super().__init__((size, size), dtype=factor.dtype, device=factor.device)
+        self._factor = factor
+
+    def _matmat(self, block: Tensor) -> Tensor:
+        return self._factor.normal(block)
+
+    def _adjoint_matmat(self, block: Tensor) -> Tensor:
+        return self._factor.normal(block)

@@ -1,5 +1,6 @@
 """What a client computes."""
 
+from gradleak.protocols.fed_avg import FedAvg
 from gradleak.protocols.fed_sgd import FedSGD
 
-__all__ = ["FedSGD"]
+__all__ = ["FedAvg", "FedSGD"]

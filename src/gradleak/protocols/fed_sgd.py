@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 
-from gradleak.core import Batch, Objective, Protocol, UpdateKind
+from gradleak.core import Batch, ExampleDefense, Objective, Protocol, UpdateKind, mean_gradient
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,14 @@ class FedSGD(Protocol):
     """
 
     kind: ClassVar[UpdateKind] = UpdateKind.GRADIENT
+    shares_gradient: ClassVar[bool] = True
 
-    def mean(self, objective: Objective, params: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """The gradient by parameter name."""
-        return objective.gradient(params, batch)
+    def mean(
+        self,
+        objective: Objective,
+        params: Mapping[str, Tensor],
+        batch: Batch,
+        defenses: Sequence[ExampleDefense] = (),
+    ) -> dict[str, Tensor]:
+        """The gradient by parameter name; with per-example defenses, the mean of the defended gradients."""
+        return mean_gradient(objective, params, batch, defenses)

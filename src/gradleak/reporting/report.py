@@ -379,7 +379,9 @@ def _controls(reading: Reading) -> list[ControlView]:
     views = []
     for line in reading.of_kind("control"):
         name = str(line.get("item"))
-        title, demand, meaning = words.CONTROLS.get(name, (name, "", "The results of this run cannot be read."))
+        kind = "/".join(name.split("/")[:2])
+        title, demand, meaning = words.CONTROLS.get(kind, (name, "", "The results of this run cannot be read."))
+        title = f"{title}, {line['attack']}" if line.get("attack") else title
         passed = line.get("passed")
         error = reading.score(line, "pixel_rmse")
         baseline = as_number(error.details.get("baseline_pixel_rmse")) if error else None

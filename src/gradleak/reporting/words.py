@@ -31,21 +31,27 @@ REASONS: Mapping[str, str] = {
     "no_attack_finished": "no attack finished",
     "no_signal": "the update carries no signal",
     "control_failed": "a control failed",
+    "control_not_run": "the noise control of the attack could not be run",
+    "no_better_than_blind": "guessing blindly does nearly as well",
+    "item_failed": "the release could not be made",
     "inconsistent_update": "the update does not fit the stated model",
     "converged_model": "the model has already learned this batch",
     "all_bounded": "every release is bounded",
 }
 
 _NEXT_LEAKS = (
-    "Do not share updates of this kind as they are. Aggregate over more examples or clients before anything leaves, or "
-    "add a defense with a formal guarantee (per-example clipping with accounted noise), and audit the defended release "
-    "as a further scenario against an adversary who knows the defense."
+    "Do not share updates of this kind as they are. The table below says which of the audited releases leak and which did "
+    "not give in to these attacks; none of them is shown to be safe. To go on, audit a stronger defense (more noise: see "
+    "what the prediction asks for) as a further scenario, against an adversary who knows it."
 )
 NEXT_STEPS: Mapping[str, str] = {
     "control_failed": "Look at the controls first. Until the planted leak is found and pure noise gives nothing, no "
     "number of this run says anything about the release.",
     "inconsistent_update": "Compare mode (train or eval), normalization, loss, reduction, scale and the order of "
     "tensors with the client's code, then run the audit again.",
+    "control_not_run": "See why the noise control was refused; disclose what the attack needs, or use another attack.",
+    "no_better_than_blind": "Audit other examples too: on an almost constant one nothing can be told apart.",
+    "item_failed": "See the failed items, mend the cause and run again: failed items are tried anew.",
     "no_signal": "Check that the right tensors were shared and that the model was not already converged.",
     "converged_model": "Audit an early round: gradients of a model that has learned its batch are too small to tell.",
     "no_attack_ran": "Add an attack to the plan: closed-form risk alone gives no verdict.",
@@ -200,7 +206,8 @@ def knowledge(key: str, value: Any) -> str:
         numbers, tensors = count(as_number(card.get("shared_entries"))), len(mapping(card.get("shared")))
         return (
             f"loss {plain(card.get('loss'))}, {plain(card.get('mode'))} mode, "
-            f"{numbers} shared numbers in {tensors} tensors"
+            + (f"computed in {plain(card['dtype'])}, " if card.get("dtype") else "")
+            + f"{numbers} shared numbers in {tensors} tensors"
         )
     if key == "batch_size":
         return plain(value)

@@ -111,10 +111,71 @@ ABADI_2016 = Citation(
     year=2016,
     identifier="arXiv:1607.00133",
 )
+MCMAHAN_2017 = Citation(
+    key="mcmahan2017fedavg",
+    authors="McMahan, Moore, Ramage, Hampson and Agüera y Arcas",
+    title="Communication-Efficient Learning of Deep Networks from Decentralized Data",
+    venue="AISTATS",
+    year=2017,
+    identifier="arXiv:1602.05629",
+)
+MCMAHAN_2018 = Citation(
+    key="mcmahan2018language",
+    authors="McMahan, Ramage, Talwar and Zhang",
+    title="Learning Differentially Private Recurrent Language Models",
+    venue="ICLR",
+    year=2018,
+    identifier="arXiv:1710.06963",
+)
+LIN_2018 = Citation(
+    key="lin2018dgc",
+    authors="Lin, Han, Mao, Wang and Dally",
+    title="Deep Gradient Compression: Reducing the Communication Bandwidth for Distributed Training",
+    venue="ICLR",
+    year=2018,
+    identifier="arXiv:1712.01887",
+)
+BERNSTEIN_2018 = Citation(
+    key="bernstein2018signsgd",
+    authors="Bernstein, Wang, Azizzadenesheli and Anandkumar",
+    title="signSGD: Compressed Optimisation for Non-Convex Problems",
+    venue="ICML",
+    year=2018,
+    identifier="arXiv:1802.04434",
+)
 WANG_2004 = Citation(
     key="wang2004ssim",
     authors="Wang, Bovik, Sheikh and Simoncelli",
     title="Image quality assessment: from error visibility to structural similarity",
     venue="IEEE Transactions on Image Processing 13(4)",
+    year=2004,
+)
+MO_2021 = Citation(
+    key="mo2021leakage",
+    authors="Mo, Borovykh, Malekzadeh, Haddadi and Demetriou",
+    title="Quantifying and Localizing Private Information Leakage from Neural Network Gradients",
+    venue="arXiv",
+    year=2021,
+    identifier="arXiv:2105.13929",
+)
+VAN_TREES_1968 = Citation(
+    key="vantrees1968",
+    authors="Van Trees",
+    title="Detection, Estimation, and Modulation Theory, Part I",
+    venue="Wiley",
+    year=1968,
+)
+GILL_LEVIT_1995 = Citation(
+    key="gill1995vantrees",
+    authors="Gill and Levit",
+    title="Applications of the van Trees inequality: a Bayesian Cramér-Rao bound",
+    venue="Bernoulli 1(1-2)",
+    year=1995,
+)
+LEDOIT_WOLF_2004 = Citation(
+    key="ledoit2004",
+    authors="Ledoit and Wolf",
+    title="A well-conditioned estimator for large-dimensional covariance matrices",
+    venue="Journal of Multivariate Analysis 88(2)",
     year=2004,
 )

@@ -176,6 +176,16 @@ class RecordWriter:
             os.fsync(file.fileno())
         standing.update({row["line"]: row for row in fresh})
 
+    def drop(self, groups: Iterable[str]) -> None:
+        """Take the lines of these groups out of the file, atomically, so that they are written anew."""
+        gone = {name for name in groups if name in self._lines}
+        if not gone:
+            return
+        run, lines, _ = _read(self.path)
+        self._write_atomically([run or self._run, *(row for row in lines if row["group"] not in gone)])
+        for name in gone:
+            del self._lines[name]
+
     def finish(self) -> None:
         """Put the lines in the order of the plan, atomically; until then they stand in the order of arrival."""
         run, lines, _ = _read(self.path)
@@ -256,7 +266,9 @@ def record_file(path: str | os.PathLike[str]) -> Path:
     if file.is_dir():
         file = file / "record.jsonl"
     if not file.is_file():
-        raise InputError(f"{file}: expected a record (record.jsonl), got no such file; run `gradleak audit` first")
+        raise InputError(
+            f"{file}: expected a record, got no such file; give the folder of a run or run `gradleak audit`"
+        )
     return file
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from gradleak.core import Exposure
+from gradleak.linalg import DenseSolver, Gram, Solver, TraceSolver, choose_trace_solver
 from gradleak.operators import DENSE_LIMIT, GradientJacobian
 from gradleak.results import HANNUN_2021, ZHANG_2023, Citation, Evidence, InputError, Outcome, Score
 from gradleak.risk.measure import Measure, Unit, not_gaussian, rank_facts
+
+_SQUARED = "expected squared error"
+_ROOT = "root of the expected squared pixel error over d"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +33,16 @@ class GaussianReconstructionError(Measure):
     Args:
         std: standard deviation of the noise on every entry of the release, positive.
         unit: `input` (default, a squared error in model-input units) or `pixel_rmse` (a root mean square in pixels).
-        dense_limit: largest d for the whole spectrum.
+        solver: `DenseSolver()`, `LanczosQuadrature()`, `HutchPlusPlus()` or `Hutchinson()`; None picks the spectrum
+            where it fits, else the quadrature (`choose_trace_solver`). The estimators come with an interval of 95 %
+            that covers their sampling and a residual for what is inside; small eigenvalues that they did not reach
+            make them too small (budget_spent).
+        dense_limit: largest d for which the whole spectrum is picked.
 
     Raises:
-        InputError: for a standard deviation that is not positive.
+        InputError: for a standard deviation that is not positive, or a solver that computes no trace.
 
-    Cost: that of the spectrum of AᵀA.
+    Cost: that of the spectrum of AᵀA, or of the solver.
 
     Source: Zhang et al. 2023, equation 6 (which writes JᵀJ; the sum runs over the non-zero eigenvalues, those of
     JJᵀ = AᵀA); Fisher information of the release as in Hannun et al. 2021.
@@ -45,12 +54,18 @@ class GaussianReconstructionError(Measure):
 
     std: float
     unit: Unit | str = Unit.INPUT
+    solver: Solver | None = None
     dense_limit: int = DENSE_LIMIT
 
     def __post_init__(self) -> None:
         """Check the fields."""
         if not 0.0 < self.std < math.inf:
             raise InputError(f"std: expected a finite positive number, got {self.std}")
+        if not isinstance(self.solver, DenseSolver | TraceSolver | None):
+            raise InputError(
+                "solver: expected DenseSolver, LanczosQuadrature, HutchPlusPlus, Hutchinson or None, "
+                f"got {type(self.solver).__name__}"
+            )
         object.__setattr__(self, "unit", Unit.named(self.unit))
 
     def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
@@ -58,8 +73,18 @@ class GaussianReconstructionError(Measure):
         if reason is not None:
             return self._without_value(Outcome.UNSUPPORTED, f"the noise of this release is not Gaussian: {reason}")
         size = operator.shape[1]
-        if size > self.dense_limit:
-            return self._too_large(operator, self.dense_limit, "raise dense_limit")
+        solver, reason = self.solver, "asked for"
+        if solver is None:
+            choice = choose_trace_solver(
+                operator.shape,
+                max_bytes=operator.max_bytes,
+                limit=self.dense_limit,
+                at_hand=operator.has_spectrum,
+                item_bytes=operator.value.element_size(),
+            )
+            solver, reason = choice.solver, choice.reason
+        if isinstance(solver, TraceSolver):
+            return self._by_sampling(exposure, operator, solver, reason)
         outcome, note, details = rank_facts(operator)
         if details["rank"] == 0:
             return self._zero_map(operator)
@@ -67,16 +92,58 @@ class GaussianReconstructionError(Measure):
         kept = spectrum.values > spectrum.threshold
         if self.unit == Unit.INPUT:
             value = self.std**2 * float((1 / spectrum.values[kept]).sum())
-            quantity = "expected squared error"
+            quantity = _SQUARED
         else:
             scale = exposure.pixel_scale().to(operator.dtype)
             weights = ((scale[:, None] * spectrum.vectors[:, kept]) ** 2).sum(dim=0)
             value = self.std * math.sqrt(float((weights / spectrum.values[kept]).sum()) / size)
-            quantity = "root of the expected squared pixel error over d"
+            quantity = _ROOT
         return self._score(
             value,
             Evidence.ESTIMATE,
             outcome=outcome,
             note=note,
-            details=details | {"std": self.std, "quantity": quantity},
+            details=details | {"picked": reason, "std": self.std, "quantity": quantity},
+        )
+
+    def _by_sampling(self, exposure: Exposure, operator: GradientJacobian, solver: TraceSolver, reason: str) -> Score:
+        size = operator.shape[1]
+        pixels = self.unit == Unit.PIXEL_RMSE
+        weights = exposure.pixel_scale().to(operator.dtype) if pixels else None
+        gram = Gram(operator)
+        # One product first: of a zero map nothing can be sampled.
+        probe = torch.randn(size, 1, generator=torch.Generator().manual_seed(0), dtype=operator.dtype)
+        if float(gram.matmat(probe.to(operator.device)).norm()) == 0.0:
+            return self._zero_map(operator)
+        found = solver.estimate(gram, 0.0, weights)
+        details: dict[str, Any] = {
+            "solver": solver.label,
+            "picked": reason,
+            "route": operator.route,
+            "matvecs": found.matvecs,
+            "samples": found.samples,
+            "residual": found.inner_error,
+            "std": self.std,
+            "quantity": _ROOT if pixels else _SQUARED,
+        }
+        if found.value is None or found.outcome.has_value is False:
+            return self._without_value(found.outcome, f"{solver.label} found no value", **details)
+
+        def stated(trace: float) -> float:
+            trace = max(trace, 0.0)
+            return self.std * math.sqrt(trace / size) if pixels else self.std**2 * trace
+
+        note = ""
+        if found.outcome is Outcome.NOT_IDENTIFIABLE:
+            details["null_dimension"] = found.null_dimension
+            note = f"about {found.null_dimension:.0f} of {size} directions are left out: the release does not see them"
+        elif found.outcome is Outcome.BUDGET_SPENT:
+            note = "the smallest eigenvalues were not resolved, so the value is rather too small"
+        return self._score(
+            stated(found.value),
+            Evidence.ESTIMATE,
+            interval=None if found.interval is None else (stated(found.interval[0]), stated(found.interval[1])),
+            outcome=found.outcome,
+            note=note,
+            details=details,
         )

@@ -30,6 +30,7 @@ class GradientNorm(Measure):
     citations: ClassVar[tuple[Citation, ...]] = (HONG_2024,)
     summary: ClassVar[str] = "L2 norm of the released mean, a heuristic baseline"
     leakier: ClassVar[Leakier] = Leakier.HIGHER
+    reads_derivative: ClassVar[bool] = False
 
     @property
     def _unit(self) -> str:

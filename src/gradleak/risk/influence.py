@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from gradleak.core import Exposure
-from gradleak.linalg import Gram, conjugate_gradient
+from gradleak.linalg import DenseSolver, Gram, InverseSolver, Solver, choose_inverse_solver
 from gradleak.operators import DENSE_LIMIT, GradientJacobian
 from gradleak.results import ZHANG_2023, Citation, Evidence, InputError, Outcome, Score
 from gradleak.risk.measure import Measure, Unit, rank_facts
@@ -32,19 +33,21 @@ class InversionInfluence(Measure):
     Args:
         epsilon: ε >= 0, in the units of the eigenvalues of AᵀA; the paper tunes it, σ²/σ²_prior gives it a meaning.
         unit: `input` (default) or `pixel_rmse`.
-        dense_limit: largest d for the whole spectrum; beyond, ε > 0 is solved by conjugate gradients, and ε = 0 is
-            unsupported.
-        tolerance: relative residual of the conjugate gradients.
-        max_iterations: their budget.
+        solver: `DenseSolver()`, `ConjugateGradient()`, `LSMR()`, `NeumannSeries()` or `LeastSquaresDescent()`; None
+            picks one by d, P and the operator's memory budget (`choose_inverse_solver`). The details name the solver
+            and why, its residual and its products. Iterative solvers take the value for exact once their residual is
+            below their tolerance (the details bound the error where ε > 0); with ε = 0 and for a spent budget it is an
+            estimate.
+        dense_limit: largest d for which the whole spectrum is picked.
 
     Raises:
-        InputError: for a negative ε.
+        InputError: for a negative ε, or a solver that computes no inverse.
 
     Cost: that of the spectrum of AᵀA (then one product a further δ), or a JVP and a VJP an iteration.
 
     Source: Zhang et al. 2023, equation 4; ε as in "Extension to singular Jacobians" of section 4. Deviations: the norm
-    in `pixel_rmse` is divided by √d (their appendix H.1 calls the norm itself RMSE), and conjugate gradients stand for
-    their gradient descent (appendix A.1).
+    in `pixel_rmse` is divided by √d (their appendix H.1 calls the norm itself RMSE), and better solvers are picked than
+    their gradient descent, which is there as `LeastSquaresDescent`.
     """
 
     name: ClassVar[str] = "inversion_influence"
@@ -54,20 +57,35 @@ class InversionInfluence(Measure):
 
     epsilon: float = 0.0
     unit: Unit | str = Unit.INPUT
+    solver: Solver | None = None
     dense_limit: int = DENSE_LIMIT
-    tolerance: float = 1e-8
-    max_iterations: int = 1000
 
     def __post_init__(self) -> None:
         """Check the fields."""
         _check_epsilon(self.epsilon)
+        if not isinstance(self.solver, DenseSolver | InverseSolver | None):
+            raise InputError(
+                "solver: expected DenseSolver, ConjugateGradient, LSMR, NeumannSeries, LeastSquaresDescent or None, "
+                f"got {type(self.solver).__name__}"
+            )
         object.__setattr__(self, "unit", Unit.named(self.unit))
 
     def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
         assert delta is not None
         projected = operator.adjoint_matmat(delta[:, None])
-        if operator.shape[1] > self.dense_limit:
-            return self._by_conjugate_gradient(exposure, projected, operator)
+        solver, reason = self.solver, "asked for"
+        if solver is None:
+            choice = choose_inverse_solver(
+                operator.shape,
+                self.epsilon,
+                max_bytes=operator.max_bytes,
+                limit=self.dense_limit,
+                at_hand=operator.has_spectrum,
+                item_bytes=operator.value.element_size(),
+            )
+            solver, reason = choice.solver, choice.reason
+        if isinstance(solver, InverseSolver):
+            return self._by_iteration(exposure, delta, projected[:, 0], operator, solver, reason)
         outcome, note, details = rank_facts(operator)
         if details["rank"] == 0:
             return self._zero_map(operator)
@@ -85,35 +103,54 @@ class InversionInfluence(Measure):
             Evidence.EXACT,
             outcome=outcome,
             note=note,
-            details=details | {"epsilon": self.epsilon, "linearization": _STRAIGHT},
+            details=details | {"picked": reason, "epsilon": self.epsilon, "linearization": _STRAIGHT},
         )
 
-    def _by_conjugate_gradient(self, exposure: Exposure, projected: Tensor, operator: GradientJacobian) -> Score:
-        if self.epsilon == 0.0:
-            return self._too_large(operator, self.dense_limit, "use epsilon > 0, or raise dense_limit")
-        found = conjugate_gradient(
-            Gram(operator),
-            projected[:, 0],
-            shift=self.epsilon,
-            tolerance=self.tolerance,
-            max_iterations=self.max_iterations,
-        )
+    def _by_iteration(
+        self,
+        exposure: Exposure,
+        delta: Tensor,
+        projected: Tensor,
+        operator: GradientJacobian,
+        solver: InverseSolver,
+        reason: str,
+    ) -> Score:
+        if float(projected.norm()) == 0.0 and _is_zero(operator):
+            return self._zero_map(operator)
+        found = solver.solve(operator, delta, projected, self.epsilon)
         details: dict[str, Any] = {
-            "solver": "conjugate gradients",
+            "solver": solver.label,
+            "picked": reason,
             "residual": found.residual,
             "iterations": found.iterations,
             "matvecs": found.matvecs,
             "epsilon": self.epsilon,
+            "route": operator.route,
             "linearization": _STRAIGHT,
         }
-        if found.outcome is Outcome.NOT_FINITE:
-            return self._without_value(found.outcome, "conjugate gradients met NaN or infinity", **details)
+        if found.outcome.has_value is False:
+            return self._without_value(found.outcome, found.note or f"{solver.label} met NaN or infinity", **details)
+        if self.epsilon > 0.0:
+            # λmin(AᵀA + εI) >= ε, so the residual bounds the error of the vector, and of its norm.
+            bound = found.residual * float(projected.norm()) / self.epsilon
+            details["error_bound"] = bound * self._scale(exposure)
+        else:
+            details["rank"] = "not determined"
+        exact = found.outcome is Outcome.CONVERGED and self.epsilon > 0.0
         return self._score(
             self._norm(found.solution, exposure),
-            Evidence.EXACT if found.outcome is Outcome.CONVERGED else Evidence.ESTIMATE,
+            Evidence.EXACT if exact else Evidence.ESTIMATE,
             outcome=found.outcome,
+            note=found.note,
             details=details,
         )
+
+    def _scale(self, exposure: Exposure) -> float:
+        """By how much an error of the vector can change the value."""
+        if self.unit == Unit.INPUT:
+            return 1.0
+        scale = exposure.pixel_scale()
+        return float(scale.max()) / math.sqrt(scale.numel())
 
     def _norm(self, moved: Tensor, exposure: Exposure) -> float:
         if self.unit == Unit.INPUT:
@@ -195,3 +232,9 @@ class InversionInfluenceLowerBound(Measure):
 def _check_epsilon(epsilon: float) -> None:
     if not 0.0 <= epsilon < math.inf:
         raise InputError(f"epsilon: expected a finite number of at least 0, got {epsilon}")
+
+
+def _is_zero(operator: GradientJacobian) -> bool:
+    """Whether AᵀA maps a random vector to zero."""
+    probe = torch.randn(operator.shape[1], 1, generator=torch.Generator().manual_seed(0), dtype=operator.dtype)
+    return float(Gram(operator).matmat(probe.to(operator.device)).norm()) == 0.0

@@ -53,6 +53,7 @@ class Measure(ABC):
         citations: where the measure comes from.
         summary: one line for listings.
         needs_delta: whether a perturbation of the release must be given.
+        reads_derivative: whether A is used at all, not the released mean alone.
     """
 
     name: ClassVar[str]
@@ -60,6 +61,7 @@ class Measure(ABC):
     summary: ClassVar[str]
     leakier: ClassVar[Leakier] = Leakier.LOWER
     needs_delta: ClassVar[bool] = False
+    reads_derivative: ClassVar[bool] = True
 
     @final
     def __call__(

@@ -16,6 +16,7 @@ from gradleak.core import (
     Defense,
     DiagonalGaussian,
     Domain,
+    ExampleDefense,
     Exposure,
     HonestButCurious,
     Objective,
@@ -95,20 +96,28 @@ def check_measure(measure: Measure) -> None:
 def check_defense(defense: Defense) -> None:
     """Raises AssertionError, naming the broken promise, unless the defense keeps the contract.
 
-    Checked: documented, configured by frozen dataclass fields; for a defense of the update: names and shapes stay, the
-    argument is not changed, draws depend on the generator alone, and the noise has the declared variance within five
-    standard errors.
+    Checked: documented, configured by frozen dataclass fields; names and shapes stay and the argument is not changed;
+    for a defense of single examples: every row is treated by itself; for a defense of the update: draws depend on the
+    generator alone, and the noise has the declared variance within five standard errors.
 
     Args:
         defense: an instance.
     """
     _check_class(defense, ("stage", "guarantee"))
-    if not isinstance(defense, UpdateDefense):
-        return
     update = {
         "weight": torch.randn((40, 50), generator=_generator(), dtype=torch.float64),
         "bias": torch.randn((40,), generator=_generator(), dtype=torch.float64),
     }
+    if isinstance(defense, ExampleDefense):
+        before, mean = _copy(update), defense.mean(update)
+        turned = defense.mean({name: tensor.flip(0) for name, tensor in update.items()})
+        shapes = {name: tensor.shape for name, tensor in mean.items()}
+        _promise(_same(before, update), defense, "leaves its argument as it is")
+        _promise(shapes == {name: tensor.shape for name, tensor in update.items()}, defense, "keeps shapes")
+        alone = all(torch.allclose(tensor.flip(0), turned[name]) for name, tensor in mean.items())
+        _promise(alone, defense, "treats every example by itself")
+    if not isinstance(defense, UpdateDefense):
+        return
     before = _copy(update)
     mean = defense.mean(update)
     first, second = defense.draw(update, _generator()), defense.draw(update, _generator())

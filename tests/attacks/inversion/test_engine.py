@@ -273,7 +273,7 @@ def test_progress_is_told_now_and_then() -> None:
 def test_senseless_counts_are_refused() -> None:
     with pytest.raises(InputError, match="at least one start"):
         Inversion(restarts=0)
-    with pytest.raises(InputError, match="at least 1"):
+    with pytest.raises(InputError, match="expected 1 to"):
         SearchStage(optimizer=Adam(), iterations=0)
 
 

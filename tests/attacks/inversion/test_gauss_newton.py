@@ -10,9 +10,9 @@ import torch
 from gradleak.attacks import GaussNewton
 from gradleak.core import Batch, HonestButCurious, Update
 from gradleak.defenses import Clip, GaussianNoise
-from gradleak.models import initialize_uniform, linear_model
+from gradleak.models import initialize_uniform, linear_model, mlp
 from gradleak.results import KnowledgeError, Outcome, UnsupportedError
-from tests.attacks.setting import DIGIT, lenet, rows, setting, small_net
+from tests.attacks.setting import DIGIT, ROW, lenet, rows, setting, small_net
 
 
 def _generator(seed: int = 1) -> torch.Generator:
@@ -191,3 +191,16 @@ def test_progress_is_told() -> None:
     )
     assert [call[0] for call in calls] == list(range(1, found.iterations + 1))
     assert calls[-1][1] == 18
+
+
+def test_the_floor_knows_the_round_off_of_a_saturated_softmax() -> None:
+    """Where p is almost 1, p - 1 cancels: the float32 gradient is far less exact than eps, and that is not a failure."""
+    model = mlp(features=12, hidden=(32, 16), classes=3, activation="tanh", generator=torch.Generator().manual_seed(4))
+    with torch.no_grad():
+        model[4].bias.copy_(torch.tensor([0.0, 12.0, 0.0]))
+    truth = Batch(torch.rand((1, 12), generator=torch.Generator().manual_seed(5)), torch.tensor([1]), ROW)
+    case = setting(model, truth, dtype=torch.float32)
+    found = GaussNewton(starts=1)(case.update, case.knowledge, generator=torch.Generator().manual_seed(0))
+    assert found.outcome is Outcome.CONVERGED
+    assert found.details["relative_residual"] > 16 * torch.finfo(torch.float32).eps
+    assert case.error(found.inputs) < 1e-4

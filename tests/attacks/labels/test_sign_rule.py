@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from gradleak.attacks import SignRule
 from gradleak.core import Batch, Domain, DomainKind, HonestButCurious, Objective, Release, Update
-from gradleak.defenses import Clip, GaussianNoise
+from gradleak.defenses import Clip, ClipPerExample, ClipPerLayer, GaussianNoise, Prune, Sign
 from gradleak.models import initialize_uniform
-from gradleak.protocols import FedSGD
+from gradleak.protocols import FedAvg, FedSGD
 from gradleak.results import Outcome
 
 DOMAIN = Domain(shape=(6,), kind=DomainKind.TABULAR)
@@ -79,6 +79,47 @@ def test_a_hard_label_under_torchs_own_loss_module_is_read() -> None:
 
 def test_clipping_keeps_the_label() -> None:
     assert _recover(_net(), torch.tensor([8]), release=Release(FedSGD(), [Clip(0.01)])).targets.tolist() == [8]
+
+
+@pytest.mark.parametrize(
+    "release",
+    [
+        Release(FedAvg(learning_rate=0.1, epochs=5)),
+        Release(FedAvg(learning_rate=0.5, epochs=3, momentum=0.9), [ClipPerExample(1.0)]),
+        Release(FedSGD(), [Prune(0.5)]),
+        Release(FedSGD(), [Prune(0.9, by="layer")]),
+        Release(FedSGD(), [ClipPerLayer(0.1)]),
+        Release(FedSGD(), [Sign()]),
+        Release(FedAvg(learning_rate=0.1, epochs=3), [Prune(0.5), Sign()]),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("activation", [nn.Tanh, nn.Sigmoid])
+@pytest.mark.parametrize("bias", [True, False])
+def test_deltas_pruned_and_signed_updates_give_the_label_away(
+    release: Release, activation: type[nn.Module], bias: bool
+) -> None:
+    for label in range(10):
+        net = _net(bias=bias, activation=activation)
+        found = _recover(net, torch.tensor([label]), release=release, seed=label)
+        assert found.outcome is Outcome.CONVERGED, found.note
+        assert found.targets.tolist() == [label]
+
+
+@pytest.mark.parametrize("ratio", [0.9, 0.97, 0.99])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_heavily_pruned_update_gives_the_right_label_or_none(ratio: float, bias: bool) -> None:
+    for label in range(10):
+        for by in ("global", "layer"):
+            release = Release(FedSGD(), [Prune(ratio, by=by)])
+            found = _recover(_net(bias=bias), torch.tensor([label]), release=release, seed=label)
+            assert found.targets is None or found.targets.tolist() == [label]
+
+
+def test_signs_of_a_noisy_gradient_give_no_label_away_with_certainty() -> None:
+    release = Release(FedSGD(), [GaussianNoise(std=5.0), Sign()])
+    found = [_recover(_net(), torch.tensor([8]), release=release, seed=seed) for seed in range(40)]
+    assert sum(one.targets is not None for one in found) <= 1
 
 
 def test_confidence_is_that_of_the_margin_and_falls_with_the_noise() -> None:

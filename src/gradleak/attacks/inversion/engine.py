@@ -22,6 +22,9 @@ from gradleak.results import GEIPING_2020, Citation, InputError, Outcome
 PLAIN_GRADIENTS_PER_EVALUATION = 3.0
 """One gradient of a matching loss: a forward and backward pass for g, and about two more to differentiate it."""
 
+MAX_ITERATIONS = 10**8
+"""More than any search can be meant to take."""
+
 MAX_RECOVERIES = 10
 """How often a start may return from non-finite numbers before it is given up."""
 
@@ -42,8 +45,8 @@ class SearchStage:
 
     def __post_init__(self) -> None:
         """Check the count."""
-        if self.iterations < 1:
-            raise InputError(f"SearchStage.iterations: expected at least 1, got {self.iterations}")
+        if not 1 <= self.iterations <= MAX_ITERATIONS:
+            raise InputError(f"SearchStage.iterations: expected 1 to {MAX_ITERATIONS:,}, got {self.iterations}")
 
     @property
     def evaluations(self) -> int:

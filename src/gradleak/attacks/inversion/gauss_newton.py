@@ -37,6 +37,9 @@ SHRINK = 1 / 3
 STALL = (4, 0.95)
 """A start ends when its squared residual falls by less than this factor over so many steps."""
 
+MOST_ROUND_OFF = 1e-2
+"""Largest relative residual that is ever put down to round-off: beyond it nothing was explained."""
+
 ROUND_OFF_MARGIN = 4.0
 """By how much one measurement of round-off may fall short of the client's own."""
 
@@ -85,6 +88,7 @@ class GaussNewton(Attack):
         labels: what is done about labels that are not disclosed.
         max_unknowns: refuse more unknowns than this.
         max_bytes: memory for a block of Jacobian columns, besides the Jacobian.
+        max_jacobian_bytes: refuse a dense Jacobian larger than this.
     """
 
     name: ClassVar[str] = "gauss_newton"
@@ -100,6 +104,7 @@ class GaussNewton(Attack):
     labels: LabelPolicy = LabelPolicy.RECOVER
     max_unknowns: int = 4096
     max_bytes: int = 2**30
+    max_jacobian_bytes: int = 4 * 2**30
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -107,6 +112,12 @@ class GaussNewton(Attack):
             raise InputError(
                 "GaussNewton: expected max_steps and starts of at least 1 and a positive damping, got "
                 f"{self.max_steps}, {self.starts} and {self.damping}"
+            )
+        if self.warm_iterations < 0 or min(self.max_unknowns, self.max_bytes, self.max_jacobian_bytes) < 1:
+            raise InputError(
+                "GaussNewton: expected warm_iterations of at least 0 and positive limits, got "
+                f"warm_iterations={self.warm_iterations}, max_unknowns={self.max_unknowns}, max_bytes={self.max_bytes}, "
+                f"max_jacobian_bytes={self.max_jacobian_bytes}"
             )
 
     def estimate(self, knowledge: Knowledge) -> float:
@@ -123,11 +134,12 @@ class GaussNewton(Attack):
         pixels = Pixels(start=Start.UNIFORM, box=self.box)
         problem = Problem.pose(update, knowledge, pixels=pixels, policy=self.labels, dtype=torch.float64)
         system = _System(problem, self.max_bytes)
-        if system.unknowns > self.max_unknowns:
+        needed = 8 * system.unknowns * problem.target.numel()
+        if system.unknowns > self.max_unknowns or needed > self.max_jacobian_bytes:
             raise UnsupportedError(
-                f"gauss_newton: expected at most max_unknowns={self.max_unknowns} unknowns, got {system.unknowns} (the "
-                f"dense Jacobian would take {8 * system.unknowns * problem.target.numel() / 2**30:.1f} GiB); "
-                "use inverting_gradients, or raise max_unknowns"
+                f"gauss_newton: expected at most max_unknowns={self.max_unknowns} unknowns and a dense Jacobian of "
+                f"max_jacobian_bytes={self.max_jacobian_bytes / 2**30:.1f} GiB, got {system.unknowns} and "
+                f"{needed / 2**30:.1f} GiB; use inverting_gradients, or raise the limit"
             )
         runs: list[_Run] = []
         for number in range(self.starts):
@@ -213,7 +225,8 @@ class _System:
         gap = float((rounded - exact).norm())
         share = torch.finfo(self.problem.update_dtype).eps / torch.finfo(single).eps
         if math.isfinite(gap):
-            self.floor = max(self.floor, ROUND_OFF_MARGIN * gap * share)
+            measured = min(ROUND_OFF_MARGIN * gap * share, MOST_ROUND_OFF * self.scale)
+            self.floor = max(self.floor, measured)
 
     def linearize(self, flat: Tensor) -> tuple[Tensor, Tensor]:
         """The residual r (P,) and A (P, n) at z (n,)."""

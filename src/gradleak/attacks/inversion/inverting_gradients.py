@@ -56,7 +56,7 @@ class InvertingGradients(Preset):
         return Inversion(
             matching=CosineDistance(),
             variables=Pixels(start=Start.NORMAL, box=True),
-            priors=(TotalVariation(weight=self.total_variation),) if self.total_variation > 0 else (),
+            priors=(TotalVariation(weight=self.total_variation),) if self.total_variation != 0 else (),
             stages=(SearchStage(optimizer=adam, iterations=self.iterations),),
             restarts=self.restarts,
             labels=LabelPolicy.RECOVER,

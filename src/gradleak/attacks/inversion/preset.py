@@ -15,6 +15,10 @@ from gradleak.core import Knowledge, Reconstruction, Update
 class Preset(Attack):
     """An attack that is a preset of `Inversion`; authors write `compose` alone."""
 
+    def __post_init__(self) -> None:
+        """Compose once, so that settings out of range are refused where they are made."""
+        self.compose()
+
     @abstractmethod
     def compose(self) -> Inversion:
         """The composition that runs."""

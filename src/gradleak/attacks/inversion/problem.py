@@ -86,9 +86,17 @@ class Problem:
 
         Raises:
             KnowledgeError: if labels are neither disclosed nor recoverable nor optimizable.
-            UnsupportedError: if labels would be unknowns of a model whose output is not one vector an example.
+            UnsupportedError: if labels would be unknowns of a model whose output is not one vector an example, or for
+                a release without a derivative to follow (signs).
         """
         knowledge.require(NEEDS, asker="gradient inversion")
+        flat = [type(defense).__name__ for defense in knowledge.release.defenses if defense.flat]
+        if flat:
+            raise UnsupportedError(
+                f"gradient inversion: expected a release whose derivative can be followed, got {' and '.join(flat)}, "
+                "whose derivative is zero almost everywhere; this is no evidence of safety: run inverting_gradients "
+                "under HonestButCurious(defenses=False), which matches the plain gradient by cosine"
+            )
         assert knowledge.objective is not None
         assert knowledge.domain is not None
         assert knowledge.batch_size is not None

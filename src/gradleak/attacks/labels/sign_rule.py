@@ -44,7 +44,9 @@ class SignRule:
     For one example and cross entropy the gradient of the logits is v = softmax(logits) − onehot(y): negative at y
     alone, and with entries that sum to 0. The bias gradient is v; the weight gradient is v hᵀ with h the input of the
     layer, so that without a bias the row of y is the one whose inner products with the other rows are negative
-    (with two classes that rule cannot tell them apart). Clipping keeps the signs.
+    (with two classes that rule cannot tell them apart). Clipping, pruning and taking signs keep the signs. A delta of
+    several local steps sums such vectors with positive factors: the rule stays exact with a bias, and without one for
+    as long as local training does not turn h around.
 
     **Assumptions**: exact for one example, hard labels and no noise. Under Gaussian noise of std s an entry can change
     its sign: the confidence is 1 − Σ_c Φ(−(v_c − v_y)/(s√2)) over the other classes. Noise that is not known shows in
@@ -110,6 +112,8 @@ class SignRule:
         if knowledge.protocol is None or objective is None:
             return apparent
         noise = knowledge.release.noise(objective)
+        if noise is None and knowledge.defenses:
+            return 0.0  # known to be free of noise: pruning or signs, not noise, keep the sum from being 0
         if not isinstance(noise, DiagonalGaussian):
             return apparent
         name = layer.bias or layer.weight
@@ -156,11 +160,14 @@ class SignRule:
 def _from_rows(gradient: Tensor) -> tuple[Tensor, float]:
     """The vector v up to a positive factor, from rows v_c h, and its noise for unit noise on the gradient.
 
-    The direction of h is the leading right singular vector; its sign is the one that leaves fewer entries negative.
+    The direction of h is the leading right singular vector; its sign is the one that leaves one entry negative, that
+    of the largest magnitude where a pruned gradient leaves two rows or one, else the one with fewer negative entries.
     """
     _, _, directions = torch.linalg.svd(gradient, full_matrices=False)
     values = gradient @ directions[0]
-    if int((values < 0).sum()) > int((values > 0).sum()):
+    negative, positive = int((values < 0).sum()), int((values > 0).sum())
+    pruned = negative <= 1 and positive <= 1
+    if float(values.max()) > -float(values.min()) if pruned else negative > positive:
         values = -values
     return values, 1.0
 

@@ -1,0 +1,84 @@
+"""The gradient of each example of a batch by itself, for defenses that act before the mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from gradleak.core.batch import Batch
+from gradleak.core.objective import Objective, Tensors
+from gradleak.results import UnsupportedError
+
+_CHECKED: WeakKeyDictionary[Objective, set[tuple[int, ...]]] = WeakKeyDictionary()
+
+
+def example_gradients(objective: Objective, params: Mapping[str, Tensor], batch: Batch) -> Tensors:
+    """The gradients of the loss of every one-example batch, by name, each (b, *shape of the parameter).
+
+    Pure and safe under torch.func transforms. Random layers draw the same masks for every example (those of a batch of
+    one). A model without a batching rule (recurrent layers, data-dependent control flow) takes one gradient at a time.
+
+    Args:
+        objective: the client's loss.
+        params: by name, where the gradients are taken.
+        batch: b examples.
+
+    Raises:
+        UnsupportedError: if the model mixes examples, so that none has a gradient of its own.
+
+    Cost: one gradient under vmap and b·P numbers; b gradients where vmap does not work. Once a model and shape, two
+    forward passes of two examples that test whether examples mix.
+    """
+    _refuse_mixing(objective, tuple(batch.inputs.shape[1:]))
+
+    def one(inputs: Tensor, targets: Tensor) -> Tensors:
+        return objective.gradient(params, Batch(inputs[None], targets[None]))
+
+    if batch.size > 1:
+        try:
+            rows: Tensors = torch.func.vmap(one, randomness="same")(batch.inputs, batch.targets)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, NotImplementedError, ValueError):
+            pass  # no batching rule; an error of another cause comes again below
+        else:
+            return rows
+    singles = [one(inputs, targets) for inputs, targets in zip(batch.inputs, batch.targets, strict=True)]
+    return {name: torch.stack([single[name] for single in singles]) for name in singles[0]}
+
+
+def _refuse_mixing(objective: Objective, shape: tuple[int, ...]) -> None:
+    """Refuse a model in which the output of one example depends on another one."""
+    checked = _CHECKED.setdefault(objective, set())
+    if shape in checked:
+        return
+    layers = objective.batch_statistics
+    if layers or _mixes(objective, shape):
+        what = f"it normalizes by the batch in {', '.join(layers)}" if layers else "examples mix in its forward pass"
+        raise UnsupportedError(
+            "expected a model in which every example has a gradient of its own, as a per-example defense needs, got "
+            f"one where {what}; use mode='eval' or another normalization (GroupNorm), or a defense of the whole update"
+        )
+    checked.add(shape)
+
+
+def _mixes(objective: Objective, shape: tuple[int, ...]) -> bool:
+    """Whether another first example changes what the model returns for the second one."""
+    # Irregular values in [0, 1] without a draw, which vmap around this call would refuse.
+    count = 3 * math.prod(shape)
+    values = (0.5 + 0.5 * (12.9898 * torch.arange(1, count + 1, dtype=torch.float64)).sin()).reshape(3, *shape)
+    first, second, third = values.to(objective.device, objective.dtype)
+    pair, other = torch.stack([first, second]), torch.stack([third, second])
+    with torch.no_grad():
+        one, two = (tree_leaves(objective.outputs(objective.params, inputs)) for inputs in (pair, other))
+    tolerance = torch.finfo(objective.dtype).eps ** 0.5
+    return any(
+        not torch.allclose(left[1], right[1], rtol=tolerance, atol=tolerance, equal_nan=True)
+        for left, right in zip(one, two, strict=True)
+        if isinstance(left, Tensor) and left.is_floating_point() and left.dim() > 0 and left.shape[0] == 2
+    )

@@ -1,0 +1,84 @@
+"""Magnitude pruning of the update."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from numbers import Real
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from gradleak.core import Guarantee, UpdateDefense
+from gradleak.core.release import Noise
+from gradleak.defenses.layers import layers
+from gradleak.results import LIN_2018, ZHU_2019, Citation, InputError
+
+
+class PruneBy(StrEnum):
+    """Among which entries the smallest are looked for."""
+
+    GLOBAL = "global"
+    LAYER = "layer"
+
+
+@dataclass(frozen=True)
+class Prune(UpdateDefense):
+    """The update with the share `ratio` of its entries that are smallest in magnitude set to zero.
+
+    ⌊ratio · n⌋ of n entries become zero, of the whole update or of each layer (weight and bias of a module together);
+    among equal magnitudes the earlier ones go. The set that is kept is a constant almost everywhere, so A loses the
+    rows of what is pruned and keeps the others as they are. Which entries are kept tells something as well; the
+    closed-form measures do not count it. It gives no formal guarantee.
+
+    Gaussian noise from before it is no longer Gaussian; noise after it reaches the pruned entries too.
+
+    Attributes:
+        ratio: the share that is removed, from 0 to below 1.
+        by: "global" or "layer".
+    """
+
+    guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
+    citations: ClassVar[tuple[Citation, ...]] = (LIN_2018, ZHU_2019)
+
+    ratio: float
+    by: PruneBy | str = PruneBy.GLOBAL
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        if not isinstance(self.ratio, Real) or not 0 <= self.ratio < 1:
+            raise InputError(f"Prune.ratio: expected a number from 0 to below 1, got {self.ratio!r}")
+        if self.by not in tuple(PruneBy):
+            raise InputError(f"Prune.by: expected one of {', '.join(PruneBy)}, got {self.by!r}")
+        object.__setattr__(self, "by", PruneBy(self.by))
+
+    def mean(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The update with the pruned entries at zero."""
+        groups = layers(update).values() if self.by == PruneBy.LAYER else [list(update)]
+        kept: dict[str, Tensor] = {}
+        for names in groups:
+            kept |= self._kept({name: update[name] for name in names})
+        return {name: torch.where(kept[name], tensor, 0.0) for name, tensor in update.items()}
+
+    def noise(self, shapes: Mapping[str, Tensor]) -> Noise:
+        """None: pruning is deterministic."""
+        return None
+
+    def draw(self, update: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
+        """The pruned update."""
+        return self.mean(update)
+
+    def _kept(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Masks of the entries that stay."""
+        magnitude = torch.cat([tensor.detach().reshape(-1).abs() for tensor in tensors.values()])
+        # A hair above, so that 0.9 of 10 entries are 9 and not 8.999...
+        removed = math.floor(self.ratio * magnitude.shape[0] * (1 + 1e-12))
+        order = magnitude.argsort(stable=True)
+        mask = torch.ones_like(magnitude, dtype=torch.bool).scatter(0, order[:removed], False)
+        pieces = mask.split([tensor.numel() for tensor in tensors.values()])
+        return {
+            name: piece.reshape(tensor.shape) for (name, tensor), piece in zip(tensors.items(), pieces, strict=True)
+        }

@@ -1,0 +1,44 @@
+"""The sign of every entry of the update."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from gradleak.core import Guarantee, UpdateDefense
+from gradleak.core.release import Noise
+from gradleak.results import BERNSTEIN_2018, Citation
+
+
+@dataclass(frozen=True)
+class Sign(UpdateDefense):
+    """The sign of every entry of the update, −1, 0 or 1: signSGD.
+
+    It is constant almost everywhere, so A = 0 and the closed-form measures are `not_informative`: they say nothing,
+    which is no evidence of safety. Attacks that follow the derivative of the release are refused; one that ignores the
+    sign, and matches the plain gradient with the signs by cosine, can be run. The signs of a classifier's bias gradient
+    name the label of a single example, and those of a first linear layer give the signs of its inputs, up to one for
+    all of a unit. It gives no formal guarantee.
+
+    Gaussian noise from before it is no longer Gaussian (it flips signs).
+    """
+
+    guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
+    citations: ClassVar[tuple[Citation, ...]] = (BERNSTEIN_2018,)
+    flat: ClassVar[bool] = True
+
+    def mean(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The signs, in the dtype of the update."""
+        return {name: tensor.sign() for name, tensor in update.items()}
+
+    def noise(self, shapes: Mapping[str, Tensor]) -> Noise:
+        """None: the sign is deterministic."""
+        return None
+
+    def draw(self, update: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
+        """The signs."""
+        return self.mean(update)

@@ -1,0 +1,223 @@
+"""Traces of operators from random products: Hutchinson and Hutch++, with their sampling error."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import scipy.stats
+import torch
+from torch import Tensor
+
+from gradleak.linalg.conjugate_gradient import conjugate_gradient
+from gradleak.linalg.operator import LinearOperator
+from gradleak.results import InputError, Outcome
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceEstimate:
+    """A trace estimated from random vectors.
+
+    Attributes:
+        value: the estimate; None for not_finite and not_informative.
+        standard_error: of the sampling; None with fewer than two samples behind it.
+        interval: of 95 % (Student), widened by `inner_error`; None without a standard error.
+        inner_error: relative error of what the samples are made of: the largest residual of the inner solves, or the
+            change of a quadrature between half and all of its steps; 0 for exact products.
+        samples: random vectors behind the standard error.
+        null_dimension: the estimated number of zero eigenvalues that were left out.
+        matvecs: columns multiplied by the operator at hand (for an inverse: those of the operator inside).
+        outcome: converged; budget_spent if the inner error is above its tolerance; not_identifiable if a null space
+            was left out; not_informative if nothing remained; not_finite.
+    """
+
+    value: float | None
+    standard_error: float | None
+    interval: tuple[float, float] | None
+    inner_error: float
+    samples: int
+    null_dimension: float = 0.0
+    matvecs: int
+    outcome: Outcome
+
+
+@final
+class ShiftedInverse(LinearOperator):
+    """W (A + shift·I)⁻¹ W as an operator, by conjugate gradients, with the worst residual kept.
+
+    Args:
+        operator: A, (n, n), symmetric positive semidefinite.
+        shift: at least 0.
+        weights: the diagonal of W (n,), or None for the identity.
+        tolerance: relative residual of the inner solves.
+        max_iterations: their budget.
+
+    Attributes:
+        residual: the largest relative residual so far.
+        solved: whether all solves met the tolerance.
+        inner_matvecs: columns multiplied by A so far.
+
+    Example:
+        >>> from gradleak.linalg import DenseOperator
+        >>> ShiftedInverse(DenseOperator(torch.eye(2)), shift=1.0).matmat(torch.ones(2, 1)).tolist()
+        [[0.5], [0.5]]
+    """
+
+    def __init__(
+        self,
+        operator: LinearOperator,
+        *,
+        shift: float = 0.0,
+        weights: Tensor | None = None,
+        tolerance: float = 1e-8,
+        max_iterations: int = 1000,
+    ) -> None:
+        super().__init__(operator.shape, dtype=operator.dtype, device=operator.device)
+        self._operator = operator
+        self._shift = shift
+        self._weights = None if weights is None else weights[:, None]
+        self._tolerance = tolerance
+        self._max_iterations = max_iterations
+        self.residual = 0.0
+        self.solved = True
+        self.inner_matvecs = 0
+
+    def _matmat(self, block: Tensor) -> Tensor:
+        found = conjugate_gradient(
+            self._operator,
+            block if self._weights is None else self._weights * block,
+            shift=self._shift,
+            tolerance=self._tolerance,
+            max_iterations=self._max_iterations,
+        )
+        self.residual = max(self.residual, found.residual)
+        self.solved &= found.outcome is Outcome.CONVERGED
+        self.inner_matvecs += found.matvecs
+        return found.solution if self._weights is None else self._weights * found.solution
+
+    def _adjoint_matmat(self, block: Tensor) -> Tensor:
+        return self._matmat(block)
+
+
+def hutchinson(operator: LinearOperator, *, generator: torch.Generator, samples: int = 30) -> TraceEstimate:
+    """The trace as the mean of zᵀAz over random signs z, with its standard error.
+
+    Unbiased; for symmetric A the variance of one sample is 2 Σᵢ≠ⱼ Aᵢⱼ², so the error falls like 1/√samples and can be
+    large where few eigenvalues dominate.
+
+    Args:
+        operator: A, (n, n); a `ShiftedInverse` for the trace of an inverse.
+        generator: source of the signs.
+        samples: at least 2.
+
+    Raises:
+        InputError: for a rectangular operator or fewer than 2 samples.
+
+    Cost: `samples` products, in one block.
+
+    Source: Hutchinson 1989.
+
+    Example:
+        >>> from gradleak.linalg import DenseOperator
+        >>> ramp = DenseOperator(torch.diag(torch.arange(5.0)))
+        >>> hutchinson(ramp, generator=torch.Generator().manual_seed(0)).value  # exact for a diagonal
+        10.0
+    """
+    _check(operator, "hutchinson", samples, least=2)
+    before = _spent(operator)
+    signs = random_signs(operator, samples, generator)
+    drawn = (signs * operator.matmat(signs)).sum(0)
+    return _estimate(operator, 0.0, drawn, before)
+
+
+def hutchpp(operator: LinearOperator, *, generator: torch.Generator, samples: int = 48) -> TraceEstimate:
+    """The trace by Hutch++: exact on the range that a sketch finds, Hutchinson on the rest.
+
+    With Q an orthonormal basis of A S, S a third of the vectors: tr(QᵀAQ) plus the mean of gᵀ(I − QQᵀ)A(I − QQᵀ)g over
+    another third. For positive semidefinite A the error falls like 1/samples.
+
+    Args:
+        operator: A, (n, n), symmetric; a `ShiftedInverse` for the trace of an inverse.
+        generator: source of the signs.
+        samples: products in all, at least 6; a third of them stands behind the standard error.
+
+    Raises:
+        InputError: for a rectangular operator or fewer than 6 samples.
+
+    Cost: `samples` products, in three blocks; exact with n products where samples / 3 reaches n.
+
+    Source: Meyer, Musco, Musco and Woodruff 2021, algorithm 1.
+
+    Example:
+        >>> from gradleak.linalg import DenseOperator
+        >>> one = torch.ones(50, 1, dtype=torch.float64)
+        >>> round(hutchpp(DenseOperator(one @ one.T), generator=torch.Generator().manual_seed(0)).value, 6)
+        50.0
+    """
+    _check(operator, "hutchpp", samples, least=6)
+    before = _spent(operator)
+    n, third = operator.shape[1], samples // 3
+    if third >= n:
+        identity = torch.eye(n, dtype=operator.dtype, device=operator.device)
+        whole = float(operator.matmat(identity).diagonal().sum())
+        return _estimate(operator, whole, identity.new_zeros(third), before)
+    sketch = operator.matmat(random_signs(operator, third, generator))
+    if not bool(torch.isfinite(sketch).all()):
+        return _estimate(operator, math.nan, sketch.new_zeros(2), before)
+    # By its singular vectors: those at round-off of the largest are noise, and dropping them costs nothing.
+    left, sizes, _ = torch.linalg.svd(sketch, full_matrices=False)
+    basis = left[:, sizes > n * torch.finfo(sketch.dtype).eps * sizes[0]]
+    known = float((basis * operator.matmat(basis)).sum())
+    rest = random_signs(operator, third, generator)
+    rest = rest - basis @ (basis.T @ rest)
+    drawn = (rest * operator.matmat(rest)).sum(0)
+    return _estimate(operator, known, drawn, before)
+
+
+def random_signs(operator: LinearOperator, columns: int, generator: torch.Generator) -> Tensor:
+    """Independent signs (n, columns) in the dtype and on the device of an operator."""
+    size = (operator.shape[1], columns)
+    bits = torch.randint(0, 2, size, generator=generator, device=generator.device)
+    return (2 * bits - 1).to(device=operator.device, dtype=operator.dtype)
+
+
+def student_interval(value: float, error: float, samples: int, inner: float) -> tuple[float, float]:
+    """The 95 % interval of a mean of `samples`, widened by a relative inner error."""
+    reach = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, samples - 1)) * error + inner * abs(value)
+    return value - reach, value + reach
+
+
+def _estimate(operator: LinearOperator, known: float, drawn: Tensor, before: int) -> TraceEstimate:
+    inverse = operator if isinstance(operator, ShiftedInverse) else None
+    inner = 0.0 if inverse is None else inverse.residual
+    value = known + float(drawn.mean())
+    if not math.isfinite(value) or not math.isfinite(inner):
+        return TraceEstimate(
+            value=None, standard_error=None, interval=None, inner_error=inner, samples=drawn.numel(),
+            matvecs=_spent(operator) - before, outcome=Outcome.NOT_FINITE,
+        )  # fmt: skip
+    samples = drawn.numel()
+    error = float(drawn.std()) / math.sqrt(samples) if samples > 1 else None
+    return TraceEstimate(
+        value=value,
+        standard_error=error,
+        interval=None if error is None else student_interval(value, error, samples, inner),
+        inner_error=inner,
+        samples=samples,
+        matvecs=_spent(operator) - before,
+        outcome=Outcome.CONVERGED if inverse is None or inverse.solved else Outcome.BUDGET_SPENT,
+    )
+
+
+def _spent(operator: LinearOperator) -> int:
+    return operator.inner_matvecs if isinstance(operator, ShiftedInverse) else operator.matvecs
+
+
+def _check(operator: LinearOperator, name: str, samples: int, *, least: int) -> None:
+    if operator.shape[0] != operator.shape[1] or operator.shape[0] == 0:
+        raise InputError(f"{name}: expected a square operator, got shape {operator.shape}")
+    if samples < least:
+        raise InputError(f"{name}: expected at least {least} samples, got {samples}")

@@ -1,0 +1,202 @@
+"""Derivatives against differences of values: a check that needs no second derivative, and an estimate on request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypedDict
+
+import torch
+from torch import Tensor
+
+from gradleak.core import Exposure
+from gradleak.operators.gradient_jacobian import GradientJacobian
+from gradleak.operators.linearization import Function, Route
+from gradleak.results import Evidence, InputError, Outcome, UnsupportedError
+
+# In float64 a central difference of step h has an error of h² and a round-off of 1e-16/h: one of these steps is good on
+# any smooth network, and the last ones cross few kinks of a ReLU network.
+_STEPS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
+# Two neighboring steps must agree to this for a difference to be believed.
+_SMOOTH = 1e-4
+
+
+class _Facts(TypedDict):
+    smoothness: float
+    step: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class DerivativeCheck:
+    """Whether the derivative that autograd gives is that of the release.
+
+    Attributes:
+        outcome: converged (they agree); inconsistent (autograd's is wrong); not_informative (no step gave a difference
+            to believe, or nothing depends on the input); unsupported (no route, or the operator is not deterministic).
+        error: ‖A v − difference‖ / ‖difference‖, or None without both.
+        smoothness: relative difference of the two best neighboring steps, or None.
+        step: the step that was believed, or None.
+        route: how A v was computed, or "".
+        note: one sentence for the reader.
+    """
+
+    outcome: Outcome
+    error: float | None = None
+    smoothness: float | None = None
+    step: float | None = None
+    route: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FiniteDifference:
+    """A product by differences of values.
+
+    Attributes:
+        value: the product, or None where no step is to be believed.
+        outcome: converged, or not_informative.
+        smoothness: relative difference of the two best neighboring steps.
+        step: the smaller of them.
+        evidence: always "estimate".
+        note: one sentence for the reader, or "".
+    """
+
+    value: Tensor | None
+    outcome: Outcome
+    smoothness: float
+    step: float
+    evidence: Evidence = Evidence.ESTIMATE
+    note: str = ""
+
+
+def check_derivative(
+    exposure: Exposure, *, generator: torch.Generator, tolerance: float = 1e-3, route: Route | None = None
+) -> DerivativeCheck:
+    """Whether A v of a random direction v agrees with central differences of the released mean, in float64.
+
+    It catches a custom autograd function whose backward is not differentiable or wrongly so: its first derivative, which
+    is what is released, is right, and every second derivative through it is silently wrong. It needs values of g alone.
+
+    Assumptions: one direction finds an error that touches it, so with probability one any error of A that is large
+    against `tolerance`. Differences cross kinks (ReLU, max pooling); where no two neighboring steps agree, the outcome
+    is not_informative rather than a verdict on the derivative.
+
+    Args:
+        exposure: objective, private batch and release.
+        generator: source of the direction.
+        tolerance: relative error up to which both agree.
+        route: the route of A v to check, or None for the one that would be used.
+
+    Cost: 10 plain gradients and a product A v.
+
+    Example:
+        >>> from gradleak.core import Batch, Objective, Release
+        >>> from gradleak.models import mlp
+        >>> from gradleak.protocols import FedSGD
+        >>> objective = Objective.from_module(mlp(features=4, classes=2, hidden=(3,), activation="tanh"))
+        >>> exposure = Exposure(objective, Batch(torch.ones(1, 4), torch.tensor([0])), Release(FedSGD()))
+        >>> check_derivative(exposure, generator=torch.Generator().manual_seed(0)).outcome.label
+        'converged'
+    """
+    exposure = exposure.to(torch.float64)
+    x = exposure.inputs
+    direction = torch.randn(x.shape, generator=generator, dtype=x.dtype, device=generator.device).to(x.device)
+    try:
+        operator = GradientJacobian(exposure, route=route)
+        product = operator.matmat(direction[:, None])[:, 0]
+    except UnsupportedError as error:
+        return DerivativeCheck(outcome=Outcome.UNSUPPORTED, note=str(error))
+    found = _central(exposure.mean, x, direction)
+    facts: _Facts = {"smoothness": found.smoothness, "step": found.step}
+    if found.value is None:
+        return DerivativeCheck(outcome=Outcome.NOT_INFORMATIVE, route=operator.route, note=found.note, **facts)
+    size = float(found.value.norm())
+    error = float((product - found.value).norm())
+    if size == 0.0 and error == 0.0:
+        return DerivativeCheck(
+            outcome=Outcome.NOT_INFORMATIVE,
+            route=operator.route,
+            note="the release does not change with the input along this direction",
+            **facts,
+        )
+    relative = error / (size or float(product.norm()))
+    if relative <= max(tolerance, 10 * found.smoothness):
+        return DerivativeCheck(outcome=Outcome.CONVERGED, error=relative, route=operator.route, **facts)
+    return DerivativeCheck(
+        outcome=Outcome.INCONSISTENT,
+        error=relative,
+        route=operator.route,
+        note="the second derivative of the model is wrong: A v differs from central differences of the released mean; "
+        "look for a custom autograd function whose backward detaches, leaves torch or is not the derivative of its "
+        "forward",
+        **facts,
+    )
+
+
+def central_difference_adjoint(exposure: Exposure, cotangent: Tensor) -> FiniteDifference:
+    """An estimate of Aᵀu by central differences of the input gradient along the parameter direction u, in float64.
+
+    Aᵀu ≈ (∇_xL(θ + h u, x) − ∇_xL(θ − h u, x)) / 2h, for a plain gradient without defenses that change its mean. It
+    is for models that support no other route, on request only: at the kinks of a ReLU it is wrong by any factor, so
+    that it has a value only where neighboring steps agree, and even then it is an estimate.
+
+    Args:
+        exposure: objective, private batch and release.
+        cotangent: u, (P,).
+
+    Raises:
+        InputError: if u has not P entries.
+        UnsupportedError: if the release is not the plain gradient.
+
+    Cost: 10 input gradients.
+    """
+    if exposure.release.after_gradient is None or exposure.release.defenses:
+        raise UnsupportedError(
+            "central differences: expected a release that is the plain gradient, without defenses, got another"
+        )
+    exposure = exposure.to(torch.float64)
+    objective, batch = exposure.objective, exposure.batch
+    if cotangent.numel() != objective.size:
+        raise InputError(f"central differences: expected {objective.size} entries, got {cotangent.numel()}")
+
+    def input_gradient(flat: Tensor) -> Tensor:
+        params = objective.unflatten(flat)
+        inputs = batch.inputs.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            loss = objective.loss(params, batch.with_inputs(inputs))
+        return torch.autograd.grad(loss, inputs)[0].reshape(-1)
+
+    direction = cotangent.reshape(-1).to(torch.float64)
+    return _central(input_gradient, objective.flatten(objective.params), direction)
+
+
+def _central(function: Function, point: Tensor, direction: Tensor) -> FiniteDifference:
+    """The derivative along a direction from the two neighboring steps that agree best."""
+    size = float(direction.norm())
+    if size == 0.0:
+        return FiniteDifference(
+            value=torch.zeros_like(function(point)), outcome=Outcome.CONVERGED, smoothness=0.0, step=0.0
+        )
+    # Steps are relative to the scale of the point, so that they change its last digits alike.
+    scale = max(float(point.norm()) / point.numel() ** 0.5, 1e-3) * point.numel() ** 0.5
+    unit = direction * (scale / size)
+    with torch.no_grad():
+        slopes = [(function(point + h * unit) - function(point - h * unit)) / (2 * h) for h in _STEPS]
+    best, place = min((_distance(slopes[i], slopes[i + 1]), i + 1) for i in range(len(_STEPS) - 1))
+    if best > _SMOOTH:
+        return FiniteDifference(
+            value=None,
+            outcome=Outcome.NOT_INFORMATIVE,
+            smoothness=best,
+            step=_STEPS[place],
+            note=f"differences of neighboring steps disagree by {best:.1e} at best: not smooth enough here (kinks of a "
+            "ReLU or a pooling, or values of too little precision)",
+        )
+    # Of two steps that agree, the larger one has less round-off.
+    value = slopes[place - 1] * (size / scale)
+    return FiniteDifference(value=value, outcome=Outcome.CONVERGED, smoothness=best, step=_STEPS[place])
+
+
+def _distance(a: Tensor, b: Tensor) -> float:
+    size = max(float(a.norm()), float(b.norm()))
+    distance = float((a - b).norm())
+    return 0.0 if size == 0.0 else distance / size if distance == distance else float("inf")

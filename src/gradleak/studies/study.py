@@ -1,0 +1,98 @@
+"""What every study is: a paper's table or figure computed again, with the paper's value beside ours."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from gradleak.core import describe
+from gradleak.results import Citation
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One line of a study.
+
+    Attributes:
+        quantity: what was measured, with its setting.
+        ours: the value here, or None with the reason in `note`.
+        paper: the paper's value as it is printed there, or "".
+        interval: (low, high) of a 95 % interval, or None.
+        n: independent items behind it.
+        note: what a reader needs to know.
+    """
+
+    quantity: str
+    ours: float | None
+    paper: str = ""
+    interval: tuple[float, float] | None = None
+    n: int = 1
+    note: str = ""
+
+    def row(self) -> str:
+        """A Markdown table row."""
+        ours = "-" if self.ours is None else f"{self.ours:.5g}"
+        interval = "-" if self.interval is None else f"{self.interval[0]:.5g} to {self.interval[1]:.5g}"
+        return f"| {self.quantity} | {ours} | {interval} | {self.paper or '-'} | {self.n} | {self.note} |"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyResult:
+    """The findings of a study with its settings and what they say.
+
+    Attributes:
+        study: name of the study.
+        settings: the study's own fields, JSON-ready.
+        findings: line by line.
+        conclusion: what holds and what does not, in words computed from the findings.
+        details: raw numbers for a closer look.
+    """
+
+    study: str
+    settings: dict[str, Any]
+    findings: Sequence[Finding]
+    conclusion: Sequence[str]
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def markdown(self) -> str:
+        """The study as a Markdown page."""
+        head = ["| quantity | ours | 95 % interval | paper | n | note |", "| --- | --- | --- | --- | --- | --- |"]
+        lines = [f"# {self.study}", "", *(f"- {line}" for line in self.conclusion), "", *head]
+        return "\n".join([*lines, *(finding.row() for finding in self.findings), ""])
+
+    def write(self, out: Path) -> Path:
+        """Write `<study>.md` and `<study>.json` into `out`; returns the Markdown file."""
+        out.mkdir(parents=True, exist_ok=True)
+        page = out / f"{self.study}.md"
+        page.write_text(self.markdown(), encoding="utf-8")
+        document = describe(self) | {"details": self.details}
+        (out / f"{self.study}.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
+        return page
+
+
+class Study(ABC):
+    """A study: its fields are the settings, `run` computes it.
+
+    Attributes:
+        name: snake case.
+        source: table or figure that it reproduces.
+        citations: the paper.
+    """
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+    citations: ClassVar[tuple[Citation, ...]]
+
+    @abstractmethod
+    def run(self, *, say: Say) -> StudyResult:
+        """Compute the study.
+
+        Args:
+            say: called with a line of progress now and then.
+        """

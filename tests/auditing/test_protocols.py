@@ -1,0 +1,132 @@
+"""An audit of releases other than one plain gradient, end to end."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import gradleak as gl
+from gradleak.auditing import build_plan, catalog
+
+from .conftest import SMALL_PLAN
+
+QUIET = gl.AuditOptions(quiet=True)
+ATTACKS = {"gauss_newton": gl.GaussNewton(max_steps=30, starts=2, warm_iterations=100)}
+
+
+def case() -> tuple[nn.Module, tuple[torch.Tensor, torch.Tensor]]:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 20), nn.Tanh(), nn.Linear(20, 4))
+    return model, (torch.rand((1, 1, 6, 6), generator=torch.Generator().manual_seed(1)), torch.tensor([2]))
+
+
+def item(record: gl.Record, kind: str) -> dict[str, Any]:
+    return next(item for item in record.items if item["kind"] == kind)
+
+
+def scores(record: gl.Record) -> dict[str, gl.Score]:
+    return {score.name: score for where, score in record.scores if "control" not in where}
+
+
+def test_a_fed_avg_release_leaks_and_says_what_it_was(tmp_path: Path) -> None:
+    model, data = case()
+    release = gl.Release(gl.FedAvg(learning_rate=0.1, epochs=3), [gl.ClipPerExample(0.5), gl.GaussianNoise(std=1e-6)])
+    record = gl.audit(model, data, release=release, attacks=ATTACKS, out=tmp_path / "out", options=QUIET)
+    assert record.complete
+    assert all(item["status"] == "done" for item in record.items), [item["note"] for item in record.items]
+    assert record.verdicts[-1].verdict == "leaks"
+    released = item(record, "release")
+    assert released["gate"]["status"] == "consistent"
+    assert released["release"]["protocol"]["use"] == "FedAvg"
+    assert [defense["stage"] for defense in released["defenses"]] == ["example", "update"]
+    found = scores(record)
+    assert found["inversion_influence"].value is not None
+    assert found["inversion_influence"].outcome is gl.Outcome.CONVERGED
+    assert "FedAvg" in Path(gl.write_html(record, tmp_path / "report.html")).read_text(encoding="utf-8")
+
+
+def test_a_delta_from_a_real_client(tmp_path: Path) -> None:
+    model, (inputs, targets) = case()
+    client = nn.Sequential(nn.Flatten(), nn.Linear(36, 20), nn.Tanh(), nn.Linear(20, 4))
+    client.load_state_dict(model.state_dict())
+    optimizer = torch.optim.SGD(client.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(client(inputs), targets).backward()
+        optimizer.step()
+    final = {name: tensor.clone() for name, tensor in client.state_dict().items()}
+    update = gl.Update(tensors={n: t.detach() - final[n] for n, t in model.state_dict().items()}, kind="delta")
+    release = gl.Release(gl.FedAvg(learning_rate=0.1, epochs=3))
+    record = gl.audit(
+        model, (inputs, targets), update=update, release=release, attacks=ATTACKS, out=tmp_path / "a", options=QUIET
+    )
+    assert item(record, "release")["gate"]["status"] == "consistent"
+    assert record.verdicts[-1].verdict == "leaks"
+    wrong = gl.Release(gl.FedAvg(learning_rate=0.1, epochs=2))
+    record = gl.audit(
+        model, (inputs, targets), update=update, release=wrong, attacks=ATTACKS, out=tmp_path / "b", options=QUIET
+    )
+    assert record.verdicts[-1].reason == "inconsistent_update"
+    assert "number of local steps" in record.verdicts[-1].explanation
+
+
+def test_a_pruned_update_leaks(tmp_path: Path) -> None:
+    model, data = case()
+    release = gl.Release(gl.FedSGD(), [gl.Prune(0.5)])
+    record = gl.audit(model, data, release=release, attacks=ATTACKS, out=tmp_path / "out", options=QUIET)
+    assert record.verdicts[-1].verdict == "leaks"
+
+
+def test_signs_are_inconclusive_never_safe(tmp_path: Path) -> None:
+    model, data = case()
+    release = gl.Release(gl.FedSGD(), [gl.Sign()])
+    record = gl.audit(model, data, release=release, attacks=ATTACKS, out=tmp_path / "out", options=QUIET)
+    verdict = record.verdicts[-1]
+    assert verdict.verdict == "inconclusive"
+    assert "Sign" in verdict.explanation
+    assert "no evidence of safety" in verdict.explanation
+    assert item(record, "release")["gate"]["status"] == "consistent"
+    closed = [score for name, score in scores(record).items() if name.startswith(("inversion", "gaussian"))]
+    assert all(score.value is None and score.outcome is gl.Outcome.NOT_INFORMATIVE for score in closed)
+
+
+def test_a_model_that_mixes_examples_is_one_clear_line(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 20), nn.BatchNorm1d(20), nn.Tanh(), nn.Linear(20, 4))
+    inputs, targets = torch.rand((2, 1, 6, 6), generator=torch.Generator().manual_seed(1)), torch.tensor([2, 0])
+    release = gl.Release(gl.FedSGD(), [gl.ClipPerExample(0.5)])
+    options = gl.AuditOptions(quiet=True)
+    with pytest.raises(gl.GradleakError, match="normalizes by the batch in 2"):
+        gl.audit(
+            model,
+            (inputs, targets),
+            mode="train",
+            release=release,
+            attacks=ATTACKS,
+            out=tmp_path / "out",
+            options=options,
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_file_names_them() -> None:
+    text = (
+        SMALL_PLAN.split("[[scenarios]]")[0]
+        + """
+[[scenarios]]
+name = "local"
+protocol = { use = "FedAvg", learning_rate = 0.1, epochs = 2, batch_size = 1 }
+defenses = [{ use = "ClipPerExample", max_norm = 0.5 }, { use = "Prune", ratio = 0.5, by = "layer" }, { use = "Sign" }]
+"""
+    )
+    (scenario,) = build_plan(tomllib.loads(text), folder=Path()).scenarios
+    assert scenario.release == gl.Release(
+        gl.FedAvg(learning_rate=0.1, epochs=2, batch_size=1),
+        (gl.ClipPerExample(0.5), gl.Prune(0.5, by="layer"), gl.Sign()),
+    )
+    with pytest.raises(gl.GradleakError, match=r"learning_rat.*did you mean 'learning_rate'"):
+        build_plan(tomllib.loads(text.replace("learning_rate", "learning_rat")), folder=Path())
+    assert "PruneBy" not in catalog()["defenses"]

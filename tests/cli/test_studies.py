@@ -1,0 +1,23 @@
+"""Studies from the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradleak.cli.studies import find_study, settings, studies
+from gradleak.results import InputError
+from gradleak.studies import InfluenceValidation, LAVPQuality
+
+
+def test_studies_are_found_by_name() -> None:
+    assert studies() == {"influence_validation": InfluenceValidation, "lavp_quality": LAVPQuality}
+    assert find_study("lavp_quality") is LAVPQuality
+    with pytest.raises(InputError, match="did you mean 'lavp_quality'"):
+        find_study("lavp")
+
+
+def test_settings_are_toml_values() -> None:
+    found = settings(["count=3", "images=data/x.npz", 'architectures=["mlp"]', "seed = 4"])
+    assert found == {"count": 3, "images": "data/x.npz", "architectures": ["mlp"], "seed": 4}
+    with pytest.raises(InputError, match="expected key=value"):
+        settings(["count"])
