@@ -3,16 +3,8 @@
 from gradleak.auditing.api import AuditOptions, audit
 from gradleak.auditing.catalog import Entry, catalog
 from gradleak.auditing.gate import GateResult, GateStatus, check_update
-from gradleak.auditing.plan import (
-    Controls,
-    PerfectAttackerRule,
-    Plan,
-    Scenario,
-    build_plan,
-    configure,
-    default_plan,
-    load_plan,
-)
+from gradleak.auditing.plan import Controls, PerfectAttackerRule, Plan, Scenario, default_plan
+from gradleak.auditing.plan_file import build_plan, configure, load_plan
 from gradleak.auditing.run import estimate, run_plan
 from gradleak.auditing.tasks import attack_generator
 from gradleak.auditing.verdict import Thresholds, judge

@@ -1,0 +1,366 @@
+"""A plan file: nested constructor calls in TOML.
+
+`use` names the class or function, the other keys are its arguments. An unknown key is an error that names the nearest
+valid one. This is the only place where a string picks code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import random
+import tomllib
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+from torch import nn
+
+from gradleak.attacks import Attack
+from gradleak.auditing.catalog import Constructor, Entry, catalog
+from gradleak.auditing.plan import Controls, PerfectAttackerRule, Plan, Scenario, unknown
+from gradleak.auditing.verdict import Thresholds
+from gradleak.core import (
+    Batch,
+    Defense,
+    Domain,
+    Objective,
+    Protocol,
+    Release,
+    ThreatModel,
+    derive_generator,
+    derive_seed,
+)
+from gradleak.results import GradleakError, PlanError
+from gradleak.risk import Measure
+
+TOP_LEVEL = ("name", "seed", "pictures", "save_updates", "model", "data", "objective", "threat", "thresholds",
+             "controls", "attacks", "measures", "scenarios")  # fmt: skip
+DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "float64": torch.float64}
+BASES: Mapping[str, type] = {
+    "attacks": Attack,
+    "defenses": Defense,
+    "measures": Measure,
+    "protocols": Protocol,
+    "threats": ThreatModel,
+}
+
+
+def load_plan(path: str | os.PathLike[str]) -> Plan:
+    """The plan in a TOML file.
+
+    Args:
+        path: the file; relative paths inside it are taken from its folder.
+
+    Raises:
+        PlanError: in one line, for a missing file, bad TOML, an unknown key (naming the nearest), a bad value.
+        GradleakError: if model, data and release do not fit together.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise PlanError(f"{file}: expected a plan file (TOML), got no such file")
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise PlanError(f"{file}: not valid TOML: {error}") from error
+    return build_plan(content, folder=file.parent)
+
+
+def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
+    """The plan that a parsed plan file describes; see `load_plan`."""
+    _check_keys(content, TOP_LEVEL, where="plan")
+    for key in ("model", "data", "scenarios"):
+        if key not in content:
+            raise PlanError(f"plan: expected a section [{key}], got none")
+    seed = _typed(int, content.get("seed", 0), "seed")
+    builder = _Builder(folder=folder, seed=seed)
+    objective = builder.objective(content["model"], content.get("objective", {}))
+    batches, guessed = builder.batches(content["data"])
+    attacks = {
+        name: builder.build(spec, "attacks", f"attacks.{name}")
+        for name, spec in _table(content.get("attacks", {}), "attacks").items()
+    }
+    measures = [
+        builder.build(spec, "measures", f"measures.{name}")
+        for name, spec in _table(content.get("measures", {}), "measures").items()
+    ]
+    return Plan(
+        name=_typed(str, content.get("name", "audit"), "name"),
+        seed=seed,
+        objective=objective,
+        batches=batches,
+        scenarios=[builder.scenario(spec, place, len(batches)) for place, spec in enumerate(content["scenarios"])],
+        attacks=attacks,
+        measures=measures,
+        threat=builder.build(content.get("threat", {"use": "HonestButCurious"}), "threats", "threat"),
+        thresholds=builder.call(Thresholds, content.get("thresholds", {}), "thresholds"),
+        controls=builder.call(Controls, content.get("controls", {}), "controls"),
+        pictures=_typed(bool, content.get("pictures", False), "pictures"),
+        save_updates=_typed(bool, content.get("save_updates", False), "save_updates"),
+        domain_guessed=guessed,
+        source=content,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Builder:
+    """Turns tables of a plan file into objects."""
+
+    folder: Path
+    seed: int
+    rooms: Mapping[str, Mapping[str, Entry]] = field(default_factory=catalog)
+
+    def build(self, spec: Any, room: str, where: str) -> Any:
+        """The object that `spec` describes: `use` names the constructor, the rest are its arguments."""
+        table = _table(spec, where)
+        if "use" not in table:
+            raise PlanError(f"{where}: expected a key 'use' that names one of {', '.join(self.rooms[room])}")
+        constructor = self._find(table["use"], room, where)
+        if not callable(constructor):
+            raise PlanError(f"{where}: expected {table['use']} to be a class or a function, got {constructor!r}")
+        expected = BASES.get(room)
+        if expected is not None and inspect.isclass(constructor) and not issubclass(constructor, expected):
+            raise PlanError(f"{where}: expected {table['use']} to be a kind of {expected.__name__}")
+        if expected is not None and not inspect.isclass(constructor):
+            raise PlanError(f"{where}: expected {table['use']} to be a class, a kind of {expected.__name__}")
+        return self.call(constructor, {key: value for key, value in table.items() if key != "use"}, where)
+
+    def call(self, constructor: Constructor, arguments: Any, where: str) -> Any:
+        """`constructor(**arguments)` after names and types were checked."""
+        table = _table(arguments, where)
+        parameters = inspect.signature(constructor).parameters
+        names = [name for name, parameter in parameters.items() if parameter.kind is not parameter.VAR_KEYWORD]
+        _check_keys(table, [name for name in names if name not in ("generator", "seed")], where=where)
+        types = _type_hints(constructor)
+        checked = {key: self._value(value, types.get(key), f"{where}.{key}") for key, value in table.items()}
+        if "seed" in names:
+            checked["seed"] = derive_seed(self.seed, where)
+        if "generator" in names:
+            checked["generator"] = derive_generator(self.seed, where)
+        missing = [
+            name for name, parameter in parameters.items()
+            if parameter.default is parameter.empty and name in names and name not in checked
+        ]  # fmt: skip
+        if missing:
+            raise PlanError(f"{where}: expected {', '.join(missing)} too")
+        try:
+            with _seeded(derive_seed(self.seed, where, "global")):
+                return constructor(**checked)
+        except GradleakError as error:
+            raise PlanError(f"{where}: {error}") from error
+        except (TypeError, ValueError, RuntimeError, LookupError, AttributeError, ArithmeticError, OSError) as error:
+            name = getattr(constructor, "__name__", repr(constructor))
+            raise PlanError(f"{where}: {name} raised {type(error).__name__}: {error}") from error
+
+    def objective(self, model: Any, settings: Any) -> Objective:
+        """The objective of the plan's model, with weights from a file or drawn from the seed."""
+        table = dict(_table(model, "model"))
+        weights, initialize = table.pop("weights", None), table.pop("initialize", None)
+        module = self.build(table, "models", "model")
+        if not isinstance(module, nn.Module):
+            raise PlanError(f"model: expected {table['use']} to return a torch.nn.Module, got {type(module).__name__}")
+        if initialize is not None:
+            spec = dict(_table(initialize, "model.initialize"))
+            entry = self._find(spec.pop("use", ""), "initializers", "model.initialize")
+            _check_keys(spec, [n for n in inspect.signature(entry).parameters if n not in ("model", "generator")],
+                        where="model.initialize")  # fmt: skip
+            entry(module, **spec, generator=derive_generator(self.seed, "model.initialize"))
+        if weights is not None:
+            self._load_weights(module, self.folder / _typed(str, weights, "model.weights"))
+        values = _table(settings, "objective")
+        _check_keys(values, ("loss", "mode", "mask_seed", "dtype"), where="objective")
+        dtype = values.get("dtype", "float32")
+        mask_seed = _typed(int, values.get("mask_seed", 0), "objective.mask_seed")
+        if dtype not in DTYPES:
+            raise PlanError(f"objective.dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
+        loss = values.get("loss", "cross_entropy")
+        if not isinstance(loss, str):
+            raise PlanError(f"objective.loss: expected a name, got {loss!r}")
+        if isinstance(loss, str) and ":" in loss:
+            loss = self._find(loss, "models", "objective.loss")
+        objective = Objective.from_module(
+            module,
+            loss=loss,
+            mode=values.get("mode", "eval"),
+            mask_seed=mask_seed,
+        )
+        return objective.to(DTYPES[dtype])
+
+    def batches(self, data: Any) -> tuple[list[Batch], bool]:
+        """The plan's data and whether its domain was guessed; by default every example is released by itself."""
+        table = dict(_table(data, "data"))
+        size = _typed(int, table.pop("batch_size", 1), "data.batch_size")
+        if size < 1:
+            raise PlanError(f"data.batch_size: expected at least 1, got {size}")
+        whole = self.build(table, "datasets", "data")
+        if isinstance(whole, tuple) and len(whole) == 2:
+            whole = Batch(*whole)
+        if not isinstance(whole, Batch):
+            raise PlanError(
+                f"data: expected {table['use']} to return a Batch or (inputs, targets), got {type(whole).__name__}"
+            )
+        domain = whole.domain or Domain.guess(whole.inputs)
+        if whole.size % size:
+            raise PlanError(f"data: {whole.size} examples do not divide into batches of {size}; change batch_size")
+        return [
+            Batch(whole.inputs[start : start + size], whole.targets[start : start + size], domain)
+            for start in range(0, whole.size, size)
+        ], whole.domain is None
+
+    def scenario(self, spec: Any, place: int, count: int) -> Scenario:
+        """One entry of `[[scenarios]]`."""
+        where = f"scenarios[{place}]"
+        table = _table(spec, where)
+        _check_keys(table, ("name", "protocol", "defenses", "examples", "attacks", "perfect_attacker"), where=where)
+        if "name" not in table:
+            raise PlanError(f"{where}: expected a name")
+        where = f"scenario {table['name']!r}"
+        examples = self._examples(table.get("examples", "all"), range(count), f"{where}, examples")
+        protocol = self.build(table.get("protocol", {"use": "FedSGD"}), "protocols", f"{where}, protocol")
+        defenses = [
+            self.build(item, "defenses", f"{where}, defenses[{number}]")
+            for number, item in enumerate(_list(table.get("defenses", []), f"{where}, defenses"))
+        ]
+        rule = table.get("perfect_attacker")
+        return Scenario(
+            name=_typed(str, table["name"], f"{where}, name"),
+            release=Release(protocol, defenses),
+            examples=examples,
+            attacks={
+                name: self._examples(chosen, examples, f"{where}, attacks.{name}")
+                for name, chosen in _table(table.get("attacks", {}), f"{where}, attacks").items()
+            },
+            perfect_attacker=None
+            if rule is None
+            else self.call(PerfectAttackerRule, rule, f"{where}, perfect_attacker"),
+        )
+
+    def _examples(self, chosen: Any, allowed: Sequence[int], where: str) -> list[int]:
+        if chosen == "all":
+            return list(allowed)
+        indices = _list(chosen, where)
+        if not indices or not all(isinstance(index, int) and not isinstance(index, bool) for index in indices):
+            raise PlanError(f'{where}: expected "all" or a list of indices such as [0, 1], got {chosen!r}')
+        if len(set(indices)) != len(indices):
+            raise PlanError(f"{where}: expected every index once, got {indices}")
+        return indices
+
+    def _find(self, name: Any, room: str, where: str) -> Constructor:
+        if not isinstance(name, str):
+            raise PlanError(f"{where}: expected a name after 'use', got {name!r}")
+        if ":" in name:
+            module, _, attribute = name.partition(":")
+            try:
+                found: Constructor = getattr(importlib.import_module(module), attribute)
+            except (ImportError, AttributeError, ValueError) as error:
+                raise PlanError(
+                    f"{where}: cannot import {name!r} ({error}); expected 'package.module:attribute', importable from "
+                    "where the command is run"
+                ) from error
+            return found
+        if name not in self.rooms[room]:
+            raise PlanError(f"{where}: {unknown(room, name, self.rooms[room])}, or 'package.module:attribute'")
+        return self.rooms[room][name].constructor
+
+    def _value(self, value: Any, hint: Any, where: str) -> Any:
+        if isinstance(value, dict) and "use" in value:
+            for room in ("attacks", "measures", "solvers", "defenses", "protocols", "models"):
+                if value["use"] in self.rooms[room]:
+                    return self.build(value, room, where)
+            raise PlanError(f"{where}: nothing is called {value['use']!r}; see `gradleak list`")
+        return value if hint is None else _typed(hint, value, where)
+
+    def _load_weights(self, module: nn.Module, file: Path) -> None:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        if file.suffix != ".safetensors" or not file.is_file():
+            raise PlanError(f"model.weights: expected an existing .safetensors file, got {file}")
+        try:
+            module.load_state_dict(load_file(file))
+        except (SafetensorError, RuntimeError) as error:
+            raise PlanError(f"model.weights: {file} does not fit the model: {' '.join(str(error).split())}") from error
+
+
+def configure(constructor: Constructor, arguments: Mapping[str, Any], *, where: str) -> Any:
+    """`constructor(**arguments)` after names and types were checked, with the errors of a plan file.
+
+    Args:
+        constructor: a class or function.
+        arguments: as a parsed TOML table.
+        where: what to call the table in messages.
+
+    Raises:
+        PlanError: for an unknown key (naming the nearest), a missing or a badly typed one.
+    """
+    return _Builder(folder=Path(), seed=0).call(constructor, arguments, where)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """The global generators of torch, numpy and Python start from `seed` inside and are put back after.
+
+    Code of a user's own that draws from them gives the same weights and data in every run of a plan.
+    """
+    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002 - put back below
+    with torch.random.fork_rng(devices=[]):
+        torch.random.set_rng_state(torch.Generator().manual_seed(seed).get_state())
+        np.random.set_state(np.random.RandomState(seed % 2**32).get_state())  # noqa: NPY002, TID251
+        random.setstate(random.Random(seed).getstate())
+        try:
+            yield
+        finally:
+            np.random.set_state(numpy_state)  # noqa: NPY002
+            random.setstate(python_state)
+
+
+def _table(value: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise PlanError(f"{where}: expected a table of keys and values, got {value!r}")
+    return value
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise PlanError(f"{where}: expected a list, got {value!r}")
+    return value
+
+
+def _typed(hint: Any, value: Any, where: str) -> Any:
+    """`value` converted to the type `hint`; numbers are never made from strings or booleans."""
+    if isinstance(value, bool) and hint in (int, float):
+        raise PlanError(f"{where}: expected {hint.__name__}, got {value!r}")
+    if isinstance(value, str) and hint in (int, float, bool):
+        raise PlanError(f"{where}: expected {hint.__name__}, got the text {value!r}")
+    try:
+        return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise PlanError(f"{where}: {reason}, got {value!r}") from error
+    except PydanticUserError:  # a hint that pydantic has no schema for; the constructor checks the value itself
+        return value
+
+
+def _type_hints(constructor: Constructor) -> Mapping[str, Any]:
+    target = constructor.__init__ if inspect.isclass(constructor) else constructor
+    try:
+        return typing.get_type_hints(target)
+    except (NameError, TypeError):
+        return {}
+
+
+def _check_keys(table: Mapping[str, Any], allowed: Sequence[str], *, where: str) -> None:
+    for key in table:
+        if key not in allowed:
+            raise PlanError(f"{where}: {unknown('key', key, allowed)}")
+
+
+__all__ = ["build_plan", "configure", "load_plan"]
