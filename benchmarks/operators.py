@@ -1,7 +1,8 @@
-"""Derivatives, spectra and influence on the 28x28 LeNet in float64."""
+"""Derivatives, spectra and influence on the 28x28 LeNet in float64, and λmax of ResNet-18 on a 3x32x32 image."""
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
 
 import torch
@@ -9,7 +10,7 @@ import torch
 from benchmarks.measure import Row, plain_gradient, ratio
 from gradleak.core import Batch, Exposure, Objective, Release
 from gradleak.linalg import ConjugateGradient
-from gradleak.models import lenet_i2f
+from gradleak.models import lenet_i2f, resnet18
 from gradleak.models.initialize import initialize_uniform
 from gradleak.operators import GradientJacobian, dense_jacobian
 from gradleak.protocols import FedSGD
@@ -24,7 +25,45 @@ def lenet_exposure() -> Exposure:
     return Exposure(Objective.from_module(model), Batch(image, torch.tensor([3])), Release(FedSGD()))
 
 
+def resnet_exposure(dtype: torch.dtype) -> Exposure:
+    """ResNet-18 in eval mode and one random 3x32x32 image."""
+    generator = torch.Generator().manual_seed(0)
+    model = resnet18(generator=generator)
+    image = torch.rand(1, 3, 32, 32, generator=generator)
+    return Exposure(Objective.from_module(model), Batch(image, torch.tensor([3])), Release(FedSGD())).to(dtype)
+
+
+def resnet_rows() -> Iterator[Row]:
+    """Cost and peak memory of λmax; run alone, since the peak is that of the process."""
+    for dtype in (torch.float32, torch.float64):
+        exposure = resnet_exposure(dtype)
+        plain = plain_gradient(exposure.objective, exposure.batch)
+        name = str(dtype).removeprefix("torch.")
+
+        def single(exposure: Exposure = exposure, dtype: torch.dtype = dtype) -> float:
+            operator = GradientJacobian(exposure, dtype=dtype)
+            return float(operator.largest_eigenvalue(tolerance=1e-4, certify=False).values[0])
+
+        def certified(exposure: Exposure = exposure, dtype: torch.dtype = dtype) -> float:
+            return float(GradientJacobian(exposure, dtype=dtype).largest_eigenvalue(tolerance=1e-4).values[0])
+
+        before = _resident_peak()
+        single()
+        grown = (_resident_peak() - before) / 1e6
+        yield Row(name=f"λmax of ResNet-18 to 1e-4, single, {name}", ratio=ratio(single, plain, 3), aim=60)
+        yield Row(name=f"its growth of peak memory, {name}", ratio=grown, unit="MB")
+        if dtype is torch.float32:
+            assert abs(single() / certified() - 1) < 1e-4
+            yield Row(name=f"λmax of ResNet-18, multiplicity certified, {name}", ratio=ratio(certified, plain, 1))
+    yield Row(name="peak memory of the process", ratio=_resident_peak() / 1e6, unit="MB")
+
+
+def _resident_peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def run() -> Iterator[Row]:
+    yield from resnet_rows()
     exposure = lenet_exposure()
     plain = plain_gradient(exposure.objective, exposure.batch)
     point, function = exposure.inputs, exposure.mean

@@ -134,3 +134,34 @@ def test_bad_arguments() -> None:
         block_lanczos(DenseOperator(torch.ones(2, 3)), generator=generator)
     with pytest.raises(InputError, match="expected count >= 1 and block >= 1, got 0 and 4"):
         block_lanczos(DenseOperator(torch.eye(3)), 0, generator=generator)
+
+
+@pytest.mark.parametrize("block", [1, 2])
+def test_without_a_certificate_the_value_is_known_to_the_tolerance_in_fewer_products(block: int) -> None:
+    values = torch.cat([torch.tensor([10.0, 9.0]), torch.linspace(0, 8, 98)]).double()
+    operator = DenseOperator(torch.diag(values))
+    for seed in range(10):
+        found, certified = (
+            block_lanczos(
+                operator, generator=torch.Generator().manual_seed(seed), block=block, tolerance=1e-4, certify=certify
+            )
+            for certify in (False, True)
+        )
+        assert abs(float(found.values[0]) - 10) < 1e-3
+        assert found.outcome is Outcome.CONVERGED
+        assert found.matvecs < certified.matvecs
+
+
+def test_a_good_guess_saves_products_and_a_wrong_one_does_not_hide_the_answer() -> None:
+    values = torch.cat([torch.tensor([10.0, 9.0]), torch.linspace(0, 8, 98)]).double()
+    operator = DenseOperator(torch.diag(values))
+    identity = torch.eye(100, dtype=torch.float64)
+
+    def run(start: torch.Tensor | None) -> TopEigenpairs:
+        generator = torch.Generator().manual_seed(0)
+        return block_lanczos(operator, generator=generator, block=1, tolerance=1e-4, certify=False, start=start)
+
+    good, wrong = run(identity[0] + 0.1 * identity[5]), run(identity[1])
+    assert good.matvecs < run(None).matvecs
+    assert float(wrong.values[0]) == pytest.approx(10.0, rel=1e-4)
+    assert run(torch.zeros(100, dtype=torch.float64)).matvecs == run(None).matvecs

@@ -66,7 +66,7 @@ def block_lanczos(
         max_matvecs: budget in columns.
         max_basis: vectors kept before a restart; raised where `count` and `block` need more.
         certify: False to stop as soon as the values themselves are known to a relative error of `tolerance`, by the
-            estimate min(r, 4r²/gap) with the residual r and the distance to the next Ritz value; multiplicity is then
+            estimate min(r, 2r²/gap) with the residual r and the distance to the next Ritz value; multiplicity is then
             not looked for (it says how many copies were seen), and `residuals` may be far larger than the errors.
         start: (n,), a guess of the leading eigenvector, to which a tenth of a random vector is added; or None.
 
@@ -222,7 +222,7 @@ def _rayleigh_ritz(
     else:
         # Kato and Temple: an error of second order, once the next Ritz value stands for the next eigenvalue.
         gaps = torch.cat([values[:-1] - values[1:], values.new_zeros(1)])
-        bounds = torch.minimum(errors_norm, 4 * errors_norm**2 / gaps.clamp_min(torch.finfo(values.dtype).tiny))
+        bounds = torch.minimum(errors_norm, 2 * errors_norm**2 / gaps.clamp_min(torch.finfo(values.dtype).tiny))
     settled = bounds <= torch.maximum(tolerance * values, floor)
     enough = values.numel() >= wanted and bool(settled[:wanted].all())
     # The first value outside the top cluster must be known well enough to say that it is outside.

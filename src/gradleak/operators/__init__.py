@@ -7,8 +7,9 @@ from gradleak.operators.finite_difference import (
     check_derivative,
 )
 from gradleak.operators.gradient_jacobian import DENSE_LIMIT, GradientJacobian
-from gradleak.operators.linearization import AdjointRoute, Linearization, Route, dense_jacobian, pullback
+from gradleak.operators.linearization import Linearization, dense_jacobian, pullback
 from gradleak.operators.lockstep import example_matrices, example_operators
+from gradleak.operators.routes import AdjointRoute, Route
 
 __all__ = [
     "DENSE_LIMIT",

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from gradleak.core import Exposure
 from gradleak.operators.gradient_jacobian import GradientJacobian
-from gradleak.operators.linearization import Function, Route
+from gradleak.operators.linearization import Function
+from gradleak.operators.routes import Route
 from gradleak.results import Evidence, InputError, Outcome, UnsupportedError
 
 # In float64 a central difference of step h has an error of h² and a round-off of 1e-16/h: one of these steps is good on
@@ -103,8 +104,8 @@ def check_derivative(
     try:
         operator = GradientJacobian(exposure, route=route)
         product = operator.matmat(direction[:, None])[:, 0]
-    except UnsupportedError as error:
-        return DerivativeCheck(outcome=Outcome.UNSUPPORTED, note=str(error))
+    except UnsupportedError as refusal:
+        return DerivativeCheck(outcome=Outcome.UNSUPPORTED, note=str(refusal))
     found = _central(exposure.mean, x, direction)
     facts: _Facts = {"smoothness": found.smoothness, "step": found.step}
     if found.value is None:

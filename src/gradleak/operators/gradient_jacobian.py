@@ -22,8 +22,9 @@ from gradleak.linalg import (
     zero_threshold,
 )
 from gradleak.operators.ghost_gram import ghost_gram
-from gradleak.operators.linearization import AdjointRoute, Linearization, Route
+from gradleak.operators.linearization import Linearization
 from gradleak.operators.mixed_derivative import MixedDerivative
+from gradleak.operators.routes import AdjointRoute, Route
 from gradleak.results import InputError, UnsupportedError
 
 # Up to here a whole spectrum takes seconds to minutes on one core and at most 128 MiB.

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.operators.models import (
+    Cube,
+    DetachedCube,
+    NumpyNoise,
+    Residual,
+    StraightThrough,
+    between,
+    exposure_of,
+)
+from torch import Tensor, nn
+
+from gradleak.core import Exposure, Release
+from gradleak.defenses import Clip, GaussianNoise, Sign
+from gradleak.operators import GradientJacobian, central_difference_adjoint, check_derivative
+from gradleak.protocols import FedSGD
+from gradleak.results import Evidence, InputError, Outcome, UnsupportedError
+
+
+def _generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("function", [torch.tanh, torch.relu, Cube.apply], ids=["tanh", "relu", "custom"])
+def test_a_right_derivative_is_confirmed(function: object) -> None:
+    for seed in range(5):
+        check = check_derivative(exposure_of(between(function), (4,)), generator=_generator(seed))
+        assert check.outcome is Outcome.CONVERGED
+        assert check.error is not None
+        assert check.error < 1e-5
+        assert check.route == "reverse_over_reverse(loop)"
+
+
+def test_a_bite_of_a_clip_is_confirmed() -> None:
+    exposure = replace(exposure_of(between(torch.tanh), (4,)), release=Release(FedSGD(), [Clip(0.1)]))
+    assert check_derivative(exposure, generator=_generator()).outcome is Outcome.CONVERGED
+
+
+def _hidden_factor(x: Tensor) -> Tensor:
+    return x.detach().sin() * x
+
+
+@pytest.mark.parametrize(
+    "function", [DetachedCube.apply, StraightThrough.apply, _hidden_factor], ids=["detached", "straight", "hidden"]
+)
+def test_a_wrong_second_derivative_is_caught(function: object) -> None:
+    for seed in range(5):
+        check = check_derivative(exposure_of(between(function), (4,)), generator=_generator(seed))
+        assert check.outcome is Outcome.INCONSISTENT
+        assert check.error is not None
+        assert check.error > 1e-2
+        assert "custom autograd function" in check.note
+
+
+def test_the_wrong_function_gives_the_right_gradient() -> None:
+    # Which is why only values of the gradient can tell.
+    wrong, right = (exposure_of(between(function), (4,)) for function in (DetachedCube.apply, lambda x: x**3))
+    torch.testing.assert_close(wrong.released_mean(), right.released_mean(), rtol=1e-12, atol=1e-14)
+
+
+def test_no_step_to_believe_is_no_verdict() -> None:
+    # A function with kinks closer than any step.
+    exposure = exposure_of(between(lambda x: x + 1e-4 * (1e9 * x).sin()), (4,))
+    check = check_derivative(exposure, generator=_generator())
+    assert check.outcome is Outcome.NOT_INFORMATIVE
+    assert check.error is None
+    assert "not smooth enough" in check.note
+
+
+def test_a_map_without_derivative_and_a_random_one() -> None:
+    smooth = exposure_of(between(torch.tanh), (4,))
+    flat = replace(smooth, release=Release(FedSGD(), [Sign()]))
+    assert check_derivative(flat, generator=_generator()).outcome is Outcome.NOT_INFORMATIVE
+    random = exposure_of(nn.Sequential(nn.Linear(4, 4), NumpyNoise(), nn.Linear(4, 2)), (4,))
+    check = check_derivative(random, generator=_generator())
+    assert check.outcome is Outcome.UNSUPPORTED
+    assert "not deterministic" in check.note
+
+
+def _cotangent(exposure: Exposure) -> Tensor:
+    return torch.randn(exposure.objective.size, generator=_generator(3), dtype=torch.float64)
+
+
+def test_central_differences_of_the_input_gradient_are_an_estimate_of_the_adjoint() -> None:
+    exposure = exposure_of(between(torch.tanh), (4,))
+    u = _cotangent(exposure)
+    found = central_difference_adjoint(exposure, u)
+    want = GradientJacobian(exposure).adjoint_matmat(u[:, None])[:, 0]
+    assert found.outcome is Outcome.CONVERGED
+    assert found.evidence is Evidence.ESTIMATE
+    assert found.value is not None
+    torch.testing.assert_close(found.value, want, rtol=1e-6, atol=1e-9)
+    nothing = central_difference_adjoint(exposure, torch.zeros_like(u))
+    assert nothing.value is not None
+    assert not bool(nothing.value.any())
+
+
+def test_central_differences_over_kinks_have_no_value() -> None:
+    exposure = exposure_of(between(lambda x: x + 1e-4 * (1e9 * x).sin()), (4,))
+    found = central_difference_adjoint(exposure, _cotangent(exposure))
+    assert found.outcome is Outcome.NOT_INFORMATIVE
+    assert found.value is None
+
+
+def test_central_differences_refuse_other_releases() -> None:
+    exposure = exposure_of(Residual(in_place=True), (2, 3, 3))
+    with pytest.raises(InputError, match=r"expected \d+ entries, got 3"):
+        central_difference_adjoint(exposure, torch.ones(3))
+    noisy = replace(exposure, release=Release(FedSGD(), [GaussianNoise(std=1.0)]))
+    with pytest.raises(UnsupportedError, match="expected a release that is the plain gradient"):
+        central_difference_adjoint(noisy, _cotangent(noisy))
