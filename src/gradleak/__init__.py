@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         LeastSquaresDescent,
         NeumannSeries,
     )
-    from gradleak.operators import GradientJacobian
+    from gradleak.operators import GradientJacobian, check_derivative
     from gradleak.protocols import FedAvg, FedSGD
     from gradleak.reporting import write_html, write_json, write_markdown
     from gradleak.results import GradleakError, Outcome, Record, Score, Verdict
@@ -83,7 +83,7 @@ _ROOMS = {
         "LeastSquaresDescent",
         "NeumannSeries",
     ),
-    "operators": ("GradientJacobian",),
+    "operators": ("GradientJacobian", "check_derivative"),
     "protocols": ("FedAvg", "FedSGD"),
     "reporting": ("write_html", "write_json", "write_markdown"),
     "results": ("GradleakError", "Outcome", "Record", "Score", "Verdict"),
@@ -162,6 +162,7 @@ __all__ = [
     "Vulnerability",
     "VulnerabilityFusion",
     "audit",
+    "check_derivative",
     "check_update",
     "each_example",
     "load_plan",

@@ -79,7 +79,7 @@ def test_the_resolved_plan_holds_no_data(small_plan: Path) -> None:
         ({"model": {"use": "tests.auditing.nowhere:x"}}, r"cannot import 'tests\.auditing\.nowhere:x'"),
         ({"model": {"use": "tests.auditing.small_model:not_a_model"}}, r"expected .* torch.nn.Module, got int"),
         ({"model": {"use": "lenet_i2f", "activation": "sigmoyd"}}, r"sigmoid"),
-        ({"model": {"use": "lenet_i2f", "chanels": 3}}, r"did you mean 'channels'"),
+        ({"model": {"use": "lenet_i2f", "channel": 3}}, r"did you mean 'channels'"),
         ({"data": {"use": "scikit_digits", "count": 3, "batch_size": 2}}, r"do not divide into batches of 2"),
         ({"data": {"use": "scikit_digits", "count": "3"}}, r"data.count: expected int, got the text '3'"),
         ({"data": {"use": "scikit_digits"}}, r"data: expected count too"),

@@ -41,11 +41,12 @@ class KernelWatch(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self._called: set[str] = set()
+        self._on_cuda = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Note the name of the function and call it."""
         self._called.add(getattr(func, "__name__", ""))
-        self._on_cuda = getattr(self, "_on_cuda", False) or any(isinstance(a, Tensor) and a.is_cuda for a in args)
+        self._on_cuda = self._on_cuda or any(isinstance(a, Tensor) and a.is_cuda for a in args)
         return func(*args, **(kwargs or {}))
 
     @property
@@ -54,7 +55,7 @@ class KernelWatch(TorchFunctionMode):
         notes = []
         if self._called & _ATTENTION:
             notes.append("math attention")
-        if self._called & _RECURRENT and getattr(self, "_on_cuda", False):
+        if self._called & _RECURRENT and self._on_cuda:
             notes.append("recurrence without cuDNN")
         return tuple(notes)
 

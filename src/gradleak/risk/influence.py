@@ -225,7 +225,7 @@ class InversionInfluenceLowerBound(Measure):
             Evidence.LOWER_BOUND if certain else Evidence.ESTIMATE,
             outcome=outcome,
             note="a lower bound of I²F, not of the error of every attack",
-            details=details | {"eigenvalue_max": largest},
+            details=details | {"eigenvalue_max": largest, "route": operator.route},
         )
 
 
