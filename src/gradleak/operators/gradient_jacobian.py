@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gradleak.core import Exposure
 from gradleak.linalg import (
+    Gram,
     LinearOperator,
     Spectrum,
     TopEigenpairs,
@@ -259,7 +260,7 @@ class GradientJacobian(LinearOperator):
         # Aᵀg, the ascent direction of ‖g‖²/2, halves the iterations on ResNet-18.
         start = None if certify else self.adjoint_matmat(self.value[:, None])[:, 0]
         return block_lanczos(
-            _Normal(self),
+            Gram(self),
             count,
             generator=generator or torch.Generator().manual_seed(0),
             block=4 if certify else 1,
@@ -310,19 +311,3 @@ class GradientJacobian(LinearOperator):
             columns = slice(start, start + self._at.chunk)
             gram[:, columns] = self.normal(identity[:, columns])
         return (gram + gram.T) / 2
-
-
-@final
-class _Normal(LinearOperator):
-    """AᵀA of a release by `GradientJacobian.normal`."""
-
-    def __init__(self, factor: GradientJacobian) -> None:
-        size = factor.shape[1]
-        super().__init__((size, size), dtype=factor.dtype, device=factor.device)
-        self._factor = factor
-
-    def _matmat(self, block: Tensor) -> Tensor:
-        return self._factor.normal(block)
-
-    def _adjoint_matmat(self, block: Tensor) -> Tensor:
-        return self._factor.normal(block)
