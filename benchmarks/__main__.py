@@ -1,6 +1,6 @@
 """Run every benchmark module of this folder (those with a `run()` that yields rows) and print one table.
 
-    python -m benchmarks            all modules
+    python -m benchmarks            all modules but those that take minutes (compiled)
     python -m benchmarks operators  only the named ones
 
 One thread; ratios, so that numbers from different machines can be compared. The table is also written to
@@ -22,6 +22,7 @@ import torch
 import benchmarks
 
 _HELPERS = ("__main__", "measure")
+_ON_REQUEST = ("compiled",)
 
 
 def main(chosen: list[str]) -> None:
@@ -31,7 +32,7 @@ def main(chosen: list[str]) -> None:
     if unknown:
         sys.exit(f"expected some of {', '.join(names)}, got {', '.join(sorted(unknown))}")
     rows = []
-    for name in chosen or names:
+    for name in chosen or [name for name in names if name not in _ON_REQUEST]:
         module = importlib.import_module(f"benchmarks.{name}")
         print(f"{name}: {(module.__doc__ or '').strip().splitlines()[0]}")
         for row in module.run():

@@ -11,7 +11,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from gradleak.attacks import DLG, Attack, GaussNewton, InvertingGradients
+from gradleak.attacks import (
+    DLG,
+    IDLG,
+    Attack,
+    BatchNormInversion,
+    GaussNewton,
+    GradInversion,
+    InvertingGradients,
+)
 from gradleak.core import Batch, HonestButCurious, Objective, Release
 from gradleak.protocols import FedSGD
 from tests.attacks.setting import rows, setting, small_net
@@ -19,13 +27,16 @@ from tests.attacks.setting import rows, setting, small_net
 ATTACKS: dict[str, Attack] = {
     "GaussNewton(max_steps=6)": GaussNewton(max_steps=6),
     "InvertingGradients(iterations=25, restarts=3)": InvertingGradients(iterations=25, restarts=3),
-    "DLG(iterations=3)": DLG(iterations=3),
+    "DLG(iterations=1)": DLG(iterations=1),
+    "IDLG(iterations=1)": IDLG(iterations=1),
+    "GradInversion(iterations=12, restarts=2)": GradInversion(iterations=12, restarts=2),
+    "BatchNormInversion(iterations=12)": BatchNormInversion(iterations=12),
 }
 
 ELSEWHERE = """
 import sys, torch
 from safetensors.torch import load_file, save_file
-from gradleak.attacks import DLG, GaussNewton, InvertingGradients
+from gradleak.attacks import DLG, IDLG, BatchNormInversion, GaussNewton, GradInversion, InvertingGradients
 from gradleak.core import Domain, DomainKind, Knowledge, Objective, Update
 from gradleak.models import mlp
 from gradleak.protocols import FedSGD

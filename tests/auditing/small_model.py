@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from gradleak.models import mlp
+from gradleak.models import initialize_default, mlp
+from tests.operators.models import DetachedCube
 
 
 def small_mlp(*, hidden: int = 24, generator: torch.Generator) -> nn.Module:
@@ -58,3 +59,30 @@ class _NoDoubleBackward(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:
         return gradient * 2
+
+
+class _Cube(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return DetachedCube.apply(x)
+
+
+def substitute_gradient_model(*, generator: torch.Generator) -> nn.Module:
+    """A layer whose first derivative is right and whose second derivatives are silently wrong."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 12), _Cube(), nn.Linear(12, 10))
+    initialize_default(model, generator=generator)
+    return model
+
+
+def relu_mlp(*, generator: torch.Generator) -> nn.Module:
+    """A ReLU MLP for 8×8 digits: its gradients jump as the input moves."""
+    return nn.Sequential(
+        nn.Flatten(), mlp(features=64, hidden=(24,), classes=10, activation="relu", generator=generator)
+    )
+
+
+def tiny_gradients(*, generator: torch.Generator) -> nn.Module:
+    """The tanh MLP with a loss head so small that float16 flushes most of the gradient of its first layer."""
+    model = small_mlp(generator=generator)
+    with torch.no_grad():
+        model[1][-1].weight.mul_(2e-5)
+    return model

@@ -9,7 +9,7 @@ from torch import nn
 from gradleak.auditing import GateStatus, check_update
 from gradleak.core import Batch, Domain, Objective, Release, Update
 from gradleak.defenses import Clip, ClipPerExample, GaussianNoise, Prune, Sign
-from gradleak.protocols import FedAvg, FedSGD
+from gradleak.protocols import FedAvg, FedSGD, LocalAdam
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -206,3 +206,53 @@ def test_another_digit_of_the_same_class_is_not_taken_for_this_one() -> None:
         result = check_update(objective, PLAIN, mine, PLAIN(objective, digits.example(other), generator()))
         assert result.status is GateStatus.INCONSISTENT
     assert check_update(objective, PLAIN, mine, PLAIN(objective, mine, generator())).status is GateStatus.CONSISTENT
+
+
+@pytest.mark.parametrize("mode", [{"epochs": 1}, {"epochs": 3, "batch_size": 2}])
+def test_an_adam_client_is_named(model: nn.Module, batch: Batch, mode: dict[str, int]) -> None:
+    objective = Objective.from_module(model)
+    sent = Release(LocalAdam(learning_rate=2e-3, **mode))(objective, batch, generator())
+    assert check_update(objective, Release(LocalAdam(learning_rate=2e-3, **mode)), batch, sent).status == "consistent"
+    result = check_update(objective, Release(FedAvg(learning_rate=0.1, **mode)), batch, sent)
+    assert result.status is GateStatus.INCONSISTENT
+    assert result.cosine is not None
+    assert result.cosine < 0.9
+    assert any("the client trained with Adam, see LocalAdam" in cause for cause in result.causes)
+
+
+def test_one_step_of_adam_called_a_gradient_is_named_too(model: nn.Module, batch: Batch) -> None:
+    objective = Objective.from_module(model)
+    sent = Release(LocalAdam())(objective, batch, generator())
+    result = check_update(objective, PLAIN, batch, sent)
+    assert result.causes[0] == "the update is a delta, but FedSGD makes a gradient"
+    assert any("trained with Adam" in cause for cause in result.causes)
+
+
+@pytest.mark.parametrize(
+    ("factor", "likeliest"),
+    [
+        (65536.0, "mixed precision's loss scale of 2^16 that was not undone"),
+        (0.5, "a factor ½ in one of the two losses"),
+        (4.0, "sum instead of mean reduction (batch size 4)"),
+        (3.7, "loss scaling, or a learning rate, sum instead"),
+    ],
+)
+def test_the_likeliest_cause_of_a_scale_comes_first(
+    model: nn.Module, batch: Batch, factor: float, likeliest: str
+) -> None:
+    objective = Objective.from_module(model)
+    sent = PLAIN(objective, batch, generator())
+    scaled = Update(tensors={name: tensor * factor for name, tensor in sent.tensors.items()})
+    (cause,) = check_update(objective, PLAIN, batch, scaled).causes
+    assert f"times as long: {likeliest}" in cause
+    undone = Update(tensors={name: tensor / factor for name, tensor in scaled.tensors.items()})
+    assert check_update(objective, PLAIN, batch, undone).status is GateStatus.CONSISTENT
+
+
+def test_a_learning_rate_or_number_of_steps_that_fits_is_given(model: nn.Module, batch: Batch) -> None:
+    objective = Objective.from_module(model)
+    sent = Release(FedAvg(learning_rate=1e-3, epochs=2))(objective, batch, generator())
+    (cause,) = check_update(objective, Release(FedAvg(learning_rate=1e-3)), batch, sent).causes
+    assert cause.endswith("(learning_rate=0.002 or epochs=2 would fit)")
+    (cause,) = check_update(objective, Release(FedAvg(learning_rate=4e-3, epochs=2)), batch, sent).causes
+    assert cause.endswith("(learning_rate=0.001 would fit)")

@@ -74,6 +74,44 @@ def test_a_delta_from_a_real_client(tmp_path: Path) -> None:
     assert "number of local steps" in record.verdicts[-1].explanation
 
 
+def test_an_assumed_learning_rate_is_printed_as_assumed_with_its_sensitivity(tmp_path: Path) -> None:
+    model, data = case()
+    release = gl.Release(gl.FedAvg(learning_rate=0.2, epochs=2))
+    threat = gl.HonestButCurious(protocol=gl.FedAvg(learning_rate=0.1, epochs=2))
+    attacks = {"inverting_gradients": gl.InvertingGradients(iterations=60, local_training="average_gradient")}
+    record = gl.audit(model, data, release=release, threat=threat, attacks=attacks, out=tmp_path / "out", options=QUIET)
+    assert item(record, "release")["knowledge"]["assumed"] == ["protocol"]
+    attack = item(record, "attack")
+    assert "the client's protocol is not known; assumed was FedAvg(learning_rate=0.1" in attack["note"]
+    assert "smallest for learning_rate=0.2: the assumption looks wrong" in attack["note"]
+    rows = attack["details"]["assumed_protocol"]
+    assert [row["protocol"]["learning_rate"] for row in rows[:2]] == [0.1, 0.025]
+    assert min(rows, key=lambda row: row["relative_residual"])["protocol"]["learning_rate"] == 0.2
+    for write, name in ((gl.write_html, "report.html"), (gl.write_markdown, "report.md")):
+        page = Path(write(record, tmp_path / name)).read_text(encoding="utf-8")
+        for character, plain in {"\u202f": " ", "\u00a0": " ", "\\": ""}.items():
+            page = page.replace(character, plain)
+        assert "assumed, not known: FedAvg(learning_rate = 0.1" in page
+        assert "the gradient" not in page
+
+
+@pytest.mark.parametrize("factor", [0.5, 65536.0])
+def test_l2_and_cosine_attacks_agree_on_a_scaled_update(tmp_path: Path, factor: float) -> None:
+    """U27: the scale is reported and stops every verdict; divided by it, the update leaks by both."""
+    model, data = case()
+    sent = gl.Release(gl.FedSGD())(gl.Objective.from_module(model), gl.Batch(*data), torch.Generator())
+    scaled = gl.Update(tensors={name: factor * tensor for name, tensor in sent.tensors.items()})
+    verdicts = {}
+    for number, (name, attack) in enumerate(
+        {"l2": ATTACKS["gauss_newton"], "cosine": gl.InvertingGradients(iterations=150, total_variation=0.0)}.items()
+    ):
+        record = gl.audit(model, data, update=scaled, attacks={name: attack}, out=tmp_path / f"{number}", options=QUIET)
+        verdicts[name] = record.verdicts[-1]
+    assert {verdict.verdict for verdict in verdicts.values()} == {"inconclusive"}
+    assert {verdict.reason for verdict in verdicts.values()} == {"inconsistent_update"}
+    assert all(f"divide the update by {factor:g}" in verdict.explanation for verdict in verdicts.values())
+
+
 def test_a_pruned_update_leaks(tmp_path: Path) -> None:
     model, data = case()
     release = gl.Release(gl.FedSGD(), [gl.Prune(0.5)])
@@ -130,3 +168,29 @@ defenses = [{ use = "ClipPerExample", max_norm = 0.5 }, { use = "Prune", ratio =
     with pytest.raises(gl.GradleakError, match=r"learning_rat.*did you mean 'learning_rate'"):
         build_plan(tomllib.loads(text.replace("learning_rate", "learning_rat")), folder=Path())
     assert "PruneBy" not in catalog()["defenses"]
+
+
+def test_a_plan_file_names_an_assumed_protocol_and_how_local_steps_are_read() -> None:
+    text = (
+        SMALL_PLAN.split("[[scenarios]]")[0]
+        + """
+[threat]
+use = "HonestButCurious"
+protocol = { use = "FedAvg", learning_rate = 0.2, epochs = 3 }
+
+[attacks.aga]
+use = "InvertingGradients"
+local_training = "average_gradient"
+
+[[scenarios]]
+name = "adam"
+protocol = { use = "LocalAdam", learning_rate = 0.01, epochs = 2 }
+attacks = { aga = "all" }
+"""
+    )
+    plan = build_plan(tomllib.loads(text), folder=Path())
+    assert plan.threat == gl.HonestButCurious(protocol=gl.FedAvg(learning_rate=0.2, epochs=3))
+    assert plan.attacks["aga"].local_training is gl.LocalTraining.AVERAGE_GRADIENT
+    assert plan.scenarios[0].release.protocol == gl.LocalAdam(learning_rate=0.01, epochs=2)
+    with pytest.raises(gl.GradleakError, match="local_training"):
+        build_plan(tomllib.loads(text.replace("average_gradient", "averaged")), folder=Path())

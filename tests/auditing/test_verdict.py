@@ -162,3 +162,130 @@ def test_the_run_leaks_if_one_scenario_does() -> None:
 def test_thresholds_out_of_range_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(PlanError, match="expected a number"):
         Thresholds(**wrong)
+
+
+def bound(value: float | None = 0.2, *, item: str = "undefended/example 0", **more: Any) -> Line:
+    """A van Trees score as an audit writes it."""
+    details = {
+        "noise_std": 0.1,
+        "release_noise_std": 0.1,
+        "holds_for_release": True,
+        "prior": {"origin": "Gaussian fitted to 300 public examples"},
+        "prior_error": 0.27,
+        "confidence": 0.95,
+    }
+    return {
+        "type": "score", "item": f"{item}/setting", "attack": None, "name": "bayesian_cramer_rao", "value": value,
+        "unit": "pixel_rmse", "evidence": "lower_bound", "note": "", "details": details,
+    } | more  # fmt: skip
+
+
+def detailed(**changed: Any) -> Line:
+    row = bound()
+    return row | {"details": row["details"] | changed}
+
+
+def test_a_bound_above_the_limit_is_bounded_and_says_what_it_rests_on() -> None:
+    verdicts = judge([release(), BASELINE, bound(), *attack(0.4)], Thresholds())
+    assert {verdict.verdict for verdict in verdicts} == {VerdictKind.BOUNDED}
+    text = verdicts[0].explanation
+    for part in ("0.2 on average over the stated prior", "at 95% confidence", "300 public examples", "std 0.1",
+                 "the limit of 0.1", "not a worst case", "several releases"):  # fmt: skip
+        assert part in text
+    assert verdicts[0].reason == "bayesian_bound"
+    assert verdicts[0].details["bound"] == 0.2
+    assert [verdict.reason for verdict in verdicts[1:]] == ["all_bounded", "all_bounded"]
+    assert text in verdicts[-1].explanation
+
+
+def test_a_bound_needs_no_attack() -> None:
+    assert judge([release(), BASELINE, bound()], Thresholds())[0].verdict is VerdictKind.BOUNDED
+
+
+def test_the_weakest_bound_counts() -> None:
+    verdict = judge([release(), BASELINE, bound(0.3), bound(0.09)], Thresholds())[0]
+    assert verdict.verdict is VerdictKind.INCONCLUSIVE
+    assert verdict.details["bound"] == 0.09
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (bound(0.1), "is not above the limit of 0.1"),
+        (bound(None, note="the release carries no noise"), "has no value: the release carries no noise"),
+        (bound(unit="input"), "state unit = 'pixel_rmse'"),
+        (bound(evidence="estimate"), "an estimate, no bound"),
+        (detailed(holds_for_release=False), "more noise than the release carries"),
+        (detailed(prior_error=0.7), "a prior wider than any data"),
+    ],
+)
+def test_what_is_no_bound_above_the_limit_says_why(row: Line, reason: str) -> None:
+    verdict = judge([release(), BASELINE, row, *attack(0.4)], Thresholds())[0]
+    assert (verdict.verdict, verdict.reason) == (VerdictKind.INCONCLUSIVE, "no_attack_reached_threshold")
+    assert reason in verdict.explanation
+
+
+def test_no_bound_where_an_attack_leaks_or_comes_as_near() -> None:
+    assert judge([release(), BASELINE, bound(), *attack(0.01)], Thresholds())[0].verdict is VerdictKind.LEAKS
+    # Within the limit, but guessing does nearly as well: no leak, and no bound either.
+    lines = [release(), rmse("undefended/example 0/baseline", 0.15), bound(), *attack(0.09)]
+    verdict = judge(lines, Thresholds())[0]
+    assert (verdict.verdict, verdict.reason) == (VerdictKind.INCONCLUSIVE, "no_better_than_blind")
+    assert "on this very example" in verdict.explanation
+
+
+@pytest.mark.parametrize(("blind", "value"), [(0.05, 0.2), (0.12, 0.26)])
+def test_no_bound_where_guessing_is_below_it(blind: float, value: float) -> None:
+    lines = [release(), rmse("undefended/example 0/baseline", blind), bound(value), *attack(0.4)]
+    verdict = judge(lines, Thresholds())[0]
+    assert verdict.verdict is VerdictKind.INCONCLUSIVE
+    assert "guessing blindly" in verdict.explanation
+
+
+@pytest.mark.parametrize("name", ["positive", "negative"])
+def test_no_bound_where_a_control_failed(name: str) -> None:
+    verdict = judge([control(name, passed=False), release(), BASELINE, bound(), *attack(0.4)], Thresholds())[0]
+    assert (verdict.verdict, verdict.reason) == (VerdictKind.INCONCLUSIVE, "control_failed")
+
+
+@pytest.mark.parametrize(
+    ("gate", "bounded"),
+    [
+        ({"status": "consistent"}, True),
+        ({"status": "not_applicable", "chi_square_z": 1.2}, True),  # as much noise as stated, more than the signal
+        ({"status": "not_applicable", "chi_square_z": -40.0}, False),
+        ({"status": "not_applicable", "chi_square_z": None}, False),
+        ({"status": "inconsistent", "causes": []}, False),
+    ],
+)
+def test_an_update_that_was_sent_has_to_carry_the_noise(gate: Line, bounded: bool) -> None:
+    verdict = judge([release(given=True, gate=gate), BASELINE, bound()], Thresholds())[0]
+    assert (verdict.verdict is VerdictKind.BOUNDED) is bounded
+
+
+def test_one_bounded_scenario_does_not_bound_the_run() -> None:
+    noisy = [release("noisy"), rmse("noisy/example 0/baseline", 0.3), bound(item="noisy/example 0")]
+    verdicts = {v.item: v for v in judge([release(), BASELINE, *attack(0.4), *noisy], Thresholds())}
+    assert verdicts["noisy"].verdict is VerdictKind.BOUNDED
+    assert verdicts["run"].verdict is VerdictKind.INCONCLUSIVE
+    assert "1 bounded" in verdicts["run"].explanation
+    verdicts = {v.item: v for v in judge([release(), BASELINE, *attack(0.01), *noisy], Thresholds())}
+    assert verdicts["run"].verdict is VerdictKind.LEAKS
+    assert "1 of 2 scenarios leak (1 bounded)" in verdicts["run"].explanation
+
+
+def test_a_wrong_derivative_is_the_reason_why_an_attack_failed() -> None:
+    check = {
+        "type": "item", "kind": "derivative", "item": "undefended/example 0/derivative", "scenario": "undefended",
+        "example": 0, "status": "refused", "check": "wrong",
+    }  # fmt: skip
+    verdict = judge([release(), BASELINE, check, *attack(0.4)], Thresholds())[0]
+    assert (verdict.verdict, verdict.reason) == (VerdictKind.INCONCLUSIVE, "wrong_derivative")
+    assert "closed-form scores are unsupported" in verdict.explanation
+    assert judge([release(), BASELINE, check, *attack(0.01)], Thresholds())[0].verdict is VerdictKind.LEAKS
+
+
+def test_the_error_is_named_by_the_kind_of_the_data() -> None:
+    verdict = judge([release(domain_kind="tabular"), BASELINE, *attack(0.01)], Thresholds())[0]
+    assert "a feature RMSE of 0.01" in verdict.explanation
+    assert "pixel" not in verdict.explanation

@@ -6,11 +6,17 @@ import pytest
 
 from gradleak.cli.studies import find_study, settings, studies
 from gradleak.results import InputError
-from gradleak.studies import InfluenceValidation, LAVPQuality
+from gradleak.studies import AttackTable, FedAvgQuality, InfluenceValidation, LabelRestoration, LAVPQuality
 
 
 def test_studies_are_found_by_name() -> None:
-    assert studies() == {"influence_validation": InfluenceValidation, "lavp_quality": LAVPQuality}
+    assert studies() == {
+        "attack_table": AttackTable,
+        "fed_avg_quality": FedAvgQuality,
+        "influence_validation": InfluenceValidation,
+        "label_restoration": LabelRestoration,
+        "lavp_quality": LAVPQuality,
+    }
     assert find_study("lavp_quality") is LAVPQuality
     with pytest.raises(InputError, match="did you mean 'lavp_quality'"):
         find_study("lavp")

@@ -11,11 +11,16 @@ from tests.attacks.setting import Setting, rows, setting, small_net
 
 import gradleak.attacks
 from gradleak.attacks import (
+    DGL,
     DLG,
+    GS,
+    IDLG,
     Adam,
     Attack,
+    BatchNormInversion,
     Blind,
     GaussNewton,
+    GradInversion,
     Inversion,
     InvertingGradients,
     Preset,
@@ -26,12 +31,20 @@ from gradleak.results import Citation, InputError, KnowledgeError, Outcome
 
 # Small budgets: a contract holds after few steps as after many.
 EXAMPLES: dict[type[Attack], Attack] = {
+    BatchNormInversion: BatchNormInversion(iterations=8),
     Blind: Blind(),
-    DLG: DLG(iterations=2, restarts=2),
+    DGL: DGL(iterations=8, learning_rate=0.02),
+    DLG: DLG(iterations=1, restarts=2),
+    GS: GS(iterations=8),
     GaussNewton: GaussNewton(max_steps=3, warm_iterations=5),
+    GradInversion: GradInversion(iterations=8, restarts=2),
+    IDLG: IDLG(iterations=1),
     Inversion: Inversion(stages=(SearchStage(optimizer=Adam(signed=True), iterations=8),), restarts=2),
     InvertingGradients: InvertingGradients(iterations=8, restarts=2),
 }
+
+# The papers' attacks that are given the labels; everything else that is true of the private batch is no need.
+LABEL_GIVEN = (DGL, GS)
 
 EXPORTED = [
     kind
@@ -47,8 +60,9 @@ each_reader = pytest.mark.parametrize(
 )
 
 
-def _case() -> Setting:
-    return setting(small_net(), rows(1), dtype=torch.float32)
+def _case(attack: Attack) -> Setting:
+    threat = HonestButCurious(targets="targets" in attack.needs)
+    return setting(small_net(), rows(1), threat=threat, dtype=torch.float32)
 
 
 def _run(attack: Attack, case: Setting, seed: int = 3) -> Reconstruction:
@@ -72,7 +86,8 @@ def test_it_says_what_it_is(attack: Attack) -> None:
     fields = {field.name for field in dataclasses.fields(Knowledge)}
     assert kind.needs
     assert set(kind.needs) <= fields
-    assert "targets" not in kind.needs
+    assert ("targets" in kind.needs) == (kind in LABEL_GIVEN)
+    assert "statistics" not in kind.needs
 
 
 @each_attack
@@ -88,7 +103,7 @@ def test_it_is_frozen_keyword_only_and_describes_itself(attack: Attack) -> None:
 
 @each_attack
 def test_the_same_generator_gives_the_same_bits(attack: Attack) -> None:
-    case = _case()
+    case = _case(attack)
     first, second = _run(attack, case), _run(attack, case)
     assert torch.equal(first.inputs, second.inputs)
     assert list(first.history) == list(second.history)
@@ -97,7 +112,7 @@ def test_the_same_generator_gives_the_same_bits(attack: Attack) -> None:
 
 @each_attack
 def test_nothing_that_it_was_given_changes(attack: Attack) -> None:
-    case = _case()
+    case = _case(attack)
     objective = case.knowledge.objective
     before = {name: tensor.clone() for name, tensor in case.update.tensors.items()}
     params = {name: tensor.clone() for name, tensor in objective.params.items()}
@@ -111,7 +126,8 @@ def test_nothing_that_it_was_given_changes(attack: Attack) -> None:
 
 @each_attack
 def test_the_claim_has_the_shape_and_range_it_ought_to(attack: Attack) -> None:
-    case = setting(small_net(), rows(1, 2), dtype=torch.float32)
+    threat = HonestButCurious(targets="targets" in attack.needs)
+    case = setting(small_net(), rows(1, 2), threat=threat, dtype=torch.float32)
     found = _run(attack, case)
     assert found.inputs.shape == case.truth.inputs.shape
     assert torch.isfinite(found.inputs).all()
@@ -121,19 +137,21 @@ def test_the_claim_has_the_shape_and_range_it_ought_to(attack: Attack) -> None:
 
 @each_reader
 def test_the_history_holds_the_loss_that_is_claimed(attack: Attack) -> None:
-    found = _run(attack, _case())
+    found = _run(attack, _case(attack))
     assert found.loss == min(found.history)
     assert found.loss < found.history[0]
     assert found.loss >= 0
     assert found.iterations > 0
     assert found.plain_gradients > 0
     assert found.details["labels"] in ("disclosed", "recovered", "optimized")
+    assert f"labels: {found.details['labels']}" in found.details["information"]
+    assert "update rule: FedSGD()" in found.details["information"]
     assert found.details["relative_residual"] >= 0
 
 
 @each_attack
 def test_a_batch_of_targets_is_answered_in_order(attack: Attack) -> None:
-    case = _case()
+    case = _case(attack)
     updates = [case.update] * 2
     found = attack.many(
         updates, [case.knowledge] * 2, generators=[torch.Generator().manual_seed(seed) for seed in (1, 2)]
@@ -147,7 +165,7 @@ def test_a_batch_of_targets_is_answered_in_order(attack: Attack) -> None:
 
 @each_attack
 def test_every_need_is_checked_before_anything_else(attack: Attack) -> None:
-    case = _case()
+    case = _case(attack)
     for need in attack.needs:
         blind = dataclasses.replace(case.knowledge, **{need: None})
         with pytest.raises(KnowledgeError, match=f"{attack.name} needs {need}"):
@@ -156,12 +174,12 @@ def test_every_need_is_checked_before_anything_else(attack: Attack) -> None:
 
 @each_attack
 def test_the_cost_is_estimated_from_knowledge_alone(attack: Attack) -> None:
-    assert attack.estimate(_case().knowledge) >= 0
+    assert attack.estimate(_case(attack).knowledge) >= 0
 
 
 @each_reader
 def test_zero_and_broken_updates(attack: Attack) -> None:
-    case = _case()
+    case = _case(attack)
     zero = Update(tensors={name: torch.zeros_like(t) for name, t in case.update.tensors.items()})
     found = attack(zero, case.knowledge, generator=torch.Generator())
     assert found.outcome is Outcome.NO_SIGNAL

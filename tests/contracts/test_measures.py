@@ -15,27 +15,33 @@ import gradleak.risk
 from gradleak.core import Exposure
 from gradleak.results import Citation, InputError, Score
 from gradleak.risk import (
+    BayesianCramerRao,
     FisherInformationLoss,
     GaussianReconstructionError,
     LinearizedPosteriorError,
     LipschitzBound,
     Measure,
+    SettingMeasure,
 )
 
-MEASURES = sorted(
-    (
-        item
-        for item in vars(gradleak.risk).values()
-        if inspect.isclass(item) and issubclass(item, Measure) and item is not Measure
-    ),
-    key=lambda item: item.__name__,
-)
 # Arguments of the measures that have no default (or a slow one); every other one is built without arguments.
 ARGUMENTS: dict[type[Measure], dict[str, Any]] = {
     FisherInformationLoss: {"std": 0.1},
     GaussianReconstructionError: {"std": 0.1},
     LinearizedPosteriorError: {"noise_std": 0.1, "prior_std": 0.3},
     LipschitzBound: {"samples": 1},
+}
+
+
+def _exported(base: type) -> list[Any]:
+    found = [item for item in vars(gradleak.risk).values() if inspect.isclass(item) and issubclass(item, base)]
+    return sorted((item for item in found if item is not base), key=lambda item: item.__name__)
+
+
+MEASURES = _exported(Measure)
+SETTING_MEASURES = _exported(SettingMeasure)
+EXAMPLES: dict[type[SettingMeasure], SettingMeasure] = {
+    BayesianCramerRao: BayesianCramerRao(noise_std=0.1, prior_std=0.3, samples=16),
 }
 
 
@@ -116,3 +122,39 @@ class TestMeasure:
         else:
             assert score.value is None
             assert score.note
+
+
+@pytest.mark.parametrize("measure", SETTING_MEASURES)
+class TestSettingMeasure:
+    def test_is_documented_cited_and_frozen(self, measure: type[SettingMeasure]) -> None:
+        doc = inspect.getdoc(measure) or ""
+        assert "Source:" in doc
+        assert "Cost:" in doc
+        assert measure.summary
+        assert measure.citations
+        assert all(isinstance(citation, Citation) for citation in measure.citations)
+        assert measure.name == measure.name.lower().replace(" ", "_")
+        assert measure.__name__ in gradleak.risk.__all__
+        assert all(field.kw_only for field in dataclasses.fields(measure))
+        assert measure.__call__ is SettingMeasure.__call__
+        for field in dataclasses.fields(measure):
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                setattr(EXAMPLES[measure], field.name, None)
+
+    def test_needs_no_private_input(self, measure: type[SettingMeasure], exposure: Exposure) -> None:
+        batch = exposure.batch
+        score = EXAMPLES[measure](exposure.objective, exposure.release, targets=batch.targets[:1], domain=batch.domain)
+        assert score.name == measure.name
+        assert score.value is not None
+        assert score.value > 0
+        assert Score.from_dict(json.loads(json.dumps(score.to_dict(), allow_nan=False))) == score
+
+    def test_says_in_a_word_when_there_is_no_derivative(
+        self, measure: type[SettingMeasure], exposure: Exposure
+    ) -> None:
+        flat = signed(exposure)
+        score = EXAMPLES[measure](
+            flat.objective, flat.release, targets=exposure.batch.targets[:1], domain=exposure.batch.domain
+        )
+        assert score.value is None
+        assert score.note

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from gradleak.core import Batch, Domain, Knowledge, Objective, Release
+from gradleak.core import Batch, Domain, Knowledge, LayerStatistics, Objective, Release
 from gradleak.defenses import Clip, GaussianNoise
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, KnowledgeError
@@ -28,6 +28,8 @@ def full() -> Knowledge:
         targets=torch.tensor([SECRET, SECRET]),
         domain=Domain(shape=(4,)),
         public=Batch(torch.full((3, 4), SECRET), torch.tensor([SECRET] * 3)),
+        statistics={"1": LayerStatistics(mean=torch.full((3,), SECRET), variance=torch.full((3,), SECRET))},
+        assumed=("protocol",),
     )
 
 
@@ -51,6 +53,8 @@ def test_impossible_facts_are_refused() -> None:
         Knowledge(batch_size=0)
     with pytest.raises(InputError, match=r"expected 3 rows \(the batch size\), got 2"):
         Knowledge(batch_size=3, targets=torch.tensor([0, 1]))
+    with pytest.raises(InputError, match="assumed: expected names of facts that are given, got protocol, batch"):
+        Knowledge(assumed=("protocol", "batch"))
 
 
 def test_the_card_is_json_without_values_of_data() -> None:
@@ -65,6 +69,7 @@ def test_the_card_is_json_without_values_of_data() -> None:
     assert card["objective"]["frozen"] == ["0.bias"]
     assert card["objective"]["renamed"]["0.weight"] == "_orig_mod.0.weight"
     assert card["objective"]["shared_entries"] == 18
+    assert card["assumed"] == ["protocol"]
     assert set(card) == {entry.name for entry in fields(Knowledge)}
     assert set(Knowledge().card().values()) == {None}
 

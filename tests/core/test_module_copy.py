@@ -176,6 +176,13 @@ def test_what_cannot_be_copied_is_named() -> None:
         Objective.from_module(Locked())
 
 
+def test_complex_parameters_are_refused_by_name() -> None:
+    module = nn.Sequential(nn.Linear(2, 2))
+    module[0].register_parameter("phase", nn.Parameter(torch.ones(2, dtype=torch.complex64)))
+    with pytest.raises(UnsupportedError, match=r"expected real parameters, got torch\.complex64 in 0\.phase"):
+        Objective.from_module(module)
+
+
 def test_parameters_without_values_are_refused_by_name() -> None:
     with pytest.raises(InputError, match="got none in weight; run a lazy model once"):
         Objective.from_module(nn.LazyLinear(3))

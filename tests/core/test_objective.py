@@ -265,6 +265,42 @@ def test_an_evaluation_leaves_nothing_behind_in_the_private_copy() -> None:
         assert twin.buffers["count"].item() == 0
 
 
+class ChangesInPlace(nn.Module):
+    """Changes its inputs, and tensors that it keeps as plain attributes, in a list and in a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.seen, self.listed, self.named = torch.zeros(3), [torch.zeros(3)], {"x": torch.zeros(3)}
+
+    def forward(self, x: Tensor) -> Tensor:
+        x -= 1.0
+        for tensor in (self.seen, self.listed[0], self.named["x"]):
+            tensor += x.mean(dim=0)
+        return self.linear(x * self.seen * self.listed[0] * self.named["x"])
+
+
+def test_changes_in_place_of_inputs_targets_and_attributes_do_not_last() -> None:
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        targets -= 1.0
+        return (outputs - targets).square().mean()
+
+    objective = Objective.from_module(ChangesInPlace(), loss=loss)
+    batch = Batch(torch.rand(4, 3, generator=torch.Generator().manual_seed(0)), torch.ones(4, 2))
+    before = batch.inputs.clone()
+    objective.check(batch)
+    first = objective.loss(objective.params, batch)
+    gradient = objective.gradient(objective.params, batch)
+    assert torch.equal(objective.loss(objective.params, batch), first)
+    assert torch.equal(batch.inputs, before)
+    assert torch.equal(batch.targets, torch.ones(4, 2))
+    assert float(objective._module.seen.norm()) == 0.0
+    weight = objective.params["linear.weight"].clone().requires_grad_()
+    mean = (before - 1).mean(dim=0)
+    plain = (((before - 1) * mean**3) @ weight.T + objective.params["linear.bias"]).square().mean()
+    torch.testing.assert_close(gradient["linear.weight"], torch.autograd.grad(plain, weight)[0])
+
+
 class Random(nn.Module):
     """Draws random numbers in every mode."""
 
@@ -386,6 +422,25 @@ def test_to_casts_everything_that_the_computation_touches(build: Callable[[], nn
     torch.testing.assert_close(value.float(), single.loss(single.params, Batch(IMAGES.float(), LABELS)))
     assert double.to(torch.float64) is double
     weighted(torch.zeros(1, 3), torch.tensor([0]))  # the user's own loss stays in float32
+
+
+def test_to_casts_constants_in_lists_and_dicts_too() -> None:
+    class Filters(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 2)
+            self.bank, self.named = [torch.full((3, 3), 0.5)], {"shift": torch.ones(3)}
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(x @ self.bank[0] + self.named["shift"])
+
+    model = Filters()
+    objective, batch = Objective.from_module(model), Batch(torch.ones(1, 3), torch.tensor([1]))
+    double = objective.to(torch.float64).gradient(objective.to(torch.float64).params, batch.to(torch.float64))
+    assert {tensor.dtype for tensor in double.values()} == {torch.float64}
+    for name, tensor in objective.gradient(objective.params, batch).items():
+        torch.testing.assert_close(double[name].float(), tensor)
+    assert model.bank[0].dtype == torch.float32
 
 
 class Tokens(nn.Module):

@@ -6,7 +6,7 @@ from torch import nn
 
 from gradleak.core import Batch, Domain, HonestButCurious, Objective, Release
 from gradleak.defenses import Clip
-from gradleak.protocols import FedSGD
+from gradleak.protocols import FedAvg, FedSGD
 from gradleak.results import InputError
 
 DOMAIN = Domain(shape=(4,))
@@ -59,3 +59,15 @@ def test_public_data_must_not_hold_private_examples() -> None:
     assert HonestButCurious(public=clean).disclose(objective(), RELEASE, BATCH).public is clean
     other = Batch(torch.rand(5, 7), torch.zeros(5))
     assert HonestButCurious(public=other).disclose(objective(), RELEASE, BATCH).public is other
+
+
+def test_an_assumed_protocol_takes_the_place_of_the_true_one_and_is_marked() -> None:
+    assumed = FedAvg(learning_rate=0.1)
+    knowledge = HonestButCurious(protocol=assumed).disclose(objective(), RELEASE, BATCH)
+    assert knowledge.protocol == assumed
+    assert knowledge.assumed == ("protocol",)
+    assert knowledge.card()["assumed"] == ["protocol"]
+    assert knowledge.release == Release(assumed, RELEASE.defenses)
+    assert HonestButCurious().disclose(objective(), RELEASE, BATCH).assumed is None
+    # An assumption that happens to be right is one all the same.
+    assert HonestButCurious(protocol=FedSGD()).disclose(objective(), RELEASE, BATCH).assumed == ("protocol",)

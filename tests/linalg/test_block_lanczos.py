@@ -50,6 +50,17 @@ def test_a_repeated_top_eigenvalue_is_found_with_its_multiplicity(copies: int, s
     assert found.outcome is Outcome.CONVERGED
 
 
+@pytest.mark.parametrize("copies", [5, 13])
+def test_copies_of_smaller_eigenvalues_are_found_where_more_are_asked_for_than_a_block(copies: int) -> None:
+    values = [5.0, 4.0] + [3.0] * copies + torch.linspace(0.0, 2.5, 60).tolist()
+    for count in (3, 4, 8, copies + 4):
+        found = _top(_symmetric(torch.tensor(values)), count)
+        want = np.sort(values)[::-1][:count]
+        np.testing.assert_allclose(found.values, want, rtol=1e-9)
+        assert (found.outcome, found.multiplicity) == (Outcome.CONVERGED, 1)
+        _check_pairs(_symmetric(torch.tensor(values)), found)
+
+
 def test_close_but_different_values_are_told_apart() -> None:
     matrix = _symmetric(torch.cat([torch.tensor([3.0, 3.0 * (1 - 1e-4)]), torch.linspace(0.0, 2.5, 120)]))
     found = _top(matrix, 2)

@@ -43,7 +43,9 @@ def test_a_singular_system_gives_the_solution_of_smallest_norm() -> None:
 def test_right_hand_side_outside_the_range_is_not_called_converged() -> None:
     found = conjugate_gradient(Gram(DenseOperator(_factor(5, 20))), _right(20), max_iterations=200)
     assert found.outcome is Outcome.BUDGET_SPENT
-    assert bool(torch.isfinite(found.solution).all())
+    assert "a part in the null space" in found.note
+    assert float(found.solution.norm()) < 1e6
+    assert found.iterations < 30
 
 
 def test_zero_right_hand_side_needs_no_product() -> None:

@@ -97,3 +97,13 @@ def test_bad_arguments() -> None:
         _estimate(torch.eye(3), _inverse(1.0), samples=1)
     with pytest.raises(InputError, match="expected a square operator"):
         _estimate(torch.ones(2, 3), _inverse(1.0))
+
+
+def test_weights_may_be_any_square_matrix() -> None:
+    values = torch.linspace(0.5, 3.0, 8, dtype=torch.float64)
+    matrix = symmetric(values)
+    weights = torch.randn((8, 8), generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    want = float((weights @ torch.linalg.inv(matrix) @ weights.T).trace())
+    found = _estimate(matrix, _inverse(0.0), samples=400, steps=8, weights=DenseOperator(weights))
+    assert found.interval[0] <= want <= found.interval[1]
+    assert found.value == pytest.approx(want, rel=0.1)

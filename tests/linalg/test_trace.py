@@ -7,7 +7,14 @@ import pytest
 import torch
 from tests.linalg.spectra import symmetric, vector
 
-from gradleak.linalg import DenseOperator, ShiftedInverse, TraceEstimate, hutchinson, hutchpp
+from gradleak.linalg import (
+    DenseOperator,
+    ShiftedInverse,
+    TraceEstimate,
+    group_squared_norms,
+    hutchinson,
+    hutchpp,
+)
 from gradleak.results import InputError, Outcome
 
 Estimator = Callable[..., TraceEstimate]
@@ -29,6 +36,18 @@ def test_intervals_cover_the_trace_as_often_as_they_say(estimate: Estimator) -> 
     mean = np.mean([item.value for item in found])
     error = np.std([item.value for item in found]) / np.sqrt(trials)
     assert abs(mean - truth) < 4 * error
+
+
+@pytest.mark.parametrize("samples", [4, 16])
+def test_intervals_cover_the_trace_that_few_eigenvalues_dominate(samples: int) -> None:
+    """Student's interval alone holds it in 82 % of cases with 4 samples, and in 89 % with 16."""
+    matrix = symmetric(torch.cat([torch.tensor([1e4]), torch.linspace(0.5, 1.0, 79)]))
+    truth, trials = float(matrix.trace()), 400
+    found = [hutchinson(DenseOperator(matrix), generator=_generator(seed), samples=samples) for seed in range(trials)]
+    covered = np.mean([low <= truth <= high for low, high in (item.interval for item in found)])
+    assert 0.93 < covered <= 1.0
+    widths = np.array([high - low for low, high in (item.interval for item in found)]) / truth
+    assert np.median(widths) < {4: 12.0, 16: 2.2}[samples]
 
 
 def test_hutchpp_beats_hutchinson_on_a_falling_spectrum() -> None:
@@ -66,6 +85,17 @@ def test_inner_solves_that_do_not_converge_are_named() -> None:
     assert found.inner_error > 1e-6
 
 
+@pytest.mark.parametrize("estimate", [hutchinson, hutchpp])
+@pytest.mark.parametrize("zeros", [1, 10])
+def test_the_inverse_of_a_singular_operator_has_no_trace(estimate: Estimator, zeros: int) -> None:
+    matrix = symmetric([0.0] * zeros + torch.linspace(0.5, 1.0, 80 - zeros).tolist())
+    for seed in range(5):
+        found = estimate(ShiftedInverse(DenseOperator(matrix), tolerance=1e-6), generator=_generator(seed))
+        assert (found.value, found.interval, found.outcome) == (None, None, Outcome.UNSUPPORTED)
+    shifted = estimate(ShiftedInverse(DenseOperator(matrix), shift=0.1, tolerance=1e-9), generator=_generator())
+    assert shifted.outcome is Outcome.CONVERGED
+
+
 def test_exact_cases() -> None:
     low = symmetric([5.0, 3.0] + [0.0] * 58)
     assert hutchpp(DenseOperator(low), generator=_generator()).value == pytest.approx(8.0, rel=1e-10)
@@ -97,3 +127,42 @@ def test_bad_arguments() -> None:
         hutchpp(DenseOperator(torch.eye(3)), generator=_generator(), samples=5)
     with pytest.raises(InputError, match="hutchpp: expected a square operator"):
         hutchpp(DenseOperator(torch.ones(2, 3)), generator=_generator())
+
+
+def test_group_norms_cover_and_share_their_products() -> None:
+    generator = _generator(7)
+    matrix = torch.randn((12, 9), generator=generator, dtype=torch.float64)
+    groups = [[slice(0, 2), slice(10, 12)], [slice(2, 10)], [slice(0, 12)]]
+    rows = [[0, 1, 10, 11], list(range(2, 10)), list(range(12))]
+    want = [float(np.linalg.norm(matrix.numpy()[index]) ** 2) for index in rows]
+    covered = np.zeros(3)
+    for seed in range(300):
+        operator = DenseOperator(matrix)
+        found = group_squared_norms(operator, groups, generator=_generator(seed), samples=30, block=7)
+        assert operator.matvecs == 30
+        assert found[0].value + found[1].value == pytest.approx(found[2].value)
+        covered += [low <= truth <= high for truth, (low, high) in zip(want, (f.interval for f in found), strict=True)]
+    assert min(covered) / 300 > 0.90
+    once, again = (
+        group_squared_norms(DenseOperator(matrix), groups, generator=_generator(), block=block) for block in (64, 64)
+    )
+    assert once == again
+
+
+def test_group_norms_of_what_is_not_finite_and_of_too_little() -> None:
+    broken = DenseOperator(torch.full((2, 2), float("nan")))
+    found = group_squared_norms(broken, [[slice(0, 2)]], generator=_generator())
+    assert (found[0].value, found[0].outcome) == (None, Outcome.NOT_FINITE)
+    with pytest.raises(InputError, match="samples >= 2 and block >= 1, got 1 and 16"):
+        group_squared_norms(broken, [[slice(0, 2)]], generator=_generator(), samples=1)
+
+
+@pytest.mark.parametrize("estimate", [hutchinson, hutchpp])
+def test_the_weights_of_an_inverse_may_be_any_matrix(estimate: Estimator) -> None:
+    matrix = symmetric(torch.linspace(0.5, 3.0, 8))
+    weights = torch.randn((8, 8), generator=_generator(3), dtype=torch.float64)
+    want = float((weights @ torch.linalg.inv(matrix + 0.2 * torch.eye(8)) @ weights.T).trace())
+    inverse = ShiftedInverse(DenseOperator(matrix), shift=0.2, weights=DenseOperator(weights))
+    found = [estimate(inverse, generator=_generator(seed), samples=18).value for seed in range(100)]
+    assert abs(np.mean(found) - want) < 4 * np.std(found) / 10
+    assert np.mean(found) == pytest.approx(want, rel=0.1)

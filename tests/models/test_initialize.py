@@ -3,7 +3,17 @@ import torch
 from scipy.stats import kstest
 from torch import nn
 
-from gradleak.models import initialize_default, initialize_uniform
+from gradleak.models import (
+    initialize_default,
+    initialize_he,
+    initialize_uniform,
+    lenet_dlg,
+    lenet_i2f,
+    linear_model,
+    mlp,
+    resnet8,
+    resnet18,
+)
 from gradleak.results.errors import InputError, UnsupportedError
 
 pytestmark = pytest.mark.usefixtures("global_rng_unchanged")
@@ -77,3 +87,42 @@ def test_uniform_refuses_an_empty_range(low: float, high: float) -> None:
     model = nn.utils.skip_init(nn.Linear, 1, 1)
     with pytest.raises(InputError, match="finite low < high"):
         initialize_uniform(model, low=low, high=high, generator=generator())
+
+
+def test_sizes_that_are_none_and_other_generators_are_refused() -> None:
+    for build, sizes, name in (
+        (lenet_i2f, {"size": 0}, "size"),
+        (lenet_dlg, {"channels": -1}, "channels"),
+        (mlp, {"features": 3, "classes": 0}, "classes"),
+        (mlp, {"features": 3, "classes": 2, "hidden": (4, 0)}, r"hidden\[1\]"),
+        (linear_model, {"features": 2.5, "classes": 2}, "features"),
+        (resnet8, {"classes": "10"}, "classes"),
+        (resnet18, {"channels": True}, "channels"),
+    ):
+        with pytest.raises(InputError, match=f"{name}: expected at least 1, got"):
+            build(**sizes)
+    with pytest.raises(InputError, match=r"generator: expected a torch\.Generator or None, got int"):
+        linear_model(features=2, classes=2, generator=5)
+
+
+def test_he_draws_normal_weights_of_variance_two_over_the_fan_in() -> None:
+    model = initialize_he(nn.Sequential(nn.Conv2d(8, 64, 5), nn.BatchNorm2d(64)), generator=generator())
+    weight = model[0].weight.detach().flatten()
+    assert kstest(weight.numpy(), "norm", args=(0, (2 / (8 * 25)) ** 0.5)).pvalue > 0.01
+    assert not model[0].bias.any()
+    again = initialize_he(nn.Sequential(nn.Conv2d(8, 64, 5), nn.BatchNorm2d(64)), generator=generator())
+    assert torch.equal(model[0].weight, again[0].weight)
+
+
+def test_he_keeps_the_signal_through_a_deep_network() -> None:
+    x = torch.rand(20, 3, 32, 32, generator=generator())
+    sizes = []
+    for initialize in (initialize_he, initialize_default):
+        deep = nn.Sequential(
+            *(nn.Sequential(nn.Conv2d(3 if n == 0 else 32, 32, 3, padding=1), nn.ReLU()) for n in range(8))
+        )
+        spread = (out := initialize(deep, generator=generator())(x)).var(dim=0).mean().sqrt() / x.std()
+        sizes.append(float(spread))
+        assert torch.isfinite(out).all()
+    assert sizes[0] > 0.1
+    assert sizes[1] < 0.01

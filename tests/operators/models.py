@@ -208,6 +208,53 @@ class TwistedScale(nn.Module):
         return self.head(Twisted.apply(self.weight.expand(x.shape), x))
 
 
+class Extractor(nn.Module):
+    """A classifier on features that are computed without gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features, self.head = nn.Linear(4, 5), nn.Linear(5, 2)
+        self.features.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            features = self.features(x).tanh()
+        return self.head(features)
+
+
+class Counting(nn.Module):
+    """A layer that changes its input in place, and tensors that it keeps as plain attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+        self.seen, self.kept = torch.zeros(4).double(), {"last": torch.zeros(4).double()}
+
+    def forward(self, x: Tensor) -> Tensor:
+        x -= 0.1
+        self.seen += 1.0
+        self.kept["last"] += x.mean(dim=0)
+        return self.linear((x + self.kept["last"]).sin() * self.seen)
+
+
+class Temperature(nn.Module):
+    """A classifier with a scalar parameter, one without entries, and a layer without outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.nothing = nn.Parameter(torch.tensor(1.5)), nn.Parameter(torch.empty(0))
+        self.linear = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear((x * self.scale).tanh())
+
+
+def own_slope(x: Tensor) -> Tensor:
+    """The derivative of a function, taken inside of the model."""
+    slope: Tensor = torch.func.grad(lambda y: (y.sin() * y).sum())(x)
+    return slope
+
+
 class NumpyNoise(nn.Module):
     """A layer that draws from a generator of its own, so that no two evaluations agree."""
 

@@ -10,11 +10,14 @@ import pytest
 import torch
 from tests.operators.models import (
     Checkpointed,
+    Counting,
     Cube,
+    Extractor,
     Fused,
     NumpyNoise,
     Residual,
     Sequence,
+    Temperature,
     Tied,
     TorchNoise,
     TwistedScale,
@@ -22,8 +25,10 @@ from tests.operators.models import (
     between,
     differences,
     exposure_of,
+    own_slope,
 )
 from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
 
 from gradleak.core import Batch, Exposure, Objective, Release
 from gradleak.operators import GradientJacobian, Route
@@ -49,6 +54,14 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
     "tied, frozen, unused": (Tied, (2,), "eval"),
     "function without setup_context": (lambda: between(Cube.apply), (4,), "eval"),
     "gradient of no loss": (TwistedScale, (4,), "eval"),
+    "stop gradient": (lambda: between(lambda x: x * x.detach() + x.sin().data), (4,), "eval"),
+    "features without gradients": (Extractor, (4,), "eval"),
+    "spectral norm, train": (
+        lambda: nn.Sequential(spectral_norm(nn.Linear(4, 4)), nn.Tanh(), nn.Linear(4, 2)), (4,), "train",
+    ),
+    "attributes and inputs in place": (Counting, (4,), "eval"),
+    "scalar and empty parameters": (Temperature, (4,), "eval"),
+    "torch.func inside": (lambda: between(own_slope), (4,), "eval"),
     "global generator": (lambda: nn.Sequential(nn.Linear(4, 4), TorchNoise(), nn.Tanh(), nn.Linear(4, 2)), (4,), "eval"),
 }  # fmt: skip
 

@@ -93,6 +93,19 @@ class _Convolution(nn.Module):
         return out
 
 
+class _Encoder(nn.Module):
+    """A transformer layer: attention by other kernels than in training, linear layers at every token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(16, 2, 96, activation="gelu", batch_first=True, dropout=0.0)
+        self.last = nn.Linear(16, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.last(self.layer(x).mean(1))
+        return out
+
+
 def _normalized() -> nn.Sequential:
     return nn.Sequential(nn.Linear(12, 60), nn.BatchNorm1d(60), nn.Tanh(), nn.Linear(60, CLASSES))
 
@@ -105,6 +118,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, str],
     "tokens": (_Tokens, (2, 3, 20), {}, ("each.weight", "last.weight")),
     "applied twice": (_Twice, (2, 40), {}, ("turn.weight", "last.weight")),
     "frozen": (_Frozen, (1, 12), {}, ("second.weight", "last.weight")),
+    "fused attention": (_Encoder, (1, 3, 16), {}, ("layer.linear1.weight", "layer.linear2.weight", "last.weight")),
     "batch statistics": (_normalized, (3, 12), {"mode": "train"}, ("0.weight", "3.weight")),
 }
 

@@ -88,7 +88,7 @@ def test_the_verdict_comes_first_with_reason_and_next_step(page: Page) -> None:
         text.index("What the adversary was assumed to know"),
         text.index("Original beside reconstruction"),
         text.index("Predicted against reached error"),
-        text.index("Which directions the gradient shows"),
+        text.index("Which directions the update shows"),
         text.index("Attacks, example by example"),
         text.index("Positive control"),
         text.index("Failed and refused"),

@@ -119,7 +119,19 @@ def test_a_budget_that_does_not_reach_the_small_eigenvalues_is_named() -> None:
     assert score.value is not None
     assert exact is not None
     assert score.value < exact
-    assert "rather too small" in score.note
+    assert "were not resolved: too small, or too large" in score.note
+    assert score.interval is None
+
+
+@pytest.mark.parametrize("solver", [Hutchinson(), HutchPlusPlus()])
+def test_estimators_that_need_an_inverse_refuse_a_null_space(solver: TraceSolver) -> None:
+    # 1e16 times the sum over the range came out, or a negative trace.
+    for blind in (1, 6):
+        score = GaussianReconstructionError(std=1.0, solver=solver)(
+            diagonal([1.0] * (40 - blind) + [0.0] * blind, np.linspace(1, 2, 40).tolist())
+        )
+        assert (score.value, score.outcome) == (None, Outcome.UNSUPPORTED)
+        assert "take LanczosQuadrature or DenseSolver" in score.note
 
 
 def test_a_solver_of_another_kind_is_refused() -> None:

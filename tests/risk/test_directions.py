@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from tests.oracles import Oracle
-from tests.risk.cases import diagonal, signed
+from tests.risk.cases import color, diagonal, signed
 
 from gradleak.operators import GradientJacobian
 from gradleak.results import InputError, Outcome
@@ -43,6 +45,33 @@ def test_least_protective_beyond_the_dense_limit(mlp: Oracle) -> None:
     assert unsupported.vectors.shape == (995, 0)
 
 
+def test_beyond_the_dense_limit_round_off_is_no_direction() -> None:
+    exposure = color(torch.Generator().manual_seed(0))  # two joint examples, 36 unknowns ...
+    weight = exposure.objective.params["1.weight"]
+    params = exposure.objective.params | {"1.weight": weight * (torch.arange(18) < 3)}  # ... of which 6 are used
+    blind = replace(exposure, objective=replace(exposure.objective, params=params))
+    operator = GradientJacobian(blind)
+    rank = GradientJacobian(blind).rank
+    found = perturbation_directions(operator, 30, most=False, dense_limit=1)
+    want = perturbation_directions(GradientJacobian(blind), 30, most=False)
+    assert found.outcome is want.outcome
+    assert found.errors.numel() == want.errors.numel() == min(rank, 30)
+    np.testing.assert_allclose(found.errors, want.errors, rtol=1e-6)
+
+
+def test_errors_of_an_ill_conditioned_map_are_those_of_its_singular_values() -> None:
+    # Singular values from 1 to 3e-7 in a random basis: from AᵀA alone the smallest has three digits.
+    sizes = np.logspace(-6.5, 0, 8)
+    left, right = (np.linalg.qr(np.random.default_rng(seed).normal(size=(8, 8)))[0] for seed in (0, 1))
+    matrix = torch.from_numpy(left * sizes @ right.T)
+    operator = GradientJacobian(diagonal([1.0] * 8, [1.0] * 8))
+    operator.hold(matrix)
+    found = perturbation_directions(operator, 8)
+    np.testing.assert_allclose(1 / found.errors.numpy(), sizes, rtol=1e-7)
+    alignment = np.abs(np.sum(found.vectors.numpy() * left, axis=0))
+    np.testing.assert_allclose(alignment, 1.0, rtol=1e-6)
+
+
 def test_rank_deficient_and_zero_maps(mlp: Oracle) -> None:
     # A = diag(8/3, 0, 4/3)
     found = perturbation_directions(GradientJacobian(diagonal([1.0, 0.0, 1.0], [2.0, 5.0, 1.0])), 3)
@@ -53,5 +82,5 @@ def test_rank_deficient_and_zero_maps(mlp: Oracle) -> None:
     nothing = perturbation_directions(GradientJacobian(signed(mlp.exposure)), 1)
     assert nothing.outcome is Outcome.NOT_INFORMATIVE
     assert nothing.errors.numel() == 0
-    with pytest.raises(InputError, match="expected count >= 1, got 0"):
+    with pytest.raises(InputError, match="count: expected at least 1, got 0"):
         perturbation_directions(GradientJacobian(mlp.exposure), 0)

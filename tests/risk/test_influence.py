@@ -47,6 +47,19 @@ def test_reference_values_without_a_spectrum(reference: tuple[Oracle, GradientJa
     assert not operator.has_spectrum
 
 
+def test_the_lower_bound_stays_below_with_a_loose_eigenvalue() -> None:
+    inputs = np.concatenate([[1.0, 0.99, 0.98], np.linspace(0.1, 0.97, 60)])
+    exposure = diagonal([1.0] * 63, inputs.tolist())
+    delta = torch.ones(63, dtype=torch.float64)
+    entries = 4 * inputs / 63
+    want = np.linalg.norm(entries) / entries.max() ** 2
+    for tolerance in (0.3, 0.1, 1e-2):
+        score = InversionInfluenceLowerBound(tolerance=tolerance)(exposure, delta=delta)
+        assert score.evidence is Evidence.LOWER_BOUND
+        assert score.value <= want * (1 + 1e-12)
+        assert score.value >= want / (1 + 2 * tolerance)
+
+
 def test_lower_bound_with_epsilon(mlp: Oracle) -> None:
     score = InversionInfluenceLowerBound(epsilon=0.5)(mlp.exposure, delta=mlp.delta)
     want = mlp.values["J_delta_norm"] / (mlp.values["gram_eigenvalue_max"] + 0.5)
@@ -157,6 +170,26 @@ def test_a_spent_budget_keeps_the_value_as_an_estimate(mlp: Oracle) -> None:
     assert score.evidence is Evidence.ESTIMATE
     assert score.value is not None
     assert score.details["residual"] > 1e-8
+
+
+def test_round_off_of_an_ill_conditioned_map_is_no_exact_value() -> None:
+    # Singular values of a ratio of 1e7: in general AᵀA holds the smallest eigenvalue to two digits.
+    exposure, delta = diagonal([1.0, 1.0], [1.0, 1e-7]), torch.tensor([0.0, 1.0], dtype=torch.float64)
+    score = InversionInfluence()(exposure, delta=delta)
+    assert score.evidence is Evidence.ESTIMATE
+    assert score.details["round_off"] == pytest.approx(2.2e-16 * 1e14, rel=0.02)
+    assert "round-off may change the value by a share of 0.02" in score.note
+    assert InversionInfluence(epsilon=1.0)(exposure, delta=delta).evidence is Evidence.EXACT
+    better = InversionInfluence()(diagonal([1.0, 1.0], [1.0, 1e-5]), delta=delta)
+    assert (better.evidence, better.note) == (Evidence.EXACT, "")
+
+
+def test_an_iterative_value_is_exact_only_where_its_residual_bounds_it(mlp: Oracle) -> None:
+    for epsilon, evidence in ((1e-3, Evidence.EXACT), (1e-9, Evidence.ESTIMATE)):
+        score = InversionInfluence(epsilon=epsilon, solver=ConjugateGradient())(mlp.exposure, delta=mlp.delta)
+        assert score.outcome is Outcome.CONVERGED
+        assert score.evidence is evidence
+        assert (score.details["error_bound"] <= 1e-3 * score.value) == (evidence is Evidence.EXACT)
 
 
 def test_float32_exposures_are_judged_in_float64(mlp: Oracle) -> None:

@@ -18,7 +18,7 @@ def test_one_unknown_in_closed_form() -> None:
     mu = score.details["lipschitz_release"]
     assert 12 * 2.4 < mu <= 12 * 2.5
     assert score.value == pytest.approx(24 * 2 / (mu * 24 + 2 * 12 * 26))
-    assert score.details["weaker_form"] == pytest.approx(24 * 2 / (mu * 24 + 12 * (24 + 26)))
+    assert score.details["weaker_form"] == pytest.approx(24 * 2 / (mu * 24 + 12 * (26 + 2 + 26)))
     # x* solves 6 x² = 26.
     assert score.value <= (26 / 6) ** 0.5 - 2.0
     assert (score.evidence, score.leakier) == (Evidence.ESTIMATE, Leakier.LOWER)
@@ -33,6 +33,16 @@ def test_stays_below_the_error_of_an_attainable_perturbation(mlp: Oracle, mlp_op
         score = LipschitzBound(samples=4, radius=size)(mlp.exposure, delta=delta, operator=mlp_operator)
         assert score.value is not None
         assert 0 < score.value < float((moved - mlp.exposure.inputs).norm())
+
+
+def test_the_weaker_form_holds_where_the_perturbed_release_is_not_attainable() -> None:
+    # g = 2 w x²/2 with w = (1, 1) is (x₁², x₂²), never negative: δ = (-5, 0) from (1, 1) is fitted best at x₁ = 0.
+    delta = torch.tensor([-5.0, 0.0], dtype=torch.float64)
+    score = LipschitzBound(samples=200, radius=1.0)(diagonal([1.0, 1.0], [1.0, 1.0]), delta=delta)
+    assert score.details["lipschitz_jacobian"] == pytest.approx(2.0, rel=1e-2)
+    assert score.details["weaker_form"] <= 1.0
+    mu = score.details["lipschitz_release"]
+    assert score.details["weaker_form"] == pytest.approx(10 / (mu * 2 + 2 * (2 * 17**0.5 + 5)), rel=1e-2)
 
 
 def test_is_below_the_bound_of_influence_for_the_same_seed_and_in_pixels(mlp: Oracle) -> None:

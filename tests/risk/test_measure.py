@@ -1,18 +1,35 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from tests.operators.models import Sequence, exposure_of
 from tests.oracles import Oracle
 from tests.risk.cases import diagonal
+from torch import nn
 
-from gradleak.core import Release
+from gradleak.core import Batch, Release
 from gradleak.defenses import Clip, GaussianNoise
 from gradleak.operators import GradientJacobian
 from gradleak.protocols import FedSGD
-from gradleak.results import InputError, Outcome
-from gradleak.risk import InversionInfluence
+from gradleak.results import Evidence, InputError, Outcome
+from gradleak.risk import (
+    FisherInformationLoss,
+    GaussianReconstructionError,
+    GradientNorm,
+    InversionInfluence,
+    InversionInfluenceLowerBound,
+    LipschitzBound,
+    Measure,
+    Vulnerability,
+    VulnerabilityFusion,
+    each_example,
+)
+from gradleak.risk.extreme import Extreme
 
 
 def test_a_missing_delta_is_named(mlp: Oracle) -> None:
@@ -49,7 +66,89 @@ def test_an_operator_of_another_batch_or_defense_is_refused(mlp: Oracle, mlp_ope
         InversionInfluence()(clipped, delta=mlp.delta, operator=mlp_operator)
 
 
+def test_an_operator_of_exchanged_kernels_is_of_the_same_release() -> None:
+    # Written out attention differs from the fused one in entries that are zero but for round-off.
+    exposure = exposure_of(Sequence(nn.MultiheadAttention(8, 2, batch_first=True), 8), (2, 8))
+    score = Vulnerability()(exposure, operator=GradientJacobian(exposure))
+    assert score.value == pytest.approx(Vulnerability()(exposure).value, rel=1e-9)
+    assert all(each.outcome is Outcome.CONVERGED for each in each_example(Vulnerability(), exposure))
+
+
 def test_releases_that_differ_by_noise_share_an_operator(mlp: Oracle, mlp_operator: GradientJacobian) -> None:
     noisy = replace(mlp.exposure, release=Release(FedSGD(), [GaussianNoise(std=0.1)]))
     score = InversionInfluence()(noisy, delta=mlp.delta, operator=mlp_operator)
     assert score.value == pytest.approx(mlp.values["i2f_exact"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("delta", "got"),
+    [
+        (np.zeros(995), "ndarray"),
+        ([0.0] * 995, "list"),
+        (torch.zeros(995, dtype=torch.complex128), r"torch\.complex128"),
+        ({"0.weight": np.zeros(3)}, "ndarray"),
+    ],
+)
+def test_a_perturbation_that_is_no_real_tensor_is_refused(mlp: Oracle, delta: Any, got: str) -> None:
+    with pytest.raises(InputError, match=f"delta: expected a real tensor, or one a shared parameter, got {got}"):
+        InversionInfluence()(mlp.exposure, delta=delta)
+
+
+def test_what_is_no_exposure_or_operator_is_refused(mlp: Oracle) -> None:
+    with pytest.raises(InputError, match="InversionInfluence: expected an Exposure, got Batch"):
+        InversionInfluence()(mlp.exposure.batch, delta=mlp.delta)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="operator: expected a GradientJacobian or None, got Tensor"):
+        InversionInfluence()(mlp.exposure, delta=mlp.delta, operator=torch.eye(3))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="each_example: expected a measure, got str"):
+        each_example("i2f", mlp.exposure)  # type: ignore[arg-type]
+
+
+def test_a_batch_that_the_model_does_not_take_is_named_by_every_measure(mlp: Oracle) -> None:
+    inputs, targets = mlp.exposure.batch.inputs, mlp.exposure.batch.targets
+    for batch, match in (
+        (Batch(inputs[:, :7], targets), r"the model does not accept inputs of shape \(4, 7\)"),
+        (Batch(inputs, targets + 9), "targets: expected class indices from 0 to 2"),
+        (Batch(inputs.round().long(), targets), r"expected floating point numbers, got torch\.int64"),
+    ):
+        with pytest.raises(InputError, match=match):
+            GradientNorm()(replace(mlp.exposure, batch=batch))
+
+
+def test_a_value_that_overflows_is_a_word(mlp: Oracle, mlp_operator: GradientJacobian) -> None:
+    huge = InversionInfluence()(mlp.exposure, delta=mlp.delta * 1e306, operator=mlp_operator)
+    assert (huge.value, huge.outcome) == (None, Outcome.NOT_FINITE)
+    noise = GaussianReconstructionError(std=1e200)(mlp.exposure, operator=mlp_operator)
+    assert (noise.value, noise.outcome) == (None, Outcome.NOT_FINITE)
+
+
+NO_NUMBERS: list[tuple[type[Measure], str]] = [
+    (InversionInfluence, "epsilon"),
+    (InversionInfluence, "dense_limit"),
+    (InversionInfluenceLowerBound, "epsilon"),
+    (InversionInfluenceLowerBound, "tolerance"),
+    (GaussianReconstructionError, "std"),
+    (GaussianReconstructionError, "dense_limit"),
+    (FisherInformationLoss, "std"),
+    (FisherInformationLoss, "tolerance"),
+    (Vulnerability, "tolerance"),
+    (Vulnerability, "dense_limit"),
+    (VulnerabilityFusion, "dense_limit"),
+    (LipschitzBound, "radius"),
+    (LipschitzBound, "samples"),
+    (LipschitzBound, "dense_limit"),
+]
+
+
+@pytest.mark.parametrize("value", ["1", None, -1, math.nan, math.inf, True])
+@pytest.mark.parametrize(("kind", "field"), NO_NUMBERS)
+def test_fields_that_are_no_numbers_in_their_range_are_refused(kind: type[Measure], field: str, value: object) -> None:
+    with pytest.raises(InputError, match=f"{field}: expected "):
+        kind(**{"std": 1.0, field: value} if "std" in kind.__dataclass_fields__ else {field: value})
+
+
+@pytest.mark.parametrize(("residual", "evidence"), [(0.02, Evidence.ESTIMATE), (1e-3, Evidence.EXACT)])
+def test_an_eigenvalue_with_a_large_residual_is_no_exact_number(residual: float, evidence: Evidence) -> None:
+    assert Extreme(value=2.0, outcome=Outcome.CONVERGED, details={"residual": 2 * residual}).evidence is evidence
+    spent = Extreme(value=2.0, outcome=Outcome.BUDGET_SPENT, details={"residual": 2 * residual})
+    assert spent.evidence is Evidence.ESTIMATE
+    assert Extreme(value=2.0, outcome=Outcome.CONVERGED, details={}).evidence is Evidence.EXACT

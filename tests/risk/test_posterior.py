@@ -8,8 +8,11 @@ import torch
 from tests.oracles import Oracle
 from tests.risk.cases import color, diagonal, signed
 
-from gradleak.core import Domain
+from gradleak.core import Batch, Domain, Exposure, Objective, Release
+from gradleak.linalg import DenseSolver, Hutchinson, HutchPlusPlus, LanczosQuadrature, TraceSolver
+from gradleak.models import initialize_uniform, lenet_dlg
 from gradleak.operators import GradientJacobian
+from gradleak.protocols import FedSGD
 from gradleak.results import Evidence, InputError, Leakier, Outcome
 from gradleak.risk import GaussianPrior, LinearizedPosteriorError
 
@@ -70,8 +73,75 @@ def test_outcomes_without_a_value(mlp: Oracle) -> None:
     zero = measure(diagonal([1.0], [0.0]))
     assert (zero.value, zero.outcome) == (None, Outcome.NOT_INFORMATIVE)
     assert zero.details["prior_error"] == pytest.approx(1.0)
-    large = LinearizedPosteriorError(noise_std=1.0, prior_std=1.0, dense_limit=10)(mlp.exposure)
-    assert (large.value, large.outcome) == (None, Outcome.UNSUPPORTED)
+    zero = replace(measure, dense_limit=0)(diagonal([1.0], [0.0]))
+    assert (zero.value, zero.outcome) == (None, Outcome.NOT_INFORMATIVE)
+
+
+def _prior(generator: torch.Generator, size: int) -> GaussianPrior:
+    mixing = torch.randn((size, size), generator=generator, dtype=torch.float64) / size**0.5
+    return GaussianPrior(mean=torch.zeros(size), covariance=0.01 * torch.eye(size) + 0.1 * mixing @ mixing.T)
+
+
+@pytest.mark.parametrize("solver", [LanczosQuadrature(), HutchPlusPlus(), Hutchinson()])
+@pytest.mark.parametrize("unit", ["input", "pixel_rmse"])
+@pytest.mark.parametrize("isotropic", [True, False])
+def test_beyond_the_dense_limit_the_trace_is_sampled(solver: TraceSolver, unit: str, isotropic: bool) -> None:
+    exposure = color(torch.Generator().manual_seed(0))  # two examples whose channels weigh differently
+    prior = {"prior_std": 0.3} if isotropic else {"prior": _prior(torch.Generator().manual_seed(1), 18)}
+    exact = LinearizedPosteriorError(noise_std=0.02, unit=unit, **prior)
+    score = replace(exact, dense_limit=10, solver=solver)(exposure)
+    want = exact(exposure)
+    assert (score.outcome, score.evidence) == (Outcome.CONVERGED, Evidence.ESTIMATE)
+    assert score.value == pytest.approx(want.value, rel=0.1)
+    assert score.interval is not None
+    assert score.interval[0] < want.value < score.interval[1]
+    assert score.details["prior_error"] == pytest.approx(want.details["prior_error"], rel=1e-12)
+    assert score.details["solver"] == solver.label
+    assert score.details["matvecs"] > 0
+
+
+def test_intervals_of_the_sampled_trace_cover() -> None:
+    exposure = color(torch.Generator().manual_seed(0))
+    exact = LinearizedPosteriorError(noise_std=0.05, prior_std=0.3)
+    operator = GradientJacobian(exposure)
+    operator.dense()
+    want = exact(exposure, operator=operator).value
+    assert want is not None
+    covered = 0
+    for seed in range(100):
+        score = replace(exact, dense_limit=0, solver=LanczosQuadrature(samples=8, seed=seed))(
+            exposure, operator=operator
+        )
+        assert score.interval is not None
+        covered += score.interval[0] <= want <= score.interval[1]
+    assert covered / 100 > 0.95 - 3 * (0.95 * 0.05 / 100) ** 0.5
+
+
+def test_a_trace_that_was_not_resolved_says_so_and_keeps_within_the_prior() -> None:
+    exposure = color(torch.Generator().manual_seed(0))
+    exact = LinearizedPosteriorError(noise_std=1e-4, prior_std=0.3)
+    score = replace(exact, dense_limit=0, solver=LanczosQuadrature(steps=8))(exposure)
+    want = exact(exposure).value
+    assert (score.outcome, score.evidence) == (Outcome.BUDGET_SPENT, Evidence.ESTIMATE)
+    assert "rather too small" in score.note
+    assert score.interval is not None
+    assert score.interval[0] < want < score.interval[1]
+    assert score.interval[1] == pytest.approx(score.details["prior_error"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise_std", [0.03, 0.1])
+def test_on_a_larger_network(noise_std: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    model = initialize_uniform(lenet_dlg(classes=10), low=-0.5, high=0.5, generator=generator)
+    domain = Domain.image(channels=3, height=32, width=32)
+    batch = Batch(torch.rand((1, 3, 32, 32), generator=generator), torch.tensor([3]), domain)
+    exposure = Exposure(Objective.from_module(model), batch, Release(FedSGD()))
+    exact = LinearizedPosteriorError(noise_std=noise_std, prior_std=0.3)
+    score = replace(exact, dense_limit=1000)(exposure)
+    want = exact(exposure).value
+    assert score.value == pytest.approx(want, rel=0.02)
+    assert score.interval[0] < want < score.interval[1]
 
 
 def test_rank_deficient_keeps_the_prior_along_the_null_space() -> None:
@@ -89,6 +159,8 @@ def test_bad_fields(mlp: Oracle) -> None:
     for priors in ({}, {"prior": prior, "prior_std": 1.0}):
         with pytest.raises(InputError, match="expected one of prior_std and prior"):
             LinearizedPosteriorError(noise_std=1.0, **priors)
+    with pytest.raises(InputError, match=r"solver: expected LanczosQuadrature, .* got DenseSolver"):
+        LinearizedPosteriorError(noise_std=1.0, prior_std=1.0, solver=DenseSolver())
     with pytest.raises(InputError, match="the 12 entries of an example, got 3"):
         LinearizedPosteriorError(noise_std=1.0, prior=prior)(mlp.exposure)
 

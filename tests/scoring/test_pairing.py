@@ -7,7 +7,7 @@ import torch
 
 from gradleak.results import InputError
 from gradleak.scoring import Pairing, mse, pair, wrong_pairing_rmse
-from gradleak.scoring.pairing import pairwise_mse, scorable
+from gradleak.scoring.pairing import pairwise_mse, scorable, wrong_pairs
 
 
 def images(count: int, seed: int = 0) -> torch.Tensor:
@@ -77,6 +77,16 @@ def test_wrong_pairing_is_the_mean_over_derangements() -> None:
 
 def test_wrong_pairing_needs_two_examples() -> None:
     assert wrong_pairing_rmse(images(1), images(1), Pairing(claim_of=(0,))) is None
+
+
+def test_a_duplicate_is_no_wrong_example() -> None:
+    claims, truths = images(3, seed=1), images(3, seed=2)
+    truths[2] = truths[0]
+    pairing = Pairing(claim_of=(0, 1, 2))
+    assert sorted(wrong_pairs(truths, pairing)) == [(0, 1), (1, 0), (1, 2), (2, 1)]
+    wrong = [mse(claims[[i]], truths[[j]]).sqrt() for i, j in ((1, 0), (0, 1), (2, 1), (1, 2))]
+    assert wrong_pairing_rmse(claims, truths, pairing) == pytest.approx(float(torch.stack(wrong).mean()), rel=1e-12)
+    assert wrong_pairing_rmse(claims, truths[[0, 0, 0]], pairing) is None
 
 
 def test_other_example_shape_is_refused() -> None:

@@ -67,7 +67,10 @@ def test_the_worst_case_comes_first_and_the_order_does_not_matter() -> None:
     assert psnr.details["median"] == pytest.approx(sorted(peers)[2])
     assert psnr.details["aggregation"] == "worst"
     assert straight["pixel_rmse"].value == min(straight["pixel_rmse"].details["per_example"])
-    assert straight["pixel_rmse"].details["wrong_pairing_pixel_rmse"] > 0.2
+    wrong = straight["wrong_pairing_rmse"]
+    assert wrong.value == straight["pixel_rmse"].details["wrong_pairing_pixel_rmse"] > 0.2
+    assert wrong.value == pytest.approx(shuffled["wrong_pairing_rmse"].value, rel=1e-12)
+    assert wrong.evidence is Evidence.EXACT
     assert psnr.n == 4
 
 

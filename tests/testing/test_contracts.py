@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import pytest
@@ -13,13 +13,15 @@ from gradleak.core import Guarantee, Reconstruction, UpdateDefense
 from gradleak.defenses import Clip, GaussianNoise
 from gradleak.results import Outcome
 from gradleak.risk import (
+    BayesianCramerRao,
     GaussianReconstructionError,
     GradientNorm,
     InversionInfluence,
     InversionInfluenceLowerBound,
     Measure,
+    SettingMeasure,
 )
-from gradleak.testing import check_attack, check_defense, check_measure
+from gradleak.testing import check_attack, check_defense, check_measure, check_setting_measure
 
 
 @pytest.mark.parametrize(
@@ -41,6 +43,31 @@ def test_exported_attacks_keep_the_contract(attack: Attack) -> None:
 )
 def test_exported_measures_keep_the_contract(measure: Measure) -> None:
     check_measure(measure)
+
+
+def test_exported_measures_of_a_setting_keep_the_contract() -> None:
+    check_setting_measure(BayesianCramerRao(prior_std=0.3, samples=16))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Restless(SettingMeasure):
+    """Gives another number each time."""
+
+    name: ClassVar[str] = "restless"
+    summary: ClassVar[str] = "counts its calls."
+    calls: list = field(default_factory=list)
+
+    def estimate(self, unknowns):
+        return 1.0
+
+    def _measure(self, setting, generator):
+        self.calls.append(1)
+        return self.unsupported(f"call {len(self.calls)}")
+
+
+def test_a_measure_of_a_setting_that_is_not_reproducible_is_found() -> None:
+    with pytest.raises(AssertionError, match="the same score for the same generator"):
+        check_setting_measure(Restless())
 
 
 @pytest.mark.parametrize("defense", [Clip(0.5), GaussianNoise(std=0.2)], ids=repr)

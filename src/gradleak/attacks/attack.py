@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, final
 
 import torch
 
+from gradleak.attacks.monitor import Checkpoint, Monitor, Progress
 from gradleak.core import Knowledge, Objective, Reconstruction, Update
 from gradleak.results import Citation, InputError, Outcome
-
-Progress = Callable[[int, int, float], None]
-"""Called now and then with (iterations done, iterations planned, best matching loss)."""
 
 
 class Attack(ABC):
@@ -44,6 +42,7 @@ class Attack(ABC):
         *,
         generator: torch.Generator,
         progress: Progress | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> Reconstruction:
         """The adversary's claim about the batch behind one update.
 
@@ -52,6 +51,8 @@ class Attack(ABC):
             knowledge: all that the adversary knows besides it.
             generator: the only source of randomness; same generator, same bits (on one thread).
             progress: called with (iterations done, planned, best matching loss).
+            checkpoint: where a search leaves its state now and then, and from where it goes on after a kill with the
+                same bits; None for none. The file holds guesses, which may be private.
 
         Returns:
             The reconstruction. A zero update gives outcome `no_signal` and no inputs.
@@ -61,7 +62,7 @@ class Attack(ABC):
             InconsistentUpdateError: if the update does not fit the model.
             InputError: naming a tensor of the update with NaN or infinite values.
         """
-        return self.many([update], knowledge, generators=[generator], progress=progress)[0]
+        return self.many([update], knowledge, generators=[generator], progress=progress, checkpoint=checkpoint)[0]
 
     @final
     def many(
@@ -71,17 +72,19 @@ class Attack(ABC):
         *,
         generators: Sequence[torch.Generator],
         progress: Progress | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> list[Reconstruction]:
         """The claims about independent updates, in lockstep where the attack gains from it.
 
-        The result for one update depends on its own generator and on the size of the lockstep group alone (sizes
-        change the order of floating-point sums), never on the other updates' values.
+        The result for one update depends on its own generator and on the size of the lockstep group and its place there
+        (both change the order of floating-point sums), never on the other updates' values.
 
         Args:
             updates: one a target.
             knowledge: one for all targets, or one a target.
             generators: one a target.
             progress: called with (iterations done, planned, best matching loss).
+            checkpoint: as `__call__`.
 
         Raises:
             KnowledgeError: as `__call__`.
@@ -94,10 +97,11 @@ class Attack(ABC):
                 f"{self.name}.many: expected as many generators and knowledge as updates ({len(updates)}), "
                 f"got {len(generators)} and {len(known)}"
             )
+        monitor = Monitor(progress=progress, checkpoint=checkpoint)
         for facts in known:
             facts.require(self.needs, asker=f"the attack {self.name}")
         if not self.reads_update:
-            return self._recover_many(updates, known, generators, progress)
+            return self._recover_many(updates, known, generators, monitor)
         aligned = [update.align(_objective(facts)) for update, facts in zip(updates, known, strict=True)]
         empty = [len(update.zero_tensors()) == len(update.tensors) for update in aligned]
         kept = [place for place, nothing in enumerate(empty) if not nothing]
@@ -105,7 +109,7 @@ class Attack(ABC):
             [aligned[place] for place in kept],
             [known[place] for place in kept],
             [generators[place] for place in kept],
-            progress,
+            monitor,
         )
         results = dict(zip(kept, found, strict=True))
         return [
@@ -123,7 +127,7 @@ class Attack(ABC):
 
     @abstractmethod
     def _recover(
-        self, update: Update, knowledge: Knowledge, generator: torch.Generator, progress: Progress | None
+        self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
     ) -> Reconstruction:
         """The claim about one aligned, finite update that is not zero."""
 
@@ -132,11 +136,11 @@ class Attack(ABC):
         updates: Sequence[Update],
         knowledge: Sequence[Knowledge],
         generators: Sequence[torch.Generator],
-        progress: Progress | None,
+        monitor: Monitor,
     ) -> list[Reconstruction]:
         """The claims about aligned updates; a loop unless the attack runs them in lockstep."""
         return [
-            self._recover(update, facts, generator, progress)
+            self._recover(update, facts, generator, monitor)
             for update, facts, generator in zip(updates, knowledge, generators, strict=True)
         ]
 
@@ -175,4 +179,8 @@ def _noted(found: Reconstruction, update: Update, knowledge: Knowledge) -> Recon
         notes.append(
             f"the update is a {update.kind.value}, but {type(protocol).__name__} makes a {protocol.kind.value}"
         )
+    if protocol is not None and "protocol" in (knowledge.assumed or ()):
+        notes.append(f"the client's protocol is not known; assumed was {protocol}")
+    if protocol is not None and knowledge.batch_size is not None:
+        notes += [note] if (note := protocol.note(knowledge.batch_size)) else []
     return replace(found, note="; ".join(notes))

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import torch
 
-from gradleak.attacks.attack import Attack, Progress
+from gradleak.attacks.attack import Attack
+from gradleak.attacks.monitor import Monitor
 from gradleak.core import Knowledge, Reconstruction, Update
 from gradleak.results import Citation, Outcome
 
@@ -35,7 +36,7 @@ class Blind(Attack):
         return 0.0
 
     def _recover(
-        self, update: Update, knowledge: Knowledge, generator: torch.Generator, progress: Progress | None
+        self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
     ) -> Reconstruction:
         domain, size = knowledge.domain, knowledge.batch_size
         assert domain is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from gradleak.auditing.run import Progress, estimate, run_plan
 from gradleak.auditing.verdict import Thresholds
 from gradleak.core import Batch, HonestButCurious, Release, ThreatModel, Update
 from gradleak.results import InputError, Record
+from gradleak.risk import Measure, SettingMeasure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,7 @@ def audit(
     release: Release | None = None,
     threat: ThreatModel | None = None,
     attacks: Mapping[str, Attack] | None = None,
+    measures: Sequence[Measure | SettingMeasure] | None = None,
     update: Update | None = None,
     out: str | os.PathLike[str] | None = None,
     options: AuditOptions | None = None,
@@ -69,6 +71,8 @@ def audit(
         release: protocol and defenses; default FedSGD without defenses.
         threat: what the server knows; default `HonestButCurious(batch_size=True, domain=True)`.
         attacks: by name; default as above.
+        measures: closed-form measures; default I²F, its lower bound and the gradient norm. Add
+            `BayesianCramerRao(public=..., unit="pixel_rmse")` for a bound on every attacker that a verdict can read.
         update: the update that was really sent, if there is one; the consistency gate compares it with `batch`.
         out: folder of the record (continued if it holds this audit); default a new temporary folder.
         options: seed, jobs, thresholds, pictures.
@@ -82,6 +86,8 @@ def audit(
     chosen = options or AuditOptions()
     whole = _batch(batch)
     _check_kinds(release, update, threat, attacks)
+    if measures is not None and not all(isinstance(measure, Measure | SettingMeasure) for measure in measures):
+        raise InputError("measures: expected a list of measures such as [InversionInfluence()]; write [...]")
     plan = default_plan(model, whole, loss=loss, mode=mode, release=release)
     scenario = plan.scenarios[0]
     if attacks is not None:
@@ -94,6 +100,7 @@ def audit(
         seed=chosen.seed,
         scenarios=[scenario],
         attacks=plan.attacks if attacks is None else dict(attacks),
+        measures=plan.measures if measures is None else list(measures),
         threat=threat or HonestButCurious(),
         thresholds=chosen.thresholds,
         pictures=chosen.pictures,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +15,10 @@ import gradleak.linalg
 import gradleak.models
 import gradleak.protocols
 import gradleak.risk
-from gradleak.attacks import Attack
+from gradleak.attacks import Attack, LabelAttack
 from gradleak.core import Defense, HonestButCurious, Protocol, ThreatModel
 from gradleak.linalg import Solver
-from gradleak.risk import Measure
+from gradleak.risk import Measure, SettingMeasure
 
 Constructor = Callable[..., Any]
 
@@ -28,7 +29,7 @@ class Entry:
 
     Attributes:
         name: as written after `use =`.
-        room: "attacks", "measures", "solvers", "defenses", "protocols", "threats", "models" or "datasets".
+        room: "attacks", "labels", "measures", "solvers", "defenses", "protocols", "threats", "models" or "datasets".
         constructor: the class or function.
     """
 
@@ -46,7 +47,8 @@ def catalog() -> dict[str, dict[str, Entry]]:
     """All entries by room and name, taken from what the packages export."""
     rooms: dict[str, Mapping[str, Constructor]] = {
         "attacks": _classes(gradleak.attacks, Attack),
-        "measures": _classes(gradleak.risk, Measure),
+        "labels": _classes(gradleak.attacks, LabelAttack),
+        "measures": _classes(gradleak.risk, (Measure, SettingMeasure)),
         "solvers": _classes(gradleak.linalg, Solver),
         "defenses": _classes(gradleak.defenses, Defense),
         "protocols": _classes(gradleak.protocols, Protocol),
@@ -62,12 +64,15 @@ def catalog() -> dict[str, dict[str, Entry]]:
     }
 
 
-def _classes(package: Any, base: type) -> dict[str, Constructor]:
+def _classes(package: Any, base: type | tuple[type, ...]) -> dict[str, Constructor]:
     found = {name: getattr(package, name) for name in package.__all__}
     return {
         name: item
         for name, item in found.items()
-        if inspect.isclass(item) and issubclass(item, base) and item is not base and not inspect.isabstract(item)
+        if inspect.isclass(item)
+        and issubclass(item, base)
+        and not inspect.isabstract(item)
+        and ABC not in item.__bases__
     }
 
 

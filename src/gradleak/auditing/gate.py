@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradleak.core import Batch, DiagonalGaussian, Mode, NotGaussian, Objective, Release, Update, UpdateKind
-from gradleak.protocols import FedSGD
+from gradleak.core import Batch, DiagonalGaussian, Mode, NotGaussian, Objective, Protocol, Release, Update, UpdateKind
+from gradleak.protocols import FedAvg, FedSGD, LocalAdam
 from gradleak.results import GradleakError
 
 # Of two different digits of one class, a third have gradients of cosine above 0.99 on the demonstration's network, so
@@ -77,7 +78,7 @@ def check_update(objective: Objective, release: Release, batch: Batch, update: U
     """
     observed = objective.flatten(update.tensors).to(objective.dtype)
     mean = _mean(objective, release, batch)
-    noise = release.noise(objective)
+    noise = release.noise(objective, examples=batch.size)
     if isinstance(noise, NotGaussian):
         return GateResult(status=GateStatus.NOT_APPLICABLE, causes=(noise.reason,))
     if isinstance(noise, DiagonalGaussian) and _above_round_off(noise, mean):
@@ -86,7 +87,7 @@ def check_update(objective: Objective, release: Release, batch: Batch, update: U
     if cosine is None:
         if not bool(observed.any()) and not bool(mean.any()):
             return GateResult(status=GateStatus.CONSISTENT, cosine=cosine, scale=scale)
-        cause = "the update or the recomputed gradient is zero, the other is not"
+        cause = "the update or the recomputed one is zero, the other is not"
         return GateResult(status=GateStatus.INCONSISTENT, cosine=cosine, scale=scale, causes=(cause,))
     assert scale is not None
     if cosine >= COSINE and abs(scale - 1) <= SCALE_TOLERANCE:
@@ -143,15 +144,17 @@ def _causes(
     cosine, scale = found
     if cosine >= COSINE:
         if release.protocol.kind is UpdateKind.DELTA:
+            fitting = _fitting_protocols(objective, release, batch, observed, scale)
             yield (
                 f"the direction agrees, but the update is {scale:.4g} times as long: another learning rate, momentum "
                 "or number of local steps, or sum instead of mean reduction; state the protocol as the client ran it"
+                + (f" ({' or '.join(fitting)} would fit)" if fitting else "")
             )
             return
         yield (
-            f"the direction agrees, but the update is {scale:.4g} times as long: "
-            + (f"sum instead of mean reduction (batch size {batch.size}), " if batch.size > 1 else "")
-            + f"loss scaling, or a learning rate; divide the update by {scale:.4g}"
+            f"the direction agrees, but the update is {scale:.4g} times as long: {_scale_causes(scale, batch.size)}; "
+            f"divide the update by {scale:.6g}. Until then an attack that matches by L2 looks for another update than "
+            "one that matches by cosine, so that neither gives a verdict"
         )
         return
     if cosine <= -COSINE:
@@ -160,7 +163,7 @@ def _causes(
             yield f"besides, the update is {scale:.4g} times as long: a learning rate, sum reduction or loss scaling"
         return
     explained = False
-    for cause, other_objective, other_release, other_batch in _alternatives(objective, release, batch):
+    for cause, other_objective, other_release, other_batch in _alternatives(objective, release, batch, observed):
         try:
             alternative = _cosine(observed, _mean(other_objective, other_release, other_batch))
         except (GradleakError, RuntimeError, ValueError):
@@ -185,7 +188,7 @@ def _causes(
 
 
 def _alternatives(
-    objective: Objective, release: Release, batch: Batch
+    objective: Objective, release: Release, batch: Batch, observed: Tensor
 ) -> Iterator[tuple[str, Objective, Release, Batch]]:
     other = Mode.EVAL if objective.mode is Mode.TRAIN else Mode.TRAIN
     yield (
@@ -197,6 +200,9 @@ def _alternatives(
     if release.protocol.kind is UpdateKind.DELTA:
         plain = Release(FedSGD(), release.defenses)
         yield f"the update is one gradient, not what {type(release.protocol).__name__} makes", objective, plain, batch
+    adam = _adam_like(release.protocol, batch.size, observed)
+    if adam is not None:
+        yield "the client trained with Adam, see LocalAdam", objective, Release(adam, release.defenses), batch
     if batch.domain is not None and (batch.domain.mean is not None or batch.domain.std is not None):
         raw = batch.with_inputs(batch.domain.to_pixels(batch.inputs))
         yield "the client did not normalize its inputs", objective, release, raw
@@ -204,6 +210,51 @@ def _alternatives(
         yield "the inputs of the audit are not normalized, the client's were", objective, release, twice
     bytes_ = batch.with_inputs(batch.inputs * 255)
     yield "the client's inputs were in 0..255", objective, release, bytes_
+
+
+def _adam_like(protocol: Protocol, examples: int, observed: Tensor) -> LocalAdam | None:
+    """Adam with the local steps of `protocol` and a learning rate from the largest move of an entry."""
+    if not isinstance(protocol, FedSGD | FedAvg) or not bool(observed.any()):
+        return None
+    largest = float(observed.abs().max())
+    if isinstance(protocol, FedSGD):
+        return LocalAdam(learning_rate=largest)
+    rate = largest / protocol.steps(examples)
+    return LocalAdam(learning_rate=rate, epochs=protocol.epochs, batch_size=protocol.batch_size)
+
+
+def _fitting_protocols(
+    objective: Objective, release: Release, batch: Batch, observed: Tensor, scale: float
+) -> list[str]:
+    """Other learning rates and numbers of epochs that make the update as long as it is, tried out."""
+    protocol = release.protocol
+    if not isinstance(protocol, FedAvg | LocalAdam):
+        return []
+    epochs = round(protocol.epochs * scale)
+    rate = protocol.learning_rate * scale
+    tried: dict[str, Protocol] = {f"learning_rate={rate:.3g}": replace(protocol, learning_rate=rate)}
+    if 1 <= epochs <= 100 and epochs != protocol.epochs:
+        tried[f"epochs={epochs}"] = replace(protocol, epochs=epochs)
+    found = []
+    for name, other in tried.items():
+        mean = _mean(objective, Release(other, release.defenses), batch)
+        if float((observed - mean).double().norm()) <= RESIDUAL * float(mean.double().norm()):
+            found.append(name)
+    return found
+
+
+def _scale_causes(scale: float, examples: int) -> str:
+    """Why a gradient may be so many times too long, those that fit the number first."""
+    causes = ["loss scaling, or a learning rate"]
+    power = math.log2(scale)
+    if examples > 1:
+        exact = abs(scale / examples - 1) <= SCALE_TOLERANCE
+        causes.insert(0 if exact else 1, f"sum instead of mean reduction (batch size {examples})")
+    if abs(power) >= 8 and abs(power - round(power)) <= 0.01:
+        causes.insert(0, f"mixed precision's loss scale of 2^{round(power)} that was not undone")
+    if abs(scale - 0.5) <= 0.5 * SCALE_TOLERANCE or abs(scale - 2) <= 2 * SCALE_TOLERANCE:
+        causes.insert(0, "a factor ½ in one of the two losses")
+    return ", ".join(causes)
 
 
 def _mean(objective: Objective, release: Release, batch: Batch) -> Tensor:

@@ -26,7 +26,7 @@ from gradleak.core import (
 )
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, PlanError
-from gradleak.risk import Measure
+from gradleak.risk import Measure, SettingMeasure
 
 DENSE_BYTES = 4 * 2**30
 
@@ -98,12 +98,15 @@ class Plan:
         batches: the private batches; each is released by itself.
         scenarios: what is released and attacked.
         attacks: by name.
-        measures: closed-form measures, evaluated on every release.
+        measures: closed-form measures: those of an exposure are evaluated on every release, those of a setting once for
+            every scenario and choice of labels.
         threat: what the adversary is told.
         thresholds: when an example counts as rebuilt.
         controls: which controls run.
         pictures: whether originals and reconstructions are saved beside the record.
         save_updates: whether the released updates are saved beside the record.
+        checkpoint_seconds: at least so long between two states that an attack leaves under `checkpoints/` beside the
+            record, from which a killed run goes on; None for none. A state holds guesses, which may be private data.
         max_bytes: memory budget of the closed-form operators.
         domain_guessed: whether the domain of the batches was guessed from their values.
         source: the plan as it was written, for the record.
@@ -115,12 +118,13 @@ class Plan:
     batches: Sequence[Batch]
     scenarios: Sequence[Scenario]
     attacks: Mapping[str, Attack]
-    measures: Sequence[Measure]
+    measures: Sequence[Measure | SettingMeasure]
     threat: ThreatModel = field(default_factory=HonestButCurious)
     thresholds: Thresholds = field(default_factory=Thresholds)
     controls: Controls = field(default_factory=Controls)
     pictures: bool = False
     save_updates: bool = False
+    checkpoint_seconds: float | None = None
     max_bytes: int = 2**30
     domain_guessed: bool = False
     source: Mapping[str, Any] = field(default_factory=dict)
@@ -130,6 +134,8 @@ class Plan:
         _unique([scenario.name for scenario in self.scenarios])
         if self.seed < 0:
             raise PlanError(f"seed: expected at least 0, got {self.seed}")
+        if self.checkpoint_seconds is not None and not self.checkpoint_seconds >= 0:
+            raise PlanError(f"checkpoint_seconds: expected a number of at least 0, got {self.checkpoint_seconds}")
         for name in self.attacks:
             _check_name(name, "attack", reserved=("baseline", "risk", "perfect_attacker"))
         if not self.batches or not self.scenarios:
@@ -179,6 +185,7 @@ class Plan:
             ],
             "pictures": self.pictures,
             "save_updates": self.save_updates,
+            "checkpoint_seconds": self.checkpoint_seconds,
             "max_bytes": self.max_bytes,
             "source": dict(self.source),
         }
@@ -224,7 +231,7 @@ def default_plan(
         examples=[0],
         attacks={name: [0] for name in attacks},
     )
-    measures: list[Measure] = [
+    measures: list[Measure | SettingMeasure] = [
         InversionInfluence(unit="pixel_rmse"),
         InversionInfluenceLowerBound(unit="pixel_rmse"),
         GradientNorm(),

@@ -14,7 +14,7 @@ import tomllib
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from torch import nn
 from gradleak.attacks import Attack
 from gradleak.auditing.catalog import Constructor, Entry, catalog
 from gradleak.auditing.plan import Controls, PerfectAttackerRule, Plan, Scenario, unknown
+from gradleak.auditing.public_data import without_private
 from gradleak.auditing.verdict import Thresholds
 from gradleak.core import (
     Batch,
@@ -40,17 +41,17 @@ from gradleak.core import (
     derive_seed,
 )
 from gradleak.results import GradleakError, PlanError
-from gradleak.risk import Measure
+from gradleak.risk import Measure, SettingMeasure
 
-TOP_LEVEL = ("name", "seed", "pictures", "save_updates", "model", "data", "objective", "threat", "thresholds",
-             "controls", "attacks", "measures", "scenarios")  # fmt: skip
+TOP_LEVEL = ("name", "seed", "pictures", "save_updates", "checkpoint_seconds", "model", "data", "objective", "threat",
+             "thresholds", "controls", "attacks", "measures", "scenarios")  # fmt: skip
 DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "float64": torch.float64}
-BASES: Mapping[str, type] = {
-    "attacks": Attack,
-    "defenses": Defense,
-    "measures": Measure,
-    "protocols": Protocol,
-    "threats": ThreatModel,
+BASES: Mapping[str, tuple[type, ...]] = {
+    "attacks": (Attack,),
+    "defenses": (Defense,),
+    "measures": (Measure, SettingMeasure),
+    "protocols": (Protocol,),
+    "threats": (ThreatModel,),
 }
 
 
@@ -84,6 +85,7 @@ def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
     builder = _Builder(folder=folder, seed=seed)
     objective = builder.objective(content["model"], content.get("objective", {}))
     batches, guessed = builder.batches(content["data"])
+    builder = replace(builder, private=batches)
     attacks = {
         name: builder.build(spec, "attacks", f"attacks.{name}")
         for name, spec in _table(content.get("attacks", {}), "attacks").items()
@@ -105,6 +107,7 @@ def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
         controls=builder.call(Controls, content.get("controls", {}), "controls"),
         pictures=_typed(bool, content.get("pictures", False), "pictures"),
         save_updates=_typed(bool, content.get("save_updates", False), "save_updates"),
+        checkpoint_seconds=_typed(float | None, content.get("checkpoint_seconds"), "checkpoint_seconds"),
         domain_guessed=guessed,
         source=content,
     )
@@ -117,6 +120,7 @@ class _Builder:
     folder: Path
     seed: int
     rooms: Mapping[str, Mapping[str, Entry]] = field(default_factory=catalog)
+    private: Sequence[Batch] = ()
 
     def build(self, spec: Any, room: str, where: str) -> Any:
         """The object that `spec` describes: `use` names the constructor, the rest are its arguments."""
@@ -128,9 +132,9 @@ class _Builder:
             raise PlanError(f"{where}: expected {table['use']} to be a class or a function, got {constructor!r}")
         expected = BASES.get(room)
         if expected is not None and inspect.isclass(constructor) and not issubclass(constructor, expected):
-            raise PlanError(f"{where}: expected {table['use']} to be a kind of {expected.__name__}")
+            raise PlanError(f"{where}: expected {table['use']} to be a kind of {_names(expected)}")
         if expected is not None and not inspect.isclass(constructor):
-            raise PlanError(f"{where}: expected {table['use']} to be a class, a kind of {expected.__name__}")
+            raise PlanError(f"{where}: expected {table['use']} to be a class, a kind of {_names(expected)}")
         return self.call(constructor, {key: value for key, value in table.items() if key != "use"}, where)
 
     def call(self, constructor: Constructor, arguments: Any, where: str) -> Any:
@@ -272,11 +276,20 @@ class _Builder:
 
     def _value(self, value: Any, hint: Any, where: str) -> Any:
         if isinstance(value, dict) and "use" in value:
+            name = value["use"]
             for room in ("attacks", "measures", "solvers", "defenses", "protocols", "models"):
-                if value["use"] in self.rooms[room]:
+                if name in self.rooms[room]:
                     return self.build(value, room, where)
-            raise PlanError(f"{where}: nothing is called {value['use']!r}; see `gradleak list`")
+            if name in self.rooms["datasets"] or (isinstance(name, str) and ":" in name):
+                return self._public(self.build(value, "datasets", where))
+            raise PlanError(f"{where}: nothing is called {name!r}; see `gradleak list`")
         return value if hint is None else _typed(hint, value, where)
+
+    def _public(self, built: Any) -> Any:
+        """Data in an argument are public: what the client holds is left out of them."""
+        if isinstance(built, tuple) and len(built) == 2:
+            built = Batch(*built)
+        return without_private(built, self.private) if isinstance(built, Batch) else built
 
     def _load_weights(self, module: nn.Module, file: Path) -> None:
         from safetensors import SafetensorError
@@ -355,6 +368,10 @@ def _type_hints(constructor: Constructor) -> Mapping[str, Any]:
         return typing.get_type_hints(target)
     except (NameError, TypeError):
         return {}
+
+
+def _names(bases: Sequence[type]) -> str:
+    return " or ".join(base.__name__ for base in bases)
 
 
 def _check_keys(table: Mapping[str, Any], allowed: Sequence[str], *, where: str) -> None:

@@ -17,12 +17,18 @@ from typing import Any
 import torch
 from joblib import Parallel, delayed, parallel_config
 
+from gradleak.attacks import LocalTraining
 from gradleak.auditing.fingerprint import check_private_data
+from gradleak.auditing.items import Line
 from gradleak.auditing.pictures import file_name
 from gradleak.auditing.plan import Plan
-from gradleak.auditing.tasks import Group, Line, groups
+from gradleak.auditing.public_data import held_privately
+from gradleak.auditing.risk_tasks import CHECK_COST, quiet, same_labels
+from gradleak.auditing.tasks import Group, groups
 from gradleak.auditing.verdict import judge
+from gradleak.protocols.average_gradient import AverageGradient
 from gradleak.results import Citation, GradleakError, InputError, Outcome, Record, RecordWriter, UnsupportedError
+from gradleak.risk import SettingMeasure
 from gradleak.scoring import pixels_of_truth
 
 Progress = Callable[[int, int, str], None]
@@ -94,6 +100,14 @@ def preflight(plan: Plan) -> None:
                 f"model: expected no private data inside the model, but {held} holds the audited inputs (a stored "
                 "activation of an earlier forward pass); clear it before the audit"
             )
+    for measure in plan.measures:
+        public = measure.public_inputs if isinstance(measure, SettingMeasure) else None
+        shared = 0 if public is None else int(held_privately(public, plan.batches).sum())
+        if shared:
+            raise InputError(
+                f"{type(measure).__name__}.public: expected examples that the client does not hold, got {shared} of the "
+                "private ones among them; take them out"
+            )
     for scenario in plan.scenarios:
         for update in scenario.updates.values():
             update.align(objective)
@@ -110,9 +124,19 @@ def preflight(plan: Plan) -> None:
 
 
 def estimate(plan: Plan) -> float:
-    """The expected cost of a plan in plain gradients of its model, from the attacks' own rules and d for the risk."""
-    total = 0.0
+    """The expected cost of a plan in plain gradients of its model.
+
+    From the attacks' and setting measures' own rules, d for the risk, and a check of every derivative.
+    """
+    maps = {
+        (str(quiet(scenario.release).describe()), index) for scenario in plan.scenarios for index in scenario.examples
+    }
+    total = CHECK_COST * len(maps)
+    about_settings = [measure for measure in plan.measures if isinstance(measure, SettingMeasure)]
     for scenario in plan.scenarios:
+        for index in same_labels(plan, scenario) if about_settings else ():
+            size = plan.batches[index].inputs.numel()
+            total += CHECK_COST + sum(measure.estimate(size) for measure in about_settings)
         for index in scenario.examples:
             total += 0.3 * plan.batches[index].inputs.numel()
         for name, examples in scenario.attacks.items():
@@ -223,6 +247,10 @@ def _citations(plan: Plan) -> list[Citation]:
     sources: list[Any] = [*plan.attacks.values(), *plan.measures]
     for scenario in plan.scenarios:
         sources += [scenario.release.protocol, *scenario.release.defenses]
+    averaged = [
+        getattr(attack, "local_training", None) == LocalTraining.AVERAGE_GRADIENT for attack in plan.attacks.values()
+    ]
+    sources += [AverageGradient] if any(averaged) else []
     found: dict[str, Citation] = {}
     for source in sources:
         for citation in getattr(source, "citations", ()):

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gradleak.results import PlanError, Verdict, VerdictKind
+from gradleak.auditing.bound import Limits, bound_on
+from gradleak.results import PlanError, Verdict, VerdictKind, error_name
 
 Line = Mapping[str, Any]
 CONVERGED_LOSS = 0.01
@@ -66,8 +67,9 @@ class _Attempt:
 def judge(lines: Iterable[Line], thresholds: Thresholds) -> list[Verdict]:
     """Verdicts on every release, every scenario and the run, in that order.
 
-    *leaks* comes from an attack that never saw the truth; nothing in this version yields *bounded*; everything else is
-    *inconclusive*, with the reason. A failed control makes every verdict inconclusive.
+    *leaks* comes from an attack that never saw the truth; *bounded* from a van Trees bound above the same limit where no
+    attack leaks (`bound_on`); everything else is *inconclusive*, with the reason. A failed control makes every verdict
+    inconclusive.
 
     Args:
         lines: the item and score lines of a record.
@@ -134,7 +136,7 @@ def _judge_release(
         if reached:
             winner = min(reached, key=lambda a: a.best or 0.0)
             landed = (
-                f"{winner.attack} came within a pixel RMSE of {winner.best:.2g} of the auditor's batch all the same, so "
+                f"{winner.attack} came within a {_noun(release)} of {winner.best:.2g} of the auditor's batch all the same, so "
                 "treat the update as leaking and find out why it does not fit. "
             )
         return Verdict(
@@ -150,7 +152,7 @@ def _judge_release(
             item=item,
             verdict=VerdictKind.INCONCLUSIVE,
             reason="control_not_run",
-            explanation=f"{reached[0].attack} came within a pixel RMSE of {reached[0].best:.2g}, but its noise control "
+            explanation=f"{reached[0].attack} came within a {_noun(release)} of {reached[0].best:.2g}, but its noise control "
             "could not be run, so the result cannot be trusted.",
             details=details,
         )
@@ -162,13 +164,48 @@ def _judge_release(
             item=item,
             verdict=VerdictKind.LEAKS,
             reason="attack_reached_threshold",
-            explanation=f"{winner.attack} rebuilt an example from the update alone, to a pixel RMSE of "
+            explanation=f"{winner.attack} rebuilt an example from the update alone, to a {_noun(release)} of "
             f"{winner.best:.2g} (limits: {thresholds.pixel_rmse:g}, and {thresholds.baseline_ratio:g} of the blind "
             "adversary's).",
             details=details,
         )
+    bound = bound_on(
+        release,
+        rows,
+        Limits(
+            error=thresholds.pixel_rmse,
+            baseline_ratio=thresholds.baseline_ratio,
+            reached=details["pixel_rmse"],
+            blind=details["baseline_pixel_rmse"],
+            noun=_noun(release),
+        ),
+    )
+    if bound is not None:
+        details |= bound.details
+    if bound is not None and bound.holds:
+        return Verdict(
+            item=item, verdict=VerdictKind.BOUNDED, reason="bayesian_bound", explanation=bound.text, details=details
+        )
     reason, explanation = _why_inconclusive(release, attempts, best, thresholds)
+    wrong = _wrong_derivative(release, rows)
+    if wrong:
+        reason, explanation = "wrong_derivative", f"{explanation} {wrong}"
+    if bound is not None:
+        explanation = f"{explanation} {bound.text}"
     return Verdict(item=item, verdict=VerdictKind.INCONCLUSIVE, reason=reason, explanation=explanation, details=details)
+
+
+def _wrong_derivative(release: Line, rows: Sequence[Line]) -> str:
+    """What to say where the derivative of the release was found wrong, or ""."""
+    place = (release["scenario"], release["example"])
+    for row in rows:
+        mine = row["type"] == "item" and (row.get("scenario"), row.get("example")) == place
+        if mine and row.get("kind") == "derivative" and row.get("check") == "wrong":
+            return (
+                "Besides, the derivative of this release is not what differences of its values say, so that its "
+                "closed-form scores are unsupported and attacks that follow the derivative are weak."
+            )
+    return ""
 
 
 def _why_inconclusive(
@@ -198,23 +235,37 @@ def _why_inconclusive(
     if best.best is not None and best.best <= thresholds.pixel_rmse:
         return (
             "no_better_than_blind",
-            f"{best.attack} ended at pixel RMSE {best.best:.2g}, but guessing blindly does nearly as well on this example "
-            "(it is almost constant), so the update cannot be shown to have given it away.",
+            f"{best.attack} ended at a {_noun(release)} of {best.best:.2g}, but guessing blindly does nearly as well on this "
+            "example (it is almost constant), so the update cannot be shown to have given it away.",
         )
     return (
         "no_attack_reached_threshold",
-        f"The best attack ({best.attack}) ended at pixel RMSE {best.best:.2g}. A stronger attacker may do better: "
+        f"The best attack ({best.attack}) ended at a {_noun(release)} of {best.best:.2g}. A stronger attacker may do better: "
         "a failed attack is no evidence of safety.",
     )
+
+
+def _noun(release: Line) -> str:
+    """What the error is called for the data behind a release; records of old state no kind."""
+    return error_name(release.get("domain_kind") or "image")
 
 
 def _worst(item: str, verdicts: Sequence[Verdict]) -> Verdict:
     """The verdict on a set: leaks if any leaks, bounded if all are bounded, else inconclusive."""
     what = "scenarios" if item == RUN else "attacked releases"
     leaking = [verdict for verdict in verdicts if verdict.verdict is VerdictKind.LEAKS]
-    tested = [verdict for verdict in verdicts if verdict.reason != "no_attack_ran"]
+    bounded = [verdict for verdict in verdicts if verdict.verdict is VerdictKind.BOUNDED]
+    idle = [
+        verdict
+        for verdict in verdicts
+        if verdict.reason == "no_attack_ran"
+        or (item != RUN and verdict in bounded and verdict.details.get("best_attack") is None)
+    ]
+    tested = [verdict for verdict in verdicts if verdict not in idle]
     others = len(verdicts) - len(tested)
-    rest = f" ({others} not attacked)" if others else ""
+    besides = [f"{others} not attacked"] if others else []
+    besides += [f"{len(bounded)} bounded"] if bounded else []
+    rest = f" ({', '.join(besides)})" if besides else ""
     if leaking:
         worst = min(leaking, key=lambda verdict: verdict.details.get("pixel_rmse") or 0.0)
         place = worst.details.get("worst", worst.item)
@@ -231,13 +282,16 @@ def _worst(item: str, verdicts: Sequence[Verdict]) -> Verdict:
                 "reason_text": _core(worst),
             },
         )
-    if all(verdict.verdict is VerdictKind.BOUNDED for verdict in verdicts):
+    if len(bounded) == len(verdicts):
+        weakest = min(verdicts, key=lambda verdict: verdict.details.get("bound") or 0.0)
+        count = "The only one of the" if len(verdicts) == 1 else f"All {len(verdicts)}"
+        members = "scenarios" if item == RUN else "releases"
         return Verdict(
             item=item,
             verdict=VerdictKind.BOUNDED,
             reason="all_bounded",
-            explanation=f"All {len(verdicts)} {what} are bounded.",
-            details={"leaking": 0, "of": len(verdicts)},
+            explanation=f"{count} {members} {'is' if len(verdicts) == 1 else 'are'} bounded. {_core(weakest)}",
+            details={**weakest.details, "leaking": 0, "of": len(verdicts), "reason_text": _core(weakest)},
         )
     # Where something was attacked, that is what the reader wants to know about.
     tried = sorted(

@@ -1,31 +1,36 @@
 """The nouns of an audit: what is private, what is shared, what the adversary knows, what it found."""
 
 from gradleak.core.batch import Batch
+from gradleak.core.batch_norm import LayerStatistics, batch_norm_statistics, running_statistics, watch_batch_norm
+from gradleak.core.defense import (
+    BatchDefense,
+    Defense,
+    DiagonalGaussian,
+    ExampleDefense,
+    Guarantee,
+    ModelDefense,
+    Noise,
+    NotGaussian,
+    Stage,
+    UpdateDefense,
+)
 from gradleak.core.describe import describe
 from gradleak.core.domain import Domain, DomainKind
 from gradleak.core.example_gradients import example_gradients
 from gradleak.core.exposure import Exposure
 from gradleak.core.knowledge import Knowledge
 from gradleak.core.objective import Classifier, Mode, Objective
+from gradleak.core.precision import HALF, Precision, computed_in_half, precision_of, whole_precision
 from gradleak.core.randomness import derive_generator, derive_seed
 from gradleak.core.reconstruction import Reconstruction
-from gradleak.core.release import (
-    Defense,
-    DiagonalGaussian,
-    ExampleDefense,
-    Guarantee,
-    NotGaussian,
-    Protocol,
-    Release,
-    Stage,
-    UpdateDefense,
-    mean_gradient,
-)
+from gradleak.core.release import Protocol, Release, mean_gradient
 from gradleak.core.threat_model import HonestButCurious, ThreatModel
 from gradleak.core.update import Update, UpdateKind
 
 __all__ = [
+    "HALF",
     "Batch",
+    "BatchDefense",
     "Classifier",
     "Defense",
     "DiagonalGaussian",
@@ -36,9 +41,13 @@ __all__ = [
     "Guarantee",
     "HonestButCurious",
     "Knowledge",
+    "LayerStatistics",
     "Mode",
+    "ModelDefense",
+    "Noise",
     "NotGaussian",
     "Objective",
+    "Precision",
     "Protocol",
     "Reconstruction",
     "Release",
@@ -47,9 +56,15 @@ __all__ = [
     "Update",
     "UpdateDefense",
     "UpdateKind",
+    "batch_norm_statistics",
+    "computed_in_half",
     "derive_generator",
     "derive_seed",
     "describe",
     "example_gradients",
     "mean_gradient",
+    "precision_of",
+    "running_statistics",
+    "watch_batch_norm",
+    "whole_precision",
 ]

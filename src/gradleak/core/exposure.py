@@ -23,11 +23,18 @@ class Exposure:
         objective: the client's loss.
         batch: the private data; all its examples together are the unknown x (d = b * example size).
         release: protocol and defenses.
+
+    Raises:
+        InputError: if a defense of the model that the release lists is not in the objective.
     """
 
     objective: Objective
     batch: Batch
     release: Release
+
+    def __post_init__(self) -> None:
+        """Check that the model holds the defenses that the release says it holds."""
+        self.release.check_model(self.objective)
 
     @property
     def inputs(self) -> Tensor:
@@ -42,7 +49,7 @@ class Exposure:
     @property
     def noise(self) -> Noise:
         """The law of the noise on the release."""
-        return self.release.noise(self.objective)
+        return self.release.noise(self.objective, examples=self.batch.size)
 
     def to(self, dtype: torch.dtype) -> Exposure:
         """The same exposure computed in another dtype."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from torch import Tensor
 
 from gradleak.core.batch import Batch
+from gradleak.core.batch_norm import LayerStatistics
 from gradleak.core.describe import describe
 from gradleak.core.domain import Domain
 from gradleak.core.objective import Objective
@@ -28,6 +29,8 @@ class Knowledge:
         targets: the labels of the batch, in its order: a disclosed truth, printed in every report.
         domain: shape, range and normalization of an example.
         public: public (shadow) data of the same domain.
+        statistics: what the private batch left in BatchNorm layers, by layer: a disclosed truth, printed in reports.
+        assumed: names of fields that the adversary does not know but takes to be so; None for none.
     """
 
     objective: Objective | None = field(default=None, repr=False)
@@ -37,6 +40,8 @@ class Knowledge:
     targets: Tensor | None = field(default=None, repr=False)
     domain: Domain | None = None
     public: Batch | None = None
+    statistics: Mapping[str, LayerStatistics] | None = field(default=None, repr=False)
+    assumed: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         """Check the batch size against the targets."""
@@ -46,6 +51,9 @@ class Knowledge:
             raise InputError(
                 f"Knowledge.targets: expected {self.batch_size} rows (the batch size), got {self.targets.shape[0]}"
             )
+        unheld = [name for name in self.assumed or () if getattr(self, name, None) is None]
+        if unheld:
+            raise InputError(f"Knowledge.assumed: expected names of facts that are given, got {', '.join(unheld)}")
 
     def require(self, needs: Sequence[str], *, asker: str) -> None:
         """Refuse if one of the named fields is unknown.

@@ -29,6 +29,7 @@ _HOOK_FLAGS = (
     "_forward_pre_hooks_with_kwargs",
 )
 _TENSOR_TABLES = ("_parameters", "_buffers", "_modules")
+_INTERNALS = frozenset(vars(nn.Module()))
 
 
 def strip_prefix(name: str) -> str:
@@ -73,7 +74,7 @@ def private_copy(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
 
     Raises:
         InputError: if parameters have no values yet (lazy layers, the meta device).
-        UnsupportedError: if the module cannot be copied.
+        UnsupportedError: if the module cannot be copied, or has complex parameters.
     """
     inside = unwrap(module)
     for name, parameter in inside.named_parameters():
@@ -81,6 +82,11 @@ def private_copy(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
             raise InputError(
                 f"model: expected parameters with values, got none in {name}; "
                 "run a lazy model once, or load the weights, before the audit"
+            )
+        if parameter.is_complex():
+            raise UnsupportedError(
+                f"model: expected real parameters, got {parameter.dtype} in {name}; hold its real and imaginary parts "
+                "as a real parameter (torch.view_as_real)"
             )
     if isinstance(inside, torch.jit.ScriptModule):
         raise UnsupportedError("model: a TorchScript module has no double derivatives here; pass the original module")
@@ -133,17 +139,21 @@ def ignore_running_statistics(module: nn.Module) -> None:
 
 
 def cast_constants(module: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """`module`, or a copy whose plain tensor attributes (neither parameters nor buffers) have another dtype."""
+    """`module`, or a copy whose plain tensor attributes (neither parameters nor buffers) have another dtype.
 
-    def constants(part: nn.Module) -> list[str]:
-        return [key for key, value in vars(part).items() if _is_float(value) and value.dtype != dtype]
+    Attributes, and what lists and dicts among them hold.
+    """
+
+    def constants(part: nn.Module) -> list[tuple[Any, Any]]:
+        places = [(holder, key) for holder, key in _plain_tensors(part) if _is_float(holder[key])]
+        return [(holder, key) for holder, key in places if holder[key].dtype != dtype]
 
     if not any(constants(part) for part in module.modules()):
         return module
     module = copy.deepcopy(module)
     for part in module.modules():
-        for key in constants(part):
-            setattr(part, key, vars(part)[key].to(dtype))
+        for holder, key in constants(part):
+            holder[key] = holder[key].to(dtype)
     return module
 
 
@@ -151,7 +161,9 @@ class Attributes:
     """The plain attributes of a module tree, to be put back after a forward pass that changed them.
 
     A forward pass may store activations on the module (`self.features = h`). Left there, private data would travel
-    with the objective to the adversary, and a result could depend on earlier calls.
+    with the objective to the adversary, and a result could depend on earlier calls. Tensors among them are lent as
+    clones, so that those changed in place (`self.seen += x.mean()`) stay as they were; `torch.func` refuses to change
+    the originals.
     """
 
     def __init__(self, *modules: nn.Module) -> None:
@@ -160,12 +172,13 @@ class Attributes:
         self._tables: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
         self._lists: list[tuple[list[Any], list[Any]]] = []
         self._sets: list[tuple[set[Any], set[Any]]] = []
-        internals = set(vars(nn.Module()))
+        self._lent: list[tuple[Any, Any]] = []
         for module in modules:
             for part in module.modules():
                 self._tables.append((vars(part), dict(vars(part))))
+                self._lent += _plain_tensors(part)
                 for key, value in vars(part).items():
-                    if isinstance(value, dict) and (key in _TENSOR_TABLES or key not in internals):
+                    if isinstance(value, dict) and (key in _TENSOR_TABLES or key not in _INTERNALS):
                         self._tables.append((value, dict(value)))
                     elif isinstance(value, list):
                         self._lists.append((value, list(value)))
@@ -184,6 +197,8 @@ class Attributes:
     def kept(self) -> Iterator[None]:
         """Whatever happens inside, the attributes are as before afterwards."""
         try:
+            for holder, key in self._lent:
+                holder[key] = holder[key].clone()
             yield
         finally:
             for live, saved in self._tables:
@@ -226,5 +241,21 @@ def _copy_intermediate_results(part: nn.Module, memo: dict[int, Any]) -> None:
             memo[id(value)] = value.detach().clone()
 
 
+def _plain_tensors(part: nn.Module) -> list[tuple[Any, Any]]:
+    """Where the plain tensors of a module lie: (holder, key), in its attributes and in lists and dicts among them."""
+    table = vars(part)
+    places: list[tuple[Any, Any]] = [(table, key) for key, value in table.items() if _is_plain(value)]
+    for key, value in table.items():
+        if isinstance(value, dict) and key not in _INTERNALS:
+            places += [(value, name) for name, item in value.items() if _is_plain(item)]
+        elif isinstance(value, list):
+            places += [(value, at) for at, item in enumerate(value) if _is_plain(item)]
+    return places
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, Tensor) and not isinstance(value, nn.Parameter)
+
+
 def _is_float(value: Any) -> bool:
-    return isinstance(value, Tensor) and not isinstance(value, nn.Parameter) and value.is_floating_point()
+    return _is_plain(value) and bool(value.is_floating_point())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -12,11 +12,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from gradleak.core.batch import Batch
 from gradleak.core.checkpointing import without_checkpointing
 from gradleak.core.domain import Domain
+from gradleak.core.linear_calls import LinearCalls
 from gradleak.core.module_copy import (
     Attributes,
     cast_constants,
@@ -26,14 +26,22 @@ from gradleak.core.module_copy import (
     private_copy,
     renamed,
 )
+from gradleak.core.stop_gradient import gradient_through_stops, stops_gradients
+from gradleak.core.upcast import in_float64
 from gradleak.results import InputError
 
 Tensors = dict[str, Tensor]
 Loss = Callable[[Any, Tensor], Tensor]
 
+
+def _mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    """What `F.mse_loss` gives; torch has no forward derivative of that one's backward."""
+    return (outputs - targets).square().mean()
+
+
 LOSSES: Mapping[str, Loss] = {
     "cross_entropy": F.cross_entropy,
-    "mse": F.mse_loss,
+    "mse": _mean_squared_error,
     "bce_with_logits": F.binary_cross_entropy_with_logits,
     "nll": F.nll_loss,
 }
@@ -99,6 +107,7 @@ class Objective:
     _module: nn.Module = field(repr=False)
     _loss: Loss = field(repr=False)
     _attributes: Attributes = field(repr=False)
+    _upcast: bool = field(default=False, repr=False)
 
     @classmethod
     def from_module(
@@ -171,13 +180,18 @@ class Objective:
             if isinstance(part, nn.modules.batchnorm._BatchNorm) and (part.training or part.running_mean is None)
         )
 
+    def parts(self, kind: type[nn.Module]) -> tuple[nn.Module, ...]:
+        """The parts of the model, and of a loss that is a module, of this class; to be looked at, not changed."""
+        loss = self._loss.modules() if isinstance(self._loss, nn.Module) else ()
+        return tuple(part for part in (*self._module.modules(), *loss) if isinstance(part, kind))
+
     @property
     def device(self) -> torch.device:
         """The device of the first shared parameter."""
         return next(iter(self.params.values())).device
 
     def outputs(self, params: Mapping[str, Tensor], inputs: Tensor) -> Any:
-        """What the model returns for `inputs` (b, *shape) at `params`; buffers are never changed."""
+        """What the model returns for `inputs` (b, *shape) at `params`; buffers and inputs are never changed."""
         with self._undisturbed():
             return self._call(params, inputs)
 
@@ -194,21 +208,36 @@ class Objective:
                     f"loss {self.loss_name!r}: expected the model to return a tensor, got {type(outputs).__name__}; "
                     "pass a callable loss(outputs, targets)"
                 )
-            return self._loss(outputs, batch.targets)
+            return self._loss(outputs, batch.targets.clone())
+
+    def loss_of_outputs(self, outputs: Any, targets: Tensor) -> Tensor:
+        """The scalar loss of what the model returned; pure, and differentiable in the outputs."""
+        with self._undisturbed():
+            return self._loss(outputs, targets.clone())
 
     def gradient(self, params: Mapping[str, Tensor], batch: Batch) -> Tensors:
         """The gradient of the loss by parameter name; one plain gradient. Works inside torch.func transforms.
 
-        Custom autograd functions in the form without `setup_context` do not, so that models with such layers get their
+        Where the model stops gradients (`detach`, `no_grad`), its derivative by the inputs still holds what runs
+        through there, at the price of a second evaluation (`gradient_through_stops`). Custom autograd functions in the
+        form without `setup_context` do not work inside of transforms, so that models with such layers get their
         gradient from plain autograd.
         """
         try:
+            if not torch.compiler.is_compiling():
+                through = gradient_through_stops(self._module, lambda inner: self.loss(inner, batch), params)
+                if through is not None:
+                    return through
             gradient: Tensors = torch.func.grad(self.loss)(dict(params), batch)
         except RuntimeError as error:
             if "setup_context" not in str(error):
                 raise
             return self._gradient_by_autograd(params, batch)
         return gradient
+
+    def stops_gradients(self, batch: Batch) -> bool:
+        """Whether the model or the loss stops gradients, so that a second derivative of the loss misses what A holds."""
+        return stops_gradients(self._module, lambda: self.loss(self.params, batch))
 
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """Named tensors as one vector (P,), in the order of `params`, each row-major."""
@@ -222,7 +251,7 @@ class Objective:
         }
 
     def to(self, dtype: torch.dtype) -> Objective:
-        """The same objective with floating point tensors in another dtype."""
+        """The same objective in another dtype; in float64 lower precisions that the model's code asks for are ignored."""
         if all(tensor.dtype == dtype for tensor in (*self.params.values(), *self.frozen.values())):
             return self
 
@@ -240,6 +269,7 @@ class Objective:
             _module=module,
             _loss=loss,
             _attributes=_attributes(module, loss),
+            _upcast=dtype == torch.float64,
         )
 
     def in_mode(self, mode: Mode | str) -> Objective:
@@ -310,16 +340,16 @@ class Objective:
         Raises:
             InputError: if the model does not accept an example of this domain.
         """
-        recorder = _LinearCalls()
+        recorder = LinearCalls()
         with recorder:
             outputs = self._middle_outputs(domain)
-        for result, weight, bias, version in reversed(recorder.calls):
-            if result is outputs and result._version == version:  # not changed in place since
-                names = {id(tensor): name for name, tensor in self.params.items()}
-                return Classifier(
-                    weight=names.get(id(weight)), bias=names.get(id(bias)), classes=int(outputs.shape[-1])
-                )
-        return None
+        call = recorder.maker(outputs)
+        if call is None:
+            return None
+        names = {id(tensor): name for name, tensor in self.params.items()}
+        return Classifier(
+            weight=names.get(id(call.weight)), bias=names.get(id(call.bias)), classes=int(outputs.shape[-1])
+        )
 
     def output_shape(self, domain: Domain) -> tuple[int, ...] | None:
         """The shape of the output for one example of the domain, or None if the output is not a tensor."""
@@ -343,7 +373,7 @@ class Objective:
     def _call(self, params: Mapping[str, Tensor], inputs: Tensor) -> Any:
         state: dict[str, Tensor] = {**self.frozen, **params}
         state |= {name: buffer.clone() for name, buffer in self.buffers.items()}
-        return torch.func.functional_call(self._module, state, (inputs,), tie_weights=True)
+        return torch.func.functional_call(self._module, state, (inputs.clone(),), tie_weights=True)
 
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:
@@ -351,7 +381,8 @@ class Objective:
         if torch.compiler.is_compiling() and not self._train:
             yield
             return
-        with self._attributes.kept(), _masks(self.mask_seed, self.device), without_checkpointing():
+        precision = in_float64() if self._upcast else nullcontext()
+        with precision, self._attributes.kept(), _masks(self.mask_seed, self.device), without_checkpointing():
             yield
 
     def _middle_outputs(self, domain: Domain) -> Any:
@@ -395,23 +426,6 @@ class Objective:
             )
 
 
-class _LinearCalls(TorchFunctionMode):
-    """Records (result, weight, bias, version of the result) of every call of `linear`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[tuple[Tensor, Tensor, Tensor | None, int]] = []
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs)
-        if func is F.linear:
-            weight = args[1] if len(args) > 1 else kwargs["weight"]
-            bias = args[2] if len(args) > 2 else kwargs.get("bias")
-            self.calls.append((result, weight, bias, result._version))
-        return result
-
-
 @contextmanager
 def _masks(seed: int, device: torch.device) -> Iterator[None]:
     """Random layers draw from this seed; the global generators are put back."""
@@ -444,7 +458,9 @@ def _named_loss(loss: str | Loss) -> tuple[str, Loss]:
 
 
 def _is_default(loss: Loss, name: str) -> bool:
-    """Whether `loss` is torch's module of this loss with the settings that `LOSSES` has."""
+    """Whether `loss` is torch's own of this name, a module with the settings that `LOSSES` has."""
+    if name == "mse" and loss is F.mse_loss:
+        return True
     kind: type[nn.Module] = {
         "cross_entropy": nn.CrossEntropyLoss,
         "mse": nn.MSELoss,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -13,56 +13,23 @@ import torch
 from torch import Tensor
 
 from gradleak.core.batch import Batch
+from gradleak.core.defense import (
+    BatchDefense,
+    Defense,
+    DiagonalGaussian,
+    ExampleDefense,
+    Guarantee,
+    ModelDefense,
+    Noise,
+    NotGaussian,
+    Stage,
+    UpdateDefense,
+)
 from gradleak.core.describe import describe
 from gradleak.core.example_gradients import example_gradients
 from gradleak.core.objective import Objective, Tensors
 from gradleak.core.update import Update, UpdateKind
 from gradleak.results import Citation, InputError, UnsupportedError
-
-
-class Stage(StrEnum):
-    """Where in the making of an update a defense acts."""
-
-    MODEL = "model"
-    BATCH = "batch"
-    EXAMPLE = "example"
-    UPDATE = "update"
-
-
-class Guarantee(StrEnum):
-    """Whether a defense is proven to bound what leaks (given its assumptions) or only hoped to help."""
-
-    FORMAL = "formal"
-    HEURISTIC = "heuristic"
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiagonalGaussian:
-    """Independent Gaussian noise on every shared entry.
-
-    Attributes:
-        std: standard deviation by parameter name.
-    """
-
-    std: Mapping[str, float]
-
-    def added_to(self, other: DiagonalGaussian) -> DiagonalGaussian:
-        """The law of the sum of two independent noises."""
-        return DiagonalGaussian(std={name: (std**2 + other.std[name] ** 2) ** 0.5 for name, std in self.std.items()})
-
-
-@dataclass(frozen=True, kw_only=True)
-class NotGaussian:
-    """The release is random, but not by additive Gaussian noise; closed-form noise measures do not apply.
-
-    Attributes:
-        reason: one sentence for the reader of a score.
-    """
-
-    reason: str
-
-
-Noise = DiagonalGaussian | NotGaussian | None
 
 
 class Protocol(ABC):
@@ -91,36 +58,50 @@ class Protocol(ABC):
                 `mean_gradient(objective, params, batch, defenses)` in place of `objective.gradient(params, batch)`.
         """
 
-
-class Defense(ABC):
-    """A change of the release that is meant to hide data. Authors subclass `ExampleDefense` or `UpdateDefense`.
-
-    Attributes:
-        stage: where it acts.
-        guarantee: formal or heuristic.
-        citations: where it comes from.
-        flat: whether its derivative is zero almost everywhere (a sign, a rounding), so that closed-form measures say
-            nothing and no attack can follow the derivative of the release.
-    """
-
-    stage: ClassVar[Stage]
-    guarantee: ClassVar[Guarantee]
-    citations: ClassVar[tuple[Citation, ...]] = ()
-    flat: ClassVar[bool] = False
-
-
-class ExampleDefense(Defense):
-    """A deterministic defense that acts on the gradient of each example, before the mean, at every local step."""
-
-    stage: ClassVar[Stage] = Stage.EXAMPLE
-
-    @abstractmethod
-    def mean(self, gradients: Mapping[str, Tensor]) -> Tensors:
-        """The defended gradients, each row by itself; pure, differentiable where its mathematics is.
+    def plain_gradients(self, examples: int) -> float:
+        """What one `mean` costs, in plain gradients of the whole batch; 1 unless a protocol says otherwise.
 
         Args:
-            gradients: one a row, by name, each (b, *shape of the parameter).
+            examples: b, the number of examples of the batch.
         """
+        return 1.0
+
+    def gradient_scale(self) -> float | None:
+        """The factor s where `mean` without defenses is s times `objective.gradient`; None where it is no multiple."""
+        return 1.0 if self.shares_gradient else None
+
+    def mini_batch_weights(self, examples: int) -> Sequence[tuple[slice, float]] | None:
+        """What the gradient of each mini-batch weighs in the update while the parameters stay near where they began.
+
+        With weights w_j of mini-batches B_j the update is Σ_j w_j ∇L(θ₀; B_j) up to second order in the step size.
+        None where the update is no such sum (adaptive optimizers), which is the default.
+
+        Args:
+            examples: b, the number of examples of the batch.
+        """
+        return None
+
+    def noise(self, law: Callable[[int], Noise], examples: int) -> Noise:
+        """The law, on the update, of noise that a defense adds to every gradient that the client takes.
+
+        The default is for one gradient, or none of it Gaussian: local training carries noise on in a way that is not
+        linear.
+
+        Args:
+            law: of the noise on one gradient of so many examples; independent from gradient to gradient.
+            examples: b, the number of examples of the batch.
+        """
+        noise = law(examples)
+        if noise is None or isinstance(noise, NotGaussian) or self.shares_gradient:
+            return noise
+        return NotGaussian(
+            reason=f"the noise is added to every gradient inside the local training of {type(self).__name__}, which "
+            "carries it on in a way that is not linear"
+        )
+
+    def note(self, examples: int) -> str:
+        """What a reader has to know of an update of this protocol, in a clause; "" for nothing."""
+        return ""
 
 
 def mean_gradient(
@@ -136,7 +117,7 @@ def mean_gradient(
         objective: the client's loss.
         params: by name, where the gradient is taken.
         batch: b examples.
-        defenses: of the example stage, in order.
+        defenses: of the example stage, in order; the last one makes the mean.
 
     Raises:
         UnsupportedError: with defenses, if the model mixes examples (BatchNorm in train mode).
@@ -148,41 +129,17 @@ def mean_gradient(
     gradients = example_gradients(objective, params, batch)
     for defense in defenses:
         gradients = defense.mean(gradients)
-    return {name: rows.mean(dim=0) for name, rows in gradients.items()}
-
-
-class UpdateDefense(Defense):
-    """A defense that acts once on the finished update."""
-
-    stage: ClassVar[Stage] = Stage.UPDATE
-
-    @abstractmethod
-    def mean(self, update: Mapping[str, Tensor]) -> Tensors:
-        """The deterministic part of the defense; pure, differentiable where its mathematics is."""
-
-    @abstractmethod
-    def noise(self, shapes: Mapping[str, Tensor]) -> Noise:
-        """The law of the noise that `draw` adds to `mean`, None for no noise."""
-
-    @abstractmethod
-    def draw(self, update: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
-        """One release: the defense applied to `update`, random numbers from `generator` only."""
-
-    def carry(self, noise: DiagonalGaussian) -> Noise:
-        """What Gaussian noise of an earlier defense becomes when this one is applied to it.
-
-        The default says that it is no longer Gaussian; a defense whose mean is the identity returns it unchanged.
-        """
-        return NotGaussian(reason=f"Gaussian noise passes through {type(self).__name__}, which is not linear")
+    return defenses[-1].average(gradients)
 
 
 @dataclass(frozen=True)
 class Release:
     """Protocol and defenses, in the order in which they act.
 
-    Defenses of the example stage act on the gradient of each example in every local step, those of the update stage
-    once on the finished update, so the former come first in the list. Order matters within a stage too: pruning a
-    clipped update is not clipping a pruned one, and noise before a defense that is not linear is no longer Gaussian.
+    Defenses of the model are named first (what they do is in the objective). Those of the example stage act on the
+    gradient of each example in every local step, those of the update and batch stages once on the finished update, so
+    the former come before the latter. Order matters within a stage too: pruning a clipped update is not clipping a
+    pruned one, and noise before a defense that is not linear is no longer Gaussian.
 
     Attributes:
         protocol: what the client computes.
@@ -206,31 +163,35 @@ class Release:
         for defense in self.defenses:
             if not isinstance(defense, Defense):
                 raise InputError(f"Release.defenses: expected Defense objects, got {_what(defense)}")
-            if not isinstance(defense, ExampleDefense | UpdateDefense):
+            if not isinstance(defense, ModelDefense | ExampleDefense | BatchDefense | UpdateDefense):
                 raise UnsupportedError(
-                    f"Release.defenses: {type(defense).__name__} acts at the {defense.stage.value} stage, and this "
-                    "version applies defenses of the example and update stages only"
+                    f"Release.defenses: {type(defense).__name__} acts at the {defense.stage.value} stage by a class of "
+                    "its own; derive it from ModelDefense, ExampleDefense, BatchDefense or UpdateDefense"
                 )
         for earlier, later in pairwise(self.defenses):
-            if isinstance(earlier, UpdateDefense) and isinstance(later, ExampleDefense):
-                raise InputError(
-                    f"Release.defenses: expected defenses of single examples before those of the whole update, got "
-                    f"{type(later).__name__} after {type(earlier).__name__}; the update no longer holds single "
-                    f"examples, so put {type(later).__name__} first"
-                )
+            _check_order(earlier, later)
 
     def mean(self, objective: Objective, params: Mapping[str, Tensor], batch: Batch) -> Tensors:
         """The released update without its noise, by name; pure, differentiable in `batch.inputs`."""
         update = self.protocol.mean(objective, params, batch, self._at_example)
-        for defense in self._at_update:
-            update = defense.mean(update)
+        for defense in self._on_update:
+            update = defense.mean(update, batch) if isinstance(defense, BatchDefense) else defense.mean(update)
         return update
 
-    def noise(self, objective: Objective, params: Mapping[str, Tensor] | None = None) -> Noise:
-        """The law of the noise on the released update: Gaussian, None for none, or NotGaussian with the reason."""
+    def noise(
+        self, objective: Objective, params: Mapping[str, Tensor] | None = None, *, examples: int | None = None
+    ) -> Noise:
+        """The law of the noise on the released update: Gaussian, None for none, or NotGaussian with the reason.
+
+        Args:
+            objective: the client's loss.
+            params: tensors of the update by name; None for the shared parameters.
+            examples: b, the number of examples behind the update; without it the noise of a defense that adds it
+                before the mean (DP-SGD) is not determined.
+        """
         shapes = objective.params if params is None else params
-        total: Noise = None
-        for defense in self._at_update:
+        total = self._noise_of_steps(shapes, examples)
+        for defense in self._on_update:
             if isinstance(total, DiagonalGaussian):
                 total = defense.carry(total)
             if isinstance(total, NotGaussian):
@@ -251,16 +212,101 @@ class Release:
             generator: the only source of randomness.
 
         Raises:
-            InputError: if the batch does not fit the model, or there is no generator.
+            InputError: if the batch does not fit the model, there is no generator, or a defense of the model is not in
+                the objective.
             UnsupportedError: for a defense of single examples on a model that mixes them.
         """
-        if not isinstance(generator, torch.Generator):
-            raise InputError(f"Release: expected a torch.Generator, got {_what(generator)}; pass generator=...")
+        _check_generator(generator)
         objective.check(batch)
+        self.check_model(objective)
         batch = batch.to(objective.dtype)
-        update = self.protocol.mean(objective, objective.params, batch, self._at_example)
-        for defense in self._at_update:
+        drawn = [_Drawn(defense=defense, generator=generator) for defense in self._at_example]
+        update = self.protocol.mean(objective, objective.params, batch, drawn)
+        for place, defense in enumerate(self.defenses):
+            if isinstance(defense, UpdateDefense):
+                update = defense.draw(update, generator)
+            elif isinstance(defense, BatchDefense):
+                before = Release(self.protocol, self.defenses[:place])
+                update = defense.draw(update, objective=objective, batch=batch, before=before, generator=generator)
+        return self._sealed(objective, update)
+
+    def of_nothing(self, objective: Objective, generator: torch.Generator) -> Update:
+        """What leaves a client whose Poisson sampling drew no example: the noise alone, with every defense after it.
+
+        Nothing in it tells that it is empty. It needs a divisor that does not depend on the data: DP-SGD with an
+        `expected_batch_size`.
+
+        Args:
+            objective: the client's loss.
+            generator: the only source of randomness.
+
+        Raises:
+            InputError: without a generator.
+            UnsupportedError: for a protocol with local steps, a defense that looks at the batch, or a mean over no
+                example.
+        """
+        _check_generator(generator)
+        if not self.protocol.shares_gradient or any(isinstance(defense, BatchDefense) for defense in self.defenses):
+            raise UnsupportedError(
+                "release of no example: expected FedSGD and no defense that looks at the batch, got "
+                f"{_what(self.protocol)}{''.join(', ' + _what(defense) for defense in self.defenses)}"
+            )
+        none = {name: tensor.new_zeros(0, *tensor.shape) for name, tensor in objective.params.items()}
+        last = self._at_example[-1] if self._at_example else None
+        average = last.average(none) if last else {}
+        if last is None or any(bool(torch.isnan(tensor).any()) for tensor in average.values()):
+            raise UnsupportedError(
+                "release of no example: expected a defense that divides by a constant, got a mean over the examples "
+                "that were drawn; use DPSGD(..., noise='sum', expected_batch_size=...)"
+            )
+        update = last.draw(average, 0, generator)
+        for defense in self._on_update:
+            assert isinstance(defense, UpdateDefense)
             update = defense.draw(update, generator)
+        return self._sealed(objective, update)
+
+    def check_model(self, objective: Objective) -> None:
+        """Refuse an objective in which a defense of the model that is listed here does not stand.
+
+        Raises:
+            InputError: saying what is missing.
+        """
+        for defense in self.defenses:
+            if isinstance(defense, ModelDefense):
+                defense.check(objective)
+
+    @property
+    def after_gradient(self) -> Callable[[Tensors], Tensors] | None:
+        """What the defenses make of the plain gradient; None where the release is not a function of it alone."""
+        scale = self.protocol.gradient_scale()
+        finishing = [defense for defense in self._on_update if isinstance(defense, UpdateDefense)]
+        if scale is None or self._at_example or len(finishing) < len(self._on_update):
+            return None
+
+        def defended(update: Tensors) -> Tensors:
+            if scale != 1:
+                update = {name: scale * tensor for name, tensor in update.items()}
+            for defense in finishing:
+                update = defense.mean(update)
+            return update
+
+        return defended
+
+    def _noise_of_steps(self, shapes: Mapping[str, Tensor], examples: int | None) -> Noise:
+        """The law, on the update, of the noise that the last defense of examples adds in every step."""
+        if not self._at_example:
+            return None
+        last = self._at_example[-1]
+        if examples is not None:
+            return self.protocol.noise(partial(last.law, shapes), examples)
+        if last.law(shapes, 1) is None:
+            return None
+        return NotGaussian(
+            reason=f"the noise of {type(last).__name__} on the mean depends on the number of examples, which is not "
+            "known here"
+        )
+
+    def _sealed(self, objective: Objective, update: Mapping[str, Tensor]) -> Update:
         for name, tensor in update.items():
             if not bool(torch.isfinite(tensor).all()):
                 raise InputError(
@@ -274,25 +320,12 @@ class Release:
         )
 
     @property
-    def after_gradient(self) -> Callable[[Tensors], Tensors] | None:
-        """What the defenses make of the plain gradient; None where the release is not a function of it alone."""
-        if not self.protocol.shares_gradient or self._at_example:
-            return None
-
-        def defended(update: Tensors) -> Tensors:
-            for defense in self._at_update:
-                update = defense.mean(update)
-            return update
-
-        return defended
-
-    @property
     def _at_example(self) -> tuple[ExampleDefense, ...]:
         return tuple(defense for defense in self.defenses if isinstance(defense, ExampleDefense))
 
     @property
-    def _at_update(self) -> tuple[UpdateDefense, ...]:
-        return tuple(defense for defense in self.defenses if isinstance(defense, UpdateDefense))
+    def _on_update(self) -> tuple[UpdateDefense | BatchDefense, ...]:
+        return tuple(defense for defense in self.defenses if isinstance(defense, UpdateDefense | BatchDefense))
 
     def describe(self) -> dict[str, Any]:
         """A JSON-ready description."""
@@ -300,5 +333,62 @@ class Release:
         return described
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Drawn(ExampleDefense):
+    """A defense of examples in one draw: its noise is in the average, from a generator that goes on."""
+
+    defense: ExampleDefense
+    generator: torch.Generator
+
+    def mean(self, gradients: Mapping[str, Tensor]) -> Tensors:
+        return self.defense.mean(gradients)
+
+    def average(self, gradients: Mapping[str, Tensor]) -> Tensors:
+        examples = next(iter(gradients.values())).shape[0]
+        return self.defense.draw(self.defense.average(gradients), examples, self.generator)
+
+
+def _check_order(earlier: Defense, later: Defense) -> None:
+    """Refuse two neighbors whose stages come in the other order."""
+    first, second = type(earlier).__name__, type(later).__name__
+    if isinstance(later, ModelDefense) and not isinstance(earlier, ModelDefense):
+        raise InputError(
+            f"Release.defenses: expected defenses of the model before all others, got {second} after {first}; "
+            f"put {second} first"
+        )
+    if isinstance(earlier, UpdateDefense | BatchDefense) and isinstance(later, ExampleDefense):
+        raise InputError(
+            f"Release.defenses: expected defenses of single examples before those of the whole update, got "
+            f"{second} after {first}; the update no longer holds single examples, so put {second} first"
+        )
+    if isinstance(earlier, ExampleDefense) and earlier.closes and isinstance(later, ExampleDefense):
+        raise InputError(
+            f"Release.defenses: expected {first} last among the defenses of single examples, since it makes their "
+            f"mean, got {second} after it; put {second} first"
+        )
+
+
+def _check_generator(generator: torch.Generator) -> None:
+    if not isinstance(generator, torch.Generator):
+        raise InputError(f"Release: expected a torch.Generator, got {_what(generator)}; pass generator=...")
+
+
 def _what(value: object) -> str:
     return f"the class {value.__name__} (call it)" if isinstance(value, type) else type(value).__name__
+
+
+__all__ = [
+    "BatchDefense",
+    "Defense",
+    "DiagonalGaussian",
+    "ExampleDefense",
+    "Guarantee",
+    "ModelDefense",
+    "Noise",
+    "NotGaussian",
+    "Protocol",
+    "Release",
+    "Stage",
+    "UpdateDefense",
+    "mean_gradient",
+]

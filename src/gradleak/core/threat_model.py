@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from gradleak.core.batch import Batch
+from gradleak.core.batch_norm import batch_norm_statistics
 from gradleak.core.domain import Domain
 from gradleak.core.knowledge import Knowledge
 from gradleak.core.objective import Objective
-from gradleak.core.release import Release
+from gradleak.core.release import Protocol, Release
 from gradleak.results import InputError
 
 
@@ -25,12 +26,19 @@ class ThreatModel(ABC):
 class HonestButCurious(ThreatModel):
     """A server that follows the protocol: it knows the model, its parameters, the loss and the protocol.
 
+    A server that does not know how its clients train (their learning rate, number of steps, optimizer) has to assume
+    something: `protocol` is then what it goes by, marked as assumed wherever knowledge is printed. How much hangs on it
+    say `gradleak.attacks.residuals_under` and `gradleak.attacks.rerun_under`.
+
     Attributes:
         batch_size: whether the number of examples is known.
         domain: whether shape, range and normalization of an example are known.
         targets: whether the true labels are disclosed (a truth: the report says so).
         defenses: whether the defenses and their constants are known (an adaptive adversary).
         public: public data of the same domain, or None.
+        statistics: whether the BatchNorm statistics of the private batch are disclosed, as clients that share their
+            buffers do (a truth: the report says so). Taken over the whole batch at the parameters it starts from.
+        protocol: what the adversary takes the protocol of the client to be; None where it knows it.
     """
 
     batch_size: bool = True
@@ -38,6 +46,8 @@ class HonestButCurious(ThreatModel):
     targets: bool = False
     defenses: bool = True
     public: Batch | None = None
+    statistics: bool = False
+    protocol: Protocol | None = None
 
     def disclose(self, objective: Objective, release: Release, batch: Batch) -> Knowledge:
         """The knowledge of this adversary; the batch contributes its size, domain and, if disclosed, its labels.
@@ -50,12 +60,14 @@ class HonestButCurious(ThreatModel):
         domain = batch.domain or Domain.guess(batch.inputs)
         return Knowledge(
             objective=objective,
-            protocol=release.protocol,
+            protocol=release.protocol if self.protocol is None else self.protocol,
             defenses=release.defenses if self.defenses else None,
             batch_size=batch.size if self.batch_size else None,
             targets=batch.targets.detach().clone() if self.targets else None,
             domain=domain if self.domain else None,
             public=self.public,
+            statistics=batch_norm_statistics(objective, batch.inputs) if self.statistics else None,
+            assumed=None if self.protocol is None else ("protocol",),
         )
 
 

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from gradleak.core.module_copy import bare_name, first_line, strip_prefix
 from gradleak.core.objective import Objective
+from gradleak.core.precision import Precision, precision_of
 from gradleak.results import InconsistentUpdateError, InputError
 from gradleak.results.score import jsonable
 
@@ -184,12 +185,13 @@ class Update:
                     f"update: expected floating point numbers, got {tensor.dtype} in {name}; undo the client's "
                     "quantization or compression first"
                 )
-            if not bool(torch.isfinite(tensor).all()):
-                share = float((~torch.isfinite(tensor)).float().mean())
-                raise InputError(
-                    f"update: {share:.1%} of {name} is NaN or infinite; expected finite numbers. "
-                    "Check the client's loss scale and mixed precision"
-                )
+        broken = {name: part.non_finite for name, part in precision_by(tensors).items() if part.non_finite > 0}
+        if broken:
+            shares = ", ".join(f"{share:.1%} of {name}" for name, share in broken.items())
+            raise InputError(
+                f"update: {shares} is NaN or infinite; expected finite numbers. "
+                "Check the client's loss scale and mixed precision"
+            )
         ordered = {name: tensors[name] for name in objective.params}
         provenance = {**self.provenance, "alignment": notes} if notes else dict(self.provenance)
         return replace(self, tensors=ordered, provenance=provenance)
@@ -197,6 +199,13 @@ class Update:
     def zero_tensors(self) -> list[str]:
         """The names of tensors that are zero everywhere."""
         return [name for name, tensor in self.tensors.items() if not bool(tensor.any())]
+
+    def precision(self) -> dict[str, Precision]:
+        """What the number format of each tensor did to it: the shares of zero, subnormal and non-finite entries.
+
+        An attack on a half precision update computes in a wider format, but what the client's format flushed is gone.
+        """
+        return precision_by(self.tensors)
 
     def _named(self, objective: Objective) -> tuple[dict[str, Tensor], list[str]]:
         notes: list[str] = []
@@ -235,6 +244,11 @@ class Update:
                 continue
             tensors[canonical], came_as[canonical] = tensor, name
         return tensors, notes
+
+
+def precision_by(tensors: Mapping[str, Tensor]) -> dict[str, Precision]:
+    """The precision of every tensor by name."""
+    return {name: precision_of(tensor) for name, tensor in tensors.items()}
 
 
 def _place(entry: tuple[int, Tensor]) -> int:

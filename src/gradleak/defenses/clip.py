@@ -11,8 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.core import Guarantee, UpdateDefense
-from gradleak.core.release import Noise
+from gradleak.core import Guarantee, Noise, UpdateDefense
 from gradleak.results import ABADI_2016, Citation, InputError
 
 
@@ -48,6 +47,10 @@ class Clip(UpdateDefense):
     def draw(self, update: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
         """The clipped update."""
         return self.mean(update)
+
+    def bound(self, shapes: Mapping[str, Tensor]) -> float:
+        """C."""
+        return float(self.max_norm)
 
 
 def scaled_to(max_norm: float, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

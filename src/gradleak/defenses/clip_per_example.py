@@ -39,6 +39,11 @@ class ClipPerExample(ExampleDefense):
         """Check the norm."""
         check_max_norm("ClipPerExample", self.max_norm)
 
+    @property
+    def bound(self) -> float:
+        """C."""
+        return float(self.max_norm)
+
     def mean(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The gradients (b, ...) with each row clipped by its own norm over all tensors."""
 

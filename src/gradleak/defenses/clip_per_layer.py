@@ -9,8 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.core import Guarantee, UpdateDefense
-from gradleak.core.release import Noise
+from gradleak.core import Guarantee, Noise, UpdateDefense
 from gradleak.defenses.clip import check_max_norm, scaled_to
 from gradleak.defenses.layers import layers
 from gradleak.results import MCMAHAN_2018, Citation
@@ -51,3 +50,7 @@ class ClipPerLayer(UpdateDefense):
     def draw(self, update: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
         """The clipped update."""
         return self.mean(update)
+
+    def bound(self, shapes: Mapping[str, Tensor]) -> float:
+        """C·√L for L layers."""
+        return float(self.max_norm) * len(layers(shapes)) ** 0.5

@@ -11,8 +11,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.core import DiagonalGaussian, Guarantee, UpdateDefense
-from gradleak.core.release import Noise
+from gradleak.core import DiagonalGaussian, Guarantee, Noise, UpdateDefense
+from gradleak.defenses.draws import normal
 from gradleak.results import ABADI_2016, Citation, InputError
 
 
@@ -55,9 +55,4 @@ class GaussianNoise(UpdateDefense):
         """The update with fresh noise; a CPU generator gives the same noise on every device."""
         if self.std == 0:
             return dict(update)
-        return {name: tensor + self.std * _normal(tensor, generator) for name, tensor in update.items()}
-
-
-def _normal(like: Tensor, generator: torch.Generator) -> Tensor:
-    noise = torch.randn(like.shape, generator=generator, dtype=like.dtype, device=generator.device)
-    return noise.to(like.device)
+        return {name: tensor + self.std * normal(tensor, generator) for name, tensor in update.items()}

@@ -12,8 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.core import Guarantee, UpdateDefense
-from gradleak.core.release import Noise
+from gradleak.core import Guarantee, Noise, UpdateDefense
 from gradleak.defenses.layers import layers
 from gradleak.results import LIN_2018, ZHU_2019, Citation, InputError
 
@@ -55,6 +54,11 @@ class Prune(UpdateDefense):
             raise InputError(f"Prune.by: expected one of {', '.join(PruneBy)}, got {self.by!r}")
         object.__setattr__(self, "by", PruneBy(self.by))
 
+    @property
+    def kept_share(self) -> float:
+        """1 − ratio; ⌊ratio · n⌋ entries of each group go, so that a little more may stay."""
+        return 1 - self.ratio
+
     def mean(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The update with the pruned entries at zero."""
         groups = layers(update).values() if self.by == PruneBy.LAYER else [list(update)]
@@ -73,12 +77,15 @@ class Prune(UpdateDefense):
 
     def _kept(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Masks of the entries that stay."""
-        magnitude = torch.cat([tensor.detach().reshape(-1).abs() for tensor in tensors.values()])
+        entries = sum(tensor.numel() for tensor in tensors.values())
         # A hair above, so that 0.9 of 10 entries are 9 and not 8.999...
-        removed = math.floor(self.ratio * magnitude.shape[0] * (1 + 1e-12))
-        order = magnitude.argsort(stable=True)
-        mask = torch.ones_like(magnitude, dtype=torch.bool).scatter(0, order[:removed], False)
-        pieces = mask.split([tensor.numel() for tensor in tensors.values()])
-        return {
-            name: piece.reshape(tensor.shape) for (name, tensor), piece in zip(tensors.items(), pieces, strict=True)
-        }
+        return without_smallest(tensors, math.floor(self.ratio * entries * (1 + 1e-12)))
+
+
+def without_smallest(tensors: Mapping[str, Tensor], count: int) -> dict[str, Tensor]:
+    """Masks of all entries but the `count` smallest in magnitude over all tensors; of equal ones the earlier go."""
+    magnitude = torch.cat([tensor.detach().reshape(-1).abs() for tensor in tensors.values()])
+    order = magnitude.argsort(stable=True)
+    mask = torch.ones_like(magnitude, dtype=torch.bool).scatter(0, order[:count], False)
+    pieces = mask.split([tensor.numel() for tensor in tensors.values()])
+    return {name: piece.reshape(tensor.shape) for (name, tensor), piece in zip(tensors.items(), pieces, strict=True)}

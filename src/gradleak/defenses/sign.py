@@ -9,8 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.core import Guarantee, UpdateDefense
-from gradleak.core.release import Noise
+from gradleak.core import Guarantee, Noise, UpdateDefense
 from gradleak.results import BERNSTEIN_2018, Citation
 
 
@@ -29,7 +28,11 @@ class Sign(UpdateDefense):
 
     guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
     citations: ClassVar[tuple[Citation, ...]] = (BERNSTEIN_2018,)
-    flat: ClassVar[bool] = True
+
+    @property
+    def flat(self) -> bool:
+        """True: a sign is constant almost everywhere."""
+        return True
 
     def mean(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The signs, in the dtype of the update."""
@@ -42,3 +45,7 @@ class Sign(UpdateDefense):
     def draw(self, update: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
         """The signs."""
         return self.mean(update)
+
+    def bound(self, shapes: Mapping[str, Tensor]) -> float:
+        """√P for P entries."""
+        return sum(tensor.numel() for tensor in shapes.values()) ** 0.5

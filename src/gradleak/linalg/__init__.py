@@ -25,7 +25,7 @@ from gradleak.linalg.lobpcg import ExtremeEigenpairs, lobpcg
 from gradleak.linalg.lsmr import lsmr
 from gradleak.linalg.neumann import neumann_series
 from gradleak.linalg.operator import DenseOperator, Gram, LinearOperator
-from gradleak.linalg.trace import ShiftedInverse, TraceEstimate, hutchinson, hutchpp
+from gradleak.linalg.trace import ShiftedInverse, TraceEstimate, group_squared_norms, hutchinson, hutchpp
 
 __all__ = [
     "LSMR",
@@ -56,6 +56,7 @@ __all__ = [
     "dense_eigenvalues",
     "dense_gram",
     "dense_spectrum",
+    "group_squared_norms",
     "hutchinson",
     "hutchpp",
     "lanczos_quadrature",

@@ -51,7 +51,7 @@ def block_lanczos(
     A block Krylov space with full reorthogonalization, Rayleigh-Ritz on the whole basis, and thick restarts: when the
     basis is full it is replaced by its leading Ritz vectors. A single start vector sees one copy of a repeated
     eigenvalue; a block of b sees up to b of them, and when b of the largest are found to agree, further runs outside
-    their span look for more. Copies beyond b of a smaller eigenvalue are not looked for.
+    their span look for more; where `count` exceeds b, so do they for copies of smaller eigenvalues.
 
     Assumptions: A pair is accepted at ‖Av − λv‖ <= tolerance · λ, which puts an eigenvalue within that distance. That
     none larger was missed holds with probability one for a random start, not with certainty.
@@ -122,6 +122,21 @@ def block_lanczos(
         values, order = torch.cat([values, more.values[equal]]).sort(descending=True)
         vectors = torch.cat([vectors, more.vectors[:, equal]], 1)[:, order]
         errors_norm = torch.cat([errors_norm, more.errors_norm[equal]])[order]
+    known = vectors[:, :count]
+    while certify and converged and count > block and known.shape[1] < n:
+        # A block of b holds b copies of an eigenvalue: is there another one outside, larger than the last that is kept?
+        spent = operator.matvecs - before
+        more_outside = search.run(known, 1, tolerance, max_matvecs - spent)
+        if more_outside is None:
+            return _without_values(operator, before)
+        converged = more_outside.converged
+        missed = more_outside.values > values[count - 1] * (1 + cluster_tolerance)
+        if not converged or not bool(missed.any()):
+            break
+        known = torch.cat([known, more_outside.vectors[:, missed]], 1)
+        values, order = torch.cat([values[:count], more_outside.values[missed]]).sort(descending=True)
+        vectors = torch.cat([vectors[:, :count], more_outside.vectors[:, missed]], 1)[:, order]
+        errors_norm = torch.cat([errors_norm[:count], more_outside.errors_norm[missed]])[order]
     return TopEigenpairs(
         values=values[:count],
         vectors=vectors[:, :count],

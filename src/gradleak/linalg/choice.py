@@ -15,8 +15,8 @@ from gradleak.linalg.lanczos_quadrature import lanczos_quadrature
 from gradleak.linalg.lsmr import lsmr
 from gradleak.linalg.neumann import neumann_series
 from gradleak.linalg.operator import Gram, LinearOperator
-from gradleak.linalg.trace import ShiftedInverse, TraceEstimate, hutchinson, hutchpp
-from gradleak.results import InputError
+from gradleak.linalg.trace import ShiftedInverse, TraceEstimate, Weights, hutchinson, hutchpp
+from gradleak.results import check_count, check_positive, check_share
 
 # AᵀA, its eigenvectors and the work space of divide and conquer.
 _DENSE_COPIES = 5
@@ -44,11 +44,11 @@ class InverseSolver(Solver):
 
 @dataclass(frozen=True, kw_only=True)
 class TraceSolver(Solver):
-    """A way to tr(W (AᵀA + εI)⁻¹ W)."""
+    """A way to tr(W (AᵀA + εI)⁻¹ Wᵀ)."""
 
     @abstractmethod
-    def estimate(self, gram: LinearOperator, epsilon: float, weights: Tensor | None) -> TraceEstimate:
-        """The trace for AᵀA (n, n) and the diagonal of W (n,), None for the identity."""
+    def estimate(self, gram: LinearOperator, epsilon: float, weights: Weights) -> TraceEstimate:
+        """The trace for AᵀA (n, n) and W: its diagonal (n,), an operator (n, n), or None for the identity."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +142,8 @@ class NeumannSeries(InverseSolver):
     def __post_init__(self) -> None:
         """Check the fields."""
         _check_budget(self.tolerance, self.max_terms)
+        if self.scale is not None:
+            check_positive("scale", self.scale)
 
     def solve(self, factor: LinearOperator, target: Tensor, projected: Tensor, epsilon: float) -> LinearSolution:
         """The solution by `neumann_series`."""
@@ -176,6 +178,8 @@ class LeastSquaresDescent(InverseSolver):
     def __post_init__(self) -> None:
         """Check the fields."""
         _check_budget(self.tolerance, self.max_iterations)
+        if self.step is not None:
+            check_positive("step", self.step)
 
     def solve(self, factor: LinearOperator, target: Tensor, projected: Tensor, epsilon: float) -> LinearSolution:
         """The solution by `least_squares_descent`."""
@@ -210,9 +214,9 @@ class Hutchinson(TraceSolver):
     def __post_init__(self) -> None:
         """Check the fields."""
         _check_budget(self.tolerance, self.max_iterations)
-        _check_samples(self.samples, 2)
+        check_count("samples", self.samples, least=2)
 
-    def estimate(self, gram: LinearOperator, epsilon: float, weights: Tensor | None) -> TraceEstimate:
+    def estimate(self, gram: LinearOperator, epsilon: float, weights: Weights) -> TraceEstimate:
         """The trace by `hutchinson`."""
         inverse = ShiftedInverse(
             gram, shift=epsilon, weights=weights, tolerance=self.tolerance, max_iterations=self.max_iterations
@@ -245,9 +249,9 @@ class HutchPlusPlus(TraceSolver):
     def __post_init__(self) -> None:
         """Check the fields."""
         _check_budget(self.tolerance, self.max_iterations)
-        _check_samples(self.samples, 6)
+        check_count("samples", self.samples, least=6)
 
-    def estimate(self, gram: LinearOperator, epsilon: float, weights: Tensor | None) -> TraceEstimate:
+    def estimate(self, gram: LinearOperator, epsilon: float, weights: Weights) -> TraceEstimate:
         """The trace by `hutchpp`."""
         inverse = ShiftedInverse(
             gram, shift=epsilon, weights=weights, tolerance=self.tolerance, max_iterations=self.max_iterations
@@ -277,11 +281,10 @@ class LanczosQuadrature(TraceSolver):
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        _check_samples(self.samples, 2)
-        if self.steps < 2:
-            raise InputError(f"steps: expected at least 2, got {self.steps}")
+        check_count("samples", self.samples, least=2)
+        check_count("steps", self.steps, least=2)
 
-    def estimate(self, gram: LinearOperator, epsilon: float, weights: Tensor | None) -> TraceEstimate:
+    def estimate(self, gram: LinearOperator, epsilon: float, weights: Weights) -> TraceEstimate:
         """The trace by `lanczos_quadrature`."""
         return lanczos_quadrature(
             gram, lambda nodes: 1.0 / (nodes + epsilon), generator=_generator(self.seed), samples=self.samples,
@@ -368,12 +371,5 @@ def _generator(seed: int) -> torch.Generator:
 
 
 def _check_budget(tolerance: float, iterations: int) -> None:
-    if not 0.0 < tolerance < 1.0:
-        raise InputError(f"tolerance: expected a number between 0 and 1, got {tolerance}")
-    if iterations < 1:
-        raise InputError(f"budget: expected at least 1 iteration, got {iterations}")
-
-
-def _check_samples(samples: int, least: int) -> None:
-    if samples < least:
-        raise InputError(f"samples: expected at least {least}, got {samples}")
+    check_share("tolerance", tolerance)
+    check_count("budget of iterations", iterations)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +10,8 @@ from torch import Tensor
 
 from gradleak.linalg.operator import LinearOperator
 from gradleak.results import InputError, Outcome
+
+OUTSIDE_RANGE = "the right-hand side has a part in the null space of the operator, so there is no solution"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -87,13 +90,19 @@ def conjugate_gradient(
     residual, direction = b.clone(), b.clone()
     goal = tolerance * b.norm(dim=0)
     squared = (residual**2).sum(dim=0)
+    # Of the operator, the largest Rayleigh quotient so far; no direction of the range comes near round-off of it.
+    largest, flat = torch.zeros_like(squared), 0
+    round_off = math.sqrt(b.shape[0]) * torch.finfo(b.dtype).eps
     iterations = 0
     active = squared.sqrt() > goal
     while bool(active.any()) and iterations < max_iterations:
         images = apply(direction[:, active])
         curvature = (direction[:, active] * images).sum(dim=0)
+        quotient = curvature / (direction[:, active] ** 2).sum(dim=0)
+        largest[active] = torch.maximum(largest[active], quotient)
         # Zero curvature: the direction lies in the null space, and this column can get no further.
-        usable = curvature > 0
+        usable = ~(quotient <= round_off * largest[active])
+        flat += int((~usable).sum())
         step = torch.where(usable, squared[active] / torch.where(usable, curvature, 1.0), 0.0)
         x[:, active] += step * direction[:, active]
         residual[:, active] -= step * images
@@ -120,4 +129,5 @@ def conjugate_gradient(
         iterations=iterations,
         matvecs=operator.matvecs - before,
         outcome=outcome,
+        note=OUTSIDE_RANGE if flat and outcome is Outcome.BUDGET_SPENT else "",
     )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gradleak.linalg.operator import LinearOperator
-from gradleak.linalg.trace import TraceEstimate, random_signs, student_interval
+from gradleak.linalg.trace import TraceEstimate, Weights, random_signs, sampling_interval, weigh
 from gradleak.results import InputError, Outcome
 
 
@@ -20,13 +20,13 @@ def lanczos_quadrature(
     generator: torch.Generator,
     samples: int = 16,
     steps: int = 64,
-    weights: Tensor | None = None,
+    weights: Weights = None,
     range_only: bool = False,
     tolerance: float = 1e-2,
 ) -> TraceEstimate:
-    """The trace of W f(A) W as the mean of (Wz)ᵀ f(A) Wz over random signs z, each by Gauss quadrature.
+    """The trace of W f(A) Wᵀ as the mean of (Wᵀz)ᵀ f(A) Wᵀz over random signs z, each by Gauss quadrature.
 
-    A Lanczos run of k steps from Wz gives nodes θᵢ and weights τᵢ²; Σ τᵢ² f(θᵢ) · ‖Wz‖² is exact for polynomials of
+    A Lanczos run of k steps from Wᵀz gives nodes θᵢ and weights τᵢ²; Σ τᵢ² f(θᵢ) · ‖Wᵀz‖² is exact for polynomials of
     degree 2k − 1. For f = 1/(λ + ε) every such sum is too small (the rule's error has the sign of an even derivative of
     f), and grows with k.
 
@@ -40,7 +40,7 @@ def lanczos_quadrature(
         generator: source of the signs.
         samples: Lanczos runs, side by side, at least 2.
         steps: of each run, at most n are made.
-        weights: the diagonal of W (n,), or None for the identity.
+        weights: the diagonal of W (n,), an operator (n, n), or None for the identity.
         range_only: leave the null space out.
         tolerance: of the relative change from half of the steps; above it the outcome is budget_spent.
 
@@ -64,9 +64,7 @@ def lanczos_quadrature(
     if samples < 2 or steps < 2:
         raise InputError(f"lanczos_quadrature: expected samples >= 2 and steps >= 2, got {samples} and {steps}")
     before = operator.matvecs
-    start = random_signs(operator, samples, generator)
-    if weights is not None:
-        start = weights[:, None] * start
+    start = weigh(weights, random_signs(operator, samples, generator), adjoint=True)
     diagonal, beside, exhausted = _lanczos(operator, start, min(steps, n))
     spent = operator.matvecs - before
     if not bool(torch.isfinite(diagonal).all() and torch.isfinite(beside).all()):
@@ -93,7 +91,7 @@ def lanczos_quadrature(
     return TraceEstimate(
         value=value,
         standard_error=error,
-        interval=student_interval(value, error, samples, change),
+        interval=sampling_interval(drawn, inner=change),
         inner_error=change,
         samples=samples,
         null_dimension=null_dimension,

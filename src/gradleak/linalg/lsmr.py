@@ -104,7 +104,10 @@ def lsmr(
         outcome = Outcome.BUDGET_SPENT
     note = ""
     if shift == 0.0 and 0.0 < smallest < largest:
-        note = f"singular values of A below about {smallest / largest:.1e} of the largest were not resolved"
+        note = (
+            f"singular values of A far below {smallest / largest:.1e} of the largest, if there are any, would not have "
+            "been noticed"
+        )
     return _solution(x, residual, iterations, factor.matvecs - before, outcome, note)
 
 

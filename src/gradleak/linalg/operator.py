@@ -60,7 +60,11 @@ class LinearOperator(ABC):
         return self._adjoint_matmat(block)
 
     def normal(self, block: Tensor) -> Tensor:
-        """AᵀA X: (n, k) -> (n, k), two products a column; overridden where A X need not be formed."""
+        """AᵀA X: (n, k) -> (n, k), two products a column; overridden where A X need not be formed.
+
+        Raises:
+            InputError: for another shape.
+        """
         return self.adjoint_matmat(self.matmat(block))
 
     def _check(self, block: Tensor, rows: int, name: str) -> None:
@@ -69,6 +73,8 @@ class LinearOperator(ABC):
                 f"{name}: expected a block of shape ({rows}, k), got {tuple(block.shape)}; "
                 "a single vector needs a second axis: v[:, None]"
             )
+        if not block.is_floating_point():
+            raise InputError(f"{name}: expected floating point numbers, got {block.dtype}")
 
 
 @final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -10,11 +11,13 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from gradleak.linalg.conjugate_gradient import conjugate_gradient
+from gradleak.linalg.conjugate_gradient import OUTSIDE_RANGE, conjugate_gradient
 from gradleak.linalg.operator import LinearOperator
 from gradleak.results import InputError, Outcome
 
 CONFIDENCE = 0.95
+# W of a trace: its diagonal (n,), a square operator (n, n), or None for the identity.
+Weights = Tensor | LinearOperator | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,16 +25,18 @@ class TraceEstimate:
     """A trace estimated from random vectors.
 
     Attributes:
-        value: the estimate; None for not_finite and not_informative.
+        value: the estimate; None for not_finite, not_informative and unsupported.
         standard_error: of the sampling; None with fewer than two samples behind it.
-        interval: of 95 % (Student), widened by `inner_error`; None without a standard error.
+        interval: of 95 % for the sampling (`sampling_interval`), widened by `inner_error`; None without a standard
+            error. Where the budget was spent, it does not cover what the value lacks.
         inner_error: relative error of what the samples are made of: the largest residual of the inner solves, or the
             change of a quadrature between half and all of its steps; 0 for exact products.
         samples: random vectors behind the standard error.
         null_dimension: the estimated number of zero eigenvalues that were left out.
         matvecs: columns multiplied by the operator at hand (for an inverse: those of the operator inside).
         outcome: converged; budget_spent if the inner error is above its tolerance; not_identifiable if a null space
-            was left out; not_informative if nothing remained; not_finite.
+            was left out; not_informative if nothing remained; unsupported for the inverse of a singular operator;
+            not_finite.
     """
 
     value: float | None
@@ -46,18 +51,19 @@ class TraceEstimate:
 
 @final
 class ShiftedInverse(LinearOperator):
-    """W (A + shift·I)⁻¹ W as an operator, by conjugate gradients, with the worst residual kept.
+    """W (A + shift·I)⁻¹ Wᵀ as an operator, by conjugate gradients, with the worst residual kept.
 
     Args:
         operator: A, (n, n), symmetric positive semidefinite.
         shift: at least 0.
-        weights: the diagonal of W (n,), or None for the identity.
+        weights: the diagonal of W (n,), an operator (n, n), or None for the identity.
         tolerance: relative residual of the inner solves.
         max_iterations: their budget.
 
     Attributes:
         residual: the largest relative residual so far.
         solved: whether all solves met the tolerance.
+        singular: whether a solve met the null space of A + shift·I, so that there is no inverse.
         inner_matvecs: columns multiplied by A so far.
 
     Example:
@@ -71,32 +77,34 @@ class ShiftedInverse(LinearOperator):
         operator: LinearOperator,
         *,
         shift: float = 0.0,
-        weights: Tensor | None = None,
+        weights: Weights = None,
         tolerance: float = 1e-8,
         max_iterations: int = 1000,
     ) -> None:
         super().__init__(operator.shape, dtype=operator.dtype, device=operator.device)
         self._operator = operator
         self._shift = shift
-        self._weights = None if weights is None else weights[:, None]
+        self._weights = weights
         self._tolerance = tolerance
         self._max_iterations = max_iterations
         self.residual = 0.0
         self.solved = True
+        self.singular = False
         self.inner_matvecs = 0
 
     def _matmat(self, block: Tensor) -> Tensor:
         found = conjugate_gradient(
             self._operator,
-            block if self._weights is None else self._weights * block,
+            weigh(self._weights, block, adjoint=True),
             shift=self._shift,
             tolerance=self._tolerance,
             max_iterations=self._max_iterations,
         )
         self.residual = max(self.residual, found.residual)
         self.solved &= found.outcome is Outcome.CONVERGED
+        self.singular |= found.note == OUTSIDE_RANGE
         self.inner_matvecs += found.matvecs
-        return found.solution if self._weights is None else self._weights * found.solution
+        return weigh(self._weights, found.solution)
 
     def _adjoint_matmat(self, block: Tensor) -> Tensor:
         return self._matmat(block)
@@ -177,6 +185,62 @@ def hutchpp(operator: LinearOperator, *, generator: torch.Generator, samples: in
     return _estimate(operator, known, drawn, before)
 
 
+def group_squared_norms(
+    operator: LinearOperator,
+    groups: Sequence[Sequence[slice]],
+    *,
+    generator: torch.Generator,
+    samples: int = 64,
+    block: int = 16,
+) -> list[TraceEstimate]:
+    """The squared Frobenius norm of each group of rows, as the mean of ‖A_l z‖² over random signs z.
+
+    ‖A_l‖² is the trace of A_lᵀA_l, so this is Hutchinson's estimator for all groups at once: every product serves each
+    of them. The estimates share their signs and are not independent of each other.
+
+    Args:
+        operator: A, (m, n).
+        groups: the rows of each group, as slices.
+        generator: source of the signs.
+        samples: at least 2.
+        block: products at once; A Z of a block takes m · block numbers.
+
+    Raises:
+        InputError: for fewer than 2 samples, or a block below 1.
+
+    Cost: `samples` products with A.
+
+    Source: Hutchinson 1989, for the Gram matrix of each group.
+
+    Example:
+        >>> from gradleak.linalg import DenseOperator
+        >>> matrix = DenseOperator(torch.tensor([[3.0, 0.0], [0.0, 4.0], [0.0, 1.0]]))
+        >>> found = group_squared_norms(matrix, [[slice(0, 2)], [slice(2, 3)]], generator=torch.Generator())
+        >>> [one.value for one in found]  # exact where the columns of a group are orthogonal
+        [25.0, 1.0]
+    """
+    if samples < 2 or block < 1:
+        raise InputError(f"group_squared_norms: expected samples >= 2 and block >= 1, got {samples} and {block}")
+    before = operator.matvecs
+    drawn = torch.empty(len(groups), samples, dtype=torch.float64)
+    for start in range(0, samples, block):
+        stop = min(start + block, samples)
+        squares = operator.matmat(random_signs(operator, stop - start, generator)) ** 2
+        for place, rows in enumerate(groups):
+            drawn[place, start:stop] = sum(squares[part].sum(0) for part in rows)
+    spent = operator.matvecs - before
+    return [_of_samples(0.0, row, spent) for row in drawn]
+
+
+def weigh(weights: Weights, block: Tensor, *, adjoint: bool = False) -> Tensor:
+    """W X, or WᵀX, for a block X (n, k)."""
+    if weights is None:
+        return block
+    if isinstance(weights, Tensor):
+        return weights[:, None] * block
+    return weights.adjoint_matmat(block) if adjoint else weights.matmat(block)
+
+
 def random_signs(operator: LinearOperator, columns: int, generator: torch.Generator) -> Tensor:
     """Independent signs (n, columns) in the dtype and on the device of an operator."""
     size = (operator.shape[1], columns)
@@ -184,31 +248,65 @@ def random_signs(operator: LinearOperator, columns: int, generator: torch.Genera
     return (2 * bits - 1).to(device=operator.device, dtype=operator.dtype)
 
 
-def student_interval(value: float, error: float, samples: int, inner: float) -> tuple[float, float]:
-    """The 95 % interval of a mean of `samples`, widened by a relative inner error."""
-    reach = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, samples - 1)) * error + inner * abs(value)
-    return value - reach, value + reach
+def sampling_interval(drawn: Tensor, *, known: float = 0.0, inner: float = 0.0) -> tuple[float, float]:
+    """The 95 % interval of a known part plus the mean of samples (s,), widened by a relative inner error.
+
+    Student's, and where no sample is negative, as with the quadratic forms of a positive semidefinite operator, the
+    hull of it and of the interval of a scaled chi-squared law with their mean and variance. Few dominant eigenvalues
+    make such forms skewed, and Student's interval alone then holds the trace in 82 to 91 % of cases (measured with 4 to
+    30 samples; the hull in 94 to 97 %).
+
+    Args:
+        drawn: independent samples, at least 2.
+        known: a part without sampling error.
+        inner: relative error of what the samples are made of.
+
+    Source: Satterthwaite 1946 for the degrees of freedom ν = 2·mean²/variance, which signs never take below 1; the
+    factor (s - 1)/(s + 2) on s·ν, for an estimated ν, is ours.
+    """
+    samples, mean, std = drawn.numel(), float(drawn.mean()), float(drawn.std())
+    below, above = (1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2
+    reach = float(scipy.stats.t.ppf(above, samples - 1)) * std / math.sqrt(samples)
+    low, high = mean - reach, mean + reach
+    if std > 0.0 and bool((drawn >= 0.0).all()):
+        degrees = max(1.0, samples * max(1.0, 2 * (mean / std) ** 2) * (samples - 1) / (samples + 2))
+        low = min(low, mean * degrees / float(scipy.stats.chi2.ppf(above, degrees)))
+        high = max(high, mean * degrees / float(scipy.stats.chi2.ppf(below, degrees)))
+    widened = inner * abs(known + mean)
+    return known + low - widened, known + high + widened
 
 
 def _estimate(operator: LinearOperator, known: float, drawn: Tensor, before: int) -> TraceEstimate:
     inverse = operator if isinstance(operator, ShiftedInverse) else None
-    inner = 0.0 if inverse is None else inverse.residual
+    spent = _spent(operator) - before
+    if inverse is None:
+        return _of_samples(known, drawn, spent)
+    if inverse.singular:
+        return TraceEstimate(
+            value=None, standard_error=None, interval=None, inner_error=inverse.residual, samples=drawn.numel(),
+            matvecs=spent, outcome=Outcome.UNSUPPORTED,
+        )  # fmt: skip
+    return _of_samples(known, drawn, spent, inner=inverse.residual, solved=inverse.solved)
+
+
+def _of_samples(known: float, drawn: Tensor, spent: int, *, inner: float = 0.0, solved: bool = True) -> TraceEstimate:
+    """A known part plus the mean of samples (s,), with its interval."""
+    samples = drawn.numel()
     value = known + float(drawn.mean())
     if not math.isfinite(value) or not math.isfinite(inner):
         return TraceEstimate(
-            value=None, standard_error=None, interval=None, inner_error=inner, samples=drawn.numel(),
-            matvecs=_spent(operator) - before, outcome=Outcome.NOT_FINITE,
+            value=None, standard_error=None, interval=None, inner_error=inner, samples=samples, matvecs=spent,
+            outcome=Outcome.NOT_FINITE,
         )  # fmt: skip
-    samples = drawn.numel()
     error = float(drawn.std()) / math.sqrt(samples) if samples > 1 else None
     return TraceEstimate(
         value=value,
         standard_error=error,
-        interval=None if error is None else student_interval(value, error, samples, inner),
+        interval=None if error is None else sampling_interval(drawn, known=known, inner=inner),
         inner_error=inner,
         samples=samples,
-        matvecs=_spent(operator) - before,
-        outcome=Outcome.CONVERGED if inverse is None or inverse.solved else Outcome.BUDGET_SPENT,
+        matvecs=spent,
+        outcome=Outcome.CONVERGED if solved else Outcome.BUDGET_SPENT,
     )
 
 

@@ -1,7 +1,8 @@
 """The networks of the papers, with explicit initialization: the same generator gives the same weights."""
 
 from gradleak.models.activation import Activation
-from gradleak.models.initialize import initialize_default, initialize_uniform
+from gradleak.models.convnet import convnet
+from gradleak.models.initialize import initialize_default, initialize_he, initialize_uniform
 from gradleak.models.lenet import lenet_dlg, lenet_i2f
 from gradleak.models.linear import linear_model
 from gradleak.models.mlp import mlp
@@ -11,7 +12,9 @@ __all__ = [
     "Activation",
     "BasicBlock",
     "Norm",
+    "convnet",
     "initialize_default",
+    "initialize_he",
     "initialize_uniform",
     "lenet_dlg",
     "lenet_i2f",

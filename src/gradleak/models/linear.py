@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from gradleak.models.initialize import construct
+from gradleak.models.initialize import check_sizes, construct
 
 
 def linear_model(*, features: int, classes: int, generator: torch.Generator | None = None) -> nn.Sequential:
@@ -23,6 +23,9 @@ def linear_model(*, features: int, classes: int, generator: torch.Generator | No
     Returns:
         `nn.Sequential(Flatten, Linear)`, on the CPU.
 
+    Raises:
+        InputError: A size is no whole number of at least 1.
+
     Source:
         Zhang et al. 2023, "Understanding Deep Gradient Leakage via Inversion Influence Functions", appendix
         C.1: "a matrix that maps the input data into a vector". The bias is ours: PyTorch users have one.
@@ -31,4 +34,5 @@ def linear_model(*, features: int, classes: int, generator: torch.Generator | No
         >>> sum(p.numel() for p in linear_model(features=784, classes=10).parameters())
         7850
     """
+    check_sizes({"features": features, "classes": classes})
     return construct(lambda: nn.Sequential(nn.Flatten(), nn.Linear(features, classes)), generator)

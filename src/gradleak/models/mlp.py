@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from gradleak.models.activation import Activation
-from gradleak.models.initialize import construct
+from gradleak.models.initialize import check_sizes, construct
 
 
 def mlp(
@@ -37,13 +37,15 @@ def mlp(
         The network, float32 (or torch's default dtype), on the CPU.
 
     Raises:
-        InputError: No activation has that name.
+        InputError: No activation has that name, or a size is no whole number of at least 1.
 
     Example:
         >>> sum(p.numel() for p in mlp(features=12, hidden=(32, 16), classes=3).parameters())
         995
     """
     chosen = Activation.named(activation)
+    check_sizes({"features": features, "classes": classes})
+    check_sizes({f"hidden[{place}]": width for place, width in enumerate(hidden)})
 
     def layers() -> nn.Sequential:
         *inner, last = pairwise((features, *hidden, classes))

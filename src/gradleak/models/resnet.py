@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gradleak.models.activation import Activation
-from gradleak.models.initialize import construct
+from gradleak.models.initialize import check_sizes, construct
 from gradleak.results.errors import InputError
 
 
@@ -115,7 +115,7 @@ def resnet18(
         The network, float32 (or torch's default dtype), on the CPU, in train mode as torch builds it.
 
     Raises:
-        InputError: No activation or normalization has that name.
+        InputError: No activation or normalization has that name, or a size is no whole number of at least 1.
 
     Source:
         He et al. 2016, "Deep Residual Learning for Image Recognition", table 1 (18 layers), shortcut option B.
@@ -134,11 +134,12 @@ def resnet8(
     channels: int = 3,
     activation: Activation | str = Activation.RELU,
     norm: Norm | str = Norm.BATCH,
+    width: int = 16,
     generator: torch.Generator | None = None,
 ) -> nn.Sequential:
     """A ResNet of 8 layers for small images; 78,042 parameters with 3 channels and 10 classes.
 
-    As `resnet18`, with three stages of one block and 16, 32 and 64 channels: small enough for attacks on dozens of
+    As `resnet18`, with three stages of one block and w, 2w and 4w channels: small enough for attacks on dozens of
     images. Inputs are (b, channels, h, w) with h and w divisible by 4.
 
     Args:
@@ -146,13 +147,14 @@ def resnet8(
         channels: Channels of the input.
         activation: The activation everywhere.
         norm: The normalization after each convolution: "batch", "group" or "none".
+        width: Channels of the first stage, w; a multiple of 8 for group normalization.
         generator: Source of the weights, as for `resnet18`.
 
     Returns:
         The network, float32 (or torch's default dtype), on the CPU, in train mode as torch builds it.
 
     Raises:
-        InputError: No activation or normalization has that name.
+        InputError: No activation or normalization has that name, or a size is no whole number of at least 1.
 
     Source:
         He et al. 2016, section 4.2, 6n + 2 layers with n = 1. Deviation: 1x1 convolutions (option B) in place of
@@ -162,7 +164,7 @@ def resnet8(
         >>> sum(p.numel() for p in resnet8().parameters())
         78042
     """
-    return _resnet((16, 32, 64), 1, classes, channels, activation, norm, generator)
+    return _resnet((width, 2 * width, 4 * width), 1, classes, channels, activation, norm, generator)
 
 
 def _resnet(
@@ -175,6 +177,7 @@ def _resnet(
     generator: torch.Generator | None,
 ) -> nn.Sequential:
     act, normalize = Activation.named(activation), Norm.named(norm)
+    check_sizes({"channels": channels, "classes": classes})
 
     def layers() -> nn.Sequential:
         stem = nn.Conv2d(channels, widths[0], 3, padding=1, bias=normalize is Norm.NONE)

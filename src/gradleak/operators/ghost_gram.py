@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from gradleak.core import Batch, Exposure
 from gradleak.linalg import dense_gram
+from gradleak.operators.kernels import differentiable_kernels
 from gradleak.operators.linearization import Linearization
 from gradleak.results import InputError, UnsupportedError
 
@@ -180,7 +181,8 @@ def _linear_arguments(input: Tensor, weight: Tensor, bias: Tensor | None = None)
 def _layers(exposure: Exposure) -> list[_Layer]:
     """The linear weights for which the ghost route is right and cheaper, in the order of their first call."""
     objective = exposure.objective
-    with torch.no_grad(), _LinearTape(objective.params) as tape:
+    # With the kernels of the later passes, so that the same calls are seen.
+    with torch.no_grad(), differentiable_kernels(), _LinearTape(objective.params) as tape:
         objective.loss(objective.params, exposure.batch)
     layers = []
     for weight in dict.fromkeys(call.weight for call in tape.calls):
@@ -299,7 +301,7 @@ class _Ghost:
 
 
 def _call_order(exposure: Exposure, weights: Mapping[str, Tensor]) -> list[str]:
-    with torch.no_grad(), _LinearTape(weights) as tape:
+    with torch.no_grad(), differentiable_kernels(), _LinearTape(weights) as tape:
         exposure.objective.loss(exposure.objective.params, exposure.batch)
     return [call.weight for call in tape.calls]
 

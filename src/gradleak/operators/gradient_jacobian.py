@@ -31,6 +31,9 @@ from gradleak.results import InputError, UnsupportedError
 # Up to here a whole spectrum takes seconds to minutes on one core and at most 128 MiB.
 DENSE_LIMIT = 4096
 
+# What models and losses say of data that they do not take.
+_REFUSALS = (RuntimeError, ValueError, TypeError, IndexError)
+
 
 class _Options(TypedDict):
     max_bytes: int
@@ -60,7 +63,7 @@ class GradientJacobian(LinearOperator):
         adjoint: the only route of Aᵀu to use, or None for the kept graph where it fits the budget.
 
     Raises:
-        InputError: if g is not finite at the truth.
+        InputError: if g is not finite at the truth, or the batch is none that the model and its loss take.
         UnsupportedError: at the first product, if two evaluations of g differ, or the model cannot be differentiated by
             any route.
 
@@ -81,10 +84,20 @@ class GradientJacobian(LinearOperator):
     ) -> None:
         if max_bytes < 1 or (chunk is not None and chunk < 1):
             raise InputError(f"GradientJacobian: expected max_bytes >= 1 and chunk >= 1, got {max_bytes} and {chunk}")
+        if not isinstance(route, Route | None) or not isinstance(adjoint, AdjointRoute | None):
+            raise InputError(
+                f"GradientJacobian: expected a Route and an AdjointRoute or None, for instance Route.JVP_VMAP, got "
+                f"{route!r} and {adjoint!r}"
+            )
         self.exposure = exposure.to(dtype)
         self._options: _Options = {"max_bytes": max_bytes, "chunk": chunk, "route": route, "adjoint": adjoint}
         point = self.exposure.inputs
-        self._at = Linearization(self.exposure.mean, point, **self._options, mixed=MixedDerivative.of(self.exposure))
+        try:
+            mixed = MixedDerivative.of(self.exposure)
+            self._at = Linearization(self.exposure.mean, point, **self._options, mixed=mixed)
+        except _REFUSALS:
+            exposure.objective.check(exposure.batch)  # says what is wrong with the data, if it is they
+            raise
         if not bool(torch.isfinite(self._at.value).all()):
             raise InputError(
                 "GradientJacobian: expected a finite released mean at the private batch, got NaN or infinity; "
@@ -96,7 +109,13 @@ class GradientJacobian(LinearOperator):
         self._ghost_route: str | None = None
 
     def at(self, inputs: Tensor) -> GradientJacobian:
-        """The same derivative at other inputs (d,): a new operator with nothing computed yet."""
+        """The same derivative at other inputs (d,): a new operator with nothing computed yet.
+
+        Raises:
+            InputError: for another number of inputs.
+        """
+        if inputs.numel() != self.shape[1]:
+            raise InputError(f"at: expected {self.shape[1]} inputs, got {inputs.numel()}")
         batch = self.exposure.batch.with_inputs(inputs.detach().reshape(self.exposure.batch.inputs.shape))
         return GradientJacobian(replace(self.exposure, batch=batch), dtype=self.dtype, **self._options)
 
@@ -175,13 +194,29 @@ class GradientJacobian(LinearOperator):
 
         Cost: d JVPs in blocks, nothing where A is held.
         """
-        size = self.shape[1]
         if self._dense is not None:
             yield from torch.split(self._dense, self._at.chunk, dim=1)
             return
-        identity = torch.eye(size, dtype=self.dtype, device=self.device)
+        for block in self._unit_blocks(self.shape[1]):
+            yield self.matmat(block)
+
+    def row_blocks(self) -> Iterator[Tensor]:
+        """A by blocks of rows (k, d), from top to bottom, within the memory budget; A is not kept.
+
+        Cost: P VJPs in blocks, nothing where A is held.
+        """
+        if self._dense is not None:
+            yield from torch.split(self._dense, self._at.chunk, dim=0)
+            return
+        for block in self._unit_blocks(self.shape[0]):
+            yield self.adjoint_matmat(block).T
+
+    def _unit_blocks(self, size: int) -> Iterator[Tensor]:
+        """The identity (size, size) by blocks of columns, never whole."""
         for start in range(0, size, self._at.chunk):
-            yield self.matmat(identity[:, start : start + self._at.chunk])
+            block = torch.zeros(size, min(self._at.chunk, size - start), dtype=self.dtype, device=self.device)
+            block[start : start + block.shape[1]].fill_diagonal_(1.0)
+            yield block
 
     def gram(self) -> Tensor:
         """AᵀA, (d, d), symmetric; computed once.
@@ -272,6 +307,7 @@ class GradientJacobian(LinearOperator):
 
     def normal(self, block: Tensor) -> Tensor:
         """AᵀA X, (d, k) -> (d, k), without A X where the graph of the loss is kept; counts as two products a column."""
+        self._check(block, self.shape[1], "normal")
         self.matvecs += 2 * block.shape[1]
         if self._dense is not None:
             return self._dense.T @ (self._dense @ block)

@@ -268,7 +268,12 @@ class Linearization:
             return False
 
     def _graph_fits(self) -> bool:
-        return self._mixed is not None and self._mixed.needed_bytes <= self._max_bytes
+        try:
+            return self._mixed is not None and self._mixed.needed_bytes <= self._max_bytes
+        except torch.OutOfMemoryError:
+            raise
+        except _REFUSALS:
+            return False
 
     def _agrees(self) -> bool:
         """Whether the gradient in the graph of the loss is the value of the function."""
@@ -321,7 +326,7 @@ class Linearization:
         """
         if self._mixed is None:
             raise NotImplementedError("the release is not a function of the plain gradient of the batch")
-        if not self._graph_fits():
+        if self._mixed.needed_bytes > self._max_bytes:
             raise NotImplementedError(
                 f"the graph takes {self._mixed.needed_bytes} bytes, the budget is max_bytes={self._max_bytes}"
             )

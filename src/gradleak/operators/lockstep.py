@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gradleak.core import Batch, Exposure
 from gradleak.operators.gradient_jacobian import DENSE_LIMIT, GradientJacobian
+from gradleak.operators.kernels import differentiable_kernels
 from gradleak.operators.linearization import BLOCK_COLUMNS, COPIES_A_COLUMN
 
 # Columns of all examples of a group together. Measured on the MLP 12-32-16-3 (float64, one thread) for A of 64
@@ -95,8 +94,7 @@ def _together(exposure: Exposure, members: slice) -> Tensor | None:
     points = batch.inputs[members].flatten(1)
     identity = torch.eye(points.shape[1], dtype=points.dtype, device=points.device)
     try:
-        with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*torch.jit.script", category=DeprecationWarning)
+        with differentiable_kernels():
             out: Tensor = examples(points, batch.targets[members], identity).detach()
             return out
     except torch.OutOfMemoryError:

@@ -57,11 +57,15 @@ class MixedDerivative:
 
     @classmethod
     def of(cls, exposure: Exposure) -> MixedDerivative | None:
-        """That of an exposure whose release is a function of the plain gradient; None for any other release."""
+        """That of an exposure whose release is a function of the plain gradient; None for any other release.
+
+        None too for a model that stops gradients: its gradient depends on the input in ways that the graph of its loss
+        does not hold.
+        """
         after = exposure.release.after_gradient
-        if after is None:
-            return None
         objective, batch = exposure.objective, exposure.batch
+        if after is None or objective.stops_gradients(batch):
+            return None
 
         def loss(params: Tensors, flat: Tensor) -> Tensor:
             return objective.loss(params, batch.with_inputs(flat.reshape(batch.inputs.shape)))
@@ -98,7 +102,8 @@ class MixedDerivative:
 
     def push(self, tangents: Tensor, *, batched: bool, out: Tensor | None = None) -> Tensor:
         """A t for each row: (k, d) -> (k, P), into `out` if given; `batched` under vmap, else in a loop."""
-        return torch.cat([rows.flatten(1) for rows in self._push(tangents, batched)], dim=1, out=out)
+        rows, parts = tangents.shape[0], self._push(tangents, batched)
+        return torch.cat([part.reshape(rows, part.numel() // rows) for part in parts], dim=1, out=out)
 
     def pull(self, cotangents: Tensor, *, batched: bool) -> Tensor:
         """Aᵀu for each row: (k, P) -> (k, d)."""

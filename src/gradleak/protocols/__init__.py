@@ -1,6 +1,9 @@
 """What a client computes."""
 
+from gradleak.protocols.average_gradient import average_gradient
 from gradleak.protocols.fed_avg import FedAvg
 from gradleak.protocols.fed_sgd import FedSGD
+from gradleak.protocols.local_adam import LocalAdam
+from gradleak.protocols.secure_aggregation import SecureAggregation
 
-__all__ = ["FedAvg", "FedSGD"]
+__all__ = ["FedAvg", "FedSGD", "LocalAdam", "SecureAggregation", "average_gradient"]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import ClassVar
 
 from torch import Tensor
 
-from gradleak.core import Batch, ExampleDefense, Mode, Objective, Protocol, UpdateKind, mean_gradient
-from gradleak.results import MCMAHAN_2017, Citation, InputError
+from gradleak.core import Batch, DiagonalGaussian, ExampleDefense, Noise, Objective, Protocol, UpdateKind
+from gradleak.protocols.local_steps import (
+    check_below_one,
+    check_local_training,
+    check_positive,
+    mini_batches,
+    step_gradient,
+)
+from gradleak.results import MCMAHAN_2017, Citation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +33,14 @@ class FedAvg(Protocol):
 
     Per-example defenses act in every local step, defenses of the update once, on the delta.
 
-    **Assumptions**: plain SGD with a constant learning rate. In train mode BatchNorm normalizes by the mini-batch, and
-    the change of its running statistics is not shared (buffers are no parameters); dropout uses the same masks in
-    every step.
+    While the parameters stay near θ₀, the delta is Σ_j w_j ∇L(θ₀; B_j) (`mini_batch_weights`): step s of T enters all
+    later velocities too and weighs η(1 − m^{T−s+1})/(1 − m), which is η without momentum, and w_j sums the epochs. For
+    mini-batches of one size and m = 0 that is ηT times the gradient of the whole batch; a smaller last mini-batch
+    weighs as much as a full one, so that its examples weigh more.
+
+    **Assumptions**: plain SGD with a constant learning rate; neither weight decay, dampening nor Nesterov momentum. In
+    train mode BatchNorm normalizes by the mini-batch, and the change of its running statistics is not shared (buffers
+    are no parameters); dropout uses the same masks in every step.
 
     **Cost**: one plain gradient an epoch in mini-batches (T gradients of their size); a derivative keeps or replays
     all T steps, so memory grows with T.
@@ -62,21 +72,39 @@ class FedAvg(Protocol):
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        if not _is_number(self.learning_rate) or not 0 < self.learning_rate < math.inf:
-            raise InputError(f"FedAvg.learning_rate: expected a positive number, got {self.learning_rate!r}")
-        if not _is_count(self.epochs):
-            raise InputError(f"FedAvg.epochs: expected a whole number of at least 1, got {self.epochs!r}")
-        if self.batch_size is not None and not _is_count(self.batch_size):
-            raise InputError(
-                f"FedAvg.batch_size: expected a whole number of at least 1, or None for the whole batch, got "
-                f"{self.batch_size!r}"
-            )
-        if not _is_number(self.momentum) or not 0 <= self.momentum < 1:
-            raise InputError(f"FedAvg.momentum: expected a number from 0 to below 1, got {self.momentum!r}")
+        check_positive("FedAvg.learning_rate", self.learning_rate)
+        check_local_training("FedAvg", self.epochs, self.batch_size)
+        check_below_one("FedAvg.momentum", self.momentum)
 
     def steps(self, examples: int) -> int:
         """The number of optimizer steps T on a batch of so many examples."""
-        return self.epochs * -(-examples // (self.batch_size or examples))
+        return self.epochs * len(mini_batches(examples, self.batch_size))
+
+    def plain_gradients(self, examples: int) -> float:
+        """One plain gradient of the whole batch an epoch."""
+        return float(self.epochs)
+
+    def noise(self, law: Callable[[int], Noise], examples: int) -> Noise:
+        """One step carries η times the noise of its gradient; with more steps the noise is inside the training."""
+        noise = law(examples)
+        if isinstance(noise, DiagonalGaussian) and self.steps(examples) == 1:
+            return noise.scaled(self.learning_rate)
+        return super().noise(law, examples)
+
+    def mini_batch_weights(self, examples: int) -> list[tuple[slice, float]]:
+        """The factors w_j of ∇L(θ₀; B_j) in the delta, first order in η; they sum to ηT without momentum.
+
+        Example:
+            >>> [w for _, w in FedAvg(learning_rate=0.5, epochs=2, batch_size=2).mini_batch_weights(3)]
+            [1.0, 1.0]
+            >>> [w for _, w in FedAvg(learning_rate=1.0, epochs=2, momentum=0.5).mini_batch_weights(3)]
+            [2.5]
+        """
+        places = mini_batches(examples, self.batch_size)
+        steps = len(places) * self.epochs
+        kept = 1 - self.momentum
+        of_step = [self.learning_rate * (1 - self.momentum ** (steps - step)) / kept for step in range(steps)]
+        return [(place, sum(of_step[number :: len(places)])) for number, place in enumerate(places)]
 
     def mean(
         self,
@@ -91,44 +119,11 @@ class FedAvg(Protocol):
             InputError: if a mini-batch of one example is left that BatchNorm in train mode cannot work on.
         """
         current, velocity = dict(params), dict[str, Tensor]()
-        for _ in range(self.epochs):
-            for piece in self._pieces(batch):
-                gradient = self._gradient(objective, current, piece, batch, defenses)
-                if self.momentum and velocity:
-                    velocity = {name: self.momentum * velocity[name] + step for name, step in gradient.items()}
-                else:
-                    velocity = gradient
-                current = {name: tensor - self.learning_rate * velocity[name] for name, tensor in current.items()}
+        for place in self.epochs * mini_batches(batch.size, self.batch_size):
+            gradient = step_gradient(objective, current, batch, place, defenses)
+            if self.momentum and velocity:
+                velocity = {name: self.momentum * velocity[name] + step for name, step in gradient.items()}
+            else:
+                velocity = gradient
+            current = {name: tensor - self.learning_rate * velocity[name] for name, tensor in current.items()}
         return {name: tensor - current[name] for name, tensor in params.items()}
-
-    def _pieces(self, batch: Batch) -> Iterator[Batch]:
-        size = self.batch_size or batch.size
-        for start in range(0, batch.size, size):
-            place = slice(start, start + size)
-            yield Batch(batch.inputs[place], batch.targets[place], batch.domain)
-
-    def _gradient(
-        self,
-        objective: Objective,
-        params: Mapping[str, Tensor],
-        piece: Batch,
-        batch: Batch,
-        defenses: Sequence[ExampleDefense],
-    ) -> dict[str, Tensor]:
-        try:
-            return mean_gradient(objective, params, piece, defenses)
-        except ValueError as error:
-            if objective.mode is Mode.EVAL or piece.size > 1 or batch.size == 1:
-                raise
-            raise InputError(
-                f"FedAvg.batch_size: expected mini-batches that the model can train on, got one of a single example "
-                f"out of {batch.size} ({error}); choose a batch_size that leaves no single example"
-            ) from error
-
-
-def _is_number(value: float) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _is_count(value: int) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and value >= 1

@@ -22,6 +22,10 @@ class FedSGD(Protocol):
     kind: ClassVar[UpdateKind] = UpdateKind.GRADIENT
     shares_gradient: ClassVar[bool] = True
 
+    def mini_batch_weights(self, examples: int) -> list[tuple[slice, float]]:
+        """The whole batch with weight 1: the gradient itself."""
+        return [(slice(0, examples), 1.0)]
+
     def mean(
         self,
         objective: Objective,

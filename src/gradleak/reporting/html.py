@@ -58,7 +58,7 @@ def render_html(report: Report) -> str:
             rows_shown=_shown(len(report.attempts), ROWS_SHOWN),
             exhibits_shown=_shown(len(report.exhibits), EXHIBITS_SHOWN),
             # Made by this package alone: untrusted names in it are escaped by the SVG writer.
-            noise_svg=Markup(noise_plot(report.noise)),
+            noise_svg=Markup(noise_plot(report.noise, report.error)),
             spectrum_svg=Markup(spectrum_plot(report.spectra)),
         )
     )
@@ -83,6 +83,7 @@ def _environment() -> Environment:
         "percent": percent,
         "example": example_name,
         "breakable": breakable,
+        "sentence": words.sentence,
     }
     return environment
 

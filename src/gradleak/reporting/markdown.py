@@ -49,6 +49,7 @@ def render_markdown(report: Report) -> str:
         _scenarios(report),
         _setting(report),
         _noise(report),
+        _bounds(report),
         _spectra(report),
         _attempts(report),
         _controls(report),
@@ -71,7 +72,7 @@ def escape(value: Any) -> str:
 
 
 def _head(report: Report) -> Iterable[str]:
-    yield f"# {escape(report.title)}: what the shared gradients give away"
+    yield f"# {escape(report.title)}: what the shared updates give away"
     yield ""
     if not report.complete:
         yield "> **Unfinished run.** What follows is what stands in the record so far."
@@ -88,7 +89,7 @@ def _head(report: Report) -> Iterable[str]:
     if report.worst:
         worst = report.worst
         where = f"{worst.attack}, {example_name(worst.example)}, {worst.scenario}"
-        yield f"- Smallest pixel RMSE reached: {_number(worst.pixel_rmse)} ({escape(where)})"
+        yield f"- Smallest {report.error} reached: {_number(worst.pixel_rmse)} ({escape(where)})"
         yield f"- Its PSNR: {_number(worst.psnr)}"
         yield f"- Blind baseline beside it: {_number(worst.baseline)}"
         yield f"- Exact hits: {report.hits} of {report.attacked} attacked examples \\[attack\\]"
@@ -116,7 +117,8 @@ def _scenarios(report: Report) -> Iterable[str]:
             for view in report.scenarios
         ],
     )
-    limits = ", ".join(f"{escape(name)} = {decimal(value)}" for name, value in report.thresholds.items())
+    names = {"pixel_rmse": report.error, "baseline_ratio": "share of the blind baseline"}
+    limits = ", ".join(f"{escape(names.get(name, name))} {decimal(value)}" for name, value in report.thresholds.items())
     yield f"Thresholds of the plan: {limits or 'not stated'}."
     yield ""
 
@@ -138,6 +140,10 @@ def _setting(report: Report) -> Iterable[str]:
             routes = "; ".join(release.routes) or "not stated"
             rows.append(tuple(map(escape, (release.scenario, release.protocol, defenses, gate, routes))))
         yield from _table(("Scenario", "Protocol", "Defenses", "Consistency gate", "Derivatives by"), rows)
+        noted = [(release.scenario, note) for release in setting.releases for note in release.notes]
+        yield from (f"- {escape(scenario)}: {escape(note)}" for scenario, note in noted)
+        if noted:
+            yield ""
     if not report.settings:
         yield "The record holds no release yet."
         yield ""
@@ -149,7 +155,10 @@ def _noise(report: Report) -> Iterable[str]:
         return
     yield "## Predicted against reached error"
     yield ""
-    yield "Pixel RMSE, medians. The report relies on exact I²F at ε = 0 for the noise drawn; it is no guarantee."
+    yield (
+        f"{words.sentence(report.error)}, medians. The report relies on exact I²F at ε = 0 for the noise drawn; it is no "
+        "guarantee."
+    )
     if study.difference is not None:
         yield (
             f"Below {study.limit} ({study.compared} releases) the perfect attacker, a validation that starts at the "
@@ -160,6 +169,30 @@ def _noise(report: Report) -> Iterable[str]:
     names = ("lower_bound", "predicted", "perfect_attacker", "attack", "baseline")
     rows = [(level.label, *(level.medians[name].text for name in names)) for level in study.levels]
     yield from _table(header, rows)
+
+
+def _bounds(report: Report) -> Iterable[str]:
+    if not report.bounds:
+        return
+    yield "## What no attacker does better than, on average"
+    yield ""
+    yield "Van Trees bounds over a stated Gaussian prior, for one release: an average, not a worst case."
+    yield ""
+    header = ("Scenario", "Bound", "Prior alone", "Noise std", "Prior", "Note")
+    yield from _table(
+        header,
+        [
+            (
+                escape(view.scenario),
+                _number(view.value),
+                escape(view.prior_error.text),
+                escape(view.noise),
+                escape(view.prior),
+                escape(view.note),
+            )
+            for view in report.bounds
+        ],
+    )
 
 
 def _spectra(report: Report) -> Iterable[str]:
@@ -183,7 +216,7 @@ def _attempts(report: Report) -> Iterable[str]:
         yield "No attack stands in the record."
         yield ""
         return
-    header = ("Example", "Scenario", "Attack", "PSNR", "Pixel RMSE", "Blind baseline", "SSIM", "Labels", "Outcome")
+    header = ("Example", "Scenario", "Attack", "PSNR", "RMSE", "Blind baseline", "SSIM", "Labels", "Outcome")
     yield from _table(
         header,
         [
@@ -200,6 +233,12 @@ def _attempts(report: Report) -> Iterable[str]:
     if len(report.attempts) > ROWS_SHOWN:
         yield f"{len(report.attempts) - ROWS_SHOWN} more attacks stand in the record."
         yield ""
+    if report.information:
+        yield "What each attack went by besides the update:"
+        yield ""
+        for view in report.information:
+            yield f"- {escape(', '.join(view.attacks))}: {escape('; '.join(view.facts))}"
+        yield ""
 
 
 def _controls(report: Report) -> Iterable[str]:
@@ -209,7 +248,7 @@ def _controls(report: Report) -> Iterable[str]:
         yield "No control stands in the record: its verdicts cannot be relied on."
     for control in report.controls:
         state = {True: "passed", False: "**FAILED**", None: "not run"}[control.passed]
-        yield f"- {escape(control.title)}: {state}, pixel RMSE {_number(control.pixel_rmse)}. {escape(control.demand)}"
+        yield f"- {escape(control.title)}: {state}, {report.error} {_number(control.pixel_rmse)}. {escape(control.demand)}"
         if not control.passed:
             yield f"  {escape(control.meaning)}"
     yield ""

@@ -58,14 +58,15 @@ _NOISE_SERIES: Mapping[str, tuple[str, str, Any, str]] = {
 }
 
 
-def noise_plot(study: NoiseStudy) -> str:
-    """Predicted against reached pixel RMSE over noise levels, log-log, as SVG; "" without noisy releases.
+def noise_plot(study: NoiseStudy, error: str = "pixel RMSE") -> str:
+    """Predicted against reached error over noise levels, log-log, as SVG; "" without noisy releases.
 
     Thin markers are single examples, lines are medians over them, the dashed level is what the blind adversary
     reaches.
 
     Args:
         study: the noisy releases.
+        error: what the error is called.
     """
     if not study.levels:
         return ""
@@ -86,14 +87,14 @@ def noise_plot(study: NoiseStudy) -> str:
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlabel("standard deviation of the noise on each shared number")
-        axes.set_ylabel("pixel RMSE")
+        axes.set_ylabel(error)
         _finish(figure, axes)
         return _svg(
             figure,
             prefix="noise",
             title="Predicted and reached error over noise levels",
-            description="Log-log plot of pixel RMSE against the standard deviation of the noise; the table below "
-            "holds the medians.",
+            description=f"Log-log plot of {error} against the standard deviation of the noise; the table below holds the "
+            "medians.",
         )
 
 

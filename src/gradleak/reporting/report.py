@@ -9,13 +9,15 @@ from typing import Any
 
 from gradleak.reporting import words
 from gradleak.reporting.bibliography import Reference, bibliography
+from gradleak.reporting.bounds import BoundView, bounds
+from gradleak.reporting.information import InformationView, information
 from gradleak.reporting.numerals import Quantity, as_number, decimal, quantity
 from gradleak.reporting.pictures import data_uri
 from gradleak.reporting.provenance import Provenance, provenance
 from gradleak.reporting.reading import Line, Reading, mapping, outcome_of, read, sequence
 from gradleak.reporting.risk_view import NoiseStudy, Spectrum, best_attack, noise_study, predicted_score, spectra
 from gradleak.reporting.setting import Setting, settings
-from gradleak.results import Outcome, Record, Verdict, VerdictKind
+from gradleak.results import Outcome, Record, Verdict, VerdictKind, entries_noun, entry_noun, error_name
 
 _ORDER = {VerdictKind.LEAKS: 0, VerdictKind.INCONCLUSIVE: 1, VerdictKind.BOUNDED: 2}
 
@@ -191,9 +193,11 @@ class Report:
         settings: the knowledge cards.
         exhibits: pictures, worst first.
         noise: predicted against reached.
+        bounds: bounds on every attacker over a stated prior.
         spectra: eigenvalues.
         attempts: real attacks, worst first.
         notes: the distinct notes of the attempts; their numbers begin with 1.
+        information: what the attacks went by.
         validations: the validation routine, in file order.
         controls: the controls.
         problems: what failed or was refused.
@@ -201,6 +205,7 @@ class Report:
         references: the bibliography.
         provenance: how the record was made.
         unreadable: lines that could not be read.
+        kind: of the data: "image", "tabular" or "signal".
     """
 
     title: str
@@ -215,9 +220,11 @@ class Report:
     settings: Sequence[Setting]
     exhibits: Sequence[Exhibit]
     noise: NoiseStudy
+    bounds: Sequence[BoundView]
     spectra: Sequence[Spectrum]
     attempts: Sequence[Attempt]
     notes: Sequence[str]
+    information: Sequence[InformationView]
     validations: Sequence[Attempt]
     controls: Sequence[ControlView]
     problems: Sequence[Problem]
@@ -225,7 +232,23 @@ class Report:
     references: Sequence[Reference]
     provenance: Provenance
     unreadable: int = 0
+    kind: str = "image"
     reading: Reading | None = field(default=None, repr=False)
+
+    @property
+    def entry(self) -> str:
+        """What one number of an example is called."""
+        return entry_noun(self.kind)
+
+    @property
+    def entries(self) -> str:
+        """The plural of it."""
+        return entries_noun(self.kind)
+
+    @property
+    def error(self) -> str:
+        """What the error of a reconstruction is called."""
+        return error_name(self.kind)
 
 
 def build(record: Record) -> Report:
@@ -242,6 +265,7 @@ def build(record: Record) -> Report:
     numbers = {note: number for number, note in enumerate(notes, 1)}
     attempts = [replace(attempt, note_number=numbers.get(attempt.note, 0)) for attempt in attempts]
     hits, attacked = _hits(attempts)
+    kind = _kind(reading)
     return Report(
         title=str(record.run.get("name") or "audit"),
         complete=record.complete,
@@ -255,16 +279,19 @@ def build(record: Record) -> Report:
         settings=settings(reading),
         exhibits=_exhibits(reading, attempts, folder),
         noise=noise_study(reading),
+        bounds=bounds(reading),
         spectra=spectra(reading),
         attempts=attempts,
         notes=notes,
+        information=information(reading),
         validations=validations,
         controls=_controls(reading),
         problems=_problems(reading),
-        score_rows=_score_rows(reading),
+        score_rows=_score_rows(reading, kind),
         references=bibliography(record.run),
         provenance=provenance(reading),
         unreadable=reading.unreadable,
+        kind=kind,
         reading=reading,
     )
 
@@ -419,15 +446,28 @@ def _problems(reading: Reading) -> list[Problem]:
     return problems
 
 
-def _score_rows(reading: Reading) -> list[ScoreRow]:
+def _kind(reading: Reading) -> str:
+    """The kind of the data, as the releases or else the plan state it; records of old are about images."""
+    for release in reading.of_kind("release"):
+        if release.get("domain_kind"):
+            return str(release["domain_kind"])
+    data = sequence(mapping(reading.record.run.get("plan")).get("data"))
+    return str(mapping(mapping(data[0]).get("domain")).get("kind") or "image") if data else "image"
+
+
+def _score_rows(reading: Reading, kind: str) -> list[ScoreRow]:
     rows = []
     for line, score in reading.score_lines:
         interval = "" if score.interval is None else f"{decimal(score.interval[0])} to {decimal(score.interval[1])}"
         rows.append(
             ScoreRow(
                 item=str(line.get("item")),
-                name=words.score_name(score.name),
-                unit={"pixel_rmse": "pixel RMSE", "input": "input units"}.get(score.unit, score.unit),
+                name=words.score_name(score.name, entry_noun(kind)),
+                unit={
+                    "pixel_rmse": error_name(kind),
+                    "pixel_mse": f"{entry_noun(kind)} MSE",
+                    "input": "input units",
+                }.get(score.unit, score.unit.replace("gradient", "release")),
                 quantity=quantity(score),
                 interval=interval,
                 n=score.n,

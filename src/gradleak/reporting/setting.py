@@ -129,15 +129,16 @@ def _setting(reading: Reading, card: Mapping[str, Any], releases: list[Line]) ->
         disclosed.append("The true labels of the private examples were given to the adversary.")
     elif any(line.get("labels") == "disclosed" for r in releases for line in reading.beside("attack", r)):
         disclosed.append("At least one attack was given the true labels of the private examples.")
+    assumed = set(map(str, sequence(card.get("assumed"))))
     facts = [
         KnownFact(
             label=words.KNOWLEDGE_LABELS.get(key, key.replace("_", " ")),
-            known=value is not None,
-            text=words.knowledge(key, value),
+            known=value is not None and key not in assumed,
+            text=("assumed, not known: " if key in assumed else "") + words.knowledge(key, value),
             truth=key == "targets",
         )
         for key, value in card.items()
-        if key not in _BY_SCENARIO
+        if key not in (*_BY_SCENARIO, "assumed")
     ]
     return Setting(
         facts=facts,
@@ -180,7 +181,7 @@ def _release(reading: Reading, scenario: str, lines: list[Line]) -> ReleaseView:
         inconsistent=inconsistent,
         causes=list(dict.fromkeys(str(cause) for gate in gates for cause in sequence(gate.get("causes")))),
         routes=list(dict.fromkeys(str(line["route"]) for line in stated if line.get("route"))),
-        notes=list(dict.fromkeys(note for line in lines for note in _notes(line))),
+        notes=list(dict.fromkeys(note for line in lines for note in (*_notes(line), *_unchecked(reading, line)))),
     )
 
 
@@ -194,8 +195,20 @@ def _notes(line: Line) -> list[str]:
     zero = sequence(line.get("zero_tensors"))
     if zero:
         notes.append(f"tensors of the update that are zero throughout: {words.plain(zero)}.")
+    lost = words.precision(mapping(line.get("precision")))
+    if lost:
+        notes.append(lost)
     notes += [f"{entry}." for entry in map(str, sequence(line.get("alignment")))]
     return notes
+
+
+def _unchecked(reading: Reading, release: Line) -> list[str]:
+    """Where the derivative behind the closed-form scores was not confirmed; a wrong one is among the refused items."""
+    return [
+        f"its derivative could not be checked by differences of values: {line.get('note') or 'no reason was kept'}."
+        for line in reading.beside("derivative", release)
+        if line.get("check") == "not checked"
+    ]
 
 
 def _gate(gates: Sequence[Mapping[str, Any]]) -> str:

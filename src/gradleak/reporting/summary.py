@@ -54,6 +54,7 @@ def summarize(report: Report, *, per_record: bool = False) -> dict[str, Any]:
         "complete": report.complete,
         "verdict": _verdict(report.verdict),
         "thresholds": dict(report.thresholds),
+        "data": report.kind,
         "worst": _attempt(report.worst, per_record=per_record),
         "exact_hits": {"hits": report.hits, "attacked": report.attacked, "evidence": "attack"},
         "scenarios": [_scenario(view, per_record=per_record) for view in report.scenarios],
@@ -75,6 +76,20 @@ def summarize(report: Report, *, per_record: bool = False) -> dict[str, Any]:
                 for level in report.noise.levels
             ],
         },
+        "bounds": [
+            {
+                "scenario": view.scenario,
+                "value": view.value.value,
+                "evidence": view.value.evidence or None,
+                "unit": view.unit,
+                "prior": view.prior,
+                "prior_error": view.prior_error.value,
+                "noise_std": view.noise_std,
+                "holds_for_release": view.holds,
+                "note": view.note,
+            }
+            for view in report.bounds
+        ],
         "controls": [
             {"name": control.title, "passed": control.passed, "pixel_rmse": control.pixel_rmse.value}
             for control in report.controls

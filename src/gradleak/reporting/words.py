@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gradleak.reporting.numerals import as_number, count, decimal
+from gradleak.reporting.numerals import as_number, count, decimal, percent
 from gradleak.reporting.reading import mapping, sequence
 from gradleak.results import Verdict, VerdictKind
 
@@ -16,7 +16,7 @@ VERDICT_TITLES: Mapping[VerdictKind, str] = {
 }
 
 VERDICT_MEANINGS: Mapping[VerdictKind, str] = {
-    VerdictKind.LEAKS: "An attack that never saw the truth rebuilt at least one example: its pixel RMSE is below the "
+    VerdictKind.LEAKS: "An attack that never saw the truth rebuilt at least one example: its error is below the "
     "threshold, and at most the stated share of what guessing blindly gives.",
     VerdictKind.BOUNDED: "A formal guarantee (differential privacy, or a Bayesian bound with its prior stated) limits "
     "what any attacker can reach.",
@@ -37,12 +37,19 @@ REASONS: Mapping[str, str] = {
     "inconsistent_update": "the update does not fit the stated model",
     "converged_model": "the model has already learned this batch",
     "all_bounded": "every release is bounded",
+    "bayesian_bound": "no attacker does better on average over the stated prior",
+    "wrong_derivative": "the model has wrong second derivatives",
 }
 
 _NEXT_LEAKS = (
     "Do not share updates of this kind as they are. The table below says which of the audited releases leak and which did "
     "not give in to these attacks; none of them is shown to be safe. To go on, audit a stronger defense (more noise: see "
     "what the prediction asks for) as a further scenario, against an adversary who knows it."
+)
+_NEXT_BOUNDED = (
+    "Check that the assumptions of the guarantee (its prior, its noise, its sampling, its clipping) hold for your training, "
+    "and mind what is lost over many rounds. A bound on the average says nothing about single examples: ask for a larger "
+    "one, or a formal defense, where each of them counts."
 )
 NEXT_STEPS: Mapping[str, str] = {
     "control_failed": "Look at the controls first. Until the planted leak is found and pure noise gives nothing, no "
@@ -58,8 +65,11 @@ NEXT_STEPS: Mapping[str, str] = {
     "no_attack_finished": "See the failed and refused items for the reasons, mend the plan and run again.",
     "no_attack_reached_threshold": "Read the predicted error beside the reached one: where the prediction is small, a "
     "better attack is likely to succeed. Try more starts, or give the adversary more knowledge, before you rely on it.",
-    "all_bounded": "Check that the assumptions of the guarantee (its prior, its sampling, its clipping) hold for your "
-    "training, and mind what is lost over many rounds.",
+    "all_bounded": _NEXT_BOUNDED,
+    "bayesian_bound": _NEXT_BOUNDED,
+    "wrong_derivative": "Look for a custom autograd function whose backward detaches, leaves torch or is not the "
+    "derivative of its forward (quantizers, straight-through estimators), audit with one that is differentiable, or take "
+    "attacks that need no derivative.",
 }
 
 SCORE_NAMES: Mapping[str, str] = {
@@ -67,13 +77,16 @@ SCORE_NAMES: Mapping[str, str] = {
     "inversion_influence_lower_bound": "I²F lower bound",
     "gaussian_reconstruction_error": "expected error of an unbiased attacker under this noise",
     "noise_std_for_threshold": "noise std that brings an unbiased attacker to the threshold",
-    "gradient_norm": "norm of the gradient",
-    "mse": "mean squared pixel error",
-    "pixel_rmse": "pixel RMSE",
+    "gradient_norm": "norm of the release",
+    "bayesian_cramer_rao": "van Trees bound on the mean error of every attacker",
+    "linearized_posterior_error": "error left to an attacker with a prior, linearized",
+    "mse": "mean squared {entry} error",
+    "pixel_rmse": "{entry} RMSE",
     "psnr": "PSNR",
     "ssim": "SSIM",
     "exact_hits": "exact hits",
     "label_accuracy": "labels found",
+    "wrong_pairing_rmse": "{entry} RMSE against wrong examples",
 }
 
 EVIDENCE: Mapping[str, str] = {
@@ -85,10 +98,13 @@ EVIDENCE: Mapping[str, str] = {
 }
 
 BASELINES: Mapping[str, str] = {
-    "midpoint": "a picture of mid-gray",
+    "midpoint": "the middle of the valid range",
     "best_constant": "the best constant a channel, chosen with the truth by the scorer",
-    "mean_public": "the mean public picture",
+    "mean_public": "the mean public example",
 }
+
+_HALF = ("float16", "bfloat16")
+_TENSORS_NAMED = 4
 
 KNOWLEDGE_LABELS: Mapping[str, str] = {
     "objective": "Model, parameters and loss",
@@ -148,13 +164,23 @@ def reason(code: str) -> str:
     return REASONS.get(code, code.replace("_", " "))
 
 
-def score_name(name: str) -> str:
+def score_name(name: str, entry: str = "pixel") -> str:
     """The name of a score in words.
 
     Args:
         name: for instance "pixel_rmse".
+        entry: what one number of an example is called.
     """
-    return SCORE_NAMES.get(name, name.replace("_", " "))
+    return SCORE_NAMES.get(name, name.replace("_", " ")).replace("{entry}", entry)
+
+
+def sentence(text: str) -> str:
+    """The text with a capital at its beginning.
+
+    Args:
+        text: for instance "pixel RMSE".
+    """
+    return text[:1].upper() + text[1:]
 
 
 def constants(config: Any, skip: Sequence[str] = ("use", "guarantee", "stage")) -> str:
@@ -218,6 +244,31 @@ def knowledge(key: str, value: Any) -> str:
     if key == "defenses":
         return plain(value) if sequence(value) else "there are none"
     return plain(value)
+
+
+def precision(facts: Mapping[str, Any]) -> str:
+    """What a number format took from an update, "" where it was wide enough and nothing is missing.
+
+    Args:
+        facts: shares of all entries and by tensor.
+    """
+    form, made_in = str(facts.get("dtype") or ""), facts.get("made_in")
+    subnormal = as_number(facts.get("subnormal")) or 0.0
+    broken = as_number(facts.get("non_finite")) or 0.0
+    if not (form in _HALF or made_in or subnormal or broken):
+        return ""
+    flushed = (as_number(facts.get("zero")) or 0.0) + subnormal
+    parts = {
+        str(name): (as_number(mapping(part).get("zero")) or 0.0) + (as_number(mapping(part).get("subnormal")) or 0.0)
+        for name, part in mapping(facts.get("tensors")).items()
+    }
+    worst = sorted(parts, key=lambda name: -parts[name])[:_TENSORS_NAMED]
+    listed = ", ".join(f"{percent(parts[name])} of {name}" for name in worst if parts[name] > 0)
+    where = f" ({listed}{', and more' if len(parts) > len(worst) else ''})" if listed else ""
+    origin = f"its numbers have the few digits of {made_in}, in which they were made" if made_in else ""
+    text = f"the update came in {form}{': ' + origin if origin else ''}; {percent(flushed)} of its entries are zero or "
+    text += f"subnormal there{where}, flushed or zero to begin with, and no attack gets them back"
+    return f"{text}; {percent(broken)} are NaN or infinite." if broken else f"{text}."
 
 
 def domain(card: Mapping[str, Any]) -> str:

@@ -82,6 +82,30 @@ FANG_2024 = Citation(
     venue="Cybersecurity",
     year=2024,
 )
+DENG_2021 = Citation(
+    key="deng2021tag",
+    authors="Deng, Wang, Li, Wang, Shang, Liu, Rajasekaran and Ding",
+    title="TAG: Gradient Attack on Transformer-based Language Models",
+    venue="Findings of EMNLP",
+    year=2021,
+    identifier="arXiv:2103.06819",
+)
+HUANG_2021 = Citation(
+    key="huang2021evaluating",
+    authors="Huang, Gupta, Song, Li and Arora",
+    title="Evaluating Gradient Inversion Attacks and Defenses in Federated Learning",
+    venue="NeurIPS",
+    year=2021,
+    identifier="arXiv:2112.00059",
+)
+YIN_2021 = Citation(
+    key="yin2021gradinversion",
+    authors="Yin, Mallya, Vahdat, Alvarez, Kautz and Molchanov",
+    title="See through Gradients: Image Batch Recovery via GradInversion",
+    venue="CVPR",
+    year=2021,
+    identifier="arXiv:2104.07586",
+)
 HONG_2024 = Citation(
     key="hong2024lavp",
     authors="Hong et al.",
@@ -110,6 +134,14 @@ ABADI_2016 = Citation(
     venue="CCS",
     year=2016,
     identifier="arXiv:1607.00133",
+)
+KINGMA_2015 = Citation(
+    key="kingma2015adam",
+    authors="Kingma and Ba",
+    title="Adam: A Method for Stochastic Optimization",
+    venue="ICLR",
+    year=2015,
+    identifier="arXiv:1412.6980",
 )
 MCMAHAN_2017 = Citation(
     key="mcmahan2017fedavg",
@@ -150,6 +182,13 @@ WANG_2004 = Citation(
     venue="IEEE Transactions on Image Processing 13(4)",
     year=2004,
 )
+MA_2023 = Citation(
+    key="ma2023ilrg",
+    authors="Ma, Sun, Cui, Li, Guan and Liu",
+    title="Instance-wise Batch Label Restoration via Gradients in Federated Learning",
+    venue="ICLR",
+    year=2023,
+)
 MO_2021 = Citation(
     key="mo2021leakage",
     authors="Mo, Borovykh, Malekzadeh, Haddadi and Demetriou",
@@ -178,4 +217,96 @@ LEDOIT_WOLF_2004 = Citation(
     title="A well-conditioned estimator for large-dimensional covariance matrices",
     venue="Journal of Multivariate Analysis 88(2)",
     year=2004,
+)
+LI_2024 = Citation(
+    key="li2024inference",
+    authors="Li et al.",
+    title="Analyzing Inference Privacy Risks Through Gradients in Machine Learning",
+    venue="CCS",
+    year=2024,
+)
+DWORK_2006 = Citation(
+    key="dwork2006laplace",
+    authors="Dwork, McSherry, Nissim and Smith",
+    title="Calibrating Noise to Sensitivity in Private Data Analysis",
+    venue="TCC",
+    year=2006,
+)
+DWORK_ROTH_2014 = Citation(
+    key="dwork2014foundations",
+    authors="Dwork and Roth",
+    title="The Algorithmic Foundations of Differential Privacy",
+    venue="Foundations and Trends in Theoretical Computer Science 9(3-4)",
+    year=2014,
+)
+BALLE_WANG_2018 = Citation(
+    key="balle2018gaussian",
+    authors="Balle and Wang",
+    title="Improving the Gaussian Mechanism for Differential Privacy: Analytical Calibration and Optimal Denoising",
+    venue="ICML",
+    year=2018,
+    identifier="arXiv:1805.06530",
+)
+MIRONOV_2019 = Citation(
+    key="mironov2019sampled",
+    authors="Mironov, Talwar and Zhang",
+    title="Rényi Differential Privacy of the Sampled Gaussian Mechanism",
+    venue="arXiv",
+    year=2019,
+    identifier="arXiv:1908.10530",
+)
+DOROSHENKO_2022 = Citation(
+    key="doroshenko2022dots",
+    authors="Doroshenko, Ghazi, Kamath, Kumar and Manurangsi",
+    title="Connect the Dots: Tighter Discrete Approximations of Privacy Loss Distributions",
+    venue="PoPETs 2022(4)",
+    year=2022,
+    identifier="arXiv:2207.04380",
+)
+ALISTARH_2017 = Citation(
+    key="alistarh2017qsgd",
+    authors="Alistarh, Grubic, Li, Tomioka and Vojnovic",
+    title="QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding",
+    venue="NeurIPS",
+    year=2017,
+    identifier="arXiv:1610.02132",
+)
+KONECNY_2016 = Citation(
+    key="konecny2016efficiency",
+    authors="Konečný, McMahan, Yu, Richtárik, Suresh and Bacon",
+    title="Federated Learning: Strategies for Improving Communication Efficiency",
+    venue="arXiv",
+    year=2016,
+    identifier="arXiv:1610.05492",
+)
+STICH_2018 = Citation(
+    key="stich2018sparsified",
+    authors="Stich, Cordonnier and Jaggi",
+    title="Sparsified SGD with Memory",
+    venue="NeurIPS",
+    year=2018,
+    identifier="arXiv:1809.07599",
+)
+MADRY_2018 = Citation(
+    key="madry2018pgd",
+    authors="Madry, Makelov, Schmidt, Tsipras and Vladu",
+    title="Towards Deep Learning Models Resistant to Adversarial Attacks",
+    venue="ICLR",
+    year=2018,
+    identifier="arXiv:1706.06083",
+)
+ALEMI_2017 = Citation(
+    key="alemi2017vib",
+    authors="Alemi, Fischer, Dillon and Murphy",
+    title="Deep Variational Information Bottleneck",
+    venue="ICLR",
+    year=2017,
+    identifier="arXiv:1612.00410",
+)
+BONAWITZ_2017 = Citation(
+    key="bonawitz2017aggregation",
+    authors="Bonawitz et al.",
+    title="Practical Secure Aggregation for Privacy-Preserving Machine Learning",
+    venue="CCS",
+    year=2017,
 )

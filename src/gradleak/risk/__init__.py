@@ -13,6 +13,7 @@ from gradleak.risk.perfect_attacker import PerfectAttack, perfect_attacker
 from gradleak.risk.posterior import LinearizedPosteriorError
 from gradleak.risk.prior import GaussianPrior
 from gradleak.risk.sensitivity import JacobianNorm, Partition, Sensitivity
+from gradleak.risk.setting_measure import Setting, SettingMeasure
 from gradleak.risk.vulnerability import Extremum, MatchingLoss, Vulnerability, VulnerabilityFusion
 
 __all__ = [
@@ -33,6 +34,8 @@ __all__ = [
     "PerfectAttack",
     "PerturbationDirections",
     "Sensitivity",
+    "Setting",
+    "SettingMeasure",
     "Unit",
     "Vulnerability",
     "VulnerabilityFusion",

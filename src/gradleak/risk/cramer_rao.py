@@ -12,10 +12,24 @@ from torch import Tensor
 from gradleak.core import Exposure
 from gradleak.linalg import DenseSolver, Gram, Solver, TraceSolver, choose_trace_solver
 from gradleak.operators import DENSE_LIMIT, GradientJacobian
-from gradleak.results import HANNUN_2021, ZHANG_2023, Citation, Evidence, InputError, Outcome, Score
+from gradleak.results import (
+    HANNUN_2021,
+    ZHANG_2023,
+    Citation,
+    Evidence,
+    InputError,
+    Outcome,
+    Score,
+    check_count,
+    check_positive,
+)
 from gradleak.risk.measure import Measure, Unit, not_gaussian, rank_facts
 
 _SQUARED = "expected squared error"
+_SINGULAR = (
+    "needs an AᵀA that is invertible, and this release leaves some directions of the input unseen; take "
+    "LanczosQuadrature or DenseSolver"
+)
 _ROOT = "root of the expected squared pixel error over d"
 
 
@@ -35,8 +49,9 @@ class GaussianReconstructionError(Measure):
         unit: `input` (default, a squared error in model-input units) or `pixel_rmse` (a root mean square in pixels).
         solver: `DenseSolver()`, `LanczosQuadrature()`, `HutchPlusPlus()` or `Hutchinson()`; None picks the spectrum
             where it fits, else the quadrature (`choose_trace_solver`). The estimators come with an interval of 95 %
-            that covers their sampling and a residual for what is inside; small eigenvalues that they did not reach
-            make them too small (budget_spent).
+            that covers their sampling and a residual for what is inside. Where they did not reach the small
+            eigenvalues (budget_spent) there is no interval: the value is too small, or too large if the release has a
+            null space. Hutchinson and Hutch++ need an AᵀA that is invertible (unsupported otherwise).
         dense_limit: largest d for which the whole spectrum is picked.
 
     Raises:
@@ -59,8 +74,8 @@ class GaussianReconstructionError(Measure):
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        if not 0.0 < self.std < math.inf:
-            raise InputError(f"std: expected a finite positive number, got {self.std}")
+        check_positive("std", self.std)
+        check_count("dense_limit", self.dense_limit, least=0)
         if not isinstance(self.solver, DenseSolver | TraceSolver | None):
             raise InputError(
                 "solver: expected DenseSolver, LanczosQuadrature, HutchPlusPlus, Hutchinson or None, "
@@ -91,7 +106,7 @@ class GaussianReconstructionError(Measure):
         spectrum = operator.spectrum
         kept = spectrum.values > spectrum.threshold
         if self.unit == Unit.INPUT:
-            value = self.std**2 * float((1 / spectrum.values[kept]).sum())
+            value = self.std * self.std * float((1 / spectrum.values[kept]).sum())
             quantity = _SQUARED
         else:
             scale = exposure.pixel_scale().to(operator.dtype)
@@ -127,22 +142,26 @@ class GaussianReconstructionError(Measure):
             "quantity": _ROOT if pixels else _SQUARED,
         }
         if found.value is None or found.outcome.has_value is False:
-            return self._without_value(found.outcome, f"{solver.label} found no value", **details)
+            singular = found.outcome is Outcome.UNSUPPORTED
+            why = _SINGULAR if singular else "found no value"
+            return self._without_value(found.outcome, f"{solver.label} {why}", **details)
 
         def stated(trace: float) -> float:
             trace = max(trace, 0.0)
-            return self.std * math.sqrt(trace / size) if pixels else self.std**2 * trace
+            return self.std * math.sqrt(trace / size) if pixels else self.std * self.std * trace
 
         note = ""
         if found.outcome is Outcome.NOT_IDENTIFIABLE:
             details["null_dimension"] = found.null_dimension
             note = f"about {found.null_dimension:.0f} of {size} directions are left out: the release does not see them"
         elif found.outcome is Outcome.BUDGET_SPENT:
-            note = "the smallest eigenvalues were not resolved, so the value is rather too small"
+            note = "the smallest eigenvalues were not resolved: too small, or too large if the release has a null space"
         return self._score(
             stated(found.value),
             Evidence.ESTIMATE,
-            interval=None if found.interval is None else (stated(found.interval[0]), stated(found.interval[1])),
+            interval=None
+            if found.interval is None or found.outcome is Outcome.BUDGET_SPENT
+            else (stated(found.interval[0]), stated(found.interval[1])),
             outcome=found.outcome,
             note=note,
             details=details,

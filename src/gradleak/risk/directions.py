@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gradleak.operators import DENSE_LIMIT, GradientJacobian
-from gradleak.results import InputError, Outcome
+from gradleak.results import Outcome, check_count
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -56,8 +56,7 @@ def perturbation_directions(
     Source: Zhang et al. 2023, section 5.1 (which speaks of eigenvectors of JJᵀ; those live in the input space, the
     perturbations are the left singular vectors of A = Jᵀ).
     """
-    if count < 1:
-        raise InputError(f"perturbation_directions: expected count >= 1, got {count}")
+    check_count("count", count)
     if operator.shape[1] <= dense_limit:
         spectrum = operator.spectrum
         kept = spectrum.values > spectrum.threshold
@@ -76,19 +75,21 @@ def perturbation_directions(
         found = operator.largest_eigenvalue(count=count)
         if found.outcome is Outcome.NOT_FINITE:
             return _nothing(operator, found.outcome, "the derivative of the release is not finite")
-        kept = found.values > 0
+        # The rank is counted as from a whole spectrum: what lies below is round-off.
+        kept = found.values > operator.shape[1] * torch.finfo(found.values.dtype).eps * found.values[0]
         values, vectors, outcome = found.values[kept], found.vectors[:, kept], found.outcome
     if values.numel() == 0:
         return _nothing(operator, Outcome.NOT_INFORMATIVE, "the derivative of the release is zero")
     values, vectors = values[:count], vectors[:, :count]
     images = operator.matmat(vectors.contiguous())
+    sizes = images.norm(dim=0)  # √λᵢ, without the round-off of the largest eigenvalue
     note = ""
     if values.numel() < count:
         outcome = Outcome.NOT_IDENTIFIABLE
         note = f"A has rank {values.numel()}: there are no more directions that move the attacker"
     return PerturbationDirections(
-        vectors=images / images.norm(dim=0),
-        errors=values.rsqrt(),
+        vectors=images / sizes,
+        errors=1 / sizes,
         eigenvalues=values.clone(),
         outcome=outcome,
         note=note,

@@ -10,6 +10,7 @@ import torch
 from gradleak.linalg import Gram, LinearOperator, block_lanczos, lobpcg
 from gradleak.operators import GradientJacobian
 from gradleak.results import Evidence, Outcome
+from gradleak.risk.measure import EXACT_TO
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +30,10 @@ class Extreme:
 
     @property
     def evidence(self) -> Evidence:
-        """Exact for a dense or certified value, else an estimate."""
+        """Exact for a dense value, or one certified to 0.1 % by its residual, else an estimate."""
         certain = self.outcome in (Outcome.CONVERGED, Outcome.NOT_IDENTIFIABLE)
-        return Evidence.EXACT if certain else Evidence.ESTIMATE
+        close = not self.value or self.details.get("residual", 0.0) <= EXACT_TO * self.value
+        return Evidence.EXACT if certain and close else Evidence.ESTIMATE
 
 
 def largest_gram_eigenvalue(operator: GradientJacobian, *, dense_limit: int, tolerance: float) -> Extreme:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradleak.core import Exposure
 from gradleak.operators import DENSE_LIMIT, GradientJacobian
-from gradleak.results import HANNUN_2021, Citation, InputError, Leakier, Outcome, Score
+from gradleak.results import HANNUN_2021, Citation, Leakier, Outcome, Score, check_count, check_positive, check_share
 from gradleak.risk.extreme import largest_gram_eigenvalue
 from gradleak.risk.measure import Measure, not_gaussian
 
@@ -49,8 +49,9 @@ class FisherInformationLoss(Measure):
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        if not 0.0 < self.std < math.inf:
-            raise InputError(f"std: expected a finite positive number, got {self.std}")
+        check_positive("std", self.std)
+        check_count("dense_limit", self.dense_limit, least=0)
+        check_share("tolerance", self.tolerance)
 
     @property
     def _unit(self) -> str:

@@ -12,10 +12,21 @@ from torch import Tensor
 from gradleak.core import Exposure
 from gradleak.linalg import DenseSolver, Gram, InverseSolver, Solver, choose_inverse_solver
 from gradleak.operators import DENSE_LIMIT, GradientJacobian
-from gradleak.results import ZHANG_2023, Citation, Evidence, InputError, Outcome, Score
-from gradleak.risk.measure import Measure, Unit, rank_facts
+from gradleak.results import (
+    ZHANG_2023,
+    Citation,
+    Evidence,
+    InputError,
+    Outcome,
+    Score,
+    check_count,
+    check_not_negative,
+    check_share,
+)
+from gradleak.risk.measure import EXACT_TO, Measure, Unit, rank_facts
 
 _STRAIGHT = "the release is linearized at the truth, so the value holds for small perturbations"
+_ROUND_OFF = "AᵀA is so ill-conditioned that round-off may change the value by a share of {:.1g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +46,10 @@ class InversionInfluence(Measure):
         unit: `input` (default) or `pixel_rmse`.
         solver: `DenseSolver()`, `ConjugateGradient()`, `LSMR()`, `NeumannSeries()` or `LeastSquaresDescent()`; None
             picks one by d, P and the operator's memory budget (`choose_inverse_solver`). The details name the solver
-            and why, its residual and its products. Iterative solvers take the value for exact once their residual is
-            below their tolerance (the details bound the error where ε > 0); with ε = 0 and for a spent budget it is an
-            estimate.
+            and why, its residual and its products. With ε > 0 the residual of an iterative solver bounds the error (in
+            the details), and the value is exact where that is at most 0.1 % of it; with ε = 0 it is an estimate. The
+            value of the whole spectrum is exact unless round-off may change more than that of it (condition numbers
+            of A above 2e6).
         dense_limit: largest d for which the whole spectrum is picked.
 
     Raises:
@@ -62,7 +74,8 @@ class InversionInfluence(Measure):
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        _check_epsilon(self.epsilon)
+        check_not_negative("epsilon", self.epsilon)
+        check_count("dense_limit", self.dense_limit, least=0)
         if not isinstance(self.solver, DenseSolver | InverseSolver | None):
             raise InputError(
                 "solver: expected DenseSolver, ConjugateGradient, LSMR, NeumannSeries, LeastSquaresDescent or None, "
@@ -91,6 +104,7 @@ class InversionInfluence(Measure):
             return self._zero_map(operator)
         values, vectors = operator.spectrum.values, operator.spectrum.vectors
         coefficients = vectors.T @ projected[:, 0]
+        round_off = details["round_off"]
         if self.epsilon == 0.0:
             kept = values > operator.spectrum.threshold
             moved = vectors[:, kept] @ (coefficients[kept] / values[kept])
@@ -98,12 +112,16 @@ class InversionInfluence(Measure):
             # The inverse exists whatever the rank, and the formula's value is exact.
             moved = vectors @ (coefficients / (values + self.epsilon))
             outcome, note = Outcome.CONVERGED, ""
+            round_off *= details["eigenvalue_min_of_range"] / (float(values[0]) + self.epsilon)
+        if round_off > EXACT_TO:
+            note = "; ".join(filter(None, [note, _ROUND_OFF.format(round_off)]))
         return self._score(
             self._norm(moved, exposure),
-            Evidence.EXACT,
+            Evidence.EXACT if round_off <= EXACT_TO else Evidence.ESTIMATE,
             outcome=outcome,
             note=note,
-            details=details | {"picked": reason, "epsilon": self.epsilon, "linearization": _STRAIGHT},
+            details=details
+            | {"round_off": round_off, "picked": reason, "epsilon": self.epsilon, "linearization": _STRAIGHT},
         )
 
     def _by_iteration(
@@ -130,15 +148,16 @@ class InversionInfluence(Measure):
         }
         if found.outcome.has_value is False:
             return self._without_value(found.outcome, found.note or f"{solver.label} met NaN or infinity", **details)
+        value, bound = self._norm(found.solution, exposure), math.inf
         if self.epsilon > 0.0:
             # λmin(AᵀA + εI) >= ε, so the residual bounds the error of the vector, and of its norm.
-            bound = found.residual * float(projected.norm()) / self.epsilon
-            details["error_bound"] = bound * self._scale(exposure)
+            bound = found.residual * float(projected.norm()) / self.epsilon * self._scale(exposure)
+            details["error_bound"] = bound
         else:
             details["rank"] = "not determined"
-        exact = found.outcome is Outcome.CONVERGED and self.epsilon > 0.0
+        exact = found.outcome is Outcome.CONVERGED and bound <= EXACT_TO * value
         return self._score(
-            self._norm(found.solution, exposure),
+            value,
             Evidence.EXACT if exact else Evidence.ESTIMATE,
             outcome=found.outcome,
             note=found.note,
@@ -163,8 +182,8 @@ class InversionInfluence(Measure):
 class InversionInfluenceLowerBound(Measure):
     """A lower bound of I²F from the largest eigenvalue alone.
 
-    ‖Aᵀδ‖ / (λmax(AᵀA) + ε) <= ‖(AᵀA + εI)⁻¹Aᵀδ‖. With unit `pixel_rmse` it is min(std)·‖Aᵀδ‖ / ((λmax + ε)·√d), which
-    stays a bound where the channels have different scales.
+    ‖Aᵀδ‖ / (λmax(AᵀA) + ε) <= ‖(AᵀA + εI)⁻¹Aᵀδ‖, with λmax from above (its residual added). With unit `pixel_rmse` it
+    is min(std)·‖Aᵀδ‖ / ((λmax + ε)·√d), which stays a bound where the channels have different scales.
 
     Assumptions: it bounds I²F from below, not the error of every attack. It can be a thousand times lower than I²F.
 
@@ -174,7 +193,7 @@ class InversionInfluenceLowerBound(Measure):
         tolerance: relative residual of λmax.
 
     Raises:
-        InputError: for a negative ε.
+        InputError: for a negative ε, or a tolerance that is not between 0 and 1.
 
     Cost: λmax by block Lanczos (tens of products), or nothing more where the operator has its spectrum.
 
@@ -192,7 +211,8 @@ class InversionInfluenceLowerBound(Measure):
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        _check_epsilon(self.epsilon)
+        check_not_negative("epsilon", self.epsilon)
+        check_share("tolerance", self.tolerance)
         object.__setattr__(self, "unit", Unit.named(self.unit))
 
     def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
@@ -207,7 +227,8 @@ class InversionInfluenceLowerBound(Measure):
             found = operator.largest_eigenvalue(tolerance=self.tolerance)
             if found.outcome is Outcome.NOT_FINITE:
                 return self._without_value(Outcome.NOT_FINITE, "the derivative of the release is not finite")
-            largest, outcome = float(found.values[0]), found.outcome
+            # The eigenvalue lies within the residual of the Ritz value, which is never above it.
+            largest, outcome = float(found.values[0] + found.residuals[0]), found.outcome
             details |= {
                 "solver": "block Lanczos",
                 "residual": float(found.residuals[0]),
@@ -227,11 +248,6 @@ class InversionInfluenceLowerBound(Measure):
             note="a lower bound of I²F, not of the error of every attack",
             details=details | {"eigenvalue_max": largest, "route": operator.route},
         )
-
-
-def _check_epsilon(epsilon: float) -> None:
-    if not 0.0 <= epsilon < math.inf:
-        raise InputError(f"epsilon: expected a finite number of at least 0, got {epsilon}")
 
 
 def _is_zero(operator: GradientJacobian) -> bool:

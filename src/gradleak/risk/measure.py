@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from gradleak.operators import GradientJacobian
 from gradleak.results import Citation, Evidence, InputError, Leakier, Outcome, Score
 
 Delta = Tensor | Mapping[str, Tensor]
+# A number with a larger bound on its relative error (three digits) is an estimate, however it was computed.
+EXACT_TO = 1e-3
 
 
 class Unit(StrEnum):
@@ -79,6 +82,10 @@ class Measure(ABC):
                 model or release.
             UnsupportedError: if the release cannot be differentiated.
         """
+        if not isinstance(exposure, Exposure):
+            raise InputError(f"{type(self).__name__}: expected an Exposure, got {type(exposure).__name__}")
+        if not isinstance(operator, GradientJacobian | None):
+            raise InputError(f"operator: expected a GradientJacobian or None, got {type(operator).__name__}")
         if self.needs_delta and delta is None:
             raise InputError(
                 f"{type(self).__name__} needs delta, the perturbation of the release: expected "
@@ -100,12 +107,19 @@ class Measure(ABC):
     def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
         """The score; `delta` is flat, finite and in the dtype of `operator`, and not None if `needs_delta`."""
 
+    def unsupported(self, reason: str) -> Score:
+        """The score without a value, for a reason that lies outside of the measure."""
+        return self._without_value(Outcome.UNSUPPORTED, reason)
+
     @property
     def _unit(self) -> str:
         """What the scores are stated in."""
         return getattr(self, "unit", Unit.INPUT)
 
     def _score(self, value: float | None, evidence: Evidence, **rest: Any) -> Score:
+        if value is not None and not math.isfinite(value):
+            note = "the value is too large for a floating point number, or none"
+            return self._without_value(Outcome.NOT_FINITE, note, **rest.get("details", {}))
         return Score(
             name=self.name,
             value=value,
@@ -149,7 +163,9 @@ def check_operator(exposure: Exposure, operator: GradientJacobian) -> None:
         )
     here = exposure.to(operator.dtype)
     same_inputs = torch.equal(here.inputs, operator.exposure.inputs)
-    if not same_inputs or not torch.allclose(here.released_mean(), operator.value, rtol=1e-6, atol=0.0):
+    # Entries that are zero but for round-off differ by kernel (fused or written out attention).
+    round_off = 1e-10 * float(operator.value.abs().max())
+    if not same_inputs or not torch.allclose(here.released_mean(), operator.value, rtol=1e-6, atol=round_off):
         what = "released mean" if same_inputs else "batch"
         raise InputError(
             f"operator: expected the derivative of this exposure, got that of another {what}; only releases that "
@@ -164,13 +180,19 @@ def not_gaussian(exposure: Exposure) -> str | None:
 
 
 def rank_facts(operator: GradientJacobian) -> tuple[Outcome, str, dict[str, Any]]:
-    """The outcome, note and details of a value that is taken over the range of A."""
+    """The outcome, note and details of a value that is taken over the range of A.
+
+    `round_off` in the details is eps·λmax/λmin over the range: about the relative error of 1/λmin.
+    """
     size, rank, values = operator.shape[1], operator.spectrum.rank, operator.spectrum.values
+    smallest = float(values[size - rank]) if rank else None
     details: dict[str, Any] = {
         "rank": rank,
         "null_dimension": size - rank,
         "eigenvalue_max": float(values[-1]),
-        "eigenvalue_min_of_range": float(values[size - rank]) if rank else None,
+        "eigenvalue_min_of_range": smallest,
+        # AᵀA has the squared condition of A: its smallest eigenvalues carry the round-off of the largest.
+        "round_off": torch.finfo(values.dtype).eps * float(values[-1]) / smallest if smallest else None,
         "solver": "dense spectrum",
         "route": operator.route,
     }
@@ -190,6 +212,10 @@ def flat_perturbation(exposure: Exposure, delta: Delta, name: str) -> Tensor:
     Raises:
         InputError: for missing, unknown or differently shaped tensors, or another number of entries.
     """
+    entries = list(delta.values()) if isinstance(delta, Mapping) else [delta]
+    if not all(isinstance(entry, Tensor) and not entry.is_complex() for entry in entries):
+        kinds = sorted({str(x.dtype) if isinstance(x, Tensor) else type(x).__name__ for x in entries})
+        raise InputError(f"{name}: expected a real tensor, or one a shared parameter, got {', '.join(kinds)}")
     if isinstance(delta, Mapping):
         expected = exposure.objective.params
         wrong = [

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
 
 from gradleak.core import Exposure
+from gradleak.linalg import Gram, LanczosQuadrature, LinearOperator, TraceSolver
 from gradleak.operators import DENSE_LIMIT, GradientJacobian
 from gradleak.results import LEDOIT_WOLF_2004, VAN_TREES_1968, Citation, Evidence, InputError, Outcome, Score
 from gradleak.risk.measure import Measure, Unit, not_gaussian
@@ -26,7 +27,10 @@ class LinearizedPosteriorError(Measure):
 
     Assumptions: exact for a linear release, noise N(0, σ²I) and that prior; for a network an estimate, since A changes
     over the width of the posterior. It is no bound: see `BayesianCramerRao` for that. Where A = 0 the linearized
-    release says nothing and there is no value (not_informative); the prior's own error is in the details.
+    release says nothing and there is no value (not_informative); the prior's own error is in the details. Beyond
+    `dense_limit` the trace itself is estimated, with an interval of 95 % for the sampling; with little noise the small
+    eigenvalues of AᵀA are not resolved and the value is too small (budget_spent; the interval then ends at the prior's
+    own error).
 
     Args:
         noise_std: σ, positive.
@@ -36,12 +40,15 @@ class LinearizedPosteriorError(Measure):
             `prior_std`. The examples of a batch are independent under it.
         unit: `input` (default, a squared error in model-input units) or `pixel_rmse`.
         dense_limit: largest d for the whole Gram matrix.
+        solver: how the trace is estimated beyond it: `LanczosQuadrature()`, `HutchPlusPlus()` or `Hutchinson()`.
 
     Raises:
-        InputError: for a standard deviation that is not positive, none or both of the two priors, or (when measured) a
-            prior of another size.
+        InputError: for a standard deviation that is not positive, none or both of the two priors, a solver that computes
+            no trace, or (when measured) a prior of another size.
 
     Cost: that of AᵀA, and about 3 d³ multiplications; nothing more for an isotropic prior with a spectrum at hand.
+    Beyond `dense_limit`, that of the solver: for the default 16 · 64 products with AᵀA, and for a prior with a
+    covariance as many with its root.
 
     Source: the Gaussian posterior of a linear model, as in the van Trees bound (Van Trees 1968) with A at the truth
     in place of its average over the prior.
@@ -56,6 +63,7 @@ class LinearizedPosteriorError(Measure):
     prior: GaussianPrior | None = None
     unit: Unit | str = Unit.INPUT
     dense_limit: int = DENSE_LIMIT
+    solver: TraceSolver = field(default_factory=LanczosQuadrature)
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -65,55 +73,144 @@ class LinearizedPosteriorError(Measure):
             raise InputError("LinearizedPosteriorError: expected one of prior_std and prior")
         if self.prior_std is not None and not 0.0 < self.prior_std < math.inf:
             raise InputError(f"prior_std: expected a finite positive number, got {self.prior_std}")
+        if not isinstance(self.solver, TraceSolver):
+            raise InputError(
+                "solver: expected LanczosQuadrature, HutchPlusPlus or Hutchinson, got " + type(self.solver).__name__
+            )
         object.__setattr__(self, "unit", Unit.named(self.unit))
 
     def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
         reason = not_gaussian(exposure)
         if reason is not None:
             return self._without_value(Outcome.UNSUPPORTED, f"the noise of this release is not Gaussian: {reason}")
-        if operator.shape[1] > self.dense_limit:
-            return self._too_large(operator, self.dense_limit, "raise dense_limit")
         size = operator.shape[1]
         pixels = exposure.pixel_scale().to(operator.dtype)
         if self.prior_std is not None:
             stated = exposure.batch.domain is not None
-            deviations = self.prior_std / pixels if stated else torch.full_like(pixels, self.prior_std)
-            root = torch.diag(deviations)
+            matrix = self.prior_std / pixels if stated else torch.full_like(pixels, self.prior_std)
             origin = f"isotropic, std {self.prior_std:g} in {'pixels' if stated else 'model-input units (no domain)'}"
-            isotropic = float(deviations[0]) if bool((deviations == deviations[0]).all()) else None
         else:
-            assert self.prior is not None
-            root, origin, isotropic = self._root(exposure, operator), self.prior.origin, None
-        weights = torch.ones_like(pixels) if self.unit == Unit.INPUT else pixels**2 / size
-        before = float((weights[:, None] * root**2).sum())
+            matrix, origin = self._root_of_example(exposure, operator), self._given_prior.origin
+        weights = torch.ones_like(pixels) if self.unit == Unit.INPUT else pixels / math.sqrt(size)
+        root = _Root(matrix, weights)
         details: dict[str, Any] = {
             "noise_std": self.noise_std,
             "prior": origin,
-            "prior_error": self._in_unit(before),
+            "prior_error": self._in_unit(root.squared_norm()),
             "linearization": "A at the truth, not averaged over the prior",
-            "route": operator.route,
         }
+        if size > self.dense_limit:
+            return self._by_sampling(operator, matrix, root, details)
         if float(operator.gram().diagonal().max()) == 0.0:
             return self._without_value(Outcome.NOT_INFORMATIVE, self._zero_map(operator).note, **details)
-        if isotropic is not None and self.unit == Unit.INPUT:
-            left = float((1 / (operator.gram_spectrum() / self.noise_std**2 + isotropic**-2)).sum())
+        isotropic = matrix.dim() == 1 and bool((matrix == matrix[0]).all())
+        if isotropic and self.unit == Unit.INPUT:
+            left = float((1 / (operator.gram_spectrum() / self.noise_std**2 + matrix[0] ** -2)).sum())
         else:
-            factor = posterior_factor(operator.gram() / self.noise_std**2, root)
-            left = float((weights[:, None] * factor**2).sum())
+            whole = torch.diag(matrix) if matrix.dim() == 1 else torch.block_diag(*[matrix] * exposure.batch.size)
+            factor = posterior_factor(operator.gram() / self.noise_std**2, whole)
+            left = float(((weights[:, None] * factor) ** 2).sum())
         return self._score(
             self._in_unit(left),
             Evidence.ESTIMATE,
             note="linearized at the truth: an estimate for this example, no bound",
+            details=details | {"route": operator.route},
+        )
+
+    def _by_sampling(self, operator: GradientJacobian, matrix: Tensor, root: _Root, details: dict[str, Any]) -> Score:
+        """σ² · tr(WL (LᵀAᵀAL + σ²I)⁻¹ LᵀW), W the weights of the entries and L the root of the prior."""
+        gram = _Whitened(Gram(operator), _Root(matrix, torch.ones_like(root.weights)))
+        # One product first: of a zero map nothing can be sampled.
+        drawn = torch.randn(operator.shape[1], 1, generator=torch.Generator().manual_seed(0), dtype=operator.dtype)
+        if float(gram.matmat(drawn.to(operator.device)).norm()) == 0.0:
+            return self._without_value(Outcome.NOT_INFORMATIVE, self._zero_map(operator).note, **details)
+        found = self.solver.estimate(gram, self.noise_std**2, root)
+        details |= {
+            "solver": self.solver.label,
+            "picked": f"d = {operator.shape[1]} is above {self.dense_limit}, the limit for a whole Gram matrix",
+            "matvecs": found.matvecs,
+            "samples": found.samples,
+            "residual": found.inner_error,
+            "route": operator.route,
+        }
+        if found.value is None:
+            return self._without_value(found.outcome, f"{self.solver.label} found no value", **details)
+
+        def stated(trace: float) -> float:
+            return self._in_unit(max(0.0, self.noise_std**2 * trace))
+
+        note = "linearized at the truth: an estimate for this example, no bound"
+        interval = None if found.interval is None else (stated(found.interval[0]), stated(found.interval[1]))
+        if interval is not None and found.outcome is Outcome.BUDGET_SPENT:
+            # What is missing makes a quadrature too small; more than the prior alone it can never be.
+            interval = (interval[0], max(interval[1], details["prior_error"]))
+            note += "; the trace was not resolved to the tolerance of the solver, so that it is rather too small"
+        return self._score(
+            stated(found.value),
+            Evidence.ESTIMATE,
+            interval=interval,
+            n=found.samples,
+            outcome=found.outcome,
+            note=note,
             details=details,
         )
 
-    def _root(self, exposure: Exposure, operator: GradientJacobian) -> Tensor:
+    @property
+    def _given_prior(self) -> GaussianPrior:
         assert self.prior is not None
+        return self.prior
+
+    def _root_of_example(self, exposure: Exposure, operator: GradientJacobian) -> Tensor:
         single = exposure.batch.inputs[0].numel()
-        if self.prior.mean.numel() != single:
+        if self._given_prior.mean.numel() != single:
             raise InputError(f"prior: expected a Gaussian of the {single} entries of an example, got "
-                             f"{self.prior.mean.numel()}")  # fmt: skip
-        return torch.block_diag(*[self.prior.root().to(operator.device, operator.dtype)] * exposure.batch.size)
+                             f"{self._given_prior.mean.numel()}")  # fmt: skip
+        return self._given_prior.root().to(operator.device, operator.dtype)
 
     def _in_unit(self, squared: float) -> float:
         return squared if self.unit == Unit.INPUT else math.sqrt(squared)
+
+
+@final
+class _Root(LinearOperator):
+    """diag(weights) · blockdiag(L, L, ...), for the root L of the prior of an example, or a diagonal (d,)."""
+
+    def __init__(self, matrix: Tensor, weights: Tensor) -> None:
+        super().__init__((weights.numel(), weights.numel()), dtype=weights.dtype, device=weights.device)
+        self._matrix = matrix
+        self.weights = weights
+
+    def squared_norm(self) -> float:
+        """The trace of the product with the adjoint: the expected squared error of the prior alone."""
+        if self._matrix.dim() == 1:
+            return float(((self.weights * self._matrix) ** 2).sum())
+        rows = (self._matrix**2).sum(dim=1)
+        return float((self.weights.reshape(-1, rows.numel()) ** 2 * rows).sum())
+
+    def _matmat(self, block: Tensor) -> Tensor:
+        return self.weights[:, None] * self._by_example(block, self._matrix)
+
+    def _adjoint_matmat(self, block: Tensor) -> Tensor:
+        return self._by_example(
+            self.weights[:, None] * block, self._matrix.T if self._matrix.dim() == 2 else self._matrix
+        )
+
+    def _by_example(self, block: Tensor, matrix: Tensor) -> Tensor:
+        if matrix.dim() == 1:
+            return matrix[:, None] * block
+        return (matrix @ block.reshape(-1, matrix.shape[0], block.shape[1])).reshape(block.shape)
+
+
+@final
+class _Whitened(LinearOperator):
+    """LᵀGL for a symmetric G."""
+
+    def __init__(self, gram: LinearOperator, root: _Root) -> None:
+        super().__init__(gram.shape, dtype=gram.dtype, device=gram.device)
+        self._gram, self._root = gram, root
+
+    def _matmat(self, block: Tensor) -> Tensor:
+        return self._root.adjoint_matmat(self._gram.matmat(self._root.matmat(block)))
+
+    def _adjoint_matmat(self, block: Tensor) -> Tensor:
+        return self._matmat(block)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -90,6 +91,36 @@ class GaussianPrior:
             domain=domain,
             shape=tuple(inputs.shape[1:]),
             origin=f"Gaussian fitted to {flat.shape[0]} public examples, Ledoit-Wolf shrinkage {fitted.shrinkage_:.3g}",
+        )
+
+    @classmethod
+    def isotropic(cls, domain: Domain, *, std: float, mean: float = 0.5) -> GaussianPrior:
+        """Independent entries of the same mean and standard deviation, in units of the valid range (pixels in [0, 1]).
+
+        No law on that range has a standard deviation above 0.5.
+
+        Args:
+            domain: of an example.
+            std: standard deviation, positive.
+            mean: by default the middle of the range.
+
+        Raises:
+            InputError: for a standard deviation that is not positive, or a mean that is not finite.
+
+        Example:
+            >>> prior = GaussianPrior.isotropic(Domain(shape=(2,), high=10.0, kind="tabular"), std=0.3)
+            >>> prior.mean.tolist(), round(float(prior.covariance[0, 0]), 6)
+            ([5.0, 5.0], 9.0)
+        """
+        if not 0.0 < std < math.inf or not math.isfinite(mean):
+            raise InputError(f"GaussianPrior: expected a finite mean and a positive std, got {mean} and {std}")
+        middle = domain.from_pixels(torch.full(domain.shape, mean, dtype=torch.float64)).reshape(-1)
+        deviations = std / domain.pixel_scale(middle).reshape(-1)
+        return cls(
+            mean=middle,
+            covariance=torch.diag(deviations**2),
+            domain=domain,
+            origin=f"isotropic Gaussian, mean {mean:g} and std {std:g} of the valid range, all entries independent",
         )
 
     def root(self) -> Tensor:

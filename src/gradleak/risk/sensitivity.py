@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from gradleak.core import Exposure
+from gradleak.linalg import TraceEstimate, group_squared_norms
 from gradleak.operators import DENSE_LIMIT, GradientJacobian
 from gradleak.results import MO_2021, Citation, Evidence, InputError, Leakier, Outcome, Score
 from gradleak.risk.measure import Measure
@@ -41,19 +43,26 @@ class Sensitivity(Measure):
 
     Assumptions: exact, to first order at the truth, in model-input units: channels with another normalization weigh
     differently. It measures that a layer reacts, not that the reaction can be inverted: large layers have large norms.
+    Beyond `dense_limit` the Frobenius norms are estimates from random products, each with an interval of 95 %
+    (Student) for its sampling; the largest of several estimates is on average a little too large. The other two norms
+    have no such short cut and stay exact at any size.
 
     Args:
         norm: `frobenius`, `one` or `inf`.
         by: `tensor`, `layer` (what precedes the last dot of a parameter's name), or named groups of parameter names.
-        dense_limit: largest d; each of the d columns of A is computed.
+        dense_limit: largest d for which Frobenius norms are exact.
+        samples: random products beyond it, at least 2.
+        seed: of the random products.
 
     Raises:
-        InputError: for another norm or grouping, an empty group, or (when measured) an unknown parameter.
+        InputError: for another norm or grouping, an empty group, too few samples, or (when measured) an unknown
+            parameter.
 
-    Cost: d JVPs in blocks, or one pass over A where it is held; A need not fit in memory.
+    Cost: d JVPs in blocks (P VJPs where P < d), or one pass over A where it is held; A need not fit in memory. Beyond
+    `dense_limit`, `samples` JVPs for the Frobenius norm.
 
     Source: Mo et al. 2021, equations 10 and 11. Deviation: one exposure has one value; the average over samples is
-    left to the reader of the scores.
+    left to the reader of the scores. The estimate is Hutchinson's (1989) for A_lᵀA_l.
     """
 
     name: ClassVar[str] = "sensitivity"
@@ -64,9 +73,13 @@ class Sensitivity(Measure):
     norm: JacobianNorm | str = JacobianNorm.FROBENIUS
     by: Partition | str | Mapping[str, Sequence[str]] = Partition.TENSOR
     dense_limit: int = DENSE_LIMIT
+    samples: int = 64
+    seed: int = 0
 
     def __post_init__(self) -> None:
         """Check the fields."""
+        if self.samples < 2:
+            raise InputError(f"samples: expected at least 2, got {self.samples}")
         if self.norm not in tuple(JacobianNorm):
             raise InputError(f"norm: expected one of {', '.join(JacobianNorm)}, got {self.norm!r}")
         object.__setattr__(self, "norm", JacobianNorm(self.norm))
@@ -84,15 +97,12 @@ class Sensitivity(Measure):
 
     def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
         groups = self._groups(list(exposure.objective.params))
-        if operator.shape[1] > self.dense_limit:
-            return self._without_value(
-                Outcome.UNSUPPORTED,
-                f"d = {operator.shape[1]} columns of A are above the limit of {self.dense_limit}; raise dense_limit",
-            )
+        if self.norm == JacobianNorm.FROBENIUS and operator.shape[1] > self.dense_limit:
+            return self._by_sampling(exposure, operator, groups)
         parts = self._by_tensor(exposure, operator)
         values = {group: self._of_group([parts[name] for name in names]) for group, names in groups.items()}
         if not all(torch.isfinite(part).all() for part in parts.values()):
-            return self._without_value(Outcome.NOT_FINITE, "the derivative of the release is not finite")
+            return self._not_finite()
         leakiest = max(values, key=lambda group: values[group])
         if values[leakiest] == 0.0:
             return self._zero_map(operator)
@@ -100,14 +110,56 @@ class Sensitivity(Measure):
             values[leakiest],
             Evidence.EXACT,
             note=f"the largest of {len(values)}: {leakiest}",
-            details={
-                "norm": str(self.norm),
-                "by": "groups" if isinstance(self.by, Mapping) else str(self.by),
-                "leakiest": leakiest,
-                "values": values,
-                "route": operator.route,
-            },
+            details=self._details(operator, leakiest, values),
         )
+
+    def _by_sampling(
+        self, exposure: Exposure, operator: GradientJacobian, groups: Mapping[str, Sequence[str]]
+    ) -> Score:
+        sizes = [tensor.numel() for tensor in exposure.objective.params.values()]
+        ends = torch.tensor(sizes).cumsum(0).tolist()
+        rows = {
+            name: slice(end - size, end) for name, size, end in zip(exposure.objective.params, sizes, ends, strict=True)
+        }
+        held = operator.shape[0] * operator.value.element_size()
+        found = group_squared_norms(
+            operator,
+            [[rows[name] for name in names] for names in groups.values()],
+            generator=torch.Generator().manual_seed(self.seed),
+            samples=self.samples,
+            # A Z and its square.
+            block=max(1, min(self.samples, operator.max_bytes // (2 * held))),
+        )
+        by_group = dict(zip(groups, found, strict=True))
+        if any(estimate.value is None for estimate in found):
+            return self._not_finite()
+        values = {group: math.sqrt(estimate.value or 0.0) for group, estimate in by_group.items()}
+        leakiest = max(values, key=lambda group: values[group])
+        if values[leakiest] == 0.0:
+            return self._zero_map(operator)
+        intervals = {group: _root_interval(estimate) for group, estimate in by_group.items()}
+        return self._score(
+            values[leakiest],
+            Evidence.ESTIMATE,
+            interval=intervals[leakiest],
+            n=self.samples,
+            note=f"the largest of {len(values)}: {leakiest}; d = {operator.shape[1]} is above {self.dense_limit}, so from "
+            f"{self.samples} random products",
+            details=self._details(operator, leakiest, values)
+            | {"intervals": intervals, "solver": "Hutchinson", "samples": self.samples},
+        )
+
+    def _details(self, operator: GradientJacobian, leakiest: str, values: Mapping[str, float]) -> dict[str, Any]:
+        return {
+            "norm": str(self.norm),
+            "by": "groups" if isinstance(self.by, Mapping) else str(self.by),
+            "leakiest": leakiest,
+            "values": values,
+            "route": operator.route,
+        }
+
+    def _not_finite(self) -> Score:
+        return self._without_value(Outcome.NOT_FINITE, "the derivative of the release is not finite")
 
     def _groups(self, names: list[str]) -> dict[str, list[str]]:
         if isinstance(self.by, Mapping):
@@ -127,19 +179,24 @@ class Sensitivity(Measure):
         """What each tensor contributes: its sum of squares (), its column sums (d,) or its row sums (P_l,)."""
         params = exposure.objective.params
         sizes = [tensor.numel() for tensor in params.values()]
-        rows = torch.zeros(operator.shape[0], dtype=operator.dtype, device=operator.device)
-        columns: list[list[Tensor]] = [[] for _ in sizes]
-        for block in operator.column_blocks():
-            if self.norm == JacobianNorm.ONE:
-                for place, part in enumerate(block.split(sizes)):
-                    columns[place].append(part.abs().sum(dim=0))
-            elif self.norm == JacobianNorm.INF:
-                rows += block.abs().sum(dim=1)
+        row_sums = operator.value.new_zeros(operator.shape[0])
+        column_sums = operator.value.new_zeros(len(sizes), operator.shape[1] if self.norm == JacobianNorm.ONE else 0)
+        owner = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)).to(row_sums.device)
+        by_rows = operator.shape[0] < operator.shape[1]
+        start = 0
+        for block in operator.row_blocks() if by_rows else operator.column_blocks():
+            size = block.abs() if self.norm != JacobianNorm.FROBENIUS else block**2
+            here = slice(start, start + block.shape[0 if by_rows else 1])
+            start = here.stop
+            if self.norm != JacobianNorm.ONE:
+                row_sums[here if by_rows else slice(None)] += size.sum(dim=1)
+            elif by_rows:
+                column_sums.index_add_(0, owner[here], size)
             else:
-                rows += (block**2).sum(dim=1)
+                column_sums[:, here].index_add_(0, owner, size)
         if self.norm == JacobianNorm.ONE:
-            return {name: torch.cat(parts) for name, parts in zip(params, columns, strict=True)}
-        by_row = dict(zip(params, rows.split(sizes), strict=True))
+            return dict(zip(params, column_sums, strict=True))
+        by_row = dict(zip(params, row_sums.split(sizes), strict=True))
         if self.norm == JacobianNorm.INF:
             return by_row
         return {name: part.sum() for name, part in by_row.items()}
@@ -150,3 +207,10 @@ class Sensitivity(Measure):
         if self.norm == JacobianNorm.ONE:
             return float(torch.stack(parts).sum(dim=0).max())
         return max(float(part.max()) for part in parts)
+
+
+def _root_interval(squared: TraceEstimate) -> tuple[float, float]:
+    """The interval of the norm from that of its square."""
+    assert squared.interval is not None
+    low, high = squared.interval
+    return math.sqrt(max(low, 0.0)), math.sqrt(max(high, 0.0))

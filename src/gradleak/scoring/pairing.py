@@ -95,12 +95,28 @@ def pairwise_mse(claims: Tensor, truths: Tensor) -> Tensor:
     return distances**2 / left.shape[1]
 
 
-def wrong_pairing_rmse(claims: Tensor, truths: Tensor, pairing: Pairing) -> float | None:
-    """The mean pixel RMSE when every claim is held against a wrong example; None below two pairs.
+def wrong_pairs(truths: Tensor, pairing: Pairing) -> list[tuple[int, int]]:
+    """Every (true example, claim) in which the claim was paired with another, different example.
 
-    The mean over the n − 1 cyclic shifts of the pairing. Each shift is a derangement, and together they visit every
-    wrong pair once, so that the order of the batch does not matter. A reconstruction whose error is no smaller than
-    this has found nothing about single examples.
+    Equal examples (duplicates in a batch) are one and the same to whoever holds a claim against them, so a claim on one
+    is not wrong on the other.
+
+    Args:
+        truths: (b, *shape) pixels scaled to [0, 1].
+        pairing: of claims and truths.
+    """
+    pairs = pairing.paired
+    flat = truths.flatten(start_dim=1)
+    _, kinds = torch.unique(flat, dim=0, return_inverse=True)
+    return [(truth, claim) for truth, _ in pairs for other, claim in pairs if bool(kinds[other] != kinds[truth])]
+
+
+def wrong_pairing_rmse(claims: Tensor, truths: Tensor, pairing: Pairing) -> float | None:
+    """The mean pixel RMSE when every claim is held against a wrong example; None where there is no wrong one.
+
+    The mean over all wrong pairs (see `wrong_pairs`). Without duplicates that is the exact expectation over a random
+    pairing in which no claim stands right: the n - 1 cyclic shifts of the pairing are such, and together they visit
+    every wrong pair once. A reconstruction whose error is no smaller than this has found nothing about single examples.
 
     Args:
         claims: (m, *shape) pixels scaled to [0, 1].
@@ -110,14 +126,8 @@ def wrong_pairing_rmse(claims: Tensor, truths: Tensor, pairing: Pairing) -> floa
     Raises:
         InputError: the shapes of one example differ.
     """
-    pairs = pairing.paired
-    if len(pairs) < 2:
+    wrong = wrong_pairs(truths, pairing)
+    if not wrong:
         return None
     errors = pairwise_mse(claims, truths).sqrt()
-    wrong = [
-        float(errors[claim, truth])
-        for place, (truth, _) in enumerate(pairs)
-        for other, (_, claim) in enumerate(pairs)
-        if other != place
-    ]
-    return sum(wrong) / len(wrong)
+    return sum(float(errors[claim, truth]) for truth, claim in wrong) / len(wrong)

@@ -33,13 +33,16 @@ UNITS: Mapping[str, tuple[str, Leakier]] = {
 
 
 def score_images(reconstruction: Reconstruction, batch: Batch) -> list[Score]:
-    """The errors of a reconstruction: mse, pixel_rmse, psnr, ssim, exact_hits and, for classes, label_accuracy.
+    """The errors of a reconstruction: mse, pixel_rmse, psnr, ssim, exact_hits; label_accuracy, wrong_pairing_rmse.
 
     Claims and examples are paired one to one first (the order within a batch cannot be recovered). Each value is the
     worst case over the examples, that is the *smallest* error or the largest similarity; `details` holds
     `per_example` (in the order of the batch, None for an example without a claim), the `median` (an attained value,
     the leakier one of two middle ones, so that an infinite PSNR is never averaged) and `aggregation`. `exact_hits`
-    is the share of examples with a pixel RMSE below 1e-3.
+    is the share of examples with a pixel RMSE below 1e-3. `label_accuracy` comes where targets are classes.
+
+    For a batch `wrong_pairing_rmse` says what the same claims reach when each is held against a wrong example, on average:
+    an error near it has found nothing about single examples, however small it looks.
 
     A claim is scored as it stands, also where it leaves the valid range; the note then says which share of its
     pixels does. Clamping it would lower its error, and could be done by the adversary just as well: an attack that
@@ -50,8 +53,8 @@ def score_images(reconstruction: Reconstruction, batch: Batch) -> list[Score]:
         batch: the truth, with its domain declared.
 
     Returns:
-        Scores with evidence "attack" and the outcome of the reconstruction. Where nothing was claimed every value is
-        None.
+        Scores with evidence "attack" and the outcome of the reconstruction; `wrong_pairing_rmse` with evidence "exact".
+        Where nothing was claimed every value is None.
 
     Raises:
         InputError: the batch has no domain, its values leave the declared range, the channels stand last, or claim
@@ -82,11 +85,13 @@ def score_images(reconstruction: Reconstruction, batch: Batch) -> list[Score]:
         return [*_valueless(Outcome.NOT_FINITE, note), *([labels] if labels else [])]
     pairing = pair(claims, truths)
     extra: dict[str, Any] = {}
+    beside: list[Score] = []
     if truths.shape[0] > 1:
         extra = {"claim_of": list(pairing.claim_of)}
         wrong = wrong_pairing_rmse(claims, truths, pairing)
         if wrong is not None:
             extra["wrong_pairing_pixel_rmse"] = wrong
+            beside = [_wrong(wrong, len(pairing.paired))]
     scores = scores_of_pairs(
         claims,
         truths,
@@ -98,7 +103,7 @@ def score_images(reconstruction: Reconstruction, batch: Batch) -> list[Score]:
         extra=extra,
     )
     labels = label_accuracy(reconstruction, batch, pairing)
-    return [*scores, *([labels] if labels else [])]
+    return [*scores, *([labels] if labels else []), *beside]
 
 
 def pixels_of_truth(batch: Batch) -> tuple[Tensor, Domain]:
@@ -227,6 +232,19 @@ def _score(
         outcome=outcome,
         note=note,
         details=details or {},
+    )
+
+
+def _wrong(value: float, n: int) -> Score:
+    return Score(
+        name="wrong_pairing_rmse",
+        value=value,
+        unit="pixel_rmse",
+        leakier=Leakier.LOWER,
+        evidence=Evidence.EXACT,
+        n=n,
+        note="the same claims, each held against a wrong example: the mean over all wrong pairs",
+        details={"aggregation": "mean"},
     )
 
 

@@ -43,6 +43,26 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Table:
+    """Numbers that belong side by side.
+
+    Attributes:
+        title: what it shows.
+        columns: their heads.
+        rows: cells as they are printed, as many a row as columns.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def markdown(self) -> list[str]:
+        """The lines of a Markdown table under its title."""
+        lines = [self.columns, ["---"] * len(self.columns), *self.rows]
+        return [f"## {self.title}", "", *(f"| {' | '.join(cells)} |" for cells in lines), ""]
+
+
+@dataclass(frozen=True, kw_only=True)
 class StudyResult:
     """The findings of a study with its settings and what they say.
 
@@ -52,6 +72,7 @@ class StudyResult:
         findings: line by line.
         conclusion: what holds and what does not, in words computed from the findings.
         details: raw numbers for a closer look.
+        tables: numbers side by side, printed before the findings.
     """
 
     study: str
@@ -59,12 +80,14 @@ class StudyResult:
     findings: Sequence[Finding]
     conclusion: Sequence[str]
     details: dict[str, Any] = field(default_factory=dict)
+    tables: Sequence[Table] = ()
 
     def markdown(self) -> str:
         """The study as a Markdown page."""
         head = ["| quantity | ours | 95 % interval | paper | n | note |", "| --- | --- | --- | --- | --- | --- |"]
-        lines = [f"# {self.study}", "", *(f"- {line}" for line in self.conclusion), "", *head]
-        return "\n".join([*lines, *(finding.row() for finding in self.findings), ""])
+        lines = [f"# {self.study}", "", *(f"- {line}" for line in self.conclusion), ""]
+        lines += [line for table in self.tables for line in table.markdown()]
+        return "\n".join([*lines, *head, *(finding.row() for finding in self.findings), ""])
 
     def write(self, out: Path) -> Path:
         """Write `<study>.md` and `<study>.json` into `out`; returns the Markdown file."""

@@ -25,10 +25,11 @@ from gradleak.core import (
     UpdateDefense,
     describe,
 )
+from gradleak.defenses import GaussianNoise
 from gradleak.models import initialize_default
 from gradleak.protocols import FedSGD
 from gradleak.results import Citation, KnowledgeError, Outcome
-from gradleak.risk import Measure
+from gradleak.risk import Measure, SettingMeasure
 
 SEED = 11
 
@@ -91,6 +92,32 @@ def check_measure(measure: Measure) -> None:
     _promise(unchanged, measure, "leaves the exposure as it is")
     _promise(first.name == measure.name, measure, "puts its name on the score")
     json.dumps(first.to_dict(), allow_nan=False)
+
+
+def check_setting_measure(measure: SettingMeasure) -> None:
+    """Raises AssertionError, naming the broken promise, unless the measure of a setting keeps the contract.
+
+    Checked: documented, configured by frozen dataclass fields; the same generator gives the same score, and without one
+    too; the global generator and the model are not changed; the score carries the measure's name and can be written as
+    JSON; its cost is a positive number.
+
+    Args:
+        measure: an instance; it is evaluated three times on a network of 200 parameters.
+    """
+    _check_class(measure, ("name", "summary"))
+    objective, batch, release = _case()
+    before = _copy(objective.params), torch.random.get_rng_state()
+    noisy = Release(release.protocol, [GaussianNoise(std=0.1)])
+    scores = [
+        measure(objective, noisy, targets=batch.targets, domain=batch.domain, generator=generator)
+        for generator in (_generator(), _generator(), None)
+    ]
+    _promise(scores[0].to_dict() == scores[1].to_dict(), measure, "gives the same score for the same generator")
+    _promise(torch.equal(before[1], torch.random.get_rng_state()), measure, "never touches the global generator")
+    _promise(_same(before[0], objective.params), measure, "leaves the parameters as they are")
+    _promise(scores[2].name == measure.name, measure, "puts its name on the score")
+    _promise(measure.estimate(batch.inputs.numel()) > 0, measure, "estimates its cost")
+    json.dumps(scores[0].to_dict(), allow_nan=False)
 
 
 def check_defense(defense: Defense) -> None:

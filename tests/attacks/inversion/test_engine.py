@@ -11,14 +11,16 @@ from torch import Tensor, nn
 from gradleak.attacks import (
     Adam,
     CosineDistance,
+    Guess,
     Inversion,
     LabelPolicy,
     Matching,
     SearchStage,
     SquaredError,
+    StepDecay,
     TotalVariation,
 )
-from gradleak.attacks.inversion import engine
+from gradleak.attacks.inversion import evaluation
 from gradleak.core import Batch, Domain, DomainKind, HonestButCurious, Objective, Release, Update
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, KnowledgeError, Outcome
@@ -77,9 +79,9 @@ def test_the_loop_gives_what_lockstep_gives(monkeypatch: pytest.MonkeyPatch) -> 
 
         return call
 
-    monkeypatch.setattr(engine.torch.func, "vmap", refuse)
+    monkeypatch.setattr(evaluation.torch.func, "vmap", refuse)
     loop = attack(case.update, case.knowledge, generator=_generator())
-    assert (lockstep.details["route"], loop.details["route"]) == ("lockstep", "loop")
+    assert (lockstep.details["route"], loop.details["route"]) == ("lockstep", "graph")
     torch.testing.assert_close(lockstep.inputs, loop.inputs, atol=1e-8, rtol=0)
 
 
@@ -102,7 +104,7 @@ def test_a_recurrent_network_falls_back_to_the_loop() -> None:
     truth = Batch(torch.rand(1, 5, 4, generator=_generator()), torch.tensor([2]), domain)
     case = setting(net, truth)
     found = _inversion(40, restarts=2)(case.update, case.knowledge, generator=_generator())
-    assert found.details["route"] == "loop"
+    assert found.details["route"] == "graph"
     assert found.loss < 0.5 * found.history[0]
 
 
@@ -130,7 +132,9 @@ def test_the_prior_steers_but_does_not_choose() -> None:
         for priors in ((), (TotalVariation(weight=10.0),))
     )
     variation = TotalVariation(weight=1.0)
-    assert float(variation(smooth.inputs, image)) < float(variation(plain.inputs, image))
+    assert float(variation(Guess(inputs=smooth.inputs, domain=image))) < float(
+        variation(Guess(inputs=plain.inputs, domain=image))
+    )
     assert smooth.loss == min(smooth.history)
 
 
@@ -186,7 +190,9 @@ def test_patience_ends_on_a_plateau() -> None:
 def test_a_search_that_explains_the_update_stops_and_says_so() -> None:
     truth = Batch(torch.rand(1, 12, generator=_generator(4)), torch.tensor([2]), rows(0).domain)
     case = setting(nn.Sequential(nn.Linear(12, 3)).requires_grad_(), truth, dtype=torch.float32)
-    stage = SearchStage(optimizer=Adam(learning_rate=0.05, milestones=(0.3, 0.5, 0.7)), iterations=3000)
+    stage = SearchStage(
+        optimizer=Adam(learning_rate=0.05, schedule=StepDecay(milestones=(0.3, 0.5, 0.7))), iterations=3000
+    )
     found = _inversion(stages=(stage,))(case.update, case.knowledge, generator=_generator())
     assert found.outcome is Outcome.CONVERGED
     assert found.iterations < 3000
@@ -237,8 +243,13 @@ def test_labels_are_disclosed_recovered_or_optimized_and_it_is_said() -> None:
     torch.testing.assert_close(found.targets.sum(1), torch.ones(1, dtype=torch.float64))
     batch = setting(small_net(), rows(0, 0, 2))
     found = _inversion()(batch.update, batch.knowledge, generator=_generator())
+    assert (found.details["labels"], found.targets.tolist()) == ("recovered", [0, 0, 2])
+    assert found.details["label_confidence"] > 0.9
+    soft = Batch(rows(0, 1).inputs, torch.tensor([[0.6, 0.3, 0.1], [0.15, 0.5, 0.35]]), rows(0).domain)
+    mixed = setting(small_net(), soft)
+    found = _inversion()(mixed.update, mixed.knowledge, generator=_generator())
     assert found.details["labels"] == "optimized"
-    assert "the batch has 3" in found.note
+    assert "no claim" in found.note
 
 
 def test_labels_of_other_losses_have_to_be_disclosed() -> None:

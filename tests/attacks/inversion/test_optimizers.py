@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gradleak.attacks import LBFGS, Adam
+from gradleak.attacks import LBFGS, Adam, StepDecay
 from gradleak.results import InputError
 
 
@@ -99,7 +99,7 @@ def test_adam_visits_the_points_of_torch() -> None:
 
 def test_signed_adam_takes_the_sign_first_and_decays_at_the_milestones() -> None:
     start = _start(1)
-    optimizer = Adam(learning_rate=0.1, signed=True, milestones=(3 / 8, 5 / 8, 7 / 8))
+    optimizer = Adam(learning_rate=0.1, signed=True, schedule=StepDecay())
     steps = optimizer.begin(start, 80)
     gradient = torch.full_like(start, 7.0)
     sizes = [float(steps.direction(gradient, evaluation).abs().max()) for evaluation in range(80)]
@@ -112,6 +112,6 @@ def test_senseless_settings_are_refused() -> None:
     with pytest.raises(InputError, match="positive"):
         Adam(learning_rate=0.0)
     with pytest.raises(InputError, match="ascending"):
-        Adam(milestones=(0.5, 0.2))
+        StepDecay(milestones=(0.5, 0.2))
     with pytest.raises(InputError, match="positive"):
         LBFGS(history=0)

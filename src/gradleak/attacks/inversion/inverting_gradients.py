@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gradleak.attacks.inversion.engine import Inversion, SearchStage
+from gradleak.attacks.inversion.local_training import LocalTraining
 from gradleak.attacks.inversion.matching import CosineDistance
 from gradleak.attacks.inversion.optimizers import Adam
 from gradleak.attacks.inversion.preset import Preset
 from gradleak.attacks.inversion.priors import TotalVariation
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy
+from gradleak.attacks.inversion.schedules import StepDecay
 from gradleak.attacks.inversion.variables import Pixels, Start
 from gradleak.results import GEIPING_2020, ZHAO_2020, Citation
 
@@ -36,6 +38,8 @@ class InvertingGradients(Preset):
         restarts: starts a target, in lockstep.
         learning_rate: in model-input units.
         total_variation: w, for the mean over neighbor pairs as `TotalVariation` defines it.
+        local_training: how several local steps are read: unrolled (the federated averaging operator of the
+            paper), or as the average gradient (AGA, Fang et al. 2024), which costs as much as for one step.
         patience: stop after so many steps without progress of any start; None never.
     """
 
@@ -48,11 +52,12 @@ class InvertingGradients(Preset):
     restarts: int = 1
     learning_rate: float = 0.1
     total_variation: float = 1e-3
+    local_training: LocalTraining = LocalTraining.UNROLLED
     patience: int | None = None
 
     def compose(self) -> Inversion:
         """The composition that runs."""
-        adam = Adam(learning_rate=self.learning_rate, signed=True, milestones=(3 / 8, 5 / 8, 7 / 8), decay=0.1)
+        adam = Adam(learning_rate=self.learning_rate, signed=True, schedule=StepDecay())
         return Inversion(
             matching=CosineDistance(),
             variables=Pixels(start=Start.NORMAL, box=True),
@@ -60,5 +65,6 @@ class InvertingGradients(Preset):
             stages=(SearchStage(optimizer=adam, iterations=self.iterations),),
             restarts=self.restarts,
             labels=LabelPolicy.RECOVER,
+            local_training=self.local_training,
             patience=self.patience,
         )

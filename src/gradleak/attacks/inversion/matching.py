@@ -3,23 +3,72 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 import torch
 from torch import Tensor
 
+from gradleak.core import Objective
+from gradleak.results import DENG_2021, Citation, InputError
+
+Rows = Sequence[Tensor]
+"""An update, one tensor a parameter."""
+
+SMALL, LARGE = 1e-20, 1e20
+"""Squares between these are far from under- and overflow in single precision, sums of many of them included."""
+
+Slope = Callable[[Rows], tuple[Tensor, list[Tensor]]]
+"""The distance of a candidate from a fixed target, and its derivative by the candidate."""
+
 
 class Matching(ABC):
-    """A distance between two flat updates; pure and safe under torch.func transforms."""
+    """A distance between two updates; pure and safe under torch.func transforms.
+
+    Authors write `__call__`; `against` has a default by automatic differentiation, and a formula in its place saves
+    passes over the update, which on a network of millions of parameters take as long as its gradient.
+    """
+
+    citations: tuple[Citation, ...] = ()
 
     @abstractmethod
     def __call__(self, candidate: Tensor, target: Tensor) -> Tensor:
         """The distance, a scalar of at least 0.
 
         Args:
-            candidate: the released mean of the current guess, (P,).
-            target: the update that was seen, (P,), not zero.
+            candidate: the released mean of the current guess, flat (P,).
+            target: the update that was seen, flat (P,), not zero.
         """
+
+    def against(self, target: Rows) -> Slope:
+        """The same distance from one target, with its derivative by the candidate; tensors of any shapes."""
+        seen = torch.cat([entry.reshape(-1) for entry in target])
+
+        def slope(candidate: Rows) -> tuple[Tensor, list[Tensor]]:
+            flat = torch.cat([entry.reshape(-1) for entry in candidate])
+            derivative, value = torch.func.grad_and_value(lambda guess: self(guess, seen))(flat)
+            pieces = derivative.split([entry.numel() for entry in candidate])
+            return value, [piece.reshape(entry.shape) for piece, entry in zip(pieces, candidate, strict=True)]
+
+        return slope
+
+    def bind(self, objective: Objective) -> Matching:
+        """The same distance for the parameters of this model; what it says about layers becomes numbers.
+
+        Raises:
+            InputError: if it names a layer that the model does not have.
+        """
+        del objective
+        return self
+
+    def at_round_off(self, residual: float) -> float:
+        """The distance that a relative residual ‖g − g*‖ / ‖g*‖ as small as floating point allows leaves."""
+        return residual**2
+
+    def looked_at(self, target: Tensor) -> Tensor:
+        """The target (P,) with zeros where this distance does not look; all of it unless a distance says otherwise."""
+        return target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +85,24 @@ class SquaredError(Matching):
         """The relative squared residual."""
         scale = target.abs().max()
         return ((candidate - target) / scale).square().sum() / (target / scale).square().sum()
+
+    def against(self, target: Rows) -> Slope:
+        """The relative squared residual and 2 (g − g*) / ‖g*‖²."""
+        scale = _largest(target)
+        norm = _squared([entry / scale for entry in target])
+        ordinary = bool((scale**2 > SMALL) & (scale**2 < LARGE))
+        if ordinary:
+            norm, scale = norm * scale**2, torch.ones_like(scale)
+        factor = 2 / (norm * scale)
+
+        def slope(candidate: Rows) -> tuple[Tensor, list[Tensor]]:
+            gap = [guess - seen for guess, seen in zip(candidate, target, strict=True)]
+            if not ordinary:  # the square of a tiny or huge scale is no number in single precision
+                gap = [entry.div_(scale) for entry in gap]
+            value = _squared(gap) / norm
+            return value, [entry.mul_(factor) for entry in gap]
+
+        return slope
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,3 +135,218 @@ class CosineDistance(Matching):
         squared = scaled.square().sum()
         direction = scaled * torch.rsqrt(torch.where(nothing, 1.0, squared))
         return torch.where(nothing, 1.0, 0.5 * (direction - unit).square().sum())
+
+    def against(self, target: Rows) -> Slope:
+        """1 − c and (c ĝ − ĝ*) / ‖g‖, hats for unit vectors; from d = ĝ − ĝ*, whose digits survive near c = 1."""
+        found = _unit(target)
+        if found is None:
+            raise InputError("CosineDistance.against: expected a target that is not zero")
+        unit = found[0]
+
+        def slope(candidate: Rows) -> tuple[Tensor, list[Tensor]]:
+            squared = _squared(candidate)
+            if bool((squared > SMALL) & (squared < LARGE)):
+                norm, direction = float(squared.sqrt()), candidate
+                inverse = 1 / norm
+            else:  # zero, not finite, or squares that are no numbers
+                found = _unit(candidate)
+                if found is None:
+                    return candidate[0].new_ones(()), [torch.zeros_like(entry) for entry in candidate]
+                direction, norm = found[0], float(found[1])
+                inverse = 1.0
+            # Few passes over the update: on a large network each takes a twentieth of its gradient.
+            gap = [torch.add(seen, guess, alpha=-inverse) for guess, seen in zip(direction, unit, strict=True)]
+            value = 0.5 * _squared(gap)
+            factor = -float(value) * inverse / norm
+            return value, [
+                entry.mul_(-1 / norm).add_(guess, alpha=factor) for entry, guess in zip(gap, direction, strict=True)
+            ]
+
+        return slope
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquaredAndAbsoluteError(Matching):
+    """‖g − g*‖² / ‖g*‖² + a · ‖g − g*‖₁ / ‖g*‖₁: squares see the large entries, absolute values the many small ones.
+
+    **Source**: Deng et al. 2021 (TAG), equation 5: ‖·‖₂ + α(layer) ‖·‖₁. Deviations: both terms are relative to what
+    g = 0 reaches, and squares take the place of the norm; weights that differ by layer are `LayerWeights`.
+
+    Attributes:
+        absolute: a, at least 0.
+
+    Raises:
+        InputError: for a negative weight.
+    """
+
+    citations = (DENG_2021,)
+
+    absolute: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Check the weight."""
+        if not self.absolute >= 0:
+            raise InputError(f"SquaredAndAbsoluteError.absolute: expected a number of at least 0, got {self.absolute}")
+
+    def __call__(self, candidate: Tensor, target: Tensor) -> Tensor:
+        """The sum of both relative residuals."""
+        scale = target.abs().max()
+        gap = (candidate - target) / scale
+        seen = target / scale
+        return gap.square().sum() / seen.square().sum() + self.absolute * gap.abs().sum() / seen.abs().sum()
+
+    def at_round_off(self, residual: float) -> float:
+        """Of both terms."""
+        return residual**2 + self.absolute * residual
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedEntries(Matching):
+    """Another distance over the entries in which the update is not zero.
+
+    For updates that were pruned or shared in part by a client whose defense the adversary does not know: what was not
+    sent is not matched. A zero that was sent is left out, too.
+
+    Attributes:
+        matching: the distance.
+    """
+
+    matching: Matching
+
+    def __call__(self, candidate: Tensor, target: Tensor) -> Tensor:
+        """The distance over shared entries."""
+        return self.matching(torch.where(target != 0, candidate, 0.0), target)
+
+    def against(self, target: Rows) -> Slope:
+        """The distance over shared entries and its derivative, zero elsewhere."""
+        masks = [entry != 0 for entry in target]
+        inner = self.matching.against(target)
+
+        def slope(candidate: Rows) -> tuple[Tensor, list[Tensor]]:
+            value, derivative = inner(_masked(candidate, masks))
+            return value, _masked(derivative, masks)
+
+        return slope
+
+    def bind(self, objective: Objective) -> Matching:
+        """With the inner distance bound."""
+        return SharedEntries(matching=self.matching.bind(objective))
+
+    def looked_at(self, target: Tensor) -> Tensor:
+        """As the inner distance."""
+        return self.matching.looked_at(target)
+
+    def at_round_off(self, residual: float) -> float:
+        """As the inner distance."""
+        return self.matching.at_round_off(residual)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerWeights(Matching):
+    """Another distance between updates whose tensors were multiplied by weights first.
+
+    With `SquaredError` a weight w multiplies the squares of its layer by w². 0 leaves a layer out.
+
+    Attributes:
+        matching: the distance.
+        weights: by parameter name, or by a layer's name for all of its parameters; the longest name that fits counts.
+        default: the weight of all others.
+
+    Raises:
+        InputError: for a negative weight; when bound, for a name that the model does not have.
+    """
+
+    matching: Matching
+    weights: Mapping[str, float]
+    default: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the weights."""
+        for name, weight in {**self.weights, "default": self.default}.items():
+            if not 0 <= weight < float("inf"):
+                raise InputError(f"LayerWeights: expected finite weights of at least 0, got {name}={weight}")
+
+    def __call__(self, candidate: Tensor, target: Tensor) -> Tensor:
+        """Nothing: layers have to be bound to a model first."""
+        raise InputError("LayerWeights: expected a bound distance; call bind(objective) first, as the engine does")
+
+    def bind(self, objective: Objective) -> Matching:
+        """With one weight a parameter."""
+        for name in self.weights:
+            if not any(_belongs(parameter, name) for parameter in objective.params):
+                near = get_close_matches(name, _layers(objective), n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise InputError(
+                    f"LayerWeights.weights: expected names of layers or parameters of the model, got {name!r}{hint}"
+                )
+        factors = []
+        for parameter in objective.params:
+            fitting = [name for name in self.weights if _belongs(parameter, name)]
+            factors.append(self.weights[max(fitting, key=len)] if fitting else self.default)
+        sizes = [tensor.numel() for tensor in objective.params.values()]
+        return _Weighted(matching=self.matching.bind(objective), factors=tuple(factors), sizes=tuple(sizes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Weighted(Matching):
+    """A distance after multiplication by one factor a parameter."""
+
+    matching: Matching
+    factors: tuple[float, ...]
+    sizes: tuple[int, ...]
+
+    def __call__(self, candidate: Tensor, target: Tensor) -> Tensor:
+        return self.matching(self._flat(candidate), self._flat(target))
+
+    def _flat(self, flat: Tensor) -> Tensor:
+        return torch.cat([piece * factor for piece, factor in zip(flat.split(self.sizes), self.factors, strict=True)])
+
+    def against(self, target: Rows) -> Slope:
+        inner = self.matching.against(self._scaled(target))
+
+        def slope(candidate: Rows) -> tuple[Tensor, list[Tensor]]:
+            value, derivative = inner(self._scaled(candidate))
+            return value, self._scaled(derivative)
+
+        return slope
+
+    def looked_at(self, target: Tensor) -> Tensor:
+        return self.matching.looked_at(self._flat(target))
+
+    def _scaled(self, rows: Rows) -> list[Tensor]:
+        return [entry * factor for entry, factor in zip(rows, self.factors, strict=True)]
+
+    def at_round_off(self, residual: float) -> float:
+        return self.matching.at_round_off(residual)
+
+
+def _masked(rows: Rows, masks: Rows) -> list[Tensor]:
+    return [torch.where(mask, entry, 0.0) for entry, mask in zip(rows, masks, strict=True)]
+
+
+def _belongs(parameter: str, name: str) -> bool:
+    return parameter == name or parameter.startswith(name + ".")
+
+
+def _layers(objective: Objective) -> list[str]:
+    return sorted({*objective.params, *(name.rpartition(".")[0] for name in objective.params)} - {""})
+
+
+def _largest(rows: Rows) -> Tensor:
+    return torch.stack([entry.abs().max() for entry in rows if entry.numel()]).max()
+
+
+def _squared(rows: Rows) -> Tensor:
+    """‖·‖², one pass a tensor without a copy."""
+    flat = [entry.reshape(-1) for entry in rows]
+    return torch.stack([torch.dot(entry, entry) for entry in flat]).sum()
+
+
+def _unit(rows: Rows) -> tuple[list[Tensor], Tensor] | None:
+    """The unit vector and the norm, or None for the zero vector; squares are taken after division by the largest."""
+    size = _largest(rows)
+    if not bool(size != 0):
+        return None
+    scaled = [entry / size for entry in rows]
+    norm = _squared(scaled).sqrt()
+    return [entry.div_(norm) for entry in scaled], size * norm

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from gradleak.attacks.inversion.schedules import Constant, Schedule
 from gradleak.results import InputError
+
+Draw = Callable[[], Tensor]
+"""Fresh N(0, 1) numbers for all rows (s, n), each target's from its own generator."""
 
 
 class Steps(ABC):
@@ -27,6 +31,14 @@ class Steps(ABC):
     def reset(self, rows: Tensor) -> None:
         """Forget the past of the rows marked in a boolean mask (s,)."""
 
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """All that the next direction depends on, for a checkpoint."""
+
+    @abstractmethod
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Take up a state of the same optimizer on rows of the same shape."""
+
 
 class Optimizer(ABC):
     """How a search steps."""
@@ -37,63 +49,81 @@ class Optimizer(ABC):
         """Gradients of the objective in one iteration."""
 
     @abstractmethod
-    def begin(self, start: Tensor, iterations: int) -> Steps:
-        """Fresh state for rows like `start` (s, n) and a run of so many iterations."""
+    def begin(self, start: Tensor, evaluations: int, draw: Draw | None = None) -> Steps:
+        """Fresh state for rows like `start` (s, n) and a run of so many evaluations.
+
+        Args:
+            start: where the run begins.
+            evaluations: its length.
+            draw: noise, for optimizers that need it.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adam(Optimizer):
-    """Adam, on the gradient or on its sign, with a step schedule.
+    """Adam, on the gradient or on its sign, with a schedule and, if asked for, Langevin noise.
 
-    z ← z − η · m̂ / (√v̂ + 1e-8), as torch.optim.Adam; with `signed` the gradient is replaced by its sign first. The
-    learning rate is multiplied by `decay` when each fraction of the run in `milestones` is reached.
+    z ← z − η_t · m̂ / (√v̂ + 1e-8), as torch.optim.Adam; with `signed` the gradient is replaced by its sign first.
+    η_t is the learning rate times the schedule. With `noise` a, a · η_t · N(0, 1) is added to each step.
 
-    **Source**: Kingma and Ba 2015; signed gradients and the schedule: Geiping et al. 2020 (published code), Fang et
-    al. 2024, appendix.
+    **Source**: Kingma and Ba 2015; signed gradients: Geiping et al. 2020 (published code), Fang et al. 2024, appendix;
+    noise: Yin et al. 2021, equation 12.
 
     Attributes:
         learning_rate: η, positive, in units of z.
         signed: whether the sign of the gradient is taken.
-        milestones: fractions of the run, ascending, in (0, 1).
-        decay: factor at each milestone.
+        schedule: of the learning rate.
         betas: decay rates of the two moments.
+        noise: a, at least 0.
 
     Raises:
-        InputError: for a learning rate that is not positive, or milestones out of (0, 1) or order.
+        InputError: for a learning rate that is not positive, or negative noise.
     """
 
     learning_rate: float = 0.1
     signed: bool = False
-    milestones: Sequence[float] = ()
-    decay: float = 0.1
+    schedule: Schedule = field(default_factory=Constant)
     betas: tuple[float, float] = (0.9, 0.999)
+    noise: float = 0.0
 
     def __post_init__(self) -> None:
         """Check the numbers."""
         if not self.learning_rate > 0:
             raise InputError(f"Adam.learning_rate: expected a positive number, got {self.learning_rate}")
-        if list(self.milestones) != sorted(self.milestones) or any(not 0 < m < 1 for m in self.milestones):
-            raise InputError(f"Adam.milestones: expected ascending fractions between 0 and 1, got {self.milestones}")
+        if not self.noise >= 0:
+            raise InputError(f"Adam.noise: expected a number of at least 0, got {self.noise}")
 
     @property
     def evaluations(self) -> int:
         """One."""
         return 1
 
-    def begin(self, start: Tensor, iterations: int) -> Steps:
-        """Zero moments."""
+    def begin(self, start: Tensor, evaluations: int, draw: Draw | None = None) -> Steps:
+        """Zero moments.
+
+        Raises:
+            InputError: if the optimizer adds noise and there is no source of it.
+        """
+        if self.noise > 0 and draw is None:
+            raise InputError("Adam.begin: expected a source of noise, since noise > 0, got None")
         return _AdamSteps(
-            self, iterations, torch.zeros_like(start), torch.zeros_like(start), start.new_zeros(len(start))
+            self,
+            evaluations,
+            torch.zeros_like(start),
+            torch.zeros_like(start),
+            start.new_zeros(len(start)),
+            draw if self.noise > 0 else None,
         )
 
 
 @dataclass
 class _AdamSteps(Steps):
     config: Adam
-    iterations: int
+    evaluations: int
     first: Tensor
     second: Tensor
     count: Tensor
+    draw: Draw | None
 
     def direction(self, gradient: Tensor, evaluation: int) -> Tensor:
         low, high = self.config.betas
@@ -103,8 +133,9 @@ class _AdamSteps(Steps):
         self.second = high * self.second + (1 - high) * gradient.square()
         mean = self.first / (1 - low**self.count)[:, None]
         spread = (self.second / (1 - high**self.count)[:, None]).sqrt()
-        passed = sum(evaluation >= int(fraction * self.iterations) for fraction in self.config.milestones)
-        return -self.config.learning_rate * self.config.decay**passed * mean / (spread + 1e-8)
+        rate = self.config.learning_rate * self.config.schedule(evaluation, self.evaluations)
+        step = -rate * mean / (spread + 1e-8)
+        return step if self.draw is None else step + rate * self.config.noise * self.draw()
 
     def moved(self, change: Tensor) -> None:
         """Nothing to remember."""
@@ -113,6 +144,12 @@ class _AdamSteps(Steps):
         self.first = self.first.masked_fill(rows[:, None], 0.0)
         self.second = self.second.masked_fill(rows[:, None], 0.0)
         self.count = self.count.masked_fill(rows, 0.0)
+
+    def state(self) -> dict[str, Tensor]:
+        return {"first": self.first, "second": self.second, "count": self.count}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        self.first, self.second, self.count = state["first"], state["second"], state["count"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,9 +188,12 @@ class LBFGS(Optimizer):
         """The inner steps."""
         return self.inner_steps
 
-    def begin(self, start: Tensor, iterations: int) -> Steps:
+    def begin(self, start: Tensor, evaluations: int, draw: Draw | None = None) -> Steps:
         """An empty memory."""
         return _LBFGSSteps(self, start.new_ones(len(start), dtype=torch.bool))
+
+
+_PAIR = ("change", "slope", "inverse")
 
 
 @dataclass
@@ -189,6 +229,21 @@ class _LBFGSSteps(Steps):
         self.pairs = [(s, y, weight.masked_fill(rows, 0.0)) for s, y, weight in self.pairs]
         if self.change is not None:
             self.change = self.change.masked_fill(rows[:, None], 0.0)
+
+    def state(self) -> dict[str, Tensor]:
+        named = {"gradient": self.gradient, "change": self.change, "scale": self.scale}
+        state = {name: tensor for name, tensor in named.items() if tensor is not None}
+        for number, pair in enumerate(self.pairs):
+            state |= {f"pair.{number}.{part}": tensor for part, tensor in zip(_PAIR, pair, strict=True)}
+        return {**state, "fresh": self.fresh, "pairs": torch.tensor(len(self.pairs))}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        self.fresh = state["fresh"]
+        self.gradient, self.change, self.scale = (state.get(name) for name in ("gradient", "change", "scale"))
+        self.pairs = [
+            (state[f"pair.{number}.change"], state[f"pair.{number}.slope"], state[f"pair.{number}.inverse"])
+            for number in range(int(state["pairs"]))
+        ]
 
     def _remember(self, gradient: Tensor) -> None:
         if self.gradient is None or self.change is None or self.scale is None:

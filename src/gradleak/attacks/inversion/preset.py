@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import torch
 
-from gradleak.attacks.attack import Attack, Progress
+from gradleak.attacks.attack import Attack
 from gradleak.attacks.inversion.engine import Inversion
+from gradleak.attacks.monitor import Monitor
 from gradleak.core import Knowledge, Reconstruction, Update
 
 
@@ -28,15 +29,15 @@ class Preset(Attack):
         return self.compose().estimate(knowledge)
 
     def _recover(
-        self, update: Update, knowledge: Knowledge, generator: torch.Generator, progress: Progress | None
+        self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
     ) -> Reconstruction:
-        return self.compose()._recover(update, knowledge, generator, progress)
+        return self.compose()._recover(update, knowledge, generator, monitor)
 
     def _recover_many(
         self,
         updates: Sequence[Update],
         knowledge: Sequence[Knowledge],
         generators: Sequence[torch.Generator],
-        progress: Progress | None,
+        monitor: Monitor,
     ) -> list[Reconstruction]:
-        return self.compose()._recover_many(updates, knowledge, generators, progress)
+        return self.compose()._recover_many(updates, knowledge, generators, monitor)

@@ -3,27 +3,74 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import ClassVar
 
+import torch
 from torch import Tensor
 
-from gradleak.core import Domain, DomainKind
-from gradleak.results import GEIPING_2020, Citation, InputError
+from gradleak.attacks.inversion.information import in_words
+from gradleak.attacks.inversion.problem import Problem
+from gradleak.attacks.inversion.registration import NoRegistration, Registration
+from gradleak.core import Domain, DomainKind, LayerStatistics, describe, running_statistics
+from gradleak.results import GEIPING_2020, HUANG_2021, YIN_2021, Citation, InputError, KnowledgeError
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Guess:
+    """What a prior may look at.
+
+    Attributes:
+        inputs: (b, *shape), in model-input units.
+        domain: shape and kind of an example.
+        layers: moments that the guess leaves in BatchNorm layers, by layer; empty unless a prior reads them.
+        expected: moments that it ought to leave there.
+        consensus: what the starts of this target agree on, like `inputs`; None where there is none (yet).
+    """
+
+    inputs: Tensor
+    domain: Domain
+    layers: Mapping[str, LayerStatistics] = field(default_factory=dict)
+    expected: Mapping[str, LayerStatistics] = field(default_factory=dict)
+    consensus: Tensor | None = None
 
 
 class Prior(ABC):
-    """A penalty on a guess, added to the matching loss; pure and safe under torch.func transforms."""
+    """A penalty on a guess, added to the matching loss; pure and safe under torch.func transforms.
+
+    Attributes:
+        citations: where it comes from.
+        reads_layers: whether it looks at BatchNorm moments.
+    """
 
     citations: tuple[Citation, ...] = ()
+    reads_layers: ClassVar[bool] = False
 
     @abstractmethod
-    def __call__(self, inputs: Tensor, domain: Domain) -> Tensor:
-        """The weighted penalty, a scalar of at least 0.
+    def __call__(self, guess: Guess) -> Tensor:
+        """The weighted penalty, a scalar of at least 0."""
 
-        Args:
-            inputs: the guess, (b, *shape), in model-input units.
-            domain: shape and kind of an example.
-        """
+    def expected(self, problem: Problem) -> Mapping[str, LayerStatistics]:
+        """The BatchNorm moments that this prior compares with; none unless it reads them."""
+        del problem
+        return {}
+
+    def note(self, problem: Problem) -> str:
+        """What a reader has to know about this prior in this problem, or ""."""
+        del problem
+        return ""
+
+    def information(self, problem: Problem) -> str:
+        """What it adds to what the attack goes by, in words."""
+        del problem
+        return f"prior: {in_words(describe(self))}"
+
+
+def weighted(*priors: Prior | None) -> tuple[Prior, ...]:
+    """Those whose weight is not 0."""
+    return tuple(prior for prior in priors if prior is not None and getattr(prior, "weight", 1.0) != 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +96,8 @@ class TotalVariation(Prior):
     Example:
         >>> import torch
         >>> image = torch.tensor([[[[0.0, 1.0], [1.0, 3.0]]]])
-        >>> float(TotalVariation(weight=1.0)(image, Domain.image(channels=1, height=2, width=2)))
+        >>> domain = Domain.image(channels=1, height=2, width=2)
+        >>> float(TotalVariation(weight=1.0)(Guess(inputs=image, domain=domain)))
         3.0
     """
 
@@ -59,14 +107,199 @@ class TotalVariation(Prior):
 
     def __post_init__(self) -> None:
         """Check the weight."""
-        if not self.weight >= 0:
-            raise InputError(f"TotalVariation.weight: expected a number of at least 0, got {self.weight}")
+        _check_weight("TotalVariation", self.weight)
 
-    def __call__(self, inputs: Tensor, domain: Domain) -> Tensor:
+    def __call__(self, guess: Guess) -> Tensor:
         """The weighted total variation."""
+        inputs = guess.inputs
         total = inputs.new_zeros(())
-        axes = {DomainKind.IMAGE: (-1, -2), DomainKind.SIGNAL: (-1,), DomainKind.TABULAR: ()}[domain.kind]
+        axes = {DomainKind.IMAGE: (-1, -2), DomainKind.SIGNAL: (-1,), DomainKind.TABULAR: ()}[guess.domain.kind]
         for axis in axes:
             if inputs.dim() > -axis and inputs.shape[axis] > 1:
                 total = total + inputs.diff(dim=axis).abs().mean()
         return self.weight * total
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanSquare(Prior):
+    """weight · mean x²: the energy of the guess, in model-input units.
+
+    **Source**: Yin et al. 2021, section 3.3 (R_l2). Deviation: a mean over entries in place of a norm.
+
+    Attributes:
+        weight: at least 0.
+    """
+
+    citations = (YIN_2021,)
+
+    weight: float
+
+    def __post_init__(self) -> None:
+        """Check the weight."""
+        _check_weight("MeanSquare", self.weight)
+
+    def __call__(self, guess: Guess) -> Tensor:
+        """The weighted mean square."""
+        return self.weight * guess.inputs.square().mean()
+
+
+class Statistics(StrEnum):
+    """Which BatchNorm moments a guess is compared with.
+
+    RUNNING: those that the model remembers, which every server has. KNOWN: those that the private batch left, where the
+    threat model discloses them (a truth, printed in every report). INFERRED, Huang et al.'s third case, stands for no
+    prior: with an objective in train mode the guess is normalized by its own moments.
+    """
+
+    RUNNING = "running"
+    INFERRED = "inferred"
+    KNOWN = "known"
+
+    @classmethod
+    def named(cls, name: Statistics | str) -> Statistics:
+        """The member of that name.
+
+        Raises:
+            InputError: for another name.
+        """
+        if name not in tuple(cls):
+            raise InputError(f"statistics: expected one of {', '.join(cls)}, got {name!r}")
+        return cls(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchNormStatistics(Prior):
+    """weight · Σ_layers (‖μ(guess) − μ‖₂ + ‖σ²(guess) − σ²‖₂) over the inputs of BatchNorm layers, by channel.
+
+    For a model without such layers the prior is 0, and the reconstruction says so: nothing is assumed in its place.
+
+    **Source**: Yin et al. 2021, equation 10, against running statistics; Huang et al. 2021, section 4, names the cases
+    (`Statistics`). Variances are biased ones on the side of the guess.
+
+    **Cost**: where the update is a function of the plain gradient, nothing but the moments; else one forward and
+    backward pass more.
+
+    Attributes:
+        weight: at least 0.
+        statistics: what the guess is compared with, `running` or `known`.
+
+    Raises:
+        InputError: for a negative weight, or statistics to compare with that are neither.
+    """
+
+    citations = (YIN_2021, HUANG_2021)
+    reads_layers = True
+
+    weight: float
+    statistics: Statistics = Statistics.RUNNING
+
+    def __post_init__(self) -> None:
+        """Check the weight and the name."""
+        _check_weight("BatchNormStatistics", self.weight)
+        object.__setattr__(self, "statistics", Statistics.named(self.statistics))
+        if self.statistics is Statistics.INFERRED:
+            raise InputError(
+                "BatchNormStatistics.statistics: expected 'running' or 'known', got 'inferred', which is the absence of "
+                "this prior: give the attack an objective in train mode"
+            )
+
+    def __call__(self, guess: Guess) -> Tensor:
+        """The weighted distance of moments."""
+        total = guess.inputs.new_zeros(())
+        for name, expected in guess.expected.items():
+            found = guess.layers.get(name)
+            if found is not None:
+                total = total + torch.linalg.vector_norm(found.mean - expected.mean.to(found.mean))
+                total = total + torch.linalg.vector_norm(found.variance - expected.variance.to(found.variance))
+        return self.weight * total
+
+    def expected(self, problem: Problem) -> Mapping[str, LayerStatistics]:
+        """Running or disclosed moments by layer.
+
+        Raises:
+            KnowledgeError: if disclosed ones are asked for and there are none.
+        """
+        if self.statistics is Statistics.RUNNING:
+            return running_statistics(problem.objective)
+        if problem.statistics is None:
+            raise KnowledgeError(
+                "BatchNormStatistics(statistics='known') needs the BatchNorm statistics of the private batch, which the "
+                "threat model does not disclose; disclose them (HonestButCurious(statistics=True)), or use 'running'"
+            )
+        return problem.statistics
+
+    def note(self, problem: Problem) -> str:
+        """Which statistics were used, or that there are none."""
+        expected = self.expected(problem)
+        if not expected:
+            return "the model has no BatchNorm statistics, so the BatchNorm prior was left out"
+        if self.statistics is Statistics.KNOWN:
+            return "BatchNorm statistics of the private batch were disclosed to the attack"
+        remembered = all(
+            bool((layer.mean == 0).all()) and bool((layer.variance == 1).all()) for layer in expected.values()
+        )
+        return "running BatchNorm statistics are those of a fresh model (0 and 1)" if remembered else ""
+
+    def information(self, problem: Problem) -> str:
+        """Whose statistics, or that there were none."""
+        if not self.expected(problem):
+            return "no BatchNorm statistics: the model has none"
+        whose = "of the private batch, disclosed" if self.statistics is Statistics.KNOWN else "that the model remembers"
+        return f"prior: BatchNorm statistics {whose}, weight {self.weight:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupConsistency(Prior):
+    """weight · mean (x − consensus)²: pulls the starts of a target to what they agree on.
+
+    The consensus is the mean over the target's starts, after each was registered to that mean. It is made anew every
+    `every` evaluations from the share `begin` of a stage on, from current guesses, and counts as a constant.
+
+    With one start the prior is 0.
+
+    **Source**: Yin et al. 2021, equations 13 and 14. Deviations: a mean square in place of a norm; registration as
+    `Registration` says, in place of RANSAC-flow, a network of its own.
+
+    Attributes:
+        weight: at least 0.
+        every: evaluations between two consensus images.
+        begin: share of a stage before the first, in [0, 1).
+        registration: how starts are moved onto their mean.
+    """
+
+    citations = (YIN_2021,)
+
+    weight: float
+    every: int = 50
+    begin: float = 0.25
+    registration: Registration = field(default_factory=NoRegistration)
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        _check_weight("GroupConsistency", self.weight)
+        if self.every < 1 or not 0 <= self.begin < 1:
+            raise InputError(
+                f"GroupConsistency: expected every of at least 1 and begin in [0, 1), got {self.every} and {self.begin}"
+            )
+
+    def __call__(self, guess: Guess) -> Tensor:
+        """The weighted distance from the consensus, 0 before there is one."""
+        if guess.consensus is None:
+            return guess.inputs.new_zeros(())
+        return self.weight * (guess.inputs - guess.consensus).square().mean()
+
+    def due(self, evaluation: int, evaluations: int) -> bool:
+        """Whether a new consensus is to be made before this evaluation."""
+        first = int(self.begin * evaluations)
+        return evaluation >= max(first, 1) and (evaluation - first) % self.every == 0
+
+    def consensus(self, inputs: Tensor, domain: Domain) -> Tensor:
+        """What the guesses (s, b, *shape) of one target agree on, (b, *shape)."""
+        mean = inputs.mean(dim=0)
+        registered = [self.registration(guess, mean, domain) for guess in inputs]
+        return torch.stack(registered).mean(dim=0)
+
+
+def _check_weight(name: str, weight: float) -> None:
+    if not weight >= 0:
+        raise InputError(f"{name}.weight: expected a number of at least 0, got {weight}")

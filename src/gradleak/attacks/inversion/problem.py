@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -9,10 +11,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradleak.attacks.inversion.information import known_facts
+from gradleak.attacks.inversion.local_training import LocalTraining
 from gradleak.attacks.inversion.variables import Pixels, PixelsAndLabels, Space, Variables
-from gradleak.attacks.labels import SignRule
+from gradleak.attacks.labels import recover_labels
 from gradleak.attacks.labels.sign_rule import is_cross_entropy
-from gradleak.core import Batch, DiagonalGaussian, Knowledge, Objective, Release, Update
+from gradleak.core import (
+    HALF,
+    Batch,
+    BatchDefense,
+    DiagonalGaussian,
+    Knowledge,
+    LayerStatistics,
+    Objective,
+    Release,
+    Update,
+)
 from gradleak.core.release import Noise
 from gradleak.results import KnowledgeError, UnsupportedError
 
@@ -35,13 +49,40 @@ class LabelSource(StrEnum):
     OPTIMIZED = "optimized"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """How a claim explains the update, without the truth.
+
+    Attributes:
+        relative_residual: ‖g − g*‖ / ‖g*‖.
+        scale: s that minimizes ‖s g − g*‖; None for a claim whose release is zero.
+        cosine: of g and g*.
+    """
+
+    relative_residual: float
+    scale: float | None
+    cosine: float
+
+    @property
+    def note(self) -> str:
+        """Where the direction is explained and the length is not: what the reader has to look for."""
+        # A direction that is missed by an angle leaves the length as uncertain as its sine.
+        missed = math.sqrt(max(1 - self.cosine**2, 0.0))
+        if self.scale is None or self.cosine < 0.99 or abs(self.scale - 1) <= max(0.01, 5 * missed):
+            return ""
+        return (
+            f"the claim explains the direction of the update, which is {self.scale:.4g} times as long: another "
+            "reduction, learning rate or loss scale than stated"
+        )
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Problem:
     """Find inputs (and labels) whose released mean is the update.
 
     Attributes:
         objective: in the dtype of the search.
-        release: protocol and known defenses.
+        release: protocol and known defenses, as a guess is put through them.
         target: the update, flat (P,), in the dtype of the search.
         update_dtype: the dtype in which the update came, which sets its round-off.
         labels: given labels (b, ...), or None where they are unknowns.
@@ -51,6 +92,9 @@ class Problem:
         noise: the law of the noise on the release.
         note: how the labels were had.
         label_confidence: of recovered labels, else None.
+        statistics: disclosed BatchNorm statistics of the private batch, by layer, or None.
+        stated: the release as it is known, where `release` only approximates it; None where both are one.
+        information: what the attack goes by besides the update, in words.
     """
 
     objective: Objective
@@ -64,6 +108,9 @@ class Problem:
     noise: Noise
     note: str
     label_confidence: float | None = None
+    statistics: Mapping[str, LayerStatistics] | None = None
+    stated: Release | None = None
+    information: Sequence[str] = ()
 
     @classmethod
     def pose(
@@ -74,6 +121,7 @@ class Problem:
         pixels: Pixels,
         policy: LabelPolicy,
         dtype: torch.dtype | None = None,
+        local_training: LocalTraining = LocalTraining.UNROLLED,
     ) -> Problem:
         """The problem of one aligned update.
 
@@ -83,11 +131,12 @@ class Problem:
             pixels: how inputs are searched.
             policy: what to do about labels that are not disclosed.
             dtype: of the search; None for the objective's own.
+            local_training: how several local steps are read.
 
         Raises:
             KnowledgeError: if labels are neither disclosed nor recoverable nor optimizable.
             UnsupportedError: if labels would be unknowns of a model whose output is not one vector an example, or for
-                a release without a derivative to follow (signs).
+                a release without a derivative to follow (signs), or that no average gradient stands for.
         """
         knowledge.require(NEEDS, asker="gradient inversion")
         flat = [type(defense).__name__ for defense in knowledge.release.defenses if defense.flat]
@@ -97,10 +146,20 @@ class Problem:
                 "whose derivative is zero almost everywhere; this is no evidence of safety: run inverting_gradients "
                 "under HonestButCurious(defenses=False), which matches the plain gradient by cosine"
             )
+        hidden = [
+            type(d).__name__ for d in knowledge.release.defenses if isinstance(d, BatchDefense) and d.needs_sensitive
+        ]
+        if hidden:
+            raise UnsupportedError(
+                "gradient inversion: expected a release that inputs and labels determine, got "
+                f"{' and '.join(hidden)}, which reads the sensitive variable, an unknown to the adversary; run the attack "
+                "under HonestButCurious(defenses=False), which takes the update for an undefended one"
+            )
         assert knowledge.objective is not None
         assert knowledge.domain is not None
         assert knowledge.batch_size is not None
         objective = knowledge.objective if dtype is None else knowledge.objective.to(dtype)
+        release = local_training.release(knowledge.release, objective, knowledge.batch_size)
         labels, source, note, confidence = _labels(update, knowledge, policy)
         if labels is not None:
             labels = labels.to(objective.device)
@@ -112,40 +171,71 @@ class Problem:
             dtype=objective.dtype,
             device=objective.device,
         )
+        stated = None if release is knowledge.release or release == knowledge.release else knowledge.release
         return cls(
             objective=objective,
-            release=knowledge.release,
+            release=release,
             target=objective.flatten(update.tensors).to(objective.device, objective.dtype),
             update_dtype=update.dtype,
             labels=labels,
             source=source,
             space=space,
             variables=pixels if labels is not None else PixelsAndLabels(pixels=pixels),
-            noise=knowledge.release.noise(objective),
+            noise=knowledge.release.noise(objective, examples=knowledge.batch_size),
             note=note,
             label_confidence=confidence,
+            statistics=knowledge.statistics,
+            stated=stated,
+            information=known_facts(knowledge, labels=source.value, first_order=stated is not None),
         )
 
     def released(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """The released mean (P,) of a guess; pure and safe under torch.func transforms."""
+        return self._mean(self.release, inputs, targets)
+
+    def _mean(self, release: Release, inputs: Tensor, targets: Tensor) -> Tensor:
         batch = Batch(inputs, targets)
-        return self.objective.flatten(self.release.mean(self.objective, self.objective.params, batch))
+        return self.objective.flatten(release.mean(self.objective, self.objective.params, batch))
 
     def mean(self, flat: Tensor, labels: Tensor | None) -> Tensor:
         """The released mean (P,) at flat unknowns (n,)."""
         return self.released(*self.variables.decode(self.space, flat, labels))
 
     def relative_residual(self, flat: Tensor) -> float:
-        """‖g(z) − g*‖ / ‖g*‖ at flat unknowns (n,)."""
+        """‖g(z) − g*‖ / ‖g*‖ at flat unknowns (n,), with g the release as it is known."""
+        return self.fit(flat).relative_residual
+
+    def fit(self, flat: Tensor) -> Fit:
+        """How the release of flat unknowns (n,), as it is known, explains the update."""
+        guess = self.variables.decode(self.space, flat, self.labels)
         with torch.no_grad():
-            residual = self.mean(flat, self.labels) - self.target
-        scale = self.target.abs().max()
-        return float((residual / scale).norm() / (self.target / scale).norm())
+            released = self._mean(self.stated or self.release, *guess)
+        # In double precision: the squares of tiny and huge updates are no numbers in others.
+        scale = self.target.abs().max().double()
+        seen, made = self.target.double() / scale, released.double() / scale
+        squared = float(made @ made)
+        along = float(made @ seen)
+        norm = float(seen.norm())
+        return Fit(
+            relative_residual=float((made - seen).norm()) / norm,
+            scale=along / squared if squared > 0 and math.isfinite(squared) else None,
+            cosine=along / (squared**0.5 * norm) if squared > 0 else 0.0,
+        )
+
+    @property
+    def release_cost(self) -> float:
+        """What one released mean costs, in plain gradients of the batch."""
+        return self.release.protocol.plain_gradients(self.space.batch_size)
 
     @property
     def round_off(self) -> float:
-        """The relative residual that floating point alone leaves: 16 units of round-off of the update."""
-        return 16 * max(torch.finfo(dtype).eps for dtype in (self.update_dtype, self.objective.dtype))
+        """The relative residual that floating point alone leaves.
+
+        16 units of round-off of the format that the update was computed in; one unit of half precision, since 16 of
+        those are a tenth of the update, and a search that stopped there would give away what is still to be had.
+        """
+        units = {dtype: 1 if dtype in HALF else 16 for dtype in (self.update_dtype, self.objective.dtype)}
+        return max(count * torch.finfo(dtype).eps for dtype, count in units.items())
 
     @property
     def noise_std(self) -> Tensor | None:
@@ -159,7 +249,9 @@ class Problem:
 
     def facts(self) -> dict[str, Any]:
         """JSON-ready facts for `Reconstruction.details`."""
-        facts: dict[str, Any] = {"labels": self.source.value}
+        facts: dict[str, Any] = {"labels": self.source.value, "information": list(self.information)}
+        if self.stated is not None:
+            facts["local_training"] = LocalTraining.AVERAGE_GRADIENT.value
         if self.label_confidence is not None:
             facts["label_confidence"] = self.label_confidence
         return facts
@@ -179,7 +271,7 @@ def _labels(
         )
     if policy is LabelPolicy.OPTIMIZE:
         return None, LabelSource.OPTIMIZED, "labels were optimized together with the inputs", None
-    found = SignRule()(update, knowledge)
+    found = recover_labels(update, knowledge)
     if found.targets is not None:
         return found.targets, LabelSource.RECOVERED, found.note, found.confidence
     return None, LabelSource.OPTIMIZED, f"labels were optimized together with the inputs: {found.note}", None

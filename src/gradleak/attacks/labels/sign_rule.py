@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from gradleak.attacks.labels.label_attack import LabelAttack, LabelRecovery
 from gradleak.core import Classifier, DiagonalGaussian, Knowledge, Update
 from gradleak.results import ZHAO_2020, Citation, Outcome
 
@@ -20,25 +21,8 @@ def is_cross_entropy(loss_name: str) -> bool:
     return loss_name.startswith(_CROSS_ENTROPY)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LabelRecovery:
-    """What the update gives away about the labels, without the truth.
-
-    Attributes:
-        targets: class indices (b,), or None where the update does not identify them.
-        confidence: probability that they are right under the known (or apparent) noise, in [0, 1]; 0 for none.
-        outcome: `converged`, or `not_identifiable`.
-        note: how they were had, or why not.
-    """
-
-    targets: Tensor | None
-    confidence: float
-    outcome: Outcome
-    note: str
-
-
 @dataclass(frozen=True, kw_only=True)
-class SignRule:
+class SignRule(LabelAttack):
     """The class of one example: the only negative entry of the classifier's bias gradient.
 
     For one example and cross entropy the gradient of the logits is v = softmax(logits) − onehot(y): negative at y
@@ -64,23 +48,11 @@ class SignRule:
 
     name: ClassVar[str] = "sign_rule"
     citations: ClassVar[tuple[Citation, ...]] = (ZHAO_2020,)
+    summary: ClassVar[str] = "The class of one example from the signs of the classifier's gradient."
 
     minimum_confidence: float = 0.99
 
-    def __call__(self, update: Update, knowledge: Knowledge) -> LabelRecovery:
-        """The label of the example behind an update, or why the update does not give it.
-
-        Args:
-            update: aligned with the objective.
-            knowledge: objective, batch size and domain; the noise level where it is known.
-
-        Returns:
-            Targets (1,) with confidence, or the outcome `not_identifiable` with the reason; never a guess.
-
-        Raises:
-            KnowledgeError: without objective, batch size or domain.
-        """
-        knowledge.require(("objective", "batch_size", "domain"), asker="the sign rule")
+    def _recover(self, update: Update, knowledge: Knowledge, generator: torch.Generator) -> LabelRecovery:
         objective, domain = knowledge.objective, knowledge.domain
         assert objective is not None
         assert domain is not None
@@ -98,7 +70,7 @@ class SignRule:
             source = layer.bias
         elif layer.weight is not None:
             if layer.classes == 2:
-                return _unknown("two classes without a bias: the rows of the weight gradient only differ in sign")
+                return _unknown("two classes without a bias: the rows of the weight only differ in sign")
             values, scale = _from_rows(update.tensors[layer.weight].double())
             source = layer.weight
         else:
@@ -111,9 +83,10 @@ class SignRule:
         objective = knowledge.objective
         if knowledge.protocol is None or objective is None:
             return apparent
-        noise = knowledge.release.noise(objective)
-        if noise is None and knowledge.defenses:
-            return 0.0  # known to be free of noise: pruning or signs, not noise, keep the sum from being 0
+        noise = knowledge.release.noise(objective, examples=knowledge.batch_size)
+        adaptive = knowledge.protocol.mini_batch_weights(1) is None
+        if noise is None and (knowledge.defenses or adaptive):
+            return 0.0  # known to be free of noise: pruning, signs or Adam, not noise, keep the sum from being 0
         if not isinstance(noise, DiagonalGaussian):
             return apparent
         name = layer.bias or layer.weight
@@ -125,12 +98,12 @@ class SignRule:
         lowest = float(values[label])
         others = torch.cat([values[:label], values[label + 1 :]])
         if not lowest < 0:
-            return _unknown(f"no entry of the gradient of {source} is negative")
+            return _unknown(f"no entry of {source} is negative in the update")
         threshold = -std * math.sqrt(2 * math.log(max(2.0, values.numel() / (1 - self._level))))
         negative = [index for index in range(values.numel()) if float(values[index]) < min(threshold, 0.0)]
         if len(negative) > 1:
             return _unknown(
-                f"{len(negative)} entries of the gradient of {source} are negative beyond the noise (classes "
+                f"{len(negative)} entries of {source} are negative beyond the noise in the update (classes "
                 f"{', '.join(map(str, negative))}): labels are repeated, mixed or smoothed"
             )
         confidence = 1.0
@@ -146,7 +119,9 @@ class SignRule:
             )
         return LabelRecovery(
             targets=torch.tensor([label]),
+            counts=torch.zeros(len(values), dtype=torch.long).index_fill(0, torch.tensor([label]), 1),
             confidence=confidence,
+            expected_accuracy=confidence,
             outcome=Outcome.CONVERGED,
             note=f"label recovered by the sign rule from {source}, confidence {confidence:.4f}",
         )

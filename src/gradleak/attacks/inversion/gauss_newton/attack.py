@@ -1,0 +1,352 @@
+"""Levenberg-Marquardt on the residual of the update: the strongest attack on smooth and on small ReLU networks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from gradleak.attacks.attack import Attack
+from gradleak.attacks.inversion.gauss_newton.choice import Choice, choose_steps
+from gradleak.attacks.inversion.gauss_newton.descent import Descent, advance
+from gradleak.attacks.inversion.gauss_newton.gates import GateSystem, gate_system
+from gradleak.attacks.inversion.gauss_newton.identifiability import Identifiability, identifiability
+from gradleak.attacks.inversion.gauss_newton.residual_system import (
+    PLAIN_GRADIENTS_PER_PRODUCT,
+    Cost,
+    ResidualSystem,
+)
+from gradleak.attacks.inversion.gauss_newton.steps import Steps
+from gradleak.attacks.inversion.inverting_gradients import InvertingGradients
+from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, LabelSource, Problem
+from gradleak.attacks.inversion.variables import Pixels, Start
+from gradleak.attacks.monitor import Monitor
+from gradleak.core import Knowledge, Reconstruction, Update, describe
+from gradleak.results import LEVENBERG_MARQUARDT, ZHANG_2023, ZHAO_2020, Citation, InputError, Outcome
+
+LOCKSTEP_UNKNOWNS = 384
+"""Starts go side by side while their unknowns together are no more: beyond it one start fills a block of columns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussNewton(Attack):
+    """Inputs whose released mean is the update, by Levenberg–Marquardt in float64.
+
+    With r(z) = g(z) − g* (divided by the noise's std where it is known and differs between entries) and A = ∂g/∂z, a
+    step solves (AᵀA + μD) h = −Aᵀr, D = diag(AᵀA), inside the box: entries that would leave it stop there, and the
+    others are solved for again. It is taken if ‖r‖ falls, and μ follows the gain ratio. g includes the defenses that
+    are known, so A does too. Unknown labels are further unknowns (class logits). When the residual reaches its floor, a
+    few steps with the last factor follow.
+
+    `steps` says how a step is computed: `DenseSteps` with A as a matrix, `SketchedSteps` and `RowSampledSteps` with
+    part of its rows, `KrylovSteps` with products alone. None chooses by size and memory; details say what and why.
+
+    ReLU networks have gradients that jump where a unit switches, and damped steps stop at the jumps. There every start
+    goes first through a stretch of steps in which the gates of uncertain units are unknowns of their own
+    (`GateSystem`), which has no jumps, and then on with the network as it is.
+
+    The floor is the round-off of the update (16 eps relative, or, where steps stop helping, what the release's own
+    computation rounds at the guess, measured by repeating it in float32), or, for known Gaussian noise, the residual
+    that noise leaves at the minimizer: ‖r‖² ≤ σ²(P − n)(1 + 4√(2/(P − n))). Further starts follow only if the first
+    one ended above the floor, several of them side by side where the unknowns are few.
+
+    Outcomes: `converged` where the residual is at the floor and AᵀA has full rank there, so that no other input nearby
+    explains the update as well (`identifiability` has the threshold); `not_identifiable` where the residual is at the
+    floor and it has not, with the null dimension in the note and the details, or where the random start is already
+    there; `plateau` at a stationary point above the floor (a local minimum, or noise that the adversary does not know),
+    where no step helps, or where the residual stopped falling; else `budget_spent`, also where the residual is at the
+    floor and the rank could not be resolved (Krylov steps).
+
+    **Assumptions**: g is differentiable; quadratic convergence needs a smooth network (or the right gates) and an
+    identifiable input. Rank is a statement about the neighborhood: inputs far away that explain the update too (the
+    examples of a batch in another order, above all) are not looked for.
+
+    **Cost**: counted as two plain gradients a product with A or Aᵀ, one a trial, two more a step, each times what the
+    release takes (T for T local steps of the size of the batch): 2n + 3 a dense step of n unknowns. Linear algebra
+    (P·n² multiplications for the Gram matrix, n³/3 for a factor) is no plain gradient and is not counted. In time, a
+    dense step on the 32×32 color LeNet is as long as 3,200 plain gradients, linear algebra included, where 6,147 are
+    counted; an image takes 8 to 17 of them. Details hold the numbers of releases and products.
+
+    **Source**: Moré 1978; gain-ratio update of μ: Nielsen 1999, "Damping parameter in Marquardt's method". Zhang et al.
+    2023 assume an attacker that finds this minimizer. Labels: Zhao et al. 2020. Free gates are ours.
+
+    Attributes:
+        max_steps: linearizations a start may take; as many again with free gates.
+        starts: starts at most, the first uniform over the domain's range.
+        warm_iterations: each further start begins where `InvertingGradients` is after so many iterations from a random
+            start; 0 for a uniform start again.
+        damping: initial μ, relative to D.
+        box: whether inputs stay in the domain's range.
+        labels: what is done about labels that are not disclosed.
+        steps: how steps are computed, or None to choose by size.
+        free_gates: whether ReLU networks go through a stretch with free gates.
+        max_unknowns: most unknowns, gates included, for which a matrix is factored where no steps are named.
+        max_bytes: memory for a block of Jacobian columns, besides the Jacobian.
+        max_jacobian_bytes: memory for Jacobian and matrices.
+    """
+
+    name: ClassVar[str] = "gauss_newton"
+    needs: ClassVar[tuple[str, ...]] = NEEDS
+    citations: ClassVar[tuple[Citation, ...]] = (LEVENBERG_MARQUARDT, ZHANG_2023, ZHAO_2020)
+    summary: ClassVar[str] = (
+        "Levenberg-Marquardt on the residual of the update, in float64: dense, sketched or by products."
+    )
+
+    max_steps: int = 30
+    starts: int = 2
+    warm_iterations: int = 500
+    damping: float = 1e-4
+    box: bool = True
+    labels: LabelPolicy = LabelPolicy.RECOVER
+    steps: Steps | None = None
+    free_gates: bool = True
+    max_unknowns: int = 4096
+    max_bytes: int = 2**30
+    max_jacobian_bytes: int = 4 * 2**30
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        if self.max_steps < 1 or self.starts < 1 or not self.damping > 0:
+            raise InputError(
+                "GaussNewton: expected max_steps and starts of at least 1 and a positive damping, got "
+                f"{self.max_steps}, {self.starts} and {self.damping}"
+            )
+        if self.warm_iterations < 0 or min(self.max_unknowns, self.max_bytes, self.max_jacobian_bytes) < 1:
+            raise InputError(
+                "GaussNewton: expected warm_iterations of at least 0 and positive limits, got "
+                f"warm_iterations={self.warm_iterations}, max_unknowns={self.max_unknowns}, max_bytes={self.max_bytes}, "
+                f"max_jacobian_bytes={self.max_jacobian_bytes}"
+            )
+        if self.steps is not None and not isinstance(self.steps, Steps):
+            raise InputError(f"GaussNewton.steps: expected Steps or None, got {type(self.steps).__name__}")
+
+    def estimate(self, knowledge: Knowledge) -> float:
+        """The cost in plain gradients of one start that takes all its steps, without free gates.
+
+        Raises:
+            KnowledgeError: if a fact that it depends on is not disclosed.
+            UnsupportedError: if the named steps do not fit the memory.
+        """
+        knowledge.require(NEEDS, asker="the cost of gauss_newton")
+        assert knowledge.objective is not None
+        assert knowledge.domain is not None
+        assert knowledge.batch_size is not None
+        entries, unknowns = knowledge.objective.size, knowledge.domain.size * knowledge.batch_size
+        products = self._choose(entries, unknowns).steps.products(entries, unknowns)
+        release = knowledge.release.protocol.plain_gradients(knowledge.batch_size)
+        return self.max_steps * release * (PLAIN_GRADIENTS_PER_PRODUCT * products + 3)
+
+    def _choose(self, entries: int, unknowns: int) -> Choice:
+        return choose_steps(
+            self.steps,
+            entries=entries,
+            unknowns=unknowns,
+            max_unknowns=self.max_unknowns,
+            max_bytes=self.max_jacobian_bytes,
+        )
+
+    def _recover(
+        self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
+    ) -> Reconstruction:
+        pixels = Pixels(start=Start.UNIFORM, box=self.box)
+        problem = Problem.pose(update, knowledge, pixels=pixels, policy=self.labels, dtype=torch.float64)
+        return _Attempt(self, problem, update, knowledge, generator, monitor).run()
+
+
+class _Attempt:
+    """One call of the attack: its starts, in order, and what is claimed of them."""
+
+    def __init__(
+        self,
+        config: GaussNewton,
+        problem: Problem,
+        update: Update,
+        knowledge: Knowledge,
+        generator: torch.Generator,
+        monitor: Monitor,
+    ) -> None:
+        self.config = config
+        self.problem = problem
+        self.update = update
+        self.knowledge = knowledge
+        self.generator = generator
+        self.monitor = monitor
+        self.cost = Cost()
+        self.system = ResidualSystem(problem, config.max_bytes, self.cost)
+        self.choice = config._choose(self.system.entries, self.system.unknowns)
+        self.stretches: list[Descent] = []
+        self.gates: GateSystem | None = None
+        self.done = 0
+
+    def run(self) -> Reconstruction:
+        """Start until the update is explained."""
+        config = self.config
+        runs: list[Descent] = []
+        if config.free_gates:
+            self.gates = self._gate_system()
+        for group in self._groups():
+            points = self._warm(group) if runs and config.warm_iterations > 0 else self._uniform(group)
+            if self.gates is not None:
+                points = torch.stack([self._through_gates(point) for point in points])
+            fresh = [self._descent(self.system, point) for point in points]
+            self._descend(fresh)
+            runs += fresh
+            if any(run.at_floor for run in fresh):
+                break
+        return self._claim(runs)
+
+    def _groups(self) -> Iterator[int]:
+        """How many starts go side by side: one first, then as many as fit."""
+        yield 1
+        left = self.config.starts - 1
+        size = self.system.unknowns
+        most = min(max(1, LOCKSTEP_UNKNOWNS // size), self.system.side_by_side(size))
+        if not self.choice.steps.side_by_side or self.gates is not None:
+            most = 1
+        while left > 0:
+            yield min(most, left)
+            left -= most
+
+    def _uniform(self, count: int) -> Tensor:
+        return self.problem.variables.initialize(self.problem.space, count, self.generator)
+
+    def _warm(self, count: int) -> Tensor:
+        """What signed Adam finds from random starts, as unknowns (s, n)."""
+        problem = self.problem
+        adam = replace(InvertingGradients(iterations=self.config.warm_iterations).compose(), labels=self.config.labels)
+        generators = [self._generator() for _ in range(count)]
+        found = adam._recover_many([self.update] * count, [self.knowledge] * count, generators, Monitor())
+        points = self._uniform(count)
+        for place, claim in enumerate(found):
+            self.cost.warm += claim.plain_gradients
+            if claim.inputs is not None and claim.targets is not None:
+                points[place] = problem.variables.encode(problem.space, claim.inputs, claim.targets)
+        return points.clamp(self.system.low, self.system.high)
+
+    def _gate_system(self) -> GateSystem | None:
+        config, system = self.config, self.system
+        most = config.max_unknowns if self.choice.steps.needs_matrix else system.entries
+        return gate_system(self.problem, config.max_bytes, self.cost, most)
+
+    def _through_gates(self, point: Tensor) -> Tensor:
+        """Where a stretch with free gates leads, without the gates."""
+        assert self.gates is not None
+        self.gates.restart()
+        run = self._descent(self.gates, point)
+        self.stretches.append(run)
+        self._descend([run])
+        return self.gates.plain_part(run.point)
+
+    def _descent(self, system: ResidualSystem, point: Tensor) -> Descent:
+        return Descent(
+            system=system,
+            steps=self.choice.steps,
+            point=point,
+            damping=self.config.damping,
+            generator=self._generator(),
+        )
+
+    def _generator(self) -> torch.Generator:
+        """A stream of its own, so that what one start draws does not move the next."""
+        seed = torch.randint(2**62, (), generator=self.generator, device=self.generator.device)
+        return torch.Generator(device=self.generator.device).manual_seed(int(seed))
+
+    def _descend(self, runs: Sequence[Descent]) -> None:
+        planned = self.config.starts * self.config.max_steps * (1 if self.gates is None else 2)
+        for _ in range(self.config.max_steps):
+            live = sum(run.outcome is None for run in runs)
+            if not live:
+                return
+            advance(runs)
+            self.done += live
+            self.monitor(self.done, planned, min(run.loss for run in runs))
+
+    def _claim(self, runs: Sequence[Descent]) -> Reconstruction:
+        problem, system = self.problem, self.system
+        chosen = min(range(len(runs)), key=lambda place: runs[place].loss)
+        run = runs[chosen]
+        taken = sum(one.taken for one in [*runs, *self.stretches])
+        at_floor = math.isfinite(run.loss) and system.explained(run.loss * system.scale**2)
+        outcome = run.outcome or (Outcome.CONVERGED if at_floor else Outcome.BUDGET_SPENT)
+        details: dict[str, Any] = {
+            **problem.facts(),
+            "steps": describe(self.choice.steps),
+            "steps_because": self.choice.reason,
+            "starts": len(runs),
+            "chosen_start": chosen,
+            "start_losses": [one.loss if math.isfinite(one.loss) else None for one in runs],
+            "at_floor": at_floor,
+            "floor": (system.floor / system.scale) ** 2,
+            "stationary": run.stationary,
+            "rejected_steps": run.rejected,
+            "renewed": run.renewed,
+            "unknowns": system.unknowns,
+            "entries": system.entries,
+            "free_gates": None if self.gates is None else self.gates.most_gates,
+            "gate_steps": sum(one.taken for one in self.stretches),
+        }
+        if run.best is None:
+            return Reconstruction(
+                inputs=None,
+                targets=None,
+                loss=None,
+                outcome=Outcome.NOT_FINITE,
+                iterations=taken,
+                plain_gradients=self.cost.plain_gradients(problem.release_cost),
+                note=run.note or "the residual was never finite",
+                details={**details, **self._counts()},
+            )
+        notes = [problem.note, run.note]
+        first = [*self.stretches, *runs][0].history
+        if first and system.explained(first[0] * system.scale**2):
+            # The first start is random: when it fits, the update does not tell inputs apart.
+            outcome = Outcome.NOT_IDENTIFIABLE
+            notes.append("a random input already explains the update to within its noise or round-off")
+        elif outcome is Outcome.CONVERGED and run.model is not None:
+            found = identifiability(system, run.model, run.best, self.generator)
+            details |= {
+                "null_dimension": found.null_dimension,
+                "null_threshold": found.threshold,
+                "smallest_eigenvalue": found.smallest,
+                "rank_resolved": found.resolved,
+            }
+            outcome, note = _judged(found)
+            notes.append(note)
+        if outcome is not Outcome.CONVERGED and run.stationary:
+            notes.append("a stationary point that does not explain the update: a local minimum, or noise not known")
+        if outcome is Outcome.CONVERGED and problem.source is LabelSource.OPTIMIZED and problem.space.batch_size > 1:
+            notes.append("the order of a batch is not identifiable")
+        inputs, targets = problem.variables.decode(problem.space, run.best, problem.labels)
+        return Reconstruction(
+            inputs=inputs.clone(),
+            targets=targets.clone(),
+            loss=run.loss,
+            outcome=outcome,
+            iterations=taken,
+            plain_gradients=self.cost.plain_gradients(problem.release_cost),
+            history=run.history,
+            note="; ".join(note for note in notes if note),
+            details={**details, **self._counts(), "relative_residual": problem.relative_residual(run.best)},
+        )
+
+    def _counts(self) -> dict[str, float]:
+        return {"releases": self.cost.releases, "products": self.cost.products, "warm_plain_gradients": self.cost.warm}
+
+
+def _judged(found: Identifiability) -> tuple[Outcome, str]:
+    """What a residual at the floor is worth."""
+    if found.null_dimension > 0:
+        least = "" if found.resolved else "at least "
+        return Outcome.NOT_IDENTIFIABLE, (
+            f"the update is explained, but {least}{found.null_dimension} of {found.free} directions of the input are "
+            f"not determined by it; they alone allow a pixel RMSE of {found.open_rmse:.2g}"
+        )
+    if not found.resolved:
+        return Outcome.BUDGET_SPENT, (
+            "the update is explained; whether other inputs nearby explain it as well was not resolved without a matrix"
+        )
+    return Outcome.CONVERGED, ""

@@ -1,0 +1,200 @@
+"""Steps from part of the residual: some rows of it, or a sparse sketch."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from gradleak.attacks.inversion.gauss_newton.local_model import GramModel, LocalModel
+from gradleak.attacks.inversion.gauss_newton.products import ScaledNormal
+from gradleak.attacks.inversion.gauss_newton.residual_system import ResidualSystem
+from gradleak.attacks.inversion.gauss_newton.steps import DENSE_COPIES, Steps
+from gradleak.linalg import conjugate_gradient
+from gradleak.operators import Linearization
+from gradleak.results import InputError
+
+FULL_ITERATIONS = 60
+"""Conjugate gradients on all rows, preconditioned by the reduced factor: it needs some ten to twenty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reduction:
+    """S (m, P): every row of the residual goes to one of m places with a factor, or to none.
+
+    Attributes:
+        rows: which rows of the residual are kept (k,).
+        places: where each goes (k,), in [0, m).
+        factors: by what it is multiplied (k,).
+        size: m.
+    """
+
+    rows: Tensor
+    places: Tensor
+    factors: Tensor
+    size: int
+
+    def __call__(self, block: Tensor) -> Tensor:
+        """S applied along the last axis: (..., P) -> (..., m)."""
+        picked = block[..., self.rows] * self.factors
+        return block.new_zeros(*block.shape[:-1], self.size).index_add_(-1, self.places, picked)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReducedSteps(Steps):
+    """Steps that descend ‖S r‖² for a reduction S (m, P) of the residual, with m = `rows_per_unknown` · n.
+
+    An update without noise is explained exactly at the truth, so that S r vanishes there too and the steps converge
+    quadratically for a fixed S; S is drawn anew where a start is stuck. Where the residual does not vanish (noise), the
+    minimizer of ‖S r‖² is not that of ‖r‖²: conjugate gradients on all rows, preconditioned by the factor of the
+    reduced system, lead to it in the last steps. Whether the update is explained is always decided on all rows.
+
+    A falls to m·n numbers and its Gram matrix to m·n² multiplications. The n products with A remain.
+
+    Attributes:
+        rows_per_unknown: m/n, more than 1; with less than about 2 the reduced system is badly conditioned.
+    """
+
+    renewals: ClassVar[int] = 4
+
+    rows_per_unknown: float = 4.0
+
+    def __post_init__(self) -> None:
+        """Check the ratio."""
+        if not self.rows_per_unknown > 1:
+            raise InputError(
+                f"{type(self).__name__}.rows_per_unknown: expected more than 1, got {self.rows_per_unknown}"
+            )
+
+    @abstractmethod
+    def draw(self, live: Tensor, size: int, generator: torch.Generator) -> Reduction:
+        """A reduction to `size` rows.
+
+        Args:
+            live: which entries of the update are not zero (P,).
+            size: m.
+            generator: of random numbers.
+        """
+
+    def linearize(self, system: ResidualSystem, points: Tensor, generator: torch.Generator) -> list[LocalModel]:
+        """One reduced model a point."""
+        size = min(system.entries, round(self.rows_per_unknown * points.shape[1]))
+        reduction = self.draw(system.live_rows.to(generator.device), size, generator)
+        return [_ReducedModel(system, point, reduction) for point in points]
+
+    def needed_bytes(self, entries: int, unknowns: int) -> int:
+        """S A and three matrices of n × n in float64, and one column of A."""
+        rows = min(entries, round(self.rows_per_unknown * unknowns))
+        return 8 * (rows * unknowns + DENSE_COPIES * unknowns**2 + 8 * entries)
+
+    def products(self, entries: int, unknowns: int) -> int:
+        """One a column, and conjugate gradients at the end."""
+        return unknowns + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowSampledSteps(ReducedSteps):
+    """Steps from m entries of the update, drawn without replacement, those that are not zero first.
+
+    Cheaper to apply than a sketch, and blind to what no drawn entry holds; see `ReducedSteps`.
+
+    **Cost**: n products with A in blocks, m·n² multiplications; 8·m·n bytes and three matrices of n × n.
+    """
+
+    def draw(self, live: Tensor, size: int, generator: torch.Generator) -> Reduction:
+        """Rows at random."""
+        order = torch.randperm(live.numel(), generator=generator, device=generator.device)
+        # Stable: entries that are not zero first, each part in random order.
+        first = order[(~live[order]).to(torch.int8).argsort(stable=True)][:size]
+        kept = first.sort().values
+        scale = (live.numel() / size) ** 0.5
+        return Reduction(
+            rows=kept,
+            places=torch.arange(size, device=generator.device),
+            factors=torch.full((size,), scale, dtype=torch.float64, device=generator.device),
+            size=size,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SketchedSteps(ReducedSteps):
+    """Steps from a sparse sketch of the update: every entry is added, with a random sign, to one of m sums.
+
+    Every entry counts; see `ReducedSteps`.
+
+    **Cost**: n products with A in blocks, P·n additions, m·n² multiplications; 8·m·n bytes and three matrices of n × n.
+
+    **Source**: the sparse embedding of Clarkson and Woodruff 2013, "Low rank approximation and regression in input
+    sparsity time".
+    """
+
+    def draw(self, live: Tensor, size: int, generator: torch.Generator) -> Reduction:
+        """A sum for every entry."""
+        count = live.numel()
+        device = generator.device
+        signs = torch.randint(0, 2, (count,), generator=generator, dtype=torch.float64, device=device) * 2 - 1
+        # Every sum gets as many entries as the others, one more or less.
+        places = torch.randperm(count, generator=generator, device=device) % size
+        return Reduction(rows=torch.arange(count, device=device), places=places, factors=signs, size=size)
+
+
+class _ReducedModel(GramModel):
+    """S r and S A, with A at hand as products."""
+
+    is_whole = False
+
+    def __init__(self, system: ResidualSystem, point: Tensor, reduction: Reduction) -> None:
+        self._system = system
+        self._at: Linearization = system.linearize(point)
+        reduction = Reduction(
+            rows=reduction.rows.to(point.device),
+            places=reduction.places.to(point.device),
+            factors=reduction.factors.to(point),
+            size=reduction.size,
+        )
+        self._reduction = reduction
+        size = point.numel()
+        columns = point.new_empty(size, reduction.size)
+        for start in range(0, size, self._at.chunk):
+            width = min(self._at.chunk, size - start)
+            block = point.new_zeros(width, size)
+            block[:, start : start + width].fill_diagonal_(1.0)
+            columns[start : start + width] = reduction(self._at.push(block))
+        system.cost.products += size
+        residual = self._at.value - system.target
+        self._damping = 0.0
+        super().__init__(residual, reduction(residual), columns)
+
+    def measure(self, residual: Tensor) -> float:
+        """‖S r‖²."""
+        return float(self._reduction(residual).square().sum())
+
+    def solve(self, right: Tensor, damping: float, free: Tensor) -> Tensor | None:
+        """By a Cholesky factor of the reduced system."""
+        self._damping = damping
+        return super().solve(right, damping, free)
+
+    def correct(self, residual: Tensor) -> Tensor:
+        """A step of all rows: conjugate gradients, preconditioned by the factor of the reduced system."""
+        factor, places = self._factor, self._free
+        assert factor is not None
+        assert places is not None
+        size, cost = residual.new_zeros(self.columns.shape[0]), self._system.cost
+
+        def into(block: Tensor) -> Tensor:
+            out = size.new_zeros(len(size), block.shape[1])
+            out[places] = torch.linalg.solve_triangular(factor.T, block, upper=True)
+            return out
+
+        def back(block: Tensor) -> Tensor:
+            return torch.linalg.solve_triangular(factor, block[places], upper=False)
+
+        slope = self._at.pull(residual[None])[0]
+        cost.products += 1
+        # LᵀL holds the damping as well: what is left of it besides AᵀA is small and harmless.
+        normal = ScaledNormal(self._at, into, back, size=len(places), like=size, cost=cost)
+        found = conjugate_gradient(normal, back(slope[:, None])[:, 0], tolerance=1e-6, max_iterations=FULL_ITERATIONS)
+        return -into(found.solution[:, None])[:, 0]

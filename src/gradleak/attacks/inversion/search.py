@@ -1,0 +1,303 @@
+"""The loop of one lockstep group: iterates, best iterates, recoveries, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from gradleak.attacks.inversion.evaluation import PLAIN_GRADIENTS_PER_EVALUATION, Evaluator, Rules
+from gradleak.attacks.inversion.optimizers import Steps
+from gradleak.attacks.inversion.priors import GroupConsistency
+from gradleak.attacks.inversion.problem import Problem
+from gradleak.attacks.monitor import Monitor, fingerprint
+from gradleak.core import Reconstruction, describe
+from gradleak.results import InputError, Outcome
+
+if TYPE_CHECKING:
+    from gradleak.attacks.inversion.engine import Inversion, SearchStage
+
+Saved = tuple[dict[str, Tensor], dict[str, Any]]
+"""Tensors and facts of a state."""
+
+MAX_RECOVERIES = 10
+"""How often a start may return from non-finite numbers before it is given up."""
+
+
+class Search:
+    """The state of one lockstep run: rows are targets × starts, a target's starts side by side.
+
+    A target is closed as soon as it is explained, has run out of patience, or has lost all of its starts: its rows stay
+    where they are while the others go on, so that its result does not depend on them.
+
+    Args:
+        config: what is searched and how.
+        problems: the targets; they differ in target and label values alone.
+        generators: one a target, for noise.
+        monitor: progress and checkpoint.
+    """
+
+    def __init__(
+        self,
+        config: Inversion,
+        problems: Sequence[Problem],
+        generators: Sequence[torch.Generator],
+        monitor: Monitor,
+    ) -> None:
+        self.config = config
+        self.problems = problems
+        self.problem = problems[0]
+        self.generators = generators
+        self.monitor = monitor
+        self.low, self.high = self.problem.variables.bounds(self.problem.space)
+        self.matching = config.matching.bind(self.problem.objective)
+        self.groups = [prior for prior in config.priors if isinstance(prior, GroupConsistency)]
+        self.planned = config.evaluations + len(config.stages)
+        # The matching loss that round-off alone leaves.
+        self.floor = [self.matching.at_round_off(problem.round_off) for problem in problems]
+        self.endings: list[Outcome | None] = [None] * len(problems)
+        self.spent = [0] * len(problems)
+        self.history: list[Tensor] = []
+        self.consensus: Tensor | None = None
+
+    def run(self, start: Tensor) -> list[Reconstruction]:
+        """Search from rows (s, n) and claim the best of each target."""
+        rows = len(start)
+        config = self.config
+        rules = Rules(matching=self.matching, priors=config.priors, max_bytes=config.max_bytes, compile=config.compile)
+        self.evaluator = Evaluator(self.problems, rules, rows)
+        self.best = start.clamp(self.low, self.high)
+        self.best_loss = torch.full((rows,), torch.inf, dtype=start.dtype, device=start.device)
+        self.recoveries = torch.zeros(rows, dtype=torch.int64, device=start.device)
+        self.restarts = torch.zeros_like(self.recoveries)
+        self.shrink = torch.ones(rows, dtype=start.dtype, device=start.device)
+        self.identity = self._identity() if self.monitor.checkpoint is not None else ""
+        saved = self._load()
+        for number, stage in enumerate(config.stages):
+            if saved is not None and number < saved[1]["stage"]:
+                continue
+            if not all(self.endings):
+                self._stage(number, stage, saved)
+            saved = None
+        self._report(force=True)
+        if self.monitor.checkpoint is not None:
+            self._save({}, {"stage": len(config.stages)})
+        return [self._claim(place) for place in range(len(self.problems))]
+
+    def _stage(self, number: int, stage: SearchStage, saved: Saved | None) -> None:
+        place = self.best
+        steps = stage.optimizer.begin(place, stage.evaluations, self._draw)
+        reference, first = self.best_loss, 0
+        stale = torch.zeros(len(self.problems), dtype=torch.int64)
+        idle = torch.zeros_like(self.recoveries)
+        if saved is not None:
+            tensors, facts = saved
+            place, reference, idle = tensors["place"], tensors["reference"], tensors["idle"]
+            stale, first = tensors["stale"].cpu(), facts["evaluation"]
+            steps.restore({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("steps.")})
+        for evaluation in range(first, stage.evaluations + 1):
+            if self.monitor.due:
+                state = {"place": place, "reference": reference, "idle": idle, "stale": stale}
+                state |= {f"steps.{name}": tensor for name, tensor in steps.state().items()}
+                self._save(state, {"stage": number, "evaluation": evaluation})
+            self._agree(place, evaluation, stage.evaluations)
+            live = self._live()
+            gradient, matching, finite = self.evaluator(place, self.consensus)
+            better = live & finite & (matching < self.best_loss)
+            self.best = torch.where(better[:, None], place, self.best)
+            self.best_loss = torch.where(better, matching, self.best_loss)
+            self.history.append(torch.where(finite, matching, self.best_loss))
+            self.spent = [n + (ending is None) for n, ending in zip(self.spent, self.endings, strict=True)]
+            self._report()
+            place = self._return(place, live & ~finite)
+            progress = self.best_loss < reference * (1 - 1e-3)
+            reference = torch.where(self._spread(self._any(progress)), self.best_loss, reference)
+            stale = torch.where(self._any(progress).cpu(), 0, stale + 1)
+            self._close(stale)
+            if evaluation == stage.evaluations or all(self.endings):
+                break
+            idle = torch.where(better, 0, idle + 1)
+            stuck = idle >= stage.restart_after if stage.restart_after is not None else torch.zeros_like(finite)
+            if bool(stuck.any()):
+                place, idle = self._restart(place, stuck & live), idle.masked_fill(stuck, 0)
+            place = self._step(place, gradient, self._live() & finite & ~stuck, steps, evaluation)
+
+    def _close(self, stale: Tensor) -> None:
+        """End the search of targets that are explained, have lost all starts, or made no progress for too long."""
+        starts = self.config.restarts
+        best = self.best_loss.reshape(-1, starts).amin(dim=1).tolist()
+        lost = (self.recoveries.reshape(-1, starts) > MAX_RECOVERIES).all(dim=1).tolist()
+        patience = self.config.patience
+        for place, ending in enumerate(self.endings):
+            if ending is not None:
+                continue
+            if best[place] <= self.floor[place]:
+                self.endings[place] = Outcome.CONVERGED
+            elif lost[place] or (patience is not None and int(stale[place]) >= patience):
+                self.endings[place] = Outcome.PLATEAU
+
+    def _live(self) -> Tensor:
+        """The rows whose target is still searched for."""
+        running = torch.tensor([ending is None for ending in self.endings], device=self.best.device)
+        return self._spread(running)
+
+    def _any(self, rows: Tensor) -> Tensor:
+        """Whether any start of each target is marked."""
+        return rows.reshape(-1, self.config.restarts).any(dim=1)
+
+    def _spread(self, targets: Tensor) -> Tensor:
+        """One value a target, for each of its rows."""
+        return targets.repeat_interleave(self.config.restarts)
+
+    def _step(self, place: Tensor, gradient: Tensor, moving: Tensor, steps: Steps, evaluation: int) -> Tensor:
+        """One step of the rows that move; the others stay, and their optimizer forgets its past."""
+        change = steps.direction(torch.where(moving[:, None], gradient, 0.0), evaluation)
+        change = torch.where(moving[:, None], change, 0.0) * self.shrink[:, None]
+        target = (place + change).clamp(self.low, self.high)
+        target = torch.where(torch.isfinite(target).all(dim=1, keepdim=True), target, place)
+        steps.moved(target - place)
+        if not bool(moving.all()):
+            steps.reset(~moving)
+        return target
+
+    def _return(self, place: Tensor, broken: Tensor) -> Tensor:
+        """Rows without finite numbers go back to their best iterate; their next steps are half as long."""
+        self.recoveries = self.recoveries + broken.long()
+        self.shrink = torch.where(broken, self.shrink / 2, self.shrink)
+        return torch.where(broken[:, None], self.best, place)
+
+    def _restart(self, place: Tensor, stuck: Tensor) -> Tensor:
+        """Rows without progress go back to their best iterate; their next steps are half as long."""
+        self.restarts = self.restarts + stuck.long()
+        self.shrink = torch.where(stuck, self.shrink / 2, self.shrink)
+        return torch.where(stuck[:, None], self.best, place)
+
+    def _draw(self) -> Tensor:
+        """N(0, 1) for all rows, each target's from its own generator."""
+        shape = (self.config.restarts, self.best.shape[1])
+        rows = [
+            torch.randn(shape, generator=generator, dtype=self.best.dtype, device=generator.device)
+            for generator in self.generators
+        ]
+        return torch.cat(rows).to(self.best.device)
+
+    def _agree(self, place: Tensor, evaluation: int, evaluations: int) -> None:
+        """Make a new consensus of each target's starts where it is due."""
+        starts = self.config.restarts
+        if starts == 1 or not any(group.due(evaluation, evaluations) for group in self.groups):
+            return
+        space, group = self.problem.space, self.groups[0]
+        rows = place[:, : space.inputs].reshape(-1, starts, space.batch_size, *space.domain.shape)
+        agreed = torch.stack([group.consensus(guesses, space.domain).reshape(-1) for guesses in rows])
+        self.consensus = agreed.repeat_interleave(starts, dim=0)
+
+    def _save(self, state: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        tensors = {
+            **state,
+            "best": self.best,
+            "best_loss": self.best_loss,
+            "recoveries": self.recoveries,
+            "restarts": self.restarts,
+            "shrink": self.shrink,
+        }
+        if self.history:
+            tensors["history"] = torch.stack(self.history)
+        if self.consensus is not None:
+            tensors["consensus"] = self.consensus
+        tensors |= {f"generator.{n}": generator.get_state() for n, generator in enumerate(self.generators)}
+        endings = [None if ending is None else ending.label for ending in self.endings]
+        self.monitor.save(tensors, {**facts, "endings": endings, "spent": self.spent, "identity": self.identity})
+
+    def _load(self) -> Saved | None:
+        checkpoint = self.monitor.checkpoint
+        saved = None if checkpoint is None else checkpoint.load()
+        if checkpoint is None or saved is None:
+            return None
+        tensors, facts = saved
+        if facts.get("identity") != self.identity:
+            raise InputError(
+                f"checkpoint {checkpoint.path.name}: expected the state of this attack on this update, got that of "
+                "another (settings, update or start differ); delete the file to begin anew"
+            )
+        device = self.best.device
+        tensors = {name: t if name.startswith("generator.") else t.to(device) for name, t in tensors.items()}
+        self.best, self.best_loss, self.shrink = tensors["best"], tensors["best_loss"], tensors["shrink"]
+        self.recoveries, self.restarts = tensors["recoveries"], tensors["restarts"]
+        self.history = list(tensors["history"]) if "history" in tensors else []
+        self.consensus = tensors.get("consensus")
+        self.spent = facts["spent"]
+        self.endings = [None if label is None else Outcome.from_label(label) for label in facts["endings"]]
+        for number, generator in enumerate(self.generators):
+            generator.set_state(tensors[f"generator.{number}"])
+        return tensors, facts
+
+    def _identity(self) -> str:
+        """A hash of model, settings, updates, labels and starting points, before anything moves."""
+        objective = self.problem.objective
+        about = {
+            "attack": describe(self.config),
+            "release": [problem.release.describe() for problem in self.problems],
+            "loss": objective.loss_name,
+            "mode": objective.mode.value,
+        }
+        labels = [problem.labels for problem in self.problems if problem.labels is not None]
+        targets = [problem.target for problem in self.problems]
+        model = [*objective.params.values(), *objective.frozen.values(), *objective.buffers.values()]
+        return fingerprint(about, [*model, *targets, *labels, self.best])
+
+    def _report(self, *, force: bool = False) -> None:
+        done = max(self.spent)
+        if force or done % 10 == 1:
+            best = self.best_loss[torch.isfinite(self.best_loss)]
+            self.monitor(done, self.planned, float(best.min()) if len(best) else float("inf"))
+
+    def _claim(self, place: int) -> Reconstruction:
+        problem, starts = self.problems[place], self.config.restarts
+        rows = slice(place * starts, (place + 1) * starts)
+        losses = self.best_loss[rows]
+        chosen = place * starts + int(losses.argmin())
+        loss = float(self.best_loss[chosen])
+        ending = self.endings[place] or Outcome.BUDGET_SPENT
+        spent = self.spent[place]
+        cost = PLAIN_GRADIENTS_PER_EVALUATION * problem.release_cost * spent * starts
+        facts = problem.facts()
+        details = {
+            **facts,
+            "information": [*facts["information"], *(prior.information(problem) for prior in self.config.priors)],
+            "route": self.evaluator.route.value,
+            "group": len(self.problems),
+            "starts": starts,
+            "chosen_start": chosen - place * starts,
+            "start_losses": [float(value) if torch.isfinite(value) else None for value in losses],
+            "non_finite": int(self.recoveries[rows].sum()),
+            "restarted": int(self.restarts[rows].sum()),
+            "stopped": ending.label,
+        }
+        if not torch.isfinite(self.best_loss[chosen]):
+            return Reconstruction(
+                inputs=None,
+                targets=None,
+                loss=None,
+                outcome=Outcome.NOT_FINITE,
+                iterations=spent,
+                plain_gradients=cost,
+                note="the matching loss was never finite",
+                details=details,
+            )
+        best = self.best[chosen]
+        inputs, targets = problem.variables.decode(problem.space, best, problem.labels)
+        fit = problem.fit(best)
+        notes = [problem.note, *(prior.note(problem) for prior in self.config.priors), fit.note]
+        return Reconstruction(
+            inputs=inputs.clone(),
+            targets=targets.clone(),
+            loss=loss,
+            outcome=ending,
+            iterations=spent,
+            plain_gradients=cost,
+            history=[float(values[chosen]) for values in self.history[:spent] if torch.isfinite(values[chosen])],
+            note="; ".join(note for note in notes if note),
+            details={**details, "relative_residual": fit.relative_residual, "scale": fit.scale},
+        )

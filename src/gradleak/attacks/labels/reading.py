@@ -1,0 +1,274 @@
+"""What an update says about the classifier: the mean gradient of its bias and weight, and how exactly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradleak.attacks.labels.head import Head, batch_size_of, dummy_inputs, run_head
+from gradleak.attacks.labels.label_attack import Unreadable
+from gradleak.attacks.labels.loss_form import LossForm, Reduction, loss_form
+from gradleak.core import DiagonalGaussian, Knowledge, Update, UpdateKind
+from gradleak.core.release import NotGaussian
+from gradleak.defenses import (
+    DPSGD,
+    Clip,
+    ClipPerExample,
+    ClipPerLayer,
+    GaussianNoise,
+    LaplaceNoise,
+    LayerNoise,
+    Prune,
+    PruneBy,
+    Quantize,
+    TopK,
+    TopKBy,
+)
+from gradleak.defenses.layers import layers
+from gradleak.results import Outcome
+
+# Inputs on which the sign of the classifier's inputs is looked at.
+PROBES = 8
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reading:
+    """The classifier's gradient as a label attack uses it, in float64.
+
+    Attributes:
+        bias: mean (for a loss that adds up: summed) gradient of the bias (c,), or None.
+        weight: the same of the weight (c, d), or None.
+        scaled: whether the factor in front of them is known; without it they are known up to a positive factor.
+        std: std of the noise on each entry of `bias` (c,), known or apparent; of the weight where there is no bias.
+        noisy: whether noise is known to be in the update.
+        uneven: whether examples weigh unequally in a way that is not known: by clipping or, without a bias, by their
+            features.
+        spread: std of the known weights of the examples over their mean (mini-batches of different weight).
+        head: the classifier on a few dummy inputs, at `params`.
+        form: of the loss.
+        params: where the probabilities are to be taken: the shared parameters, or halfway along a delta.
+        examples: the batch size, K.
+        notes: what a reader has to know.
+        doubt: why no error model holds, so that nothing can be claimed; "" where one does.
+    """
+
+    bias: Tensor | None
+    weight: Tensor | None
+    scaled: bool
+    std: Tensor
+    noisy: bool
+    uneven: bool
+    spread: float
+    head: Head
+    form: LossForm
+    params: Mapping[str, Tensor]
+    examples: int
+    notes: tuple[str, ...]
+    doubt: str = ""
+
+    @property
+    def source(self) -> str:
+        """Whose gradient is read, for notes."""
+        head = self.head
+        names = [name for name, value in ((head.weight_name, self.weight), (head.bias_name, self.bias)) if name]
+        return " and ".join(names)
+
+
+def read(update: Update, knowledge: Knowledge, generator: torch.Generator) -> Reading | Unreadable:
+    """The classifier's gradient behind an aligned update, or why none can be read.
+
+    **Cost**: one forward pass of a few dummy inputs, or three where the update is a delta.
+    """
+    objective, examples = knowledge.objective, knowledge.batch_size
+    assert objective is not None
+    assert examples is not None
+    inputs, _ = dummy_inputs(knowledge, PROBES, generator)
+    together = max(2, min(PROBES, len(inputs)))
+    head = run_head(objective, objective.params, inputs, together=together)
+    if isinstance(head, Unreadable):
+        return head
+    form = loss_form(objective, head.classes, log_softmax=head.log_softmax)
+    if isinstance(form, Unreadable):
+        return form
+    if head.bias_name is None and head.weight_name is None:
+        return Unreadable(
+            reason="the classifier's gradient is not shared by itself: it is frozen, computed, or tied to another layer"
+        )
+    scale = _scale(update, knowledge, form)
+    if isinstance(scale, Unreadable):
+        return scale
+    factor, scaled, uneven, spread, notes = scale
+    names = [name for name in (head.bias_name, head.weight_name) if name is not None]
+    if not any(bool(update.tensors[name].any()) for name in names):
+        return Unreadable(reason=f"the gradient of {' and '.join(names)} is zero", outcome=Outcome.NO_SIGNAL)
+    bias, weight = (
+        None if name is None else update.tensors[name].double().cpu() / factor
+        for name in (head.bias_name, head.weight_name)
+    )
+    std, noisy, further = _noise(update, knowledge, names[0], factor, bias)
+    if bias is None:  # read along the mean input of the classifier
+        std = std / head.features.mean(dim=0).norm().clamp(min=1e-12)
+    params: Mapping[str, Tensor] = objective.params
+    if update.kind is UpdateKind.DELTA and knowledge.defenses is not None and not knowledge.defenses:
+        params = {name: tensor - update.tensors[name].to(tensor) / 2 for name, tensor in params.items()}
+        head = run_head(objective, params, inputs, together=together)
+        if isinstance(head, Unreadable):
+            return head
+    return Reading(
+        bias=bias,
+        weight=weight,
+        scaled=scaled,
+        std=std,
+        noisy=noisy,
+        uneven=uneven or bias is None,
+        spread=spread,
+        head=head,
+        form=form,
+        params=params,
+        examples=examples,
+        notes=(*notes, *further),
+        doubt=_unmodeled(knowledge),
+    )
+
+
+def run_dummies(
+    reading: Reading, knowledge: Knowledge, count: int, generator: torch.Generator
+) -> tuple[Head, str] | Unreadable:
+    """The classifier on dummy inputs where the probabilities are to be taken, and what the dummies are."""
+    assert knowledge.objective is not None
+    together = batch_size_of(knowledge)
+    inputs, what = dummy_inputs(knowledge, max(count, together), generator)
+    head = run_head(knowledge.objective, reading.params, inputs, together=together)
+    return head if isinstance(head, Unreadable) else (head, what)
+
+
+def _scale(
+    update: Update, knowledge: Knowledge, form: LossForm
+) -> tuple[float, bool, bool, float, list[str]] | Unreadable:
+    """By what to divide the update, whether that is known, whether and how examples weigh unequally, and notes."""
+    examples, protocol = knowledge.batch_size, knowledge.protocol
+    assert examples is not None
+    notes: list[str] = []
+    factor, scaled, uneven, spread = 1.0, True, False, 0.0
+    if protocol is None:
+        scaled = update.kind is UpdateKind.GRADIENT
+    else:
+        weights = protocol.mini_batch_weights(examples)
+        if weights is None:
+            return Unreadable(
+                reason=f"the update of {type(protocol).__name__} is no sum of gradients at known weights, so that counts do "
+                "not show"
+            )
+        total = sum(weight for _, weight in weights)
+        factor = total if form.reduction is Reduction.MEAN else total / len(weights)
+        shares = [w / (place.stop - place.start if form.reduction is Reduction.MEAN else 1) for place, w in weights]
+        if max(shares) > 1.001 * min(shares):
+            spread = _spread(shares, [place.stop - place.start for place, _ in weights])
+            notes.append(
+                f"the mini-batches weigh some examples {max(shares) / min(shares):.3g} times as much as others"
+            )
+        if update.kind is not protocol.kind:
+            scaled = False
+            notes.append(
+                f"the update is a {update.kind.value} where {type(protocol).__name__} makes a {protocol.kind.value}"
+            )
+        if "protocol" in (knowledge.assumed or ()):
+            scaled = False
+        if update.kind is UpdateKind.DELTA:
+            notes.append("read as the average gradient of the local steps")
+    for defense in knowledge.defenses or ():
+        what = type(defense).__name__
+        if defense.flat and not isinstance(defense, Quantize):
+            return Unreadable(reason=f"{what} leaves no magnitudes (signs only), and those alone show counts")
+        if isinstance(defense, Clip | ClipPerLayer):
+            groups = layers(update.tensors).values() if isinstance(defense, ClipPerLayer) else [list(update.tensors)]
+            norms = [
+                math.sqrt(sum(float(update.tensors[n].double().square().sum()) for n in names)) for names in groups
+            ]
+            noise = knowledge.release.noise(knowledge.objective, examples=examples) if knowledge.objective else None
+            exact = knowledge.objective is not None and noise is None
+            if exact and max(norms) < 0.999 * defense.max_norm:
+                continue  # it did not bite
+            scaled = False
+            notes.append(f"{what} hides the scale")
+        elif isinstance(defense, ClipPerExample | DPSGD):
+            scaled, uneven = False, True
+            notes.append(f"{what} may weigh the examples unequally")
+    return factor, scaled, uneven, spread, notes
+
+
+def _noise(
+    update: Update, knowledge: Knowledge, name: str, factor: float, bias: Tensor | None
+) -> tuple[Tensor, bool, list[str]]:
+    """The std of the noise on the entries that counts are read from, whether noise is known to be there, and notes."""
+    assert knowledge.objective is not None
+    values = update.tensors[name]
+    classes = values.shape[0]
+    noise = None
+    if knowledge.defenses is not None and knowledge.protocol is not None:
+        noise = knowledge.release.noise(knowledge.objective, examples=knowledge.batch_size)
+    known = isinstance(noise, DiagonalGaussian)
+    std = _round_off(update, knowledge.objective.params[name], name) / factor
+    notes: list[str] = []
+    if isinstance(noise, DiagonalGaussian):
+        std += noise.std[name] / factor
+    elif (knowledge.defenses is None or isinstance(noise, NotGaussian)) and bias is not None:
+        # Without noise the entries sum to 0.
+        std += max(0.0, float(bias.sum().abs()) / math.sqrt(classes) - 1e-6 * float(bias.abs().max()))
+    sparse = [defense for defense in knowledge.defenses or () if isinstance(defense, Prune | TopK)]
+    coarse = any(isinstance(defense, Quantize) for defense in knowledge.defenses or ())
+    if (sparse or coarse) and bool(values.any()):
+        by = sparse[-1].by if sparse else TopKBy.TENSOR
+        near = update.tensors if by in (PruneBy.GLOBAL, TopKBy.GLOBAL) else layers(update.tensors)[_owner(name)]
+        near = [name] if by == TopKBy.TENSOR else near
+        kept = torch.cat([update.tensors[key].reshape(-1) for key in near]).double().cpu().abs()
+        smallest = float(kept[kept > 0].min()) / factor
+        if coarse:  # rounding to levels that are at most so far apart
+            std = (std.square() + (smallest / 2) ** 2).sqrt()
+            notes.append("quantized entries of the classifier's gradient are taken as off by half a level")
+        elif not bool(values.all()):
+            zero = (values.reshape(classes, -1) == 0).double().mean(dim=1).sqrt().cpu()
+            std = (std.square() + (zero * smallest / math.sqrt(3)).square()).sqrt()
+            notes.append("pruned entries of the classifier's gradient are taken as small")
+    return std, known or isinstance(noise, NotGaussian), notes
+
+
+def _spread(shares: Sequence[float], sizes: Sequence[int]) -> float:
+    """The std of the weights of all examples over their mean."""
+    each = torch.repeat_interleave(torch.tensor(shares, dtype=torch.float64), torch.tensor(sizes))
+    return float(each.std(correction=0) / each.mean())
+
+
+def _round_off(update: Update, parameter: Tensor, name: str) -> Tensor:
+    """How far each entry (c,) may be off because the update, or the parameters that it is a difference of, are rounded."""
+    size = update.tensors[name].double().abs()
+    if update.kind is UpdateKind.DELTA:
+        size = size + parameter.double().abs()
+    return float(torch.finfo(update.dtype).eps) * size.reshape(len(size), -1).amax(dim=1).cpu()
+
+
+def _owner(name: str) -> str:
+    """The module that owns a tensor."""
+    return name.rpartition(".")[0]
+
+
+def _unmodeled(knowledge: Knowledge) -> str:
+    """Why no error model holds under the known defenses, or ""."""
+    modeled = (
+        Clip,
+        ClipPerLayer,
+        ClipPerExample,
+        DPSGD,
+        GaussianNoise,
+        LaplaceNoise,
+        LayerNoise,
+        Prune,
+        TopK,
+        Quantize,
+    )
+    others = [type(defense).__name__ for defense in knowledge.defenses or () if not isinstance(defense, modeled)]
+    return f"what {' and '.join(others)} does to counts is not modeled" if others else ""

@@ -1,0 +1,260 @@
+"""What a defense is: where it acts, what it promises, and the law of the noise that it adds."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from gradleak.core.batch import Batch
+from gradleak.core.objective import Objective, Tensors
+from gradleak.results import Citation
+
+if TYPE_CHECKING:
+    from gradleak.core.release import Release
+
+
+class Stage(StrEnum):
+    """Where in the making of an update a defense acts."""
+
+    MODEL = "model"
+    BATCH = "batch"
+    EXAMPLE = "example"
+    UPDATE = "update"
+
+
+class Guarantee(StrEnum):
+    """Whether a defense is proven to bound what leaks (given its assumptions) or only hoped to help."""
+
+    FORMAL = "formal"
+    HEURISTIC = "heuristic"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagonalGaussian:
+    """Independent Gaussian noise on every shared entry.
+
+    Attributes:
+        std: standard deviation by parameter name.
+    """
+
+    std: Mapping[str, float]
+
+    def added_to(self, other: DiagonalGaussian) -> DiagonalGaussian:
+        """The law of the sum of two independent noises."""
+        return DiagonalGaussian(std={name: (std**2 + other.std[name] ** 2) ** 0.5 for name, std in self.std.items()})
+
+    def scaled(self, factor: float) -> DiagonalGaussian:
+        """The law of this noise times a number."""
+        return DiagonalGaussian(std={name: abs(factor) * std for name, std in self.std.items()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotGaussian:
+    """The release is random, but not by additive Gaussian noise; closed-form noise measures do not apply.
+
+    Attributes:
+        reason: one sentence for the reader of a score.
+    """
+
+    reason: str
+
+
+Noise = DiagonalGaussian | NotGaussian | None
+
+
+class Defense(ABC):
+    """A change of the release that is meant to hide data. Authors subclass the class of the stage at which theirs acts.
+
+    Attributes:
+        stage: where it acts.
+        guarantee: formal or heuristic.
+        citations: where it comes from.
+    """
+
+    stage: ClassVar[Stage]
+    guarantee: ClassVar[Guarantee]
+    citations: ClassVar[tuple[Citation, ...]] = ()
+
+    @property
+    def flat(self) -> bool:
+        """Whether its derivative is zero almost everywhere (a sign, a rounding).
+
+        Closed-form measures then say nothing, and no attack can follow the derivative of the release.
+        """
+        return False
+
+    @property
+    def kept_share(self) -> float | None:
+        """Which share of the entries it says it lets through, for the self-test; None where it says nothing of it."""
+        return None
+
+
+class ModelDefense(Defense):
+    """A defense that is part of the model and its loss, so that the gradient itself is another one.
+
+    It stands in a release so that the record names it, and first; what it does is in the `Objective`.
+    """
+
+    stage: ClassVar[Stage] = Stage.MODEL
+
+    @abstractmethod
+    def check(self, objective: Objective) -> None:
+        """Refuse an objective that does not hold this defense as it is configured here.
+
+        Raises:
+            InputError: saying what is missing.
+        """
+
+
+class ExampleDefense(Defense):
+    """A defense that acts on the gradient of each example, before the mean, at every local step.
+
+    `mean` is deterministic and treats every row by itself. One that adds noise, or divides by another number than that
+    of the examples, says so by `closes` and is the last of its stage: `average`, `law` and `draw` of the last one hold.
+
+    Attributes:
+        closes: whether it makes the mean itself, so that no other defense of examples may follow it.
+    """
+
+    stage: ClassVar[Stage] = Stage.EXAMPLE
+    closes: ClassVar[bool] = False
+
+    @abstractmethod
+    def mean(self, gradients: Mapping[str, Tensor]) -> Tensors:
+        """The defended gradients, each row by itself; pure, differentiable where its mathematics is.
+
+        Args:
+            gradients: one a row, by name, each (b, *shape of the parameter).
+        """
+
+    def average(self, gradients: Mapping[str, Tensor]) -> Tensors:
+        """What a step takes for the gradient of its b examples, without noise; their mean, unless it is overridden.
+
+        Args:
+            gradients: defended, one a row, by name.
+        """
+        return {name: rows.mean(dim=0) for name, rows in gradients.items()}
+
+    def law(self, shapes: Mapping[str, Tensor], examples: int) -> Noise:
+        """The law of the noise that `draw` adds to the average of so many examples, None for no noise."""
+        return None
+
+    def draw(self, average: Mapping[str, Tensor], examples: int, generator: torch.Generator) -> Tensors:
+        """The average of so many examples with its noise, random numbers from `generator` only."""
+        return dict(average)
+
+    @property
+    def bound(self) -> float | None:
+        """The largest L2 norm, over all tensors, of one defended gradient; None for no such bound."""
+        return None
+
+
+class UpdateDefense(Defense):
+    """A defense that acts once on the finished update."""
+
+    stage: ClassVar[Stage] = Stage.UPDATE
+
+    @abstractmethod
+    def mean(self, update: Mapping[str, Tensor]) -> Tensors:
+        """The deterministic part of the defense; pure, differentiable where its mathematics is.
+
+        Where the defense is random, the mean over its draws.
+        """
+
+    @abstractmethod
+    def noise(self, shapes: Mapping[str, Tensor]) -> Noise:
+        """The law of the noise that `draw` adds to `mean`, None for no noise."""
+
+    @abstractmethod
+    def draw(self, update: Mapping[str, Tensor], generator: torch.Generator) -> Tensors:
+        """One release: the defense applied to `update`, random numbers from `generator` only."""
+
+    def carry(self, noise: DiagonalGaussian) -> Noise:
+        """What Gaussian noise of an earlier defense becomes when this one is applied to it.
+
+        The default says that it is no longer Gaussian; a defense whose mean is the identity returns it unchanged.
+        """
+        return NotGaussian(reason=f"Gaussian noise passes through {type(self).__name__}, which is not linear")
+
+    def variance(self, update: Mapping[str, Tensor]) -> Tensors | None:
+        """The variance of every entry of a draw around `mean`, at this update; None where it is not known.
+
+        The default reads it off a Gaussian law; a defense that is random in another way overrides it.
+        """
+        noise = self.noise(update)
+        if isinstance(noise, NotGaussian):
+            return None
+        return {
+            name: torch.full_like(tensor, 0.0 if noise is None else noise.std[name] ** 2)
+            for name, tensor in update.items()
+        }
+
+    def bound(self, shapes: Mapping[str, Tensor]) -> float | None:
+        """The largest L2 norm of `mean` over all tensors, whatever goes in; None for no such bound."""
+        return None
+
+
+class BatchDefense(Defense):
+    """A defense that acts on the finished update and looks at the private batch to decide how.
+
+    Its place in the order is among the defenses of the update. What it adds depends on the data, so that nobody but the
+    client can compute it, and it has no formal guarantee.
+
+    Attributes:
+        needs_sensitive: whether `mean` reads the sensitive variable, so that an adversary cannot compute it.
+    """
+
+    stage: ClassVar[Stage] = Stage.BATCH
+    needs_sensitive: ClassVar[bool] = False
+
+    @abstractmethod
+    def mean(self, update: Mapping[str, Tensor], batch: Batch) -> Tensors:
+        """The mean over draws, or as much of it as can be had from update and batch alone; pure, differentiable."""
+
+    @abstractmethod
+    def noise(self, shapes: Mapping[str, Tensor]) -> Noise:
+        """The law of what `draw` adds to `mean`, None for nothing."""
+
+    @abstractmethod
+    def draw(
+        self,
+        update: Mapping[str, Tensor],
+        *,
+        objective: Objective,
+        batch: Batch,
+        before: Release,
+        generator: torch.Generator,
+    ) -> Tensors:
+        """One release: the defense applied to `update`.
+
+        Args:
+            update: as far as it is made.
+            objective: the client's loss, at the parameters that it shares its update for.
+            batch: the private data, in the dtype of the objective.
+            before: protocol and defenses up to this one, which made `update`.
+            generator: the only source of randomness.
+        """
+
+    def carry(self, noise: DiagonalGaussian) -> Noise:
+        """What Gaussian noise of an earlier defense becomes; by default no longer Gaussian."""
+        return NotGaussian(reason=f"Gaussian noise passes through {type(self).__name__}, which is not linear")
+
+
+__all__ = [
+    "BatchDefense",
+    "Defense",
+    "DiagonalGaussian",
+    "ExampleDefense",
+    "Guarantee",
+    "ModelDefense",
+    "Noise",
+    "NotGaussian",
+    "Stage",
+    "UpdateDefense",
+]

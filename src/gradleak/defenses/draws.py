@@ -1,0 +1,25 @@
+"""Random numbers from an explicit generator; a CPU generator gives the same ones on every device."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def normal(like: Tensor, generator: torch.Generator) -> Tensor:
+    """Standard normal numbers of the shape, dtype and device of a tensor."""
+    noise = torch.randn(like.shape, generator=generator, dtype=like.dtype, device=generator.device)
+    return noise.to(like.device)
+
+
+def uniform(like: Tensor, generator: torch.Generator) -> Tensor:
+    """Uniform numbers in [0, 1) of the shape and device of a tensor, in float32 at least."""
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    return torch.rand(like.shape, generator=generator, dtype=dtype, device=generator.device).to(like.device)
+
+
+def laplace(like: Tensor, generator: torch.Generator) -> Tensor:
+    """Numbers of the Laplace law of scale 1 (variance 2): differences of two exponential ones."""
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    pair = torch.empty(2, *like.shape, dtype=dtype, device=generator.device).exponential_(generator=generator)
+    return (pair[0] - pair[1]).to(like.device, like.dtype)

@@ -1,0 +1,98 @@
+"""Gaussian noise whose standard deviation differs from layer to layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from gradleak.core import DiagonalGaussian, Guarantee, Noise, UpdateDefense
+from gradleak.defenses.draws import normal
+from gradleak.defenses.layers import layers
+from gradleak.results import MO_2021, Citation, InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerNoise(UpdateDefense):
+    """The update plus noise drawn from N(0, σ_l²) for every entry of layer l.
+
+    A layer is the module that owns the tensors: weight and bias together. The mean map is the identity, so that A
+    stays. Where some layers carry no noise, those alone may rebuild the input: noise on the first layers then hides
+    nothing from who reads the last ones.
+
+    Without a bound on the sensitivity it has no epsilon, so it is labeled heuristic. After per-example clipping to C
+    the accounting holds the clipped norm against the smallest σ_l (an upper bound), and gives none where one is 0.
+
+    **Source**: Mo et al. 2021, section 6 on differential privacy (clipping to norm 1, then noise on some layers); the
+    paper names no rule for σ_l, so that it is an argument here.
+
+    Attributes:
+        std: σ_l by the name of the layer, "" for parameters of the model itself; at least 0.
+        default: σ of the layers that are not named.
+
+    Raises:
+        InputError: for a number below 0; at the first use, for a layer that the update does not have.
+
+    Example:
+        >>> import torch
+        >>> LayerNoise(std={"0": 0.5}).noise({"0.weight": torch.zeros(2), "0.bias": torch.zeros(1)}).std
+        {'0.weight': 0.5, '0.bias': 0.5}
+    """
+
+    guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
+    citations: ClassVar[tuple[Citation, ...]] = (MO_2021,)
+
+    std: Mapping[str, float]
+    default: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the standard deviations."""
+        if not isinstance(self.std, Mapping):
+            raise InputError(f"LayerNoise.std: expected numbers by layer, got {self.std!r}; write {{'0': 0.1}}")
+        for name, value in {**self.std, "default": self.default}.items():
+            if not isinstance(value, Real) or not (math.isfinite(value) and value >= 0):
+                raise InputError(f"LayerNoise.std: expected a number of at least 0 for {name}, got {value!r}")
+        object.__setattr__(self, "std", dict(self.std))
+
+    def __hash__(self) -> int:
+        """Of the numbers, since a mapping has none."""
+        return hash((tuple(sorted(self.std.items())), self.default))
+
+    def mean(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The update itself."""
+        return dict(update)
+
+    def noise(self, shapes: Mapping[str, Tensor]) -> Noise:
+        """Gaussian with the standard deviation of each tensor's layer; None where all of them are 0."""
+        std = self._std(shapes)
+        return DiagonalGaussian(std=std) if any(std.values()) else None
+
+    def carry(self, noise: DiagonalGaussian) -> Noise:
+        """Earlier noise passes unchanged."""
+        return noise
+
+    def draw(self, update: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
+        """The update with fresh noise; a CPU generator gives the same noise on every device."""
+        std = self._std(update)
+        return {
+            name: tensor + std[name] * normal(tensor, generator) if std[name] else tensor
+            for name, tensor in update.items()
+        }
+
+    def _std(self, shapes: Mapping[str, Tensor]) -> dict[str, float]:
+        groups = layers(shapes)
+        unknown = sorted(set(self.std) - set(groups))
+        if unknown:
+            raise InputError(
+                f"LayerNoise.std: expected names of layers, got {', '.join(map(repr, unknown))}; the update has "
+                f"{', '.join(map(repr, groups))}"
+            )
+        by_tensor = {
+            name: float(self.std.get(layer, self.default)) for layer, names in groups.items() for name in names
+        }
+        return {name: by_tensor[name] for name in shapes}

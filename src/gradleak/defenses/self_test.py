@@ -1,0 +1,405 @@
+"""Does a defense do what its label says? Measured on one release, and held against what it claims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import scipy.stats
+import torch
+from torch import Tensor
+
+from gradleak.core import (
+    Batch,
+    DiagonalGaussian,
+    ExampleDefense,
+    Guarantee,
+    Objective,
+    Release,
+    UpdateDefense,
+    example_gradients,
+)
+from gradleak.defenses.clip import scaled_to
+from gradleak.results import InputError
+from gradleak.results.score import jsonable
+
+# One false alarm in a million.
+LEVEL = 1e-6
+# Inputs this many times too large stand for the examples that a bound has to hold for as well.
+SCALES = (10.0, 1000.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claims:
+    """What the label of a defense says; a field that is None is taken from its class, where that says something.
+
+    Attributes:
+        kept_share: share of the entries that are let through.
+        noise_std: standard deviation of the noise on every entry of the update.
+        clip_norm: the norm to which the gradient of every single example is clipped.
+    """
+
+    kept_share: float | None = None
+    noise_std: float | None = None
+    clip_norm: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One claim, and what was found.
+
+    Attributes:
+        name: what was looked at.
+        claimed: the number that was claimed, or None.
+        found: the number that was found, or None.
+        interval: where it had to lie if the claim holds, but for one case in a million; None where there is none.
+        passed: whether it does; None where it could not be decided.
+        note: one sentence for the reader, or "".
+    """
+
+    name: str
+    claimed: float | None
+    found: float | None
+    interval: tuple[float, float] | None
+    passed: bool | None
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfTest:
+    """What a release lets through, and whether its defenses are what they claim to be.
+
+    Attributes:
+        kept_share: share of the entries that are not zero in a release.
+        untouched_share: share of the entries that equal those of the undefended update, bit for bit.
+        cosine: to the undefended update, mean over draws; None where one of them is zero.
+        relative_norm: norm over that of the undefended update, mean over draws; None where that is zero.
+        sensitivity: the largest L2 change of the noiseless update when one example is replaced, over those tried.
+        checks: claims and findings.
+    """
+
+    kept_share: float
+    untouched_share: float
+    cosine: float | None
+    relative_norm: float | None
+    sensitivity: float
+    checks: tuple[Check, ...]
+
+    @property
+    def failures(self) -> tuple[Check, ...]:
+        """The claims that do not hold."""
+        return tuple(check for check in self.checks if check.passed is False)
+
+    @property
+    def passed(self) -> bool:
+        """Whether no claim was refuted; one that could not be decided is not."""
+        return not self.failures
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready dictionary."""
+        facts = {name: value for name, value in vars(self).items() if name != "checks"}
+        found: dict[str, Any] = jsonable(facts | {"checks": [vars(check) for check in self.checks]})
+        return found
+
+
+def self_test(
+    release: Release,
+    objective: Objective,
+    batch: Batch,
+    *,
+    generator: torch.Generator,
+    claims: Claims | None = None,
+    others: Batch | None = None,
+    draws: int = 64,
+) -> SelfTest:
+    """What the defenses of a release do to one batch, held against what they say of themselves, or their label of them.
+
+    - *kept share*: entries that are not zero, against the claim of a sparsifying defense (its rounding allowed for).
+    - *noise variance* and *noise mean*: draws against the noiseless update. Gaussian noise has a sum of squares between
+      the quantiles of χ²; another law that states its variance is held to it by a t interval over draws. Randomness
+      that nobody states is a failure.
+    - *sensitivity*: every example replaced by others and by its own inputs a thousand times too large. Under
+      per-example clipping to C no replacement moves the mean of k examples by more than 2C/k.
+    - *per-example clip*: whether the noiseless update is the mean of clipped gradients, or the clipped mean.
+    - *formal*: a defense that is labeled formal has to bound what an example adds, and to add noise.
+
+    A claim that passes is not proven: the sensitivity is a search, so too small. All in float64.
+
+    Args:
+        release: protocol and defenses.
+        objective: the client's loss.
+        batch: examples to test with.
+        generator: the only source of randomness.
+        claims: what the label says, where that is more than the classes know.
+        others: examples to swap in; None for those of the batch.
+        draws: how many releases are drawn, at least 2.
+
+    Raises:
+        InputError: for fewer than 2 draws, or data that do not fit the model.
+        UnsupportedError: where the release itself is refused.
+
+    **Cost**: `draws` releases, and a released mean for each of b · (3 + others) swaps.
+    """
+    if draws < 2:
+        raise InputError(f"self_test: expected at least 2 draws, got {draws}")
+    claims = claims or Claims()
+    objective, batch = objective.to(torch.float64), batch.to(torch.float64)
+    others = batch if others is None else others.to(torch.float64)
+    drawn = torch.stack([objective.flatten(release(objective, batch, generator).tensors) for _ in range(draws)])
+    plain = _mean(Release(release.protocol), objective, batch)
+    mean = _mean(release, objective, batch)
+    case = _Case(release=release, objective=objective, batch=batch, claims=claims)
+    sensitivity, clipping = case.sensitivity(list(_swapped(batch, others)))
+    checks = [
+        case.kept(drawn, plain),
+        *case.noise(drawn, mean),
+        clipping,
+        case.per_example_clip(),
+        case.formal(),
+    ]
+    norms = drawn.norm(dim=1)
+    comparable = float(plain.norm()) > 0 and bool((norms > 0).all())
+    return SelfTest(
+        kept_share=float((drawn != 0).double().mean()),
+        untouched_share=float((drawn == plain).double().mean()),
+        cosine=float((drawn @ plain / norms / plain.norm()).mean()) if comparable else None,
+        relative_norm=float((norms / plain.norm()).mean()) if float(plain.norm()) > 0 else None,
+        sensitivity=sensitivity,
+        checks=tuple(check for check in checks if check is not None),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Case:
+    """One release under test; every method gives a check, or None where nothing is claimed."""
+
+    release: Release
+    objective: Objective
+    batch: Batch
+    claims: Claims
+
+    def kept(self, drawn: Tensor, plain: Tensor) -> Check | None:
+        """The share of entries that are not zero."""
+        claimed, note = self.claims.kept_share, ""
+        if claimed is None:
+            stated = [defense for defense in self.release.defenses if defense.kept_share is not None]
+            if not stated:
+                return None
+            claimed = stated[-1].kept_share
+            if stated[-1] is not self.release.defenses[-1] or len(stated) > 1:
+                note = "another defense stands behind or before it, so that its share does not show"
+        assert claimed is not None
+        found = float((drawn != 0).double().mean())
+        # Counts are rounded in every tensor; entries that are zero without a defense may be among those that are kept.
+        rounding = len(self.objective.params) / plain.numel()
+        zeros = float((plain == 0).double().mean())
+        interval = (max(0.0, claimed - zeros - rounding), min(1.0, claimed + rounding))
+        passed = None if note else interval[0] - 1e-12 <= found <= interval[1] + 1e-12
+        return Check(name="kept_share", claimed=claimed, found=found, interval=interval, passed=passed, note=note)
+
+    def noise(self, drawn: Tensor, mean: Tensor) -> Iterator[Check]:
+        """The spread of draws around the noiseless update, and their center."""
+        residual = drawn - mean
+        law = self.release.noise(self.objective, examples=self.batch.size)
+        if self.claims.noise_std is not None:
+            law = DiagonalGaussian(std=dict.fromkeys(self.objective.params, self.claims.noise_std))
+        still = 64 * torch.finfo(mean.dtype).eps * max(1e-300, float(mean.abs().max()))
+        if isinstance(law, DiagonalGaussian):
+            std = self._spread(law.std)
+            yield self._gaussian(residual, std)
+            quiet = residual[:, std == 0]
+            if bool((quiet.abs() > still).any()):
+                note = "entries that are said to carry no noise change from draw to draw"
+                yield _refuted("noise_variance", 0.0, float(quiet.square().mean()), note)
+        elif law is None:
+            spread = float(residual.square().mean())
+            moves = bool((residual.abs() > still).any())
+            note = "draws differ from the noiseless update, and no noise is stated" if moves else ""
+            yield Check(name="noise_variance", claimed=0.0, found=spread, interval=None, passed=not moves, note=note)
+        else:
+            variance = self._variance()
+            if variance is None:
+                yield Check(name="noise_variance", claimed=None, found=float(residual.square().mean()), interval=None,
+                            passed=None, note=law.reason)  # fmt: skip
+                return
+            yield _by_draws("noise_variance", residual.square().mean(dim=1), float(variance.mean()))
+        if law is not None and float(mean.norm()) > 0:
+            along = residual @ mean / mean.square().sum()
+            yield _by_draws("noise_mean", along, 0.0, note="along the noiseless update, in units of its norm")
+
+    def sensitivity(self, swapped: Sequence[Batch]) -> tuple[float, Check | None]:
+        """The largest change of the noiseless update by one example, and whether a clip norm allows it."""
+        whole = self._largest_change(self.release, swapped)
+        bound, note = self._clip_norm(), ""
+        if bound is None:
+            return whole, None
+        claimed = 2 * bound / self._divisor()
+        found = whole
+        if not self.release.protocol.shares_gradient:
+            note = "the bound holds for each local step, which the update does not show"
+        elif self._at_example:
+            found = self._largest_change(Release(self.release.protocol, self._at_example), swapped)
+        passed = None if note else found <= claimed * (1 + 1e-9)
+        if passed is False:
+            note = "one example moves the update by more than per-example clipping allows"
+        return whole, Check(
+            name="sensitivity", claimed=claimed, found=found, interval=(0.0, claimed), passed=passed, note=note
+        )
+
+    def per_example_clip(self) -> Check | None:
+        """Whether the update is the mean of clipped gradients, where that is claimed."""
+        bound = self._clip_norm()
+        if bound is None:
+            return None
+        name = "per_example_clip"
+        if not self.release.protocol.shares_gradient:
+            return Check(name=name, claimed=bound, found=None, interval=None, passed=None, note="local steps hide it")
+        release = Release(self.release.protocol, self._at_example or self.release.defenses)
+        for factor in (1.0, *SCALES):
+            batch = self.batch.with_inputs(factor * self.batch.inputs)
+            rows = example_gradients(self.objective, self.objective.params, batch)
+            each = [scaled_to(bound, {key: rows[key][place] for key in rows}) for place in range(batch.size)]
+            flat = torch.stack([self.objective.flatten(row) for row in each])
+            single = flat.sum(dim=0) / self._divisor()
+            together = self.objective.flatten(
+                scaled_to(bound, {key: tensor.mean(dim=0) for key, tensor in rows.items()})
+            )
+            if float((single - together).norm()) > 1e-6 * float(single.norm()):
+                break
+        else:
+            return Check(name=name, claimed=bound, found=None, interval=None, passed=None,
+                         note="the clip norm does not bite on these examples, however large")  # fmt: skip
+        found = _mean(release, self.objective, batch)
+        off, off_together = (float((found - other).norm() / other.norm()) for other in (single, together))
+        note = ""
+        if off > 1e-6:
+            note = (
+                "the whole update is clipped, not the gradient of every example"
+                if off_together <= 1e-6
+                else "the update is neither the mean of clipped gradients nor the clipped mean"
+            )
+        return Check(name=name, claimed=0.0, found=off, interval=(0.0, 1e-6), passed=off <= 1e-6, note=note)
+
+    def formal(self) -> Check | None:
+        """Whether what is labeled formal bounds what an example adds, and adds noise."""
+        formal = [defense for defense in self.release.defenses if defense.guarantee is Guarantee.FORMAL]
+        if not formal:
+            return None
+        lacks = []
+        for defense in formal:
+            shapes = self.objective.params
+            if isinstance(defense, ExampleDefense):
+                bound, law = defense.bound, defense.law(shapes, self.batch.size)
+            elif isinstance(defense, UpdateDefense):
+                bound, law = defense.bound(shapes), defense.noise(shapes)
+            else:
+                bound, law = None, None
+            named = type(defense).__name__
+            lacks += [f"{named} bounds no norm"] if bound is None else []
+            quiet = law is None or (isinstance(law, DiagonalGaussian) and not all(law.std.values()))
+            lacks += [f"{named} leaves entries without noise"] if quiet else []
+        return Check(name="formal", claimed=None, found=None, interval=None, passed=not lacks, note="; ".join(lacks))
+
+    @property
+    def _at_example(self) -> list[ExampleDefense]:
+        return [defense for defense in self.release.defenses if isinstance(defense, ExampleDefense)]
+
+    def _clip_norm(self) -> float | None:
+        """The norm to which the gradient of every example is said to be clipped."""
+        if self.claims.clip_norm is not None:
+            return self.claims.clip_norm
+        bounds = [defense.bound for defense in self._at_example if defense.bound is not None]
+        if bounds:
+            return bounds[-1]
+        formal = [
+            defense.bound(self.objective.params)
+            for defense in self.release.defenses
+            if isinstance(defense, UpdateDefense) and defense.guarantee is Guarantee.FORMAL
+        ]
+        return next((bound for bound in formal if bound is not None), None)
+
+    def _divisor(self) -> float:
+        """By what the sum over examples is divided, as the last defense of examples does it."""
+        if not self._at_example:
+            return float(self.batch.size)
+        ones = {"one": torch.ones(self.batch.size, 1, dtype=torch.float64)}
+        return self.batch.size / float(self._at_example[-1].average(ones)["one"])
+
+    def _largest_change(self, release: Release, swapped: Sequence[Batch]) -> float:
+        here = _mean(release, self.objective, self.batch)
+        changes = (float((_mean(release, self.objective, batch) - here).norm()) for batch in swapped)
+        # An example on which the model overflows has no gradient to move the update by.
+        return max((change for change in changes if math.isfinite(change)), default=0.0)
+
+    def _gaussian(self, residual: Tensor, std: Tensor) -> Check:
+        noisy = std > 0
+        count = residual.shape[0] * int(noisy.sum())
+        if count == 0:
+            return Check(name="noise_variance", claimed=0.0, found=0.0, interval=None, passed=None, note="no noise")
+        ratio = float((residual[:, noisy] / std[noisy]).square().sum()) / count
+        low, high = (float(scipy.stats.chi2.ppf(q, count)) / count for q in (LEVEL / 2, 1 - LEVEL / 2))
+        claimed = float(std[noisy].square().mean())
+        passed = low <= ratio <= high
+        return Check(
+            name="noise_variance",
+            claimed=claimed,
+            found=ratio * claimed,
+            interval=(low * claimed, high * claimed),
+            passed=passed,
+            note="" if passed else f"the noise has {ratio:.3g} times the variance that is stated",
+        )
+
+    def _spread(self, std: Mapping[str, float]) -> Tensor:
+        tensors = {name: torch.full_like(tensor, std[name]) for name, tensor in self.objective.params.items()}
+        return self.objective.flatten(tensors)
+
+    def _variance(self) -> Tensor | None:
+        """The stated variance of a last defense that is random in its own way, over a noiseless update; else None."""
+        *before, last = self.release.defenses
+        if not isinstance(last, UpdateDefense):
+            return None
+        earlier = Release(self.release.protocol, before)
+        if earlier.noise(self.objective, examples=self.batch.size) is not None:
+            return None
+        variance = last.variance(self.objective.unflatten(_mean(earlier, self.objective, self.batch)))
+        return None if variance is None else self.objective.flatten(variance)
+
+
+def _by_draws(name: str, values: Tensor, claimed: float, note: str = "") -> Check:
+    """A mean over draws against a claim, by Student's t."""
+    count = values.numel()
+    found, error = float(values.mean()), float(values.std()) / math.sqrt(count)
+    reach = float(scipy.stats.t.ppf(1 - LEVEL / 2, count - 1)) * error + 1e-9 * max(abs(claimed), abs(found))
+    passed = abs(found - claimed) <= reach
+    interval = (claimed - reach, claimed + reach)
+    return Check(name=name, claimed=claimed, found=found, interval=interval, passed=passed, note=note)
+
+
+def _refuted(name: str, claimed: float, found: float, note: str) -> Check:
+    return Check(name=name, claimed=claimed, found=found, interval=None, passed=False, note=note)
+
+
+def _mean(release: Release, objective: Objective, batch: Batch) -> Tensor:
+    return objective.flatten(release.mean(objective, objective.params, batch)).detach()
+
+
+def _swapped(batch: Batch, others: Batch) -> Iterator[Batch]:
+    """The batch with one example replaced: by each of the others, and by far too large ones with each label in turn."""
+    for place in range(batch.size):
+        for other in range(others.size):
+            yield _with_example(batch, place, others.inputs[other], others.targets[other])
+        for scale in SCALES:
+            label = others.targets[(place + 1) % others.size]
+            yield _with_example(batch, place, scale * batch.inputs[place], label)
+            yield _with_example(batch, place, -scale * batch.inputs[place], label)
+
+
+def _with_example(batch: Batch, place: int, inputs: Tensor, target: Tensor) -> Batch:
+    new_inputs, new_targets = batch.inputs.clone(), batch.targets.clone()
+    new_inputs[place], new_targets[place] = inputs, target
+    return replace(batch, inputs=new_inputs, targets=new_targets)
+
+
+__all__ = ["Check", "Claims", "SelfTest", "self_test"]

@@ -1,0 +1,105 @@
+"""Sparsification by magnitude, as compressing systems send it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from numbers import Real
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from gradleak.core import Guarantee, Noise, UpdateDefense
+from gradleak.defenses.layers import layers
+from gradleak.defenses.prune import without_smallest
+from gradleak.results import LIN_2018, STICH_2018, Citation, InputError
+
+
+class TopKBy(StrEnum):
+    """Among which entries the largest are looked for."""
+
+    GLOBAL = "global"
+    LAYER = "layer"
+    TENSOR = "tensor"
+
+
+@dataclass(frozen=True)
+class TopK(UpdateDefense):
+    """The update with the share `share` of its entries that are largest in magnitude, with their values; zeros elsewhere.
+
+    k = ⌈share · n⌉ of n entries are kept, at least one: of the whole update, of each layer, or of each tensor as most
+    systems do. Among equal magnitudes the later ones stay. It says how much is kept where `Prune` says how much goes,
+    and rounds in favor of keeping; with `by="global"` both do the same.
+
+    Without error feedback: what is cut off is lost, where real systems often add it to the next round (Lin et al.,
+    Stich et al.), which then carries what earlier batches left behind. The set that is kept is visible and constant
+    almost everywhere, so that A keeps the rows of what is sent and loses the others. It gives no formal guarantee.
+
+    **Source**: Stich et al. 2018, definition 2.1 (top-k); Lin et al. 2018, by tensor. Deviation: no memory.
+
+    Attributes:
+        share: how much is kept, above 0 and at most 1.
+        by: "global", "layer" or "tensor".
+
+    Raises:
+        InputError: for a share out of range, or an unknown `by`.
+    """
+
+    guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
+    citations: ClassVar[tuple[Citation, ...]] = (LIN_2018, STICH_2018)
+
+    share: float
+    by: TopKBy | str = TopKBy.GLOBAL
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        check_share("TopK", self.share)
+        if self.by not in tuple(TopKBy):
+            raise InputError(f"TopK.by: expected one of {', '.join(TopKBy)}, got {self.by!r}")
+        object.__setattr__(self, "by", TopKBy(self.by))
+
+    @property
+    def kept_share(self) -> float:
+        """The share; the number of entries is rounded up in every group."""
+        return self.share
+
+    def mean(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The update with zeros in place of what is not kept."""
+        kept: dict[str, Tensor] = {}
+        for names in self._groups(update):
+            tensors = {name: update[name] for name in names}
+            entries = sum(tensor.numel() for tensor in tensors.values())
+            kept |= without_smallest(tensors, entries - kept_count(self.share, entries))
+        return {name: torch.where(kept[name], tensor, 0.0) for name, tensor in update.items()}
+
+    def noise(self, shapes: Mapping[str, Tensor]) -> Noise:
+        """None: what is kept is determined by the update."""
+        return None
+
+    def draw(self, update: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
+        """The sparse update."""
+        return self.mean(update)
+
+    def _groups(self, update: Mapping[str, Tensor]) -> list[list[str]]:
+        if self.by is TopKBy.TENSOR:
+            return [[name] for name in update]
+        return list(layers(update).values()) if self.by is TopKBy.LAYER else [list(update)]
+
+
+def kept_count(share: float, entries: int) -> int:
+    """How many of so many entries are kept: ⌈share · n⌉, at least one."""
+    # A hair below, so that 0.1 of 10 entries are 1 and not 1.000...1
+    return min(entries, max(1, math.ceil(share * entries * (1 - 1e-12))))
+
+
+def check_share(defense: str, share: float) -> None:
+    """Refuse a share that is not above 0 and at most 1.
+
+    Raises:
+        InputError: naming the defense.
+    """
+    if not isinstance(share, Real) or isinstance(share, bool) or not 0 < share <= 1:
+        raise InputError(f"{defense}.share: expected a number above 0 and at most 1, got {share!r}")

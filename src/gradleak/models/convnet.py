@@ -1,0 +1,87 @@
+"""The convolutional network with ReLU of the Inverting Gradients paper."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch
+from torch import nn
+
+from gradleak.models.activation import Activation
+from gradleak.models.initialize import check_sizes, construct
+from gradleak.models.resnet import Norm
+from gradleak.results.errors import InputError
+
+_FACTORS = (1, 2, 2, 4, 4, 4, 4, 4)
+_POOLED = (6, 8)
+_POOL = 3
+
+
+def convnet(
+    *,
+    classes: int = 10,
+    channels: int = 3,
+    size: int = 32,
+    width: int = 64,
+    activation: Activation | str = Activation.RELU,
+    norm: Norm | str = Norm.BATCH,
+    generator: torch.Generator | None = None,
+) -> nn.Sequential:
+    """A plain network of 8 convolutions and one linear layer; 2,904,970 parameters at 32x32, 3 channels, 10 classes.
+
+    Each convolution is 3x3 with padding 1 and a bias, followed by its normalization and the activation; their channels
+    are w, 2w, 2w, 4w, 4w, 4w, 4w, 4w for the width w. A 3x3 max pooling of stride 3 follows the sixth and the eighth.
+    Inputs are (b, channels, size, size), outputs logits (b, classes). Audit it in eval mode, where BatchNorm uses its
+    running statistics (0 and 1 in a fresh network), unless the client really trained on this batch.
+
+    Work grows with the square of the width: at 16 a gradient costs a sixteenth of the paper's network.
+
+    Args:
+        classes: Number of logits.
+        channels: Channels of the input.
+        size: Height and width of the input in pixels, at least 9.
+        width: w, at least 1, and a multiple of 8 with group normalization.
+        activation: The activation everywhere.
+        norm: The normalization after each convolution: "batch", "group" or "none".
+        generator: Source of the weights, drawn by `initialize_default`. None stands for a new generator with
+            seed 0, the same weights at each call; the global RNG is never touched.
+
+    Returns:
+        The network, float32 (or torch's default dtype), on the CPU, in train mode as torch builds it.
+
+    Raises:
+        InputError: No activation or normalization has that name, or a number is out of range.
+
+    Source:
+        Geiping et al. 2020, "Inverting Gradients", the ConvNet of its experiments (64 channels), as its published
+        code builds it; the paper gives no table of layers.
+
+    Example:
+        >>> sum(p.numel() for p in convnet().parameters())
+        2904970
+        >>> sum(p.numel() for p in convnet(width=16).parameters())
+        187114
+    """
+    act, normalize = Activation.named(activation), Norm.named(norm)
+    check_sizes({"classes": classes, "channels": channels, "width": width, "size": size})
+    if size < _POOL**2:
+        raise InputError(f"convnet: expected size of at least 9, got {size}: two 3x3 poolings need it")
+    if normalize is Norm.GROUP and width % 8:
+        raise InputError(f"convnet: expected a width that 8 divides, for group normalization, got {width}")
+
+    def layers() -> nn.Sequential:
+        parts: OrderedDict[str, nn.Module] = OrderedDict()
+        inputs, side = channels, size
+        for number, factor in enumerate(_FACTORS, start=1):
+            outputs = factor * width
+            parts[f"conv{number}"] = nn.Conv2d(inputs, outputs, 3, padding=1)
+            parts[f"norm{number}"] = normalize.module(outputs)
+            parts[f"act{number}"] = act.module()
+            if number in _POOLED:
+                parts[f"pool{number}"] = nn.MaxPool2d(_POOL)
+                side //= _POOL
+            inputs = outputs
+        parts |= OrderedDict(flatten=nn.Flatten(), linear=nn.Linear(inputs * side * side, classes))
+        return nn.Sequential(parts)
+
+    return construct(layers, generator)

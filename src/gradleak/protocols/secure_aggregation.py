@@ -1,0 +1,219 @@
+"""Secure aggregation: the server sees the weighted sum of the clients' updates and no single one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from numbers import Integral, Real
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from gradleak.core import (
+    Batch,
+    DiagonalGaussian,
+    ExampleDefense,
+    Noise,
+    NotGaussian,
+    Objective,
+    Protocol,
+    UpdateKind,
+)
+from gradleak.results import BONAWITZ_2017, Citation, InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecureAggregation(Protocol):
+    """Σₖ wₖ uₖ over the K clients that take part, uₖ the update of client k by its own protocol; no uₖ is seen.
+
+    The batch of such a release holds the examples of all of them, client by client: `of` puts them together. The unknown
+    is then the whole of it, d grows with K, and the protocol itself holds numbers and names alone, which an adversary may
+    know. wₖ = nₖ/Σn by default, applied here and nowhere else: a client that already weighs its update (a loss that sums
+    over its examples) needs `weights`.
+
+    Defenses of single examples act at every client, with noise of their own each; defenses of the update on the sum, as a
+    server or a trusted aggregator applies them.
+
+    What a server learns if it holds K − 1 of the clients is not this release but that of one client, times its weight:
+    secure aggregation does nothing against it. Dropouts after the masks were agreed on, and clients that compute at
+    older parameters, are not modeled.
+
+    **Cost**: one plain gradient of the whole batch, times what local steps cost.
+
+    **Source**: Bonawitz et al. 2017, for what is revealed (the sum over those who stay); weights as in McMahan et al.
+    2017, algorithm 1.
+
+    Attributes:
+        protocol: what each client computes.
+        examples: nₖ of those who take part, in the order of the batch.
+        weights: wₖ, or None for nₖ/Σn.
+        participants: their names, for the record, or None for "client 1" and so on.
+        clients: how many clients there are, of whom these take part; None for just them.
+
+    Raises:
+        InputError: for numbers that do not fit together.
+
+    Example:
+        >>> from gradleak.protocols import FedSGD
+        >>> SecureAggregation(protocol=FedSGD(), examples=[1, 3], participants=["a", "b"], clients=10).shares
+        (0.25, 0.75)
+    """
+
+    citations: ClassVar[tuple[Citation, ...]] = (BONAWITZ_2017,)
+
+    protocol: Protocol
+    examples: Sequence[int]
+    weights: Sequence[float] | None = None
+    participants: Sequence[str] | None = None
+    clients: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the numbers and freeze the lists."""
+        if not isinstance(self.protocol, Protocol) or isinstance(self.protocol, SecureAggregation):
+            raise InputError(
+                f"SecureAggregation.protocol: expected what one client computes, got {type(self.protocol).__name__}"
+            )
+        sizes = tuple(self.examples)
+        if not sizes or not all(isinstance(n, Integral) and not isinstance(n, bool) and n >= 1 for n in sizes):
+            raise InputError(f"SecureAggregation.examples: expected a number of at least 1 a client, got {sizes}")
+        names = self.participants
+        names = tuple(f"client {place + 1}" for place in range(len(sizes))) if names is None else tuple(names)
+        if len(names) != len(sizes) or len(set(names)) != len(names):
+            raise InputError(
+                f"SecureAggregation.participants: expected {len(sizes)} different names, one a client, got {list(names)}"
+            )
+        if self.weights is not None:
+            weights = tuple(self.weights)
+            good = all(isinstance(w, Real) and math.isfinite(w) and w > 0 for w in weights)
+            if len(weights) != len(sizes) or not good:
+                raise InputError(
+                    f"SecureAggregation.weights: expected {len(sizes)} positive numbers, got {list(weights)}"
+                )
+            object.__setattr__(self, "weights", weights)
+        if self.clients is not None and self.clients < len(sizes):
+            raise InputError(
+                f"SecureAggregation.clients: expected at least the {len(sizes)} that take part, got {self.clients}"
+            )
+        object.__setattr__(self, "examples", sizes)
+        object.__setattr__(self, "participants", names)
+
+    @classmethod
+    def of(
+        cls,
+        protocol: Protocol,
+        batches: Mapping[str, Batch],
+        *,
+        weights: Mapping[str, float] | None = None,
+        clients: int | None = None,
+    ) -> tuple[SecureAggregation, Batch]:
+        """The protocol over these clients, and the batch that holds the examples of all of them.
+
+        Args:
+            protocol: what each client computes.
+            batches: of those who take part, by name.
+            weights: wₖ by name, or None for nₖ/Σn.
+            clients: how many clients there are.
+
+        Raises:
+            InputError: without a client, or for batches that do not go together.
+        """
+        if not batches:
+            raise InputError("SecureAggregation.of: expected at least one client, got none")
+        held = list(batches.values())
+        domain = held[0].domain
+        shapes = {tuple(batch.inputs.shape[1:]) for batch in held}
+        if len(shapes) > 1 or any(batch.domain != domain for batch in held):
+            raise InputError(
+                f"SecureAggregation.of: expected batches of one shape and domain, got shapes {sorted(shapes)}"
+            )
+        sensitive = [batch.sensitive for batch in held if batch.sensitive is not None]
+        union = Batch(
+            torch.cat([batch.inputs for batch in held]),
+            torch.cat([batch.targets for batch in held]),
+            domain,
+            torch.cat(sensitive) if len(sensitive) == len(held) else None,
+        )
+        aggregation = cls(
+            protocol=protocol,
+            examples=[batch.size for batch in held],
+            weights=None if weights is None else [weights[name] for name in batches],
+            participants=list(batches),
+            clients=clients,
+        )
+        return aggregation, union
+
+    @property
+    def kind(self) -> UpdateKind:  # type: ignore[override]  # a class variable of protocols that do not wrap one
+        """That of the clients' updates."""
+        return self.protocol.kind
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """wₖ of each client."""
+        if self.weights is not None:
+            return tuple(float(weight) for weight in self.weights)
+        return tuple(size / sum(self.examples) for size in self.examples)
+
+    def mean(
+        self,
+        objective: Objective,
+        params: Mapping[str, Tensor],
+        batch: Batch,
+        defenses: Sequence[ExampleDefense] = (),
+    ) -> dict[str, Tensor]:
+        """The weighted sum of the clients' updates, by name.
+
+        Raises:
+            InputError: for a batch of another size than the clients' together.
+        """
+        total: dict[str, Tensor] = {}
+        for place, weight in zip(self._places(batch.size), self.shares, strict=True):
+            piece = Batch(batch.inputs[place], batch.targets[place], batch.domain)
+            for name, tensor in self.protocol.mean(objective, params, piece, defenses).items():
+                total[name] = weight * tensor if name not in total else total[name] + weight * tensor
+        return total
+
+    def plain_gradients(self, examples: int) -> float:
+        """That of the clients, each with its share of the examples."""
+        return sum(size / examples * self.protocol.plain_gradients(size) for size in self.examples)
+
+    def mini_batch_weights(self, examples: int) -> Sequence[tuple[slice, float]] | None:
+        """Those of every client, times its weight."""
+        found: list[tuple[slice, float]] = []
+        for place, weight in zip(self._places(examples), self.shares, strict=True):
+            own = self.protocol.mini_batch_weights(place.stop - place.start)
+            if own is None:
+                return None
+            found += [(slice(place.start + p.start, place.start + p.stop), weight * w) for p, w in own]
+        return found
+
+    def noise(self, law: Callable[[int], Noise], examples: int) -> Noise:
+        """The clients' independent noises, weighted and added."""
+        total: Noise = None
+        for size, weight in zip(self.examples, self.shares, strict=True):
+            own = self.protocol.noise(law, size)
+            if isinstance(own, NotGaussian):
+                return own
+            if isinstance(own, DiagonalGaussian):
+                own = own.scaled(weight)
+                total = own if not isinstance(total, DiagonalGaussian) else total.added_to(own)
+        return total
+
+    def note(self, examples: int) -> str:
+        """How many take part, and what the clients' protocol has to say."""
+        taking = f"{len(self.examples)} of {self.clients or len(self.examples)} clients take part"
+        told = {self.protocol.note(size): None for size in self.examples}
+        return "; ".join([f"{taking}, and only their weighted sum is seen", *(note for note in told if note)])
+
+    def _places(self, examples: int) -> list[slice]:
+        """Where in the batch each client's examples are."""
+        if examples != sum(self.examples):
+            raise InputError(
+                f"SecureAggregation: expected a batch of the {sum(self.examples)} examples of all clients "
+                f"({', '.join(map(str, self.examples))}), got {examples}; SecureAggregation.of puts it together"
+            )
+        ends = list(accumulate(self.examples))
+        return [slice(end - size, end) for end, size in zip(ends, self.examples, strict=True)]

@@ -1,0 +1,45 @@
+"""What the numbers of an example are called, by the kind of its data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+ENTRIES: Mapping[str, str] = {"image": "pixel", "tabular": "feature", "signal": "sample"}
+
+
+def entry_noun(kind: str | None) -> str:
+    """What one number of an example is: "pixel", "feature" or "sample"; "entry" for a kind that is not known.
+
+    Args:
+        kind: value of a `DomainKind`; None for data of no stated kind.
+
+    Example:
+        >>> entry_noun("tabular")
+        'feature'
+    """
+    return ENTRIES.get(kind or "", "entry")
+
+
+def error_name(kind: str | None) -> str:
+    """What the root mean squared error of a reconstruction is called, over entries scaled to [0, 1].
+
+    The unit of such scores is `pixel_rmse` in every record, whatever the data are.
+
+    Args:
+        kind: value of a `DomainKind`; None for data of no stated kind.
+
+    Example:
+        >>> error_name("tabular")
+        'feature RMSE'
+    """
+    return f"{entry_noun(kind)} RMSE"
+
+
+def entries_noun(kind: str | None) -> str:
+    """The plural of `entry_noun`.
+
+    Args:
+        kind: value of a `DomainKind`; None for data of no stated kind.
+    """
+    noun = entry_noun(kind)
+    return "entries" if noun == "entry" else f"{noun}s"

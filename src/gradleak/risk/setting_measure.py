@@ -1,0 +1,116 @@
+"""What every measure of a setting shares: no private input comes into it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor
+
+from gradleak.core import Domain, Objective, Release
+from gradleak.results import Citation, Evidence, InputError, Leakier, Outcome, Score
+from gradleak.risk.measure import Unit
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Setting:
+    """What is public about a release before the private inputs are known.
+
+    Attributes:
+        objective: the client's loss.
+        release: protocol and defenses.
+        batch_size: examples behind a release.
+        targets: their labels (b, ...), which the adversary is taken to know, or None for labels of a measure's own.
+        domain: shape, range and normalization of an example, or None for unknown.
+    """
+
+    objective: Objective
+    release: Release
+    batch_size: int = 1
+    targets: Tensor | None = field(default=None, repr=False)
+    domain: Domain | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SettingMeasure(ABC):
+    """A number about a setting, or a named outcome where there is none.
+
+    A `Measure` is about one exposure and needs the private inputs; a measure of a setting averages over what an
+    adversary may believe about them, and needs none. Authors write `_measure` and `estimate`.
+
+    Attributes:
+        name: the name of the scores.
+        citations: where the measure comes from.
+        summary: one line for listings.
+    """
+
+    name: ClassVar[str]
+    citations: ClassVar[tuple[Citation, ...]]
+    summary: ClassVar[str]
+    leakier: ClassVar[Leakier] = Leakier.LOWER
+
+    @final
+    def __call__(
+        self,
+        objective: Objective,
+        release: Release,
+        *,
+        targets: Tensor | None = None,
+        batch_size: int | None = None,
+        domain: Domain | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Score:
+        """The score of this measure for releases of one batch of independent examples.
+
+        Args:
+            objective: the client's loss.
+            release: protocol and defenses.
+            targets: (b, ...) the labels of the batch, known to the adversary; None for labels of the measure's own.
+            batch_size: b where no targets are given, by default 1.
+            domain: of an example, where the measure does not know it already.
+            generator: of all random numbers; None is a fresh one with seed 0.
+
+        Raises:
+            InputError: if targets and batch_size disagree, or the measure needs what is not given.
+            UnsupportedError: if the release cannot be differentiated.
+        """
+        size = batch_size if targets is None else int(targets.shape[0])
+        if batch_size is not None and (batch_size < 1 or batch_size != size):
+            raise InputError(f"batch_size: expected at least 1, and the number of targets, got {batch_size}")
+        setting = Setting(objective=objective, release=release, batch_size=size or 1, targets=targets, domain=domain)
+        return self._measure(setting, generator or torch.Generator().manual_seed(0))
+
+    @abstractmethod
+    def _measure(self, setting: Setting, generator: torch.Generator) -> Score:
+        """The score; all random numbers come from `generator`."""
+
+    @abstractmethod
+    def estimate(self, unknowns: int) -> float:
+        """The cost for a batch of so many unknowns in plain gradients, roughly."""
+
+    @property
+    def public_inputs(self) -> Tensor | None:
+        """Public examples (n, ...) that the measure rests on; an audit sees to it that no private one is among them."""
+        return None
+
+    def unsupported(self, reason: str) -> Score:
+        """The score without a value, for a reason that lies outside of the measure."""
+        return self._without_value(Outcome.UNSUPPORTED, reason)
+
+    @property
+    def _unit(self) -> str:
+        return str(getattr(self, "unit", Unit.INPUT))
+
+    def _without_value(self, outcome: Outcome, note: str, **details: Any) -> Score:
+        return Score(
+            name=self.name,
+            value=None,
+            unit=self._unit,
+            leakier=self.leakier,
+            evidence=Evidence.ESTIMATE,
+            outcome=outcome,
+            note=note,
+            details=details,
+        )

@@ -1,0 +1,197 @@
+"""Lines and rows of the attack table, and the file that keeps them while a study runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from scipy import stats
+
+from gradleak.attacks import Blind, Checkpoint
+from gradleak.studies.study import Finding
+
+BASELINE = "best guess without the update, chosen with the truth"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """What one attack made of one image.
+
+    Attributes:
+        image: its place among the study's images.
+        mse: in pixels scaled to [0, 1], or None where nothing was claimed.
+        ssim: or None.
+        exact: whether the image was hit exactly.
+        outcome: of the attack.
+        labels: where the label came from.
+        iterations: of the chosen start.
+        counted: plain gradients by the attack's rule.
+        measured: processor time over that of a plain gradient; None where the attack was resumed.
+        note: why there is no claim.
+    """
+
+    image: int
+    mse: float | None
+    ssim: float | None
+    exact: bool
+    outcome: str
+    labels: str
+    iterations: int
+    counted: float
+    measured: float | None
+    note: str = ""
+
+    @property
+    def psnr(self) -> float | None:
+        """In dB; infinite for equal images."""
+        if self.mse is None:
+            return None
+        return math.inf if self.mse == 0 else -10 * math.log10(self.mse)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One attack on one network."""
+
+    network: str
+    attack: str
+    labels: str
+    lines: Sequence[Line]
+
+    columns: ClassVar[tuple[str, ...]] = (
+        "network", "attack", "labels", "n", "PSNR (dB)", "smallest to largest", "SSIM", "MSE", "exact hits",
+        "plain gradients", "measured", "ended",
+    )  # fmt: skip
+
+    @property
+    def title(self) -> str:
+        """Network and attack."""
+        return f"{self.network}, {self.attack}"
+
+    def values(self, name: str) -> list[float]:
+        """The values of one quantity, ascending; None left out."""
+        return sorted(value for line in self.lines if (value := getattr(line, name)) is not None)
+
+    def median(self, name: str) -> float | None:
+        """The attained median, the leakier of two middle values."""
+        values = self.values(name)
+        if not values:
+            return None
+        return statistics.median_low(values) if name == "mse" else statistics.median_high(values)
+
+    def finding(self) -> Finding:
+        """The median PSNR with its interval."""
+        values = self.values("psnr")
+        return Finding(
+            quantity=f"{self.title}: median PSNR (dB)",
+            ours=self.median("psnr"),
+            interval=median_interval(values),
+            n=len(values),
+            note=next((line.note for line in self.lines if line.note), ""),
+        )
+
+    def cells(self) -> list[str]:
+        """The row as it is printed, by `columns`."""
+        values = self.values("psnr")
+        counted, measured = self.median("counted"), self.median("measured")
+        ends = sorted({line.outcome for line in self.lines})
+        return [
+            self.network,
+            self.attack,
+            self.labels,
+            str(len(self.lines)),
+            _number(self.median("psnr"), ".1f"),
+            f"{values[0]:.1f} to {values[-1]:.1f}" if values else "-",
+            _number(self.median("ssim"), ".3f"),
+            _number(self.median("mse"), ".2g"),
+            f"{sum(line.exact for line in self.lines)} of {len(self.lines)}",
+            _number(counted, ",.0f"),
+            _number(measured, ",.0f"),
+            ", ".join(f"{sum(line.outcome == end for line in self.lines)} {end}" for end in ends),
+        ]
+
+    def sentence(self) -> str:
+        """A line of progress."""
+        psnr, counted = _number(self.median("psnr"), ".1f"), _number(self.median("counted"), ",.0f")
+        return f"{self.title}: median PSNR {psnr} dB of {len(self.lines)} images for {counted} plain gradients"
+
+
+class Store:
+    """Groups of lines by key, in a JSONL file that grows as attacks end; a torn last line is as if never written."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = None if path is None else Path(path)
+        self._groups: dict[str, list[Line]] = {}
+        if self._path is None or not self._path.exists():
+            return
+        for text in self._path.read_text(encoding="utf-8").splitlines():
+            try:
+                entry = json.loads(text)
+                self._groups[_digest(entry["key"])] = [Line(**line) for line in entry["lines"]]
+            except (json.JSONDecodeError, KeyError, TypeError):
+                continue
+
+    def lines(self, key: Mapping[str, Any]) -> list[Line] | None:
+        """The lines of a group, or None."""
+        return self._groups.get(_digest(key))
+
+    def add(self, key: Mapping[str, Any], lines: Sequence[Line]) -> None:
+        """Keep the lines of a group, on disk where there is a file."""
+        self._groups[_digest(key)] = list(lines)
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        entry = {"key": key, "lines": [asdict(line) for line in lines]}
+        with self._path.open("a", encoding="utf-8") as file:
+            # A line of its own even after a torn one.
+            file.write(f"\n{json.dumps(entry)}\n")
+
+    def checkpoint(self, key: Mapping[str, Any]) -> Checkpoint | None:
+        """Where the attack on a group leaves its state; None without a file."""
+        if self._path is None:
+            return None
+        return Checkpoint(path=self._path.with_name(f"{self._path.name}.{_digest(key)[:12]}.state"))
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Of ascending values, the innermost pair of order statistics that holds the median with 95 %; None for too few."""
+    count = len(values)
+    outside = int(stats.binom.ppf(0.025, count, 0.5)) - 1
+    while outside >= 0 and stats.binom.cdf(outside, count, 0.5) > 0.025:
+        outside -= 1
+    return None if outside < 0 else (values[outside], values[count - 1 - outside])
+
+
+def conclude(rows: Sequence[Row]) -> list[str]:
+    """Network by network: the best attack, exact hits, and who is no better than blind."""
+    lines = []
+    for network in dict.fromkeys(row.network for row in rows):
+        mine = [row for row in rows if row.network == network and row.median("psnr") is not None]
+        blind = next(row for row in mine if row.attack == BASELINE).median("psnr")
+        real = [row for row in mine if row.attack not in (BASELINE, Blind.name)]
+        if not real or blind is None:
+            continue
+        best = max(real, key=lambda row: row.median("psnr") or -math.inf)
+        hits = [f"{row.attack} {sum(line.exact for line in row.lines)} of {len(row.lines)}" for row in real
+                if any(line.exact for line in row.lines)]  # fmt: skip
+        poor = [row.attack for row in real if (row.median("psnr") or -math.inf) <= blind]
+        text = (
+            f"{network}: best is {best.attack} with a median PSNR of {best.median('psnr'):.1f} dB, {blind:.1f} dB without "
+            f"the update; exact hits: {', '.join(hits) or 'none'}"
+        )
+        lines.append(text + (f"; no better than without the update: {', '.join(poor)}." if poor else "."))
+    return lines
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _digest(key: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()

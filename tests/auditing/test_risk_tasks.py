@@ -1,0 +1,196 @@
+"""Closed-form risk in an audit: the derivative is checked first, and settings are measured beside releases."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import gradleak as gl
+from gradleak.auditing import Plan, build_plan, estimate, run_plan
+from gradleak.auditing.risk_tasks import same_labels
+from gradleak.results import InputError, PlanError, Record, VerdictKind
+from gradleak.risk import BayesianCramerRao
+
+from .conftest import SMALL_PLAN
+from .small_model import small_mlp, substitute_gradient_model, tiny_gradients
+
+VAN_TREES = {
+    "use": "BayesianCramerRao",
+    "unit": "pixel_rmse",
+    "samples": 16,
+    "public": {"use": "scikit_digits", "count": 200},
+}
+
+
+def plan(model: str = "small_mlp", *, std: float = 0.3, measure: dict[str, Any] | None = None, **changes: Any) -> Plan:
+    """Two digits under noise, one of them attacked."""
+    content = tomllib.loads(SMALL_PLAN) | {
+        "model": {"use": f"tests.auditing.small_model:{model}"},
+        "measures": {
+            "van_trees": measure or VAN_TREES,
+            "influence": {"use": "InversionInfluence", "unit": "pixel_rmse"},
+        },
+        "attacks": {"gauss_newton": {"use": "GaussNewton", "max_steps": 8, "starts": 1}},
+        "scenarios": [
+            {"name": "noisy", "attacks": {"gauss_newton": [0]}, "perfect_attacker": {"below": 0.05}}
+            | ({"defenses": [{"use": "GaussianNoise", "std": std}]} if std else {})
+        ],
+    }
+    return build_plan(content | changes, folder=Path())
+
+
+def bounds(record: Record) -> dict[str, Any]:
+    return {item: score for item, score in record.scores if score.name == "bayesian_cramer_rao"}
+
+
+def test_noise_that_bounds_every_attacker_is_bounded(tmp_path: Path) -> None:
+    record = run_plan(plan(), tmp_path / "out", jobs=1)
+    found = bounds(record)
+    assert set(found) == {"noisy/example 0/setting", "noisy/example 1/setting"}
+    assert all(score.evidence == "lower_bound" and score.value > 0.1 for score in found.values())
+    assert {verdict.verdict for verdict in record.verdicts} == {VerdictKind.BOUNDED}
+    assert "Gaussian fitted to" in record.verdicts[-1].explanation
+    assert "not a worst case" in record.verdicts[-1].explanation
+
+
+@pytest.mark.parametrize("std", [0.0, 1e-3])
+def test_too_little_noise_is_not_bounded(std: float, tmp_path: Path) -> None:
+    record = run_plan(plan(std=std), tmp_path / "out", jobs=1)
+    assert record.verdicts[0].verdict is VerdictKind.LEAKS
+    assert record.verdicts[1].verdict is VerdictKind.INCONCLUSIVE
+    assert "van Trees bound" in record.verdicts[1].explanation
+
+
+def test_an_isotropic_prior_and_a_network_that_jumps(tmp_path: Path) -> None:
+    isotropic = {"use": "BayesianCramerRao", "unit": "pixel_rmse", "samples": 16, "prior_std": 0.3}
+    smooth = run_plan(plan(measure=isotropic), tmp_path / "smooth", jobs=1)
+    assert "isotropic Gaussian, mean 0.5 and std 0.3 of the valid range" in smooth.verdicts[0].explanation
+    jumps = run_plan(plan("relu_mlp", measure=isotropic), tmp_path / "jumps", jobs=1)
+    assert {score.evidence.value for score in bounds(jumps).values()} == {"estimate"}
+    assert {verdict.verdict for verdict in jumps.verdicts} == {VerdictKind.INCONCLUSIVE}
+    assert "an estimate, no bound" in jumps.verdicts[0].explanation
+
+
+def test_releases_with_the_same_labels_share_one_measurement(tmp_path: Path) -> None:
+    whole = plan()
+    twin = replace(whole.batches[1], inputs=whole.batches[1].inputs.flip(-1), targets=whole.batches[0].targets)
+    scenario = replace(whole.scenarios[0], attacks={}, perfect_attacker=None)
+    whole = replace(whole, batches=[whole.batches[0], twin], scenarios=[scenario], attacks={})
+    assert same_labels(whole, scenario) == {0: [0, 1]}
+    record = run_plan(whole, tmp_path / "out", jobs=1)
+    assert [name for name in record.run["groups"] if name.startswith("setting/")] == ["setting/noisy/example 0"]
+    first, second = bounds(record).values()
+    assert first == second
+    assert len(record.verdicts) == 4
+
+
+def test_the_cost_of_a_bound_is_estimated() -> None:
+    cheap, dear = (plan(measure={**VAN_TREES, "samples": count}) for count in (16, 64))
+    assert estimate(dear) - estimate(cheap) == pytest.approx(2 * 0.5 * 64 * 48)
+
+
+def test_public_examples_of_a_plan_leave_the_private_ones_out() -> None:
+    whole = plan(measure={**VAN_TREES, "public": {"use": "scikit_digits", "count": 1797}})
+    measure = next(measure for measure in whole.measures if isinstance(measure, BayesianCramerRao))
+    assert measure.public_inputs.shape[0] == 1797 - 2
+    pair = {"use": "tests.auditing.small_model:pair_data", "count": 2}
+    named = plan(measure={**VAN_TREES, "public": pair}).measures[0]
+    assert isinstance(named, BayesianCramerRao)
+    assert named.public.targets.tolist() == [0, 1]
+
+
+def test_private_examples_among_the_public_ones_are_refused(tmp_path: Path) -> None:
+    whole = plan()
+    mine = BayesianCramerRao(public=gl.Batch(torch.cat([b.inputs for b in whole.batches]), torch.tensor([0, 1])))
+    with pytest.raises(InputError, match=r"BayesianCramerRao.public: .* got 2 of the private ones"):
+        run_plan(replace(whole, measures=[mine]), tmp_path / "out", jobs=1)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"public": {"use": "nothing"}}, r"measures.van_trees.public: nothing is called 'nothing'"),
+        ({"public": 3.0}, r"measures.van_trees.public"),
+        ({"noise_std": -1.0}, r"noise_std: expected a finite positive number"),
+        ({"prior_std": 0.3}, r"expected one of public, prior and prior_std"),
+        ({"sampels": 3}, r"did you mean 'samples'"),  # codespell:ignore
+    ],
+)
+def test_a_bad_bound_is_one_clear_line(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        plan(measure={**VAN_TREES, **fields})
+
+
+def test_a_measure_is_one_of_two_kinds() -> None:
+    with pytest.raises(PlanError, match="to be a class, a kind of Measure or SettingMeasure"):
+        plan(measure={"use": "os:getcwd"})
+
+
+def test_a_wrong_second_derivative_takes_closed_form_scores_out(tmp_path: Path) -> None:
+    model = substitute_gradient_model(generator=torch.Generator().manual_seed(0))
+    batch = plan().batches[0]
+    record = gl.audit(
+        model,
+        batch,
+        release=gl.Release(gl.FedSGD(), [gl.GaussianNoise(std=0.3)]),
+        attacks={"gauss_newton": gl.GaussNewton(max_steps=3, starts=1)},
+        measures=[gl.InversionInfluence(), gl.GradientNorm(), BayesianCramerRao(prior_std=0.3, unit="pixel_rmse")],
+        out=tmp_path / "out",
+        options=gl.AuditOptions(quiet=True),
+    )
+    check = next(item for item in record.items if item["kind"] == "derivative")
+    assert (check["status"], check["check"]) == ("refused", "wrong")
+    assert "custom autograd function" in check["note"]
+    assert check["relative_error"] > 0.01
+    scores = {score.name: score for item, score in record.scores if item.endswith(("/risk", "/setting"))}
+    assert set(scores) == {"inversion_influence", "gradient_norm", "bayesian_cramer_rao"}
+    for name in ("inversion_influence", "bayesian_cramer_rao"):
+        assert (scores[name].value, scores[name].outcome.label) == (None, "unsupported")
+        assert "second derivative of the model is wrong" in scores[name].note
+    assert scores["gradient_norm"].value > 0  # reads no derivative
+    risk = next(item for item in record.items if item["kind"] == "risk")
+    assert risk["eigenvalues"] is None
+    assert record.verdicts[-1].verdict is not VerdictKind.BOUNDED
+
+
+def test_a_right_derivative_is_confirmed_in_the_record(tmp_path: Path) -> None:
+    record = run_plan(plan(std=1e-6), tmp_path / "out", jobs=1)
+    checks = [item for item in record.items if item["kind"] == "derivative"]
+    assert [(item["example"], item["check"]) for item in checks] == [(0, "confirmed"), (1, "confirmed")]
+    assert all(item["relative_error"] < 1e-3 for item in checks)
+
+
+def test_a_measure_is_a_measure(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="measures: expected a list of measures"):
+        gl.audit(small_mlp(generator=torch.Generator()), plan().batches[0], measures=[gl.InversionInfluence])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_client_in_half_precision_states_what_it_flushed(dtype: torch.dtype, tmp_path: Path) -> None:
+    model = tiny_gradients(generator=torch.Generator().manual_seed(0)).to(dtype)
+    attacks = {"gauss_newton": gl.GaussNewton(max_steps=8, starts=1)}
+    record = gl.audit(
+        model, plan().batches[0], attacks=attacks, out=tmp_path / "out", options=gl.AuditOptions(quiet=True)
+    )
+    line = next(item for item in record.items if item["kind"] == "release")
+    facts = line["precision"]
+    assert facts["dtype"] == str(dtype).removeprefix("torch.")
+    first = facts["tensors"]["1.0.weight"]
+    black = float((plan().batches[0].inputs == 0).float().mean())  # zero in any format
+    if dtype is torch.float16:
+        assert first["subnormal"] + first["zero"] > 0.95
+        assert facts["subnormal"] > 0.3
+    else:  # the range of float32
+        assert first["subnormal"] == 0
+        assert first["zero"] == pytest.approx(black, abs=0.02)
+    gl.write_markdown(record, tmp_path / "report.md")
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert f"the update came in {facts['dtype']}" in text
+    attack = next(item for item in record.items if item["kind"] == "attack")
+    assert "computed in float32" in attack["note"]
