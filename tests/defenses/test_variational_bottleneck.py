@@ -8,7 +8,9 @@ import torch.nn.functional as F
 from tests.defenses.setting import FEATURES, batch, generator
 from torch import nn
 
-from gradleak.core import Exposure, Mode, Objective, Release
+from gradleak.attacks import GaussNewton
+from gradleak.auditing import check_update
+from gradleak.core import Exposure, HonestButCurious, Mode, Objective, Release
 from gradleak.defenses import BottleneckLayer, BottleneckModel, BottleneckOutput, ClipPerExample, VariationalBottleneck
 from gradleak.models import initialize_default
 from gradleak.operators import GradientJacobian, check_derivative
@@ -135,3 +137,18 @@ def test_a_model_that_trains_with_it_learns() -> None:
 def test_what_makes_no_sense_is_refused(field: str, value: float) -> None:
     with pytest.raises(InputError, match=rf"VariationalBottleneck.{field}: expected"):
         replace(DEFENSE, **{field: value})
+
+
+def test_the_adversary_does_not_get_the_draw() -> None:
+    data, known, release = batch(1), objective(), Release(FedSGD(), [DEFENSE])
+    update = release(known, data, generator())
+    knowledge = HonestButCurious(targets=True).disclose(known, release, data)
+    assert knowledge.objective is not None
+    assert knowledge.objective.mask_seed != known.mask_seed
+    assert knowledge.objective.params is known.params
+    assert check_update(known, release, data, update).status.value == "consistent"
+    found = GaussNewton()(update, knowledge, generator=generator())
+    assert found.inputs is None or float((found.inputs - data.inputs).abs().max()) > 1e-2
+    told = GaussNewton()(update, replace(knowledge, objective=known), generator=generator())
+    assert told.inputs is not None
+    assert float((told.inputs - data.inputs).abs().max()) < 1e-6, "with the draw it would be read exactly"

@@ -111,6 +111,10 @@ class ModelDefense(Defense):
             InputError: saying what is missing.
         """
 
+    def as_seen(self, objective: Objective) -> Objective:
+        """What an adversary may know of the objective: all of it, unless it holds a random draw of the client's."""
+        return objective
+
 
 class ExampleDefense(Defense):
     """A defense that acts on the gradient of each example, before the mean, at every local step.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gradleak.core.batch import Batch
 from gradleak.core.batch_norm import batch_norm_statistics
+from gradleak.core.defense import ModelDefense
 from gradleak.core.domain import Domain
 from gradleak.core.knowledge import Knowledge
 from gradleak.core.objective import Objective
@@ -58,8 +59,11 @@ class HonestButCurious(ThreatModel):
         if self.public is not None:
             _refuse_overlap(self.public, batch)
         domain = batch.domain or Domain.guess(batch.inputs)
+        seen = objective
+        for defense in release.defenses:
+            seen = defense.as_seen(seen) if isinstance(defense, ModelDefense) else seen
         return Knowledge(
-            objective=objective,
+            objective=seen,
             protocol=release.protocol if self.protocol is None else self.protocol,
             defenses=release.defenses if self.defenses else None,
             batch_size=batch.size if self.batch_size else None,

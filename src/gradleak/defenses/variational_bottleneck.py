@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from gradleak.core import Guarantee, Mode, ModelDefense, Objective
+from gradleak.core import Guarantee, Mode, ModelDefense, Objective, derive_seed
 from gradleak.core.objective import LOSSES
 from gradleak.results import ALEMI_2017, LI_2024, Citation, InputError
 
@@ -37,9 +37,10 @@ class VariationalBottleneck(ModelDefense):
     first in a release it is checked against the objective and stands in the record.
 
     The gradient is another one, and so is A; ε is drawn anew in every forward pass of a training. An `Objective` draws it
-    from its `mask_seed`, as dropout masks: closed-form measures hold for that draw, which an adversary does not know;
-    other seeds give other draws. In eval mode the layer passes μ and hides nothing, which is refused. Under per-example
-    defenses every example has the same ε.
+    from its `mask_seed`, as dropout masks: closed-form measures hold for that draw. A threat model discloses the
+    objective with another seed, since the client's draw is not known: with it an attack reads the input as if nothing
+    were hidden. In eval mode the layer passes μ and hides nothing, which is refused. Under per-example defenses every
+    example has the same ε.
 
     It gives no formal guarantee: it lowers a bound on I(x; h), not on what the gradient says of x.
 
@@ -93,6 +94,10 @@ class VariationalBottleneck(ModelDefense):
         if isinstance(loss, str) and loss not in LOSSES:
             raise InputError(f"loss: expected one of {', '.join(LOSSES)} or a callable, got {loss!r}")
         return BottleneckLoss(LOSSES[loss] if isinstance(loss, str) else loss, float(self.beta))
+
+    def as_seen(self, objective: Objective) -> Objective:
+        """The objective with another draw of ε: the client's is not known to an adversary."""
+        return replace(objective, mask_seed=derive_seed(objective.mask_seed, "another draw of the bottleneck"))
 
     def check(self, objective: Objective) -> None:
         """Refuse an objective without the layer, its term with this β, or its noise.
