@@ -4,6 +4,7 @@ from scipy.stats import kstest
 from torch import nn
 
 from gradleak.models import (
+    convnet,
     initialize_default,
     initialize_he,
     initialize_uniform,
@@ -106,23 +107,20 @@ def test_sizes_that_are_none_and_other_generators_are_refused() -> None:
 
 
 def test_he_draws_normal_weights_of_variance_two_over_the_fan_in() -> None:
-    model = initialize_he(nn.Sequential(nn.Conv2d(8, 64, 5), nn.BatchNorm2d(64)), generator=generator())
-    weight = model[0].weight.detach().flatten()
-    assert kstest(weight.numpy(), "norm", args=(0, (2 / (8 * 25)) ** 0.5)).pvalue > 0.01
-    assert not model[0].bias.any()
-    again = initialize_he(nn.Sequential(nn.Conv2d(8, 64, 5), nn.BatchNorm2d(64)), generator=generator())
-    assert torch.equal(model[0].weight, again[0].weight)
+    model = initialize_he(lenet_dlg(classes=3), generator=generator())
+    weight = model[2].weight.detach().flatten()
+    assert kstest(weight.numpy(), "norm", args=(0, (2 / (12 * 25)) ** 0.5)).pvalue > 0.01
+    assert not model[2].bias.any()
+    again = initialize_he(lenet_dlg(classes=3), generator=generator())
+    assert torch.equal(model[7].weight, again[7].weight)
 
 
 def test_he_keeps_the_signal_through_a_deep_network() -> None:
     x = torch.rand(20, 3, 32, 32, generator=generator())
-    sizes = []
+    spreads = []
     for initialize in (initialize_he, initialize_default):
-        deep = nn.Sequential(
-            *(nn.Sequential(nn.Conv2d(3 if n == 0 else 32, 32, 3, padding=1), nn.ReLU()) for n in range(8))
-        )
-        spread = (out := initialize(deep, generator=generator())(x)).var(dim=0).mean().sqrt() / x.std()
-        sizes.append(float(spread))
-        assert torch.isfinite(out).all()
-    assert sizes[0] > 0.1
-    assert sizes[1] < 0.01
+        deep = initialize(convnet(width=16), generator=generator()).eval()
+        with torch.no_grad():
+            logits = deep(x)
+        spreads.append(float(logits.std(dim=0).mean()))
+    assert spreads[0] > 100 * spreads[1]

@@ -136,7 +136,8 @@ def block_lanczos(
         known = torch.cat([known, more_outside.vectors[:, missed]], 1)
         values, order = torch.cat([values[:count], more_outside.values[missed]]).sort(descending=True)
         vectors = torch.cat([vectors[:, :count], more_outside.vectors[:, missed]], 1)[:, order]
-        errors_norm = torch.cat([errors_norm[:count], more_outside.errors_norm[missed]])[order]
+        # Residuals of the runs leave out what the other vectors lack.
+        errors_norm = (operator.matmat(vectors) - vectors * values).norm(dim=0)
     return TopEigenpairs(
         values=values[:count],
         vectors=vectors[:, :count],

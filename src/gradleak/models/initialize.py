@@ -140,7 +140,7 @@ def initialize_he(model: _Module, *, generator: torch.Generator) -> _Module:
 
     Example:
         >>> model = initialize_he(nn.Linear(8, 4000), generator=torch.Generator().manual_seed(0))
-        >>> round(float(model.weight.var()), 2), float(model.bias.abs().max())
+        >>> round(float(model.weight.detach().var()), 2), float(model.bias.detach().abs().max())
         (0.25, 0.0)
     """
     initialize_default(model, generator=generator)
