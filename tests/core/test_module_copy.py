@@ -176,6 +176,27 @@ def test_what_cannot_be_copied_is_named() -> None:
         Objective.from_module(Locked())
 
 
+def test_wrappers_that_are_taken_off_are_noted() -> None:
+    linear = nn.Linear(2, 2)
+    assert Objective.from_module(linear).notes == ()
+    assert Objective.from_module(nn.DataParallel(linear)).notes == ("DataParallel is taken off the model",)
+    assert Objective.from_module(torch.compile(linear)).notes == ("OptimizedModule is taken off the model",)
+    inner = nn.Sequential(nn.Identity(), nn.DataParallel(linear))
+    assert Objective.from_module(inner).notes == ("DataParallel is taken off 1",)
+
+
+def test_layers_that_draw_are_named() -> None:
+    module = nn.Sequential(
+        nn.Linear(4, 4), nn.Dropout(0.5), nn.Dropout(0.0), nn.RReLU(), nn.TransformerEncoderLayer(4, 2, 4, dropout=0.1)
+    )
+    objective = Objective.from_module(module)
+    assert objective.random_layers == ()
+    names = ("1", "3", "4.dropout", "4.dropout1", "4.dropout2")
+    assert objective.in_mode("train").random_layers == names
+    assert Objective.from_module(nn.LSTM(2, 2, 2, dropout=0.1), mode="train").random_layers == ("LSTM",)
+    assert Objective.from_module(nn.LSTM(2, 2, 2), mode="train").random_layers == ()
+
+
 def test_complex_parameters_are_refused_by_name() -> None:
     module = nn.Sequential(nn.Linear(2, 2))
     module[0].register_parameter("phase", nn.Parameter(torch.ones(2, dtype=torch.complex64)))

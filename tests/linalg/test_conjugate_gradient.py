@@ -69,6 +69,18 @@ def test_budget_end_is_a_word_and_keeps_the_iterate() -> None:
     assert found.residual > 1e-8
 
 
+def test_no_budget_is_called_converged_before_the_residual_is() -> None:
+    scales, right = torch.logspace(-4, 0, 30, dtype=torch.float64), _right(30)
+    words = set()
+    for budget in range(1, 120, 3):
+        found = conjugate_gradient(DenseOperator(torch.diag(scales)), right, tolerance=1e-8, max_iterations=budget)
+        residual = np.linalg.norm(right - scales * found.solution) / np.linalg.norm(right)
+        assert found.residual == pytest.approx(residual, rel=1e-6)
+        assert (found.outcome is Outcome.CONVERGED) == (residual <= 2e-8)
+        words.add(found.outcome)
+    assert words == {Outcome.CONVERGED, Outcome.BUDGET_SPENT}
+
+
 def test_not_finite_is_a_word() -> None:
     broken = torch.eye(3, dtype=torch.float64)
     broken[0, 0] = torch.nan

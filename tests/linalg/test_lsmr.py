@@ -37,6 +37,19 @@ def test_a_rank_deficient_map_gives_the_solution_of_smallest_norm(shape: tuple[i
     assert found.iterations <= 8
 
 
+def test_no_budget_is_called_converged_before_the_residual_is() -> None:
+    matrix, target = factor(torch.logspace(-2, 0, 30, dtype=torch.float64), 50), vector(50)
+    words = set()
+    for budget in range(1, 120, 3):
+        found = lsmr(DenseOperator(matrix), target, tolerance=1e-8, max_iterations=budget)
+        rest = matrix.T @ (target - matrix @ found.solution)
+        residual = float(rest.norm() / (matrix.T @ target).norm())
+        assert found.residual == pytest.approx(residual, rel=1e-6)
+        assert (found.outcome is Outcome.CONVERGED) == (residual <= 2e-8)
+        words.add(found.outcome)
+    assert words == {Outcome.CONVERGED, Outcome.BUDGET_SPENT}
+
+
 def test_ill_conditioned_spends_its_budget_in_words() -> None:
     matrix = factor(torch.logspace(-6, 0, 80, dtype=torch.float64), 120)  # κ of AᵀA is 1e12
     target = vector(120)

@@ -4,9 +4,7 @@ from scipy.stats import kstest
 from torch import nn
 
 from gradleak.models import (
-    convnet,
     initialize_default,
-    initialize_he,
     initialize_uniform,
     lenet_dlg,
     lenet_i2f,
@@ -104,23 +102,3 @@ def test_sizes_that_are_none_and_other_generators_are_refused() -> None:
             build(**sizes)
     with pytest.raises(InputError, match=r"generator: expected a torch\.Generator or None, got int"):
         linear_model(features=2, classes=2, generator=5)
-
-
-def test_he_draws_normal_weights_of_variance_two_over_the_fan_in() -> None:
-    model = initialize_he(lenet_dlg(classes=3), generator=generator())
-    weight = model[2].weight.detach().flatten()
-    assert kstest(weight.numpy(), "norm", args=(0, (2 / (12 * 25)) ** 0.5)).pvalue > 0.01
-    assert not model[2].bias.any()
-    again = initialize_he(lenet_dlg(classes=3), generator=generator())
-    assert torch.equal(model[7].weight, again[7].weight)
-
-
-def test_he_keeps_the_signal_through_a_deep_network() -> None:
-    x = torch.rand(20, 3, 32, 32, generator=generator())
-    spreads = []
-    for initialize in (initialize_he, initialize_default):
-        deep = initialize(convnet(width=16), generator=generator()).eval()
-        with torch.no_grad():
-            logits = deep(x)
-        spreads.append(float(logits.std(dim=0).mean()))
-    assert spreads[0] > 100 * spreads[1]

@@ -150,6 +150,10 @@ def test_unused_and_frozen_and_tied_parameters_are_named() -> None:
     assert bool(rows[:-12].any(dim=1).all())
 
 
+def test_a_release_of_random_layers_is_one_of_many() -> None:
+    assert GradientJacobian(_case("dropout")).notes == ("one of many releases: 2 draw the masks of mask_seed=3",)
+
+
 def test_a_half_precision_model_is_computed_in_float64() -> None:
     module = between(torch.tanh)
     exposure = exposure_of(module, (4,))

@@ -15,7 +15,7 @@ import gradleak.linalg
 import gradleak.models
 import gradleak.protocols
 import gradleak.risk
-from gradleak.attacks import Attack, LabelAttack
+from gradleak.attacks import Attack, LabelAttack, Steps
 from gradleak.core import Defense, HonestButCurious, Protocol, ThreatModel
 from gradleak.linalg import Solver
 from gradleak.risk import Measure, SettingMeasure
@@ -29,7 +29,8 @@ class Entry:
 
     Attributes:
         name: as written after `use =`.
-        room: "attacks", "labels", "measures", "solvers", "defenses", "protocols", "threats", "models" or "datasets".
+        room: "attacks", "labels", "steps", "measures", "solvers", "defenses", "protocols", "threats", "models",
+            "initializers" or "datasets".
         constructor: the class or function.
     """
 
@@ -48,6 +49,7 @@ def catalog() -> dict[str, dict[str, Entry]]:
     rooms: dict[str, Mapping[str, Constructor]] = {
         "attacks": _classes(gradleak.attacks, Attack),
         "labels": _classes(gradleak.attacks, LabelAttack),
+        "steps": _classes(gradleak.attacks, Steps),
         "measures": _classes(gradleak.risk, (Measure, SettingMeasure)),
         "solvers": _classes(gradleak.linalg, Solver),
         "defenses": _classes(gradleak.defenses, Defense),

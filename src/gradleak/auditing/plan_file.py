@@ -277,7 +277,7 @@ class _Builder:
     def _value(self, value: Any, hint: Any, where: str) -> Any:
         if isinstance(value, dict) and "use" in value:
             name = value["use"]
-            for room in ("attacks", "measures", "solvers", "defenses", "protocols", "models"):
+            for room in ("attacks", "steps", "measures", "solvers", "defenses", "protocols", "models"):
                 if name in self.rooms[room]:
                     return self.build(value, room, where)
             if name in self.rooms["datasets"] or (isinstance(name, str) and ":" in name):

@@ -77,6 +77,7 @@ def private_copy(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
         UnsupportedError: if the module cannot be copied, or has complex parameters.
     """
     inside = unwrap(module)
+    wrappers: list[str] = [f"{type(module).__name__} is taken off the model"] if inside is not module else []
     for name, parameter in inside.named_parameters():
         if isinstance(parameter, nn.parameter.UninitializedParameter) or parameter.is_meta:
             raise InputError(
@@ -106,10 +107,11 @@ def private_copy(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
     for parent in list(private.modules()):
         for key, child in parent._modules.items():
             if child is not None and child is not unwrap(child):
+                wrappers.append(f"{type(child).__name__} is taken off {key}")
                 parent._modules[key] = unwrap(child)
     for parameter in private.parameters():
         parameter.grad = None
-    return private, tuple(notes)
+    return private, (*wrappers, *notes)
 
 
 def renamed(module: nn.Module, private: nn.Module) -> dict[str, str]:
@@ -126,6 +128,27 @@ def further_names(module: nn.Module) -> dict[str, str]:
     listed = {id(parameter): name for name, parameter in module.named_parameters()}
     every = module.named_parameters(remove_duplicate=False)
     return {name: listed[id(parameter)] for name, parameter in every if listed[id(parameter)] != name}
+
+
+def batch_normalizers(module: nn.Module) -> tuple[str, ...]:
+    """The names of the BatchNorm layers that normalize by the batch."""
+    return tuple(
+        name or type(part).__name__
+        for name, part in module.named_modules()
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and (part.training or part.running_mean is None)
+    )
+
+
+def random_layers(module: nn.Module) -> tuple[str, ...]:
+    """The names of torch's layers that draw random numbers in the mode that they are in."""
+
+    def draws(part: nn.Module) -> bool:
+        if isinstance(part, nn.modules.dropout._DropoutNd | nn.modules.rnn.RNNBase):
+            rate = part.p if isinstance(part, nn.modules.dropout._DropoutNd) else part.dropout
+            return part.training and rate > 0.0
+        return part.training and (isinstance(part, nn.RReLU) or float(getattr(part, "dropout_p", 0.0)) > 0.0)
+
+    return tuple(name or type(part).__name__ for name, part in module.named_modules() if draws(part))
 
 
 def ignore_running_statistics(module: nn.Module) -> None:

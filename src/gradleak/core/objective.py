@@ -19,11 +19,13 @@ from gradleak.core.domain import Domain
 from gradleak.core.linear_calls import LinearCalls
 from gradleak.core.module_copy import (
     Attributes,
+    batch_normalizers,
     cast_constants,
     first_line,
     further_names,
     ignore_running_statistics,
     private_copy,
+    random_layers,
     renamed,
 )
 from gradleak.core.stop_gradient import gradient_through_stops, stops_gradients
@@ -174,11 +176,12 @@ class Objective:
     @property
     def batch_statistics(self) -> tuple[str, ...]:
         """Names of the BatchNorm layers that normalize by the batch, so that examples depend on each other."""
-        return tuple(
-            name or type(part).__name__
-            for name, part in self._module.named_modules()
-            if isinstance(part, nn.modules.batchnorm._BatchNorm) and (part.training or part.running_mean is None)
-        )
+        return batch_normalizers(self._module)
+
+    @property
+    def random_layers(self) -> tuple[str, ...]:
+        """Names of the dropout and other layers that draw in this mode: the release is one of many, of `mask_seed`."""
+        return random_layers(self._module)
 
     def parts(self, kind: type[nn.Module]) -> tuple[nn.Module, ...]:
         """The parts of the model, and of a loss that is a module, of this class; to be looked at, not changed."""
@@ -218,10 +221,9 @@ class Objective:
     def gradient(self, params: Mapping[str, Tensor], batch: Batch) -> Tensors:
         """The gradient of the loss by parameter name; one plain gradient. Works inside torch.func transforms.
 
-        Where the model stops gradients (`detach`, `no_grad`), its derivative by the inputs still holds what runs
-        through there, at the price of a second evaluation (`gradient_through_stops`). Custom autograd functions in the
-        form without `setup_context` do not work inside of transforms, so that models with such layers get their
-        gradient from plain autograd.
+        Its derivative by the inputs holds what runs through stopped gradients (`detach`, `no_grad`), at the price of a
+        second evaluation (`gradient_through_stops`). Custom autograd functions without `setup_context` do not work
+        inside of transforms, so that models with such layers get their gradient from plain autograd.
         """
         try:
             if not torch.compiler.is_compiling():

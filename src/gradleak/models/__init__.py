@@ -2,7 +2,7 @@
 
 from gradleak.models.activation import Activation
 from gradleak.models.convnet import convnet
-from gradleak.models.initialize import initialize_default, initialize_he, initialize_uniform
+from gradleak.models.initialize import initialize_default, initialize_uniform
 from gradleak.models.lenet import lenet_dlg, lenet_i2f
 from gradleak.models.linear import linear_model
 from gradleak.models.mlp import mlp
@@ -14,7 +14,6 @@ __all__ = [
     "Norm",
     "convnet",
     "initialize_default",
-    "initialize_he",
     "initialize_uniform",
     "lenet_dlg",
     "lenet_i2f",

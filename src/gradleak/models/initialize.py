@@ -118,41 +118,6 @@ def initialize_default(model: _Module, *, generator: torch.Generator) -> _Module
     return model
 
 
-def initialize_he(model: _Module, *, generator: torch.Generator) -> _Module:
-    """The model with weights of linear and convolutional layers from N(0, 2/f), f the fan-in, and biases of zero.
-
-    So the signal keeps its size through a deep network with ReLU. With torch's own initialization it shrinks by about
-    the root of 6 a layer: after eight layers in eval mode, where fresh BatchNorm layers do nothing, outputs and
-    gradients hardly depend on the input any more. All else is as `initialize_default` leaves it.
-
-    Args:
-        model: Changed in place.
-        generator: Source of the numbers, on the device of the parameters.
-
-    Returns:
-        The same model.
-
-    Raises:
-        UnsupportedError: As `initialize_default`.
-
-    Source:
-        He et al. 2015, "Delving Deep into Rectifiers", equation 10.
-
-    Example:
-        >>> model = initialize_he(nn.Linear(8, 4000), generator=torch.Generator().manual_seed(0))
-        >>> round(float(model.weight.detach().var()), 2), float(model.bias.detach().abs().max())
-        (0.25, 0.0)
-    """
-    initialize_default(model, generator=generator)
-    with torch.no_grad():
-        for module in model.modules():
-            if isinstance(module, (nn.Linear, *_CONVOLUTIONS)):
-                nn.init.kaiming_normal_(module.weight, generator=generator)
-                if module.bias is not None:
-                    module.bias.zero_()
-    return model
-
-
 def _draw_affine(weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
     nn.init.kaiming_uniform_(weight, a=math.sqrt(5), generator=generator)
     if bias is not None:

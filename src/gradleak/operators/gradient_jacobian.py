@@ -140,6 +140,9 @@ class GradientJacobian(LinearOperator):
         objective = self.exposure.objective
         zeros = [name for name, tensor in objective.unflatten(self.value).items() if not bool(tensor.any())]
         notes = list(objective.notes)
+        if objective.random_layers:
+            drawn = f"one of many releases: {', '.join(objective.random_layers)} draw the masks of"
+            notes.append(f"{drawn} mask_seed={objective.mask_seed}")
         if zeros:
             notes.append(f"released as zeros (unused by the loss, or dead units): {', '.join(zeros)}")
         if objective.frozen:

@@ -265,7 +265,7 @@ def test_a_compiler_that_fails_is_told_in_words(monkeypatch: pytest.MonkeyPatch)
     def refuse(*_, **__):
         raise RuntimeError("InvalidCxxCompiler: No working C++ compiler found\nmore lines")
 
-    monkeypatch.setattr(torch, "compile", lambda function: refuse)
+    monkeypatch.setattr(torch, "compile", lambda function, **_: refuse)
     evaluator = _evaluator(Objective.from_module(small_net()), rows(1), rows=1, compiled=True)
     with pytest.raises(UnsupportedError, match=r"No working C\+\+ compiler found\); run it with compile=False"):
         evaluator(_guesses(rows(1), 1))
@@ -306,3 +306,12 @@ def test_what_cannot_be_compiled_is_refused_and_not_traced_back() -> None:
     attack = Inversion(stages=(SearchStage(optimizer=Adam(), iterations=2),), compile=True)
     with pytest.raises(UnsupportedError, match="compile=False"):
         attack(update, knowledge, generator=torch.Generator())
+
+
+@pytest.mark.slow
+def test_a_prior_that_watches_layers_cannot_be_compiled_and_is_refused() -> None:
+    make, batch, _, _ = MODELS["normalized"]
+    objective = Objective.from_module(_seeded(make))
+    evaluator = _evaluator(objective, batch, rows=1, priors=(BatchNormStatistics(weight=0.1),), compiled=True)
+    with pytest.raises(UnsupportedError, match="compile=False"):
+        evaluator(_guesses(batch, 1))

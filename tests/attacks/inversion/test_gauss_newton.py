@@ -57,7 +57,19 @@ def test_a_batch_with_disclosed_labels_is_found() -> None:
     assert found.details["labels"] == "disclosed"
     assert found.targets.tolist() == [0, 2]
     assert found.outcome is Outcome.CONVERGED
+    assert "order" not in found.note
     assert case.error(found.inputs) < 1e-16
+
+
+def test_examples_of_one_label_come_in_any_order() -> None:
+    case = setting(small_net(), rows(2, 2), threat=HonestButCurious(targets=True))
+    found = GaussNewton(starts=20, warm_iterations=0)(case.update, case.knowledge, generator=_generator())
+    if found.outcome is Outcome.CONVERGED:
+        assert "the order of examples with the same label is not identifiable" in found.note
+        swapped = case.error(found.inputs.flip(0))
+        assert min(swapped, case.error(found.inputs)) < 1e-16
+    else:
+        assert found.outcome in (Outcome.PLATEAU, Outcome.BUDGET_SPENT)
 
 
 def test_labels_that_cannot_be_recovered_are_optimized() -> None:

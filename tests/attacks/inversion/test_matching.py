@@ -135,6 +135,21 @@ def test_the_update_itself_is_at_distance_zero_and_a_step_down_the_slope_comes_n
 
 
 @each_matching
+def test_lists_of_tensors_are_at_the_distance_of_flat_updates(matching: Matching) -> None:
+    objective = _objective()
+    matching = matching.bind(objective)
+    candidate, target = _updates(objective)
+    for guess in (candidate, target, [torch.zeros_like(entry) for entry in candidate]):
+        leaves = [entry.clone().requires_grad_() for entry in guess]
+        found, expected = matching.between(leaves, target), matching(_flat(leaves), _flat(target))
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-28)
+        slopes = (torch.autograd.grad(value, leaves, allow_unused=True) for value in (found, expected))
+        for one, other in zip(*slopes, strict=True):
+            assert torch.isfinite(one).all()
+            torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-14)
+
+
+@each_matching
 def test_a_zero_candidate_has_a_finite_slope(matching: Matching) -> None:
     objective = _objective()
     matching = matching.bind(objective)

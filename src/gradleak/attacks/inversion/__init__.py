@@ -13,7 +13,14 @@ from gradleak.attacks.inversion.dgl import DGL
 from gradleak.attacks.inversion.dlg import DLG
 from gradleak.attacks.inversion.engine import Inversion, SearchStage
 from gradleak.attacks.inversion.evaluation import Route
-from gradleak.attacks.inversion.gauss_newton import GaussNewton
+from gradleak.attacks.inversion.gauss_newton import (
+    DenseSteps,
+    GaussNewton,
+    KrylovSteps,
+    RowSampledSteps,
+    SketchedSteps,
+    Steps,
+)
 from gradleak.attacks.inversion.grad_inversion import GradInversion
 from gradleak.attacks.inversion.gs import GS
 from gradleak.attacks.inversion.idlg import IDLG
@@ -55,12 +62,14 @@ __all__ = [
     "Constant",
     "CosineDecay",
     "CosineDistance",
+    "DenseSteps",
     "GaussNewton",
     "GradInversion",
     "GroupConsistency",
     "Guess",
     "Inversion",
     "InvertingGradients",
+    "KrylovSteps",
     "LabelPolicy",
     "LabelSource",
     "LayerWeights",
@@ -77,14 +86,17 @@ __all__ = [
     "ProtocolTrial",
     "Registration",
     "Route",
+    "RowSampledSteps",
     "Schedule",
     "SearchStage",
     "SharedEntries",
+    "SketchedSteps",
     "SquaredAndAbsoluteError",
     "SquaredError",
     "Start",
     "Statistics",
     "StepDecay",
+    "Steps",
     "TotalVariation",
     "Translation",
     "Variables",

@@ -28,6 +28,8 @@ class DLG(Preset):
     Attributes:
         iterations: of 20 inner steps each.
         restarts: starts a target; the paper has one.
+        restart_after: a start goes back to its best iterate with half the step after so many inner steps without
+            progress; None, as the paper, for never.
     """
 
     name: ClassVar[str] = "dlg"
@@ -37,13 +39,15 @@ class DLG(Preset):
 
     iterations: int = 300
     restarts: int = 1
+    restart_after: int | None = None
 
     def compose(self) -> Inversion:
         """The composition that runs."""
+        stage = SearchStage(optimizer=LBFGS(), iterations=self.iterations, restart_after=self.restart_after)
         return Inversion(
             matching=SquaredError(),
             variables=Pixels(start=Start.NORMAL, box=False),
-            stages=(SearchStage(optimizer=LBFGS(), iterations=self.iterations),),
+            stages=(stage,),
             restarts=self.restarts,
             labels=LabelPolicy.OPTIMIZE,
         )

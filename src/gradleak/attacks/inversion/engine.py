@@ -69,14 +69,14 @@ class Inversion(Attack):
     `patience` ran out, else `budget_spent`. None of them says that the inputs are right, and only the first that the
     update is explained; `details["relative_residual"]` says how well it is.
 
-    With `compile` the derivative goes through `torch.compile` first: 40 seconds for the 28×28 LeNet and minutes for a
-    ResNet-18, for iterations 2.7 times (LeNet, one start) as fast: it pays from some ten thousand iterations on the one,
-    from thousands on the other. Values differ by round-off.
+    With `compile` the derivative goes through `torch.compile` first, as one graph or not at all: 34 seconds for one start
+    of the 28×28 LeNet, for iterations 1.5 times as fast, and 44 for eight starts, 2.3 times as fast, so that it pays from
+    25,000 and 6,000 iterations on; a ResNet-18 takes 140 and gains nothing on its kept graph. Values differ by round-off.
 
     **Cost**: 3 plain gradients an evaluation and start (forward and backward pass for g, and differentiating both),
     times what the protocol's release costs: this rule is what `plain_gradients` counts, whatever the machine needed.
-    Measured: ResNet-18, one start, 2.8 (kept graph of g, see `Route`); in lockstep 0.4 to 0.65 on the 28×28 LeNet of
-    the I²F paper at 64 starts (2 to 4 for one start alone, which is overhead). Memory: about 8 updates a start.
+    Measured: ResNet-18, one start, 2.5 to 3.1 (kept graph of g, see `Route`); the 28×28 LeNet of the I²F paper 2.8 for
+    one start, in lockstep 0.7 at 8 starts and 0.4 at 64. Memory: about 8 updates a start.
 
     Attributes:
         matching: distance of updates.
@@ -86,7 +86,8 @@ class Inversion(Attack):
         restarts: starts a target.
         labels: what is done about labels that are not disclosed.
         local_training: how several local steps are read: unrolled, or as the average gradient (AGA).
-        patience: stop after so many evaluations in which no start of the group improved by 1e-3 relative; None never.
+        patience: a target stops after so many evaluations in which none of its starts improved by 1e-3 relative; None
+            never.
         max_bytes: memory for updates in lockstep; more starts than fit are done in chunks of the same loop.
         compile: whether `torch.compile` is used.
     """

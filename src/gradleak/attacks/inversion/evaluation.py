@@ -162,7 +162,12 @@ class Evaluator:
         """Matching loss plus penalties of one row, and the matching loss; pure, for torch.func."""
         problem = self._problem
         inputs, classes = problem.variables.decode(problem.space, flat, given)
-        matching = self._rules.matching(problem.released(inputs, classes), target)
+        if self._rules.compile:
+            seen = problem.objective.unflatten(target)
+            made = problem.released_tensors(inputs, classes)
+            matching = self._rules.matching.between([made[name] for name in seen], list(seen.values()))
+        else:
+            matching = self._rules.matching(problem.released(inputs, classes), target)
         layers: Mapping[str, LayerStatistics] = {}
         if self._watches:
             with watch_batch_norm(problem.objective) as layers:
@@ -255,7 +260,8 @@ class _Functional:
         kind = consensus is not None
         first = kind not in self._compiled
         if first:
-            self._compiled[kind] = torch.compile(self._derivative if single else self._batched(kind))
+            # As one graph: otherwise what cannot be compiled would run as before, in silence and slower.
+            self._compiled[kind] = torch.compile(self._derivative if single else self._batched(kind), fullgraph=True)
         arguments = self._arguments(0, flat, consensus) if single else (flat, self._targets, self._labels, consensus)
         try:
             gradient, (_, matching) = self._compiled[kind](*arguments)

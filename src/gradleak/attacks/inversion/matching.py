@@ -53,6 +53,13 @@ class Matching(ABC):
 
         return slope
 
+    def between(self, candidate: Rows, target: Rows) -> Tensor:
+        """The same distance of updates that are lists of tensors; pure, and without a decision that a compiler minds.
+
+        What compiled attacks differentiate: a formula in place of the default makes no flat copy of an update.
+        """
+        return self(*(torch.cat([entry.reshape(-1) for entry in rows]) for rows in (candidate, target)))
+
     def bind(self, objective: Objective) -> Matching:
         """The same distance for the parameters of this model; what it says about layers becomes numbers.
 
@@ -85,6 +92,12 @@ class SquaredError(Matching):
         """The relative squared residual."""
         scale = target.abs().max()
         return ((candidate - target) / scale).square().sum() / (target / scale).square().sum()
+
+    def between(self, candidate: Rows, target: Rows) -> Tensor:
+        """The relative squared residual."""
+        scale = _largest(target)
+        gap = [(guess - seen) / scale for guess, seen in zip(candidate, target, strict=True)]
+        return _sum_of_squares(gap) / _sum_of_squares([seen / scale for seen in target])
 
     def against(self, target: Rows) -> Slope:
         """The relative squared residual and 2 (g − g*) / ‖g*‖²."""
@@ -135,6 +148,17 @@ class CosineDistance(Matching):
         squared = scaled.square().sum()
         direction = scaled * torch.rsqrt(torch.where(nothing, 1.0, squared))
         return torch.where(nothing, 1.0, 0.5 * (direction - unit).square().sum())
+
+    def between(self, candidate: Rows, target: Rows) -> Tensor:
+        """One minus the cosine; a candidate beyond 1e±18 times the target counts as zero or is not finite."""
+        scale = _largest(target)
+        length = _sum_of_squares([seen / scale for seen in target]).sqrt() * scale
+        scaled = [guess / scale for guess in candidate]
+        squared = _sum_of_squares(scaled)
+        nothing = squared == 0
+        inverse = torch.rsqrt(torch.where(nothing, 1.0, squared))
+        gap = [guess * inverse - seen / length for guess, seen in zip(scaled, target, strict=True)]
+        return torch.where(nothing, 1.0, 0.5 * _sum_of_squares(gap))
 
     def against(self, target: Rows) -> Slope:
         """1 − c and (c ĝ − ĝ*) / ‖g‖, hats for unit vectors; from d = ĝ − ĝ*, whose digits survive near c = 1."""
@@ -216,6 +240,10 @@ class SharedEntries(Matching):
     def __call__(self, candidate: Tensor, target: Tensor) -> Tensor:
         """The distance over shared entries."""
         return self.matching(torch.where(target != 0, candidate, 0.0), target)
+
+    def between(self, candidate: Rows, target: Rows) -> Tensor:
+        """The distance over shared entries."""
+        return self.matching.between(_masked(candidate, [entry != 0 for entry in target]), target)
 
     def against(self, target: Rows) -> Slope:
         """The distance over shared entries and its derivative, zero elsewhere."""
@@ -301,6 +329,9 @@ class _Weighted(Matching):
     def _flat(self, flat: Tensor) -> Tensor:
         return torch.cat([piece * factor for piece, factor in zip(flat.split(self.sizes), self.factors, strict=True)])
 
+    def between(self, candidate: Rows, target: Rows) -> Tensor:
+        return self.matching.between(self._scaled(candidate), self._scaled(target))
+
     def against(self, target: Rows) -> Slope:
         inner = self.matching.against(self._scaled(target))
 
@@ -340,6 +371,11 @@ def _squared(rows: Rows) -> Tensor:
     """‖·‖², one pass a tensor without a copy."""
     flat = [entry.reshape(-1) for entry in rows]
     return torch.stack([torch.dot(entry, entry) for entry in flat]).sum()
+
+
+def _sum_of_squares(rows: Rows) -> Tensor:
+    """‖·‖², differentiable twice and safe under torch.func transforms."""
+    return torch.stack([entry.square().sum() for entry in rows]).sum()
 
 
 def _unit(rows: Rows) -> tuple[list[Tensor], Tensor] | None:

@@ -193,6 +193,10 @@ class Problem:
         """The released mean (P,) of a guess; pure and safe under torch.func transforms."""
         return self._mean(self.release, inputs, targets)
 
+    def released_tensors(self, inputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
+        """The released mean of a guess by parameter name; pure and safe under torch.func transforms."""
+        return self.release.mean(self.objective, self.objective.params, Batch(inputs, targets))
+
     def _mean(self, release: Release, inputs: Tensor, targets: Tensor) -> Tensor:
         batch = Batch(inputs, targets)
         return self.objective.flatten(release.mean(self.objective, self.objective.params, batch))

@@ -17,6 +17,8 @@ from gradleak.results import FANG_2024, MA_2023, Citation
 
 # Above this confidence the first start is not questioned.
 SURE = 0.99
+# Up to this confidence the second start counts for nothing: neither is right then, and the first is less wrong.
+WORTH = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +32,7 @@ class ConsistentLabels(LabelAttack):
     rows of one on the entries of the other) and n = K (p(h̄) − v); then, until nothing changes, take the classes with
     n_j > ½ as present, solve for S and n, and take P at S_j/n_j. Where every class is present, the first step stands. If
     that is not sure of itself (a balanced batch leaves v next to nothing), the search starts again from the mean inputs
-    of dummies, as ALR does, and the surer result counts.
+    of dummies, as ALR does, and the result counts if it is surer.
 
     The scale cancels in S_j/n_j, so that clipped updates and unknown factors do not hurt where some class is absent.
     Without a bias gradient n_j is S_jᵀu, scaled to sum to K, with u the leading direction of the rows: as if every
@@ -77,10 +79,11 @@ class ConsistentLabels(LabelAttack):
             return ran.recovery()
         head, dummies = ran
         again = self._from(reading, weight, head.features.mean(dim=0), f", from {dummies}")
-        tried = [one for one in (found, again) if isinstance(one, LabelRecovery)]
-        if not tried:
-            return again.recovery() if isinstance(again, Unreadable) else again
-        return max(tried, key=lambda one: one.confidence)
+        if isinstance(again, Unreadable):
+            return found if isinstance(found, LabelRecovery) else again.recovery()
+        if isinstance(found, LabelRecovery) and again.confidence <= max(found.confidence, WORTH):
+            return found
+        return again
 
     def _from(
         self, reading: Reading, weight: Tensor, mean: Tensor | Unreadable, start: str

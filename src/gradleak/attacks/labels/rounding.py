@@ -119,10 +119,10 @@ def recovery(
     std = (std.square() + counts * reading.spread**2).sqrt()
     confidence, accuracy, interval = judge(values, counts, relative=relative, std=std, total=total)
     doubt = doubt or reading.doubt
-    if not doubt and reading.head.decided and not reading.scaled:
+    if not doubt and reading.head.decided and (reading.uneven or not reading.scaled):
         doubt = (
-            "the model is trained, so that examples may leave next to nothing in the gradient, and with its scale hidden "
-            "they cannot be counted"
+            "the model is trained, so that examples may leave next to nothing in the gradient, and where its scale is "
+            "hidden or examples weigh unequally they cannot be counted"
         )
     if doubt:
         confidence = 0.0

@@ -96,7 +96,7 @@ class GaussNewton(Attack):
         "Levenberg-Marquardt on the residual of the update, in float64: dense, sketched or by products."
     )
 
-    max_steps: int = 30
+    max_steps: int = 60
     starts: int = 2
     warm_iterations: int = 500
     damping: float = 1e-4
@@ -318,8 +318,8 @@ class _Attempt:
             notes.append(note)
         if outcome is not Outcome.CONVERGED and run.stationary:
             notes.append("a stationary point that does not explain the update: a local minimum, or noise not known")
-        if outcome is Outcome.CONVERGED and problem.source is LabelSource.OPTIMIZED and problem.space.batch_size > 1:
-            notes.append("the order of a batch is not identifiable")
+        if outcome is Outcome.CONVERGED:
+            notes.append(_order(problem))
         inputs, targets = problem.variables.decode(problem.space, run.best, problem.labels)
         return Reconstruction(
             inputs=inputs.clone(),
@@ -335,6 +335,19 @@ class _Attempt:
 
     def _counts(self) -> dict[str, float]:
         return {"releases": self.cost.releases, "products": self.cost.products, "warm_plain_gradients": self.cost.warm}
+
+
+def _order(problem: Problem) -> str:
+    """What the update does not say about the order of a batch; "" where the release depends on it, or of one example."""
+    size = problem.space.batch_size
+    batches = problem.release.protocol.mini_batch_weights(size)
+    if size == 1 or (batches is not None and len(batches) > 1):
+        return ""
+    if problem.source is not LabelSource.DISCLOSED or problem.labels is None:
+        return "the order of a batch is not identifiable"
+    if len(problem.labels.unique(dim=0)) < size:
+        return "the order of examples with the same label is not identifiable"
+    return ""
 
 
 def _judged(found: Identifiability) -> tuple[Outcome, str]:

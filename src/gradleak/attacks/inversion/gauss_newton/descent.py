@@ -138,10 +138,11 @@ class Descent:
     def close(self) -> None:
         """End the step: polish at the floor, and look whether it is worth going on."""
         system = self.system
+        may_be_round_off = self._slow() and not system.noisy and self.loss <= MAY_BE_ROUND_OFF
+        if self.outcome is None and may_be_round_off and self._at_round_off():
+            self.outcome = Outcome.CONVERGED
         if self.outcome is Outcome.CONVERGED and not system.tight and not self.stationary:
             self._polish()
-        if self.outcome is None and self._slow() and self.loss <= MAY_BE_ROUND_OFF and self._at_round_off():
-            self.outcome = Outcome.CONVERGED
         if self.outcome is None and self._stalled():
             self._give_up("the residual stopped falling above its floor")
 
