@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from gradleak.results import InputError
@@ -53,11 +53,9 @@ class Checkpoint:
     def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Write one state."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(
-            {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()},
-            self._fresh,
-            metadata={"gradleak": json.dumps(facts)},
-        )
+        state = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+        # safetensors' own save_file writes through a file of a random name, which a kill would leave behind for good.
+        self._fresh.write_bytes(save(state, metadata={"gradleak": json.dumps(facts)}))
         self._fresh.replace(self.path)
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from gradleak.core.module_copy import bare_name, first_line, strip_prefix
@@ -98,7 +98,8 @@ class Update:
         }
         partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
         try:
-            save_file(tensors, partial, metadata={METADATA_KEY: header})
+            # save_file writes through a file of a random name, which a kill would leave behind.
+            partial.write_bytes(save(tensors, metadata={METADATA_KEY: header}))
             partial.replace(file)
         finally:
             partial.unlink(missing_ok=True)
