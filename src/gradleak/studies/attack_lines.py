@@ -79,11 +79,9 @@ class Row:
         return sorted(value for line in self.lines if (value := getattr(line, name)) is not None)
 
     def median(self, name: str) -> float | None:
-        """The attained median, the leakier of two middle values."""
+        """The median, of each quantity by itself; None without a value."""
         values = self.values(name)
-        if not values:
-            return None
-        return statistics.median_low(values) if name == "mse" else statistics.median_high(values)
+        return statistics.median(values) if values else None
 
     def finding(self) -> Finding:
         """The median PSNR with its interval."""
