@@ -90,17 +90,30 @@ def test_it_moves_the_noise_before_it_too() -> None:
     assert float((known.flatten(found) - known.flatten(noisy)).abs().max()) == pytest.approx(0.005)
 
 
-def test_an_attack_is_refused_before_it_computes_anything() -> None:
+def test_an_adversary_who_knows_it_goes_by_its_largest_change() -> None:
     known, data = objective(), sensitive(batch(1), [1])
     release = Release(FedSGD(), [AdversarialPerturbation(classifier=linear())])
     update = release(known, data, generator())
+    errors = {}
+    for adaptive in (False, True):
+        knowledge = HonestButCurious(targets=True, defenses=adaptive).disclose(known, release, data)
+        found = GaussNewton()(update, knowledge, generator=generator())
+        assert found.inputs is not None
+        errors[adaptive] = float((found.inputs - data.inputs).abs().max())
+    assert "the bounds that AdversarialPerturbation leave of every entry" in found.details["information"]
+    assert errors[False] < 0.5
+    assert errors[True] < 0.5
+    gap = known.flatten(release.mean(known, known.params, replace(data, inputs=found.inputs)))
+    assert float((gap - known.flatten(update.tensors)).abs().max()) < 2 * 0.005 + 1e-6
+
+
+def test_behind_noise_it_is_refused_before_anything_is_computed() -> None:
+    known, data = objective(), sensitive(batch(1), [1])
+    release = Release(FedSGD(), [AdversarialPerturbation(classifier=linear()), GaussianNoise(std=1e-3)])
+    update = release(known, data, generator())
     knowledge = HonestButCurious(targets=True).disclose(known, release, data)
-    with pytest.raises(UnsupportedError, match=r"got AdversarialPerturbation, which reads the sensitive variable"):
+    with pytest.raises(UnsupportedError, match=r"AdversarialPerturbation before GaussianNoise; it reads the sensitive"):
         GaussNewton()(update, knowledge, generator=generator())
-    static = HonestButCurious(targets=True, defenses=False).disclose(known, release, data)
-    found = GaussNewton()(update, static, generator=generator())
-    assert found.inputs is not None
-    assert float((found.inputs - data.inputs).abs().max()) < 0.5
 
 
 def public_rows(count: int, seed: int) -> Batch:

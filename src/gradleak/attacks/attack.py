@@ -11,7 +11,7 @@ import torch
 
 from gradleak.attacks.monitor import Checkpoint, Monitor, Progress
 from gradleak.core import Knowledge, Objective, Reconstruction, Update
-from gradleak.results import Citation, InputError, Outcome
+from gradleak.results import Citation, InputError, KnowledgeError, Outcome, UnsupportedError
 
 
 class Attack(ABC):
@@ -60,7 +60,7 @@ class Attack(ABC):
         Raises:
             KnowledgeError: naming what the attack needs and the threat model does not disclose.
             InconsistentUpdateError: if the update does not fit the model.
-            InputError: naming a tensor of the update with NaN or infinite values.
+            InputError: naming a tensor of the update with NaN or infinite values, or an argument of another kind.
         """
         return self.many([update], knowledge, generators=[generator], progress=progress, checkpoint=checkpoint)[0]
 
@@ -91,7 +91,21 @@ class Attack(ABC):
             InconsistentUpdateError: as `__call__`.
             InputError: as `__call__`, and if the three lists have different lengths.
         """
-        known = [knowledge] * len(updates) if isinstance(knowledge, Knowledge) else list(knowledge)
+        for update in updates:
+            if not isinstance(update, Update):
+                raise InputError(
+                    f"{self.name}: expected an Update first, got {type(update).__name__}; the order is "
+                    "attack(update, knowledge, generator=...)"
+                )
+        if not isinstance(knowledge, Sequence):
+            knowledge = [knowledge] * len(updates)
+        known = list(knowledge)
+        for facts in known:
+            if not isinstance(facts, Knowledge):
+                raise InputError(
+                    f"{self.name}: expected Knowledge, got {type(facts).__name__}; a threat model makes it: "
+                    "gradleak.HonestButCurious().disclose(objective, release, batch)"
+                )
         if not len(updates) == len(known) == len(generators):
             raise InputError(
                 f"{self.name}.many: expected as many generators and knowledge as updates ({len(updates)}), "
@@ -100,6 +114,7 @@ class Attack(ABC):
         monitor = Monitor(progress=progress, checkpoint=checkpoint)
         for facts in known:
             facts.require(self.needs, asker=f"the attack {self.name}")
+            self._check(facts)
         if not self.reads_update:
             return self._recover_many(updates, known, generators, monitor)
         aligned = [update.align(_objective(facts)) for update, facts in zip(updates, known, strict=True)]
@@ -116,6 +131,25 @@ class Attack(ABC):
             _noted(_finite(results[place]), aligned[place], known[place]) if place in results else _no_signal()
             for place in range(len(updates))
         ]
+
+    @final
+    def refusal(self, knowledge: Knowledge) -> str | None:
+        """Why this attack is refused with such knowledge, before anything is computed; None where it runs."""
+        try:
+            knowledge.require(self.needs, asker=f"the attack {self.name}")
+            self._check(knowledge)
+        except (KnowledgeError, UnsupportedError) as refusal:
+            return str(refusal)
+        return None
+
+    def _check(self, knowledge: Knowledge) -> None:
+        """Refuse knowledge that cannot be worked with, without looking at an update; by default nothing.
+
+        Raises:
+            KnowledgeError: naming what is missing.
+            UnsupportedError: naming what cannot be attacked, and the reason.
+        """
+        del knowledge
 
     @abstractmethod
     def estimate(self, knowledge: Knowledge) -> float:

@@ -2,6 +2,7 @@
 
 from gradleak.core.batch import Batch
 from gradleak.core.batch_norm import LayerStatistics, batch_norm_statistics, running_statistics, watch_batch_norm
+from gradleak.core.bounds import Bounds
 from gradleak.core.defense import (
     BatchDefense,
     Defense,
@@ -31,6 +32,7 @@ __all__ = [
     "HALF",
     "Batch",
     "BatchDefense",
+    "Bounds",
     "Classifier",
     "Defense",
     "DiagonalGaussian",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core.batch import Batch
+from gradleak.core.bounds import Bounds
 from gradleak.core.objective import Objective, Tensors
 from gradleak.results import Citation
 
@@ -158,6 +159,10 @@ class ExampleDefense(Defense):
         """The largest L2 norm, over all tensors, of one defended gradient; None for no such bound."""
         return None
 
+    def pooled(self, draws: int) -> ExampleDefense | None:
+        """The defense of which the mean of so many draws is one; None where there is no such. Itself without noise."""
+        return None if self.closes else self
+
 
 class UpdateDefense(Defense):
     """A defense that acts once on the finished update."""
@@ -201,6 +206,37 @@ class UpdateDefense(Defense):
 
     def bound(self, shapes: Mapping[str, Tensor]) -> float | None:
         """The largest L2 norm of `mean` over all tensors, whatever goes in; None for no such bound."""
+        return None
+
+    def pooled(self, updates: Sequence[Mapping[str, Tensor]]) -> tuple[Tensors, UpdateDefense] | None:
+        """What several draws of one update say together, and the defense under which it reads like one draw.
+
+        None, the default for a random defense, where they say no more than each of them, or nobody has worked it out.
+
+        Args:
+            updates: draws by name, all of the same update.
+        """
+        return (dict(updates[0]), self) if self.noise(updates[0]) is None else None
+
+    @property
+    def keeps_scale(self) -> bool:
+        """Whether what comes out tells how long the update was; signs do not."""
+        return True
+
+    @property
+    def centered(self) -> bool:
+        """Whether the middle of the bounds of `before` is likelier than their edges."""
+        return False
+
+    def before(self, after: Bounds) -> Bounds | None:
+        """What an adversary who knows this defense reads of the update that went in, from what came out.
+
+        The bounds hold for certain, whatever was drawn; pure and safe under torch.func transforms. None, the default,
+        for a defense that is not read entry by entry: a guess is put through its mean instead.
+
+        Args:
+            after: of the update that came out; exact where nothing followed.
+        """
         return None
 
 
@@ -248,6 +284,10 @@ class BatchDefense(Defense):
     def carry(self, noise: DiagonalGaussian) -> Noise:
         """What Gaussian noise of an earlier defense becomes; by default no longer Gaussian."""
         return NotGaussian(reason=f"Gaussian noise passes through {type(self).__name__}, which is not linear")
+
+    def before(self, after: Bounds) -> Bounds | None:
+        """As that of a defense of the update; None, the default, where it is not read entry by entry."""
+        return None
 
 
 __all__ = [

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gradleak.core import Batch, BatchDefense, Guarantee, Noise, Objective, Release
+from gradleak.core import Batch, BatchDefense, Bounds, Guarantee, Noise, Objective, Release
 from gradleak.results import LI_2024, MADRY_2018, Citation, InputError, UnsupportedError
 
 
@@ -100,6 +100,10 @@ class AdversarialPerturbation(BatchDefense):
     ) -> dict[str, Tensor]:
         """The perturbed update."""
         return self.mean(update, batch)
+
+    def before(self, after: Bounds) -> Bounds:
+        """Within γ of what came out; no sensitive variable is needed for that."""
+        return after.widened(dict.fromkeys(after.lower, float(self.gamma)))
 
     def _perturbation(self, flat: Tensor, batch: Batch) -> Tensor:
         parameters = {name: p.detach() for name, p in self.classifier.state_dict().items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from numbers import Real
 from typing import ClassVar
@@ -135,6 +135,10 @@ class DPSGD(ExampleDefense):
     def law(self, shapes: Mapping[str, Tensor], examples: int) -> DiagonalGaussian:
         """Gaussian of `mean_std` on every entry."""
         return DiagonalGaussian(std=dict.fromkeys(shapes, self.mean_std(examples)))
+
+    def pooled(self, draws: int) -> DPSGD:
+        """σ/√R for R draws."""
+        return replace(self, noise_std=self.noise_std / math.sqrt(draws))
 
     def draw(self, average: Mapping[str, Tensor], examples: int, generator: torch.Generator) -> dict[str, Tensor]:
         """The average with fresh noise; a CPU generator gives the same noise on every device."""

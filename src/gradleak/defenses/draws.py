@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor
 
@@ -23,3 +25,11 @@ def laplace(like: Tensor, generator: torch.Generator) -> Tensor:
     dtype = torch.promote_types(like.dtype, torch.float32)
     pair = torch.empty(2, *like.shape, dtype=dtype, device=generator.device).exponential_(generator=generator)
     return (pair[0] - pair[1]).to(like.device, like.dtype)
+
+
+def mean_of(updates: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The entrywise mean of updates by name, summed in float64."""
+    return {
+        name: torch.stack([update[name].double() for update in updates]).mean(dim=0).to(tensor.dtype)
+        for name, tensor in updates[0].items()
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import ClassVar
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core import DiagonalGaussian, Guarantee, Noise, UpdateDefense
-from gradleak.defenses.draws import normal
+from gradleak.defenses.draws import mean_of, normal
 from gradleak.results import ABADI_2016, Citation, InputError
 
 
@@ -50,6 +50,10 @@ class GaussianNoise(UpdateDefense):
     def carry(self, noise: DiagonalGaussian) -> Noise:
         """Earlier noise passes unchanged."""
         return noise
+
+    def pooled(self, updates: Sequence[Mapping[str, Tensor]]) -> tuple[dict[str, Tensor], GaussianNoise]:
+        """Their mean, which carries std/√R for R draws."""
+        return mean_of(updates), GaussianNoise(std=self.std / math.sqrt(len(updates)))
 
     def draw(self, update: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
         """The update with fresh noise; a CPU generator gives the same noise on every device."""

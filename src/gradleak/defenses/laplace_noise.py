@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import ClassVar
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from gradleak.core import DiagonalGaussian, Guarantee, Noise, NotGaussian, UpdateDefense
-from gradleak.defenses.draws import laplace
+from gradleak.defenses.draws import laplace, mean_of
+from gradleak.defenses.gaussian_noise import GaussianNoise
 from gradleak.results import DWORK_2006, ZHU_2019, Citation, InputError
 
 
@@ -60,6 +61,14 @@ class LaplaceNoise(UpdateDefense):
     def variance(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """2b² for every entry."""
         return {name: torch.full_like(tensor, 2 * self.scale**2) for name, tensor in update.items()}
+
+    def pooled(
+        self, updates: Sequence[Mapping[str, Tensor]]
+    ) -> tuple[dict[str, Tensor], LaplaceNoise | GaussianNoise]:
+        """Their mean, read as Gaussian of its variance 2b²/R for R draws, which it nears as R grows; one draw as it is."""
+        if len(updates) == 1:
+            return dict(updates[0]), self
+        return mean_of(updates), GaussianNoise(std=self.scale * math.sqrt(2 / len(updates)))
 
     def draw(self, update: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
         """The update with fresh noise; a CPU generator gives the same noise on every device."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import ClassVar
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core import DiagonalGaussian, Guarantee, Noise, UpdateDefense
-from gradleak.defenses.draws import normal
+from gradleak.defenses.draws import mean_of, normal
 from gradleak.defenses.layers import layers
 from gradleak.results import MO_2021, Citation, InputError
 
@@ -75,6 +75,12 @@ class LayerNoise(UpdateDefense):
     def carry(self, noise: DiagonalGaussian) -> Noise:
         """Earlier noise passes unchanged."""
         return noise
+
+    def pooled(self, updates: Sequence[Mapping[str, Tensor]]) -> tuple[dict[str, Tensor], LayerNoise]:
+        """Their mean, which carries σ_l/√R for R draws."""
+        root = math.sqrt(len(updates))
+        less = {name: std / root for name, std in self.std.items()}
+        return mean_of(updates), LayerNoise(std=less, default=self.default / root)
 
     def draw(self, update: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
         """The update with fresh noise; a CPU generator gives the same noise on every device."""

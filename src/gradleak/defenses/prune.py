@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from numbers import Real
@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.core import Guarantee, Noise, UpdateDefense
+from gradleak.core import Bounds, Guarantee, Noise, UpdateDefense
 from gradleak.defenses.layers import layers
 from gradleak.results import LIN_2018, ZHU_2019, Citation, InputError
 
@@ -75,6 +75,11 @@ class Prune(UpdateDefense):
         """The pruned update."""
         return self.mean(update)
 
+    def before(self, after: Bounds) -> Bounds:
+        """What is not zero as it came; what is zero was no larger than the smallest of its group that is not."""
+        groups = layers(after.lower).values() if self.by == PruneBy.LAYER else [list(after.lower)]
+        return after.filled({name: limit for names in groups for name, limit in smallest_kept(after, names).items()})
+
     def _kept(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Masks of the entries that stay."""
         entries = sum(tensor.numel() for tensor in tensors.values())
@@ -89,3 +94,12 @@ def without_smallest(tensors: Mapping[str, Tensor], count: int) -> dict[str, Ten
     mask = torch.ones_like(magnitude, dtype=torch.bool).scatter(0, order[:count], False)
     pieces = mask.split([tensor.numel() for tensor in tensors.values()])
     return {name: piece.reshape(tensor.shape) for (name, tensor), piece in zip(tensors.items(), pieces, strict=True)}
+
+
+def smallest_kept(after: Bounds, names: Sequence[str]) -> dict[str, Tensor]:
+    """The smallest magnitude, over tensors that were thinned out together, of what is not zero, for each of them.
+
+    What was set to zero was no larger. Infinite where everything is zero.
+    """
+    least = [torch.where(after.hold_zero(name), torch.inf, after.most(name)).min() for name in names]
+    return dict.fromkeys(names, torch.stack(least).min())

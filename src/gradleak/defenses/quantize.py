@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.core import Guarantee, Noise, NotGaussian, UpdateDefense
+from gradleak.core import Bounds, Guarantee, Noise, NotGaussian, UpdateDefense
 from gradleak.defenses.draws import uniform
 from gradleak.results import ALISTARH_2017, Citation, InputError
 
@@ -115,6 +115,38 @@ class Quantize(UpdateDefense):
         if not self.stochastic:
             return self.mean(update)
         return {name: self._rounded(tensor, generator) for name, tensor in update.items()}
+
+    @property
+    def centered(self) -> bool:
+        """Whether it rounds at random: a level is drawn the likelier the nearer it is."""
+        return self.stochastic
+
+    def before(self, after: Bounds) -> Bounds:
+        """Within a step of the level that came out, or half a step for rounding to nearest; open beyond a fixed limit.
+
+        The step is r/s where the range is the largest magnitude, which comes out as it was, or a fixed limit. Where it is
+        the norm, the smallest magnitude of the tensor that is not zero stands for it, a multiple of the step.
+        """
+        lower, upper = {}, {}
+        for name, low in after.lower.items():
+            high = after.upper[name]
+            # A hair wider, for the round-off of the level itself.
+            reach = self._step(after, name) * ((1.0 if self.stochastic else 0.5) + 1e-6)
+            lower[name], upper[name] = low - reach, high + reach
+            if self.limit is not None:
+                edge = self.limit * (1 - 1e-6)
+                lower[name] = torch.where(low <= -edge, -torch.inf, lower[name])
+                upper[name] = torch.where(high >= edge, torch.inf, upper[name])
+        return Bounds(lower=lower, upper=upper)
+
+    def _step(self, after: Bounds, name: str) -> Tensor:
+        magnitude = after.most(name)
+        if self.limit is not None:
+            return magnitude.new_full((), self.limit / self.levels)
+        if self.range is QuantizeRange.LARGEST:
+            return magnitude.max() / self.levels
+        # Infinite for a tensor of zeros alone, each of which is below a step of a norm that is not known.
+        return torch.where(after.hold_zero(name), torch.inf, magnitude).min()
 
     def bound(self, shapes: Mapping[str, Tensor]) -> float | None:
         """r√P for a fixed limit r and P entries."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from gradleak.core import Guarantee, Noise, NotGaussian, UpdateDefense
+from gradleak.core import Bounds, Guarantee, Noise, NotGaussian, UpdateDefense
 from gradleak.defenses.draws import uniform
 from gradleak.defenses.top_k import check_share, kept_count
 from gradleak.results import KONECNY_2016, STICH_2018, Citation
@@ -82,6 +83,21 @@ class RandomSparsify(UpdateDefense):
         flat = torch.zeros_like(places, dtype=torch.bool).scatter(0, chosen, True)
         pieces = flat.split([tensor.numel() for tensor in update.values()])
         return {name: piece.reshape(tensor.shape) for (name, tensor), piece in zip(update.items(), pieces, strict=True)}
+
+    def pooled(self, updates: Sequence[Mapping[str, Tensor]]) -> tuple[dict[str, Tensor], RandomSparsify]:
+        """Every entry that any of them holds, without the scaling: R draws leave (1 − share)^R of the entries open."""
+        scale = self._exact_share(updates[0]) if self.unbiased else 1.0
+        union: dict[str, Tensor] = {}
+        for name in updates[0]:
+            draws = torch.stack([update[name] for update in updates])
+            held = (draws != 0).sum(dim=0)
+            union[name] = scale * draws.sum(dim=0) / held.clamp(min=1)
+        return union, RandomSparsify(share=self.share, unbiased=False)
+
+    def before(self, after: Bounds) -> Bounds:
+        """What is not zero, without the scaling; what is zero may have been anything."""
+        sent = after.scaled(self._exact_share(after.lower)) if self.unbiased else after
+        return sent.filled(dict.fromkeys(after.lower, math.inf))
 
     def draw(self, update: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
         """The update through a fresh mask."""

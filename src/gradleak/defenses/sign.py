@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.core import Guarantee, Noise, UpdateDefense
+from gradleak.core import Bounds, Guarantee, Noise, UpdateDefense
 from gradleak.results import BERNSTEIN_2018, Citation
 
 
@@ -18,8 +18,8 @@ class Sign(UpdateDefense):
     """The sign of every entry of the update, −1, 0 or 1: signSGD.
 
     It is constant almost everywhere, so A = 0 and the closed-form measures are `not_informative`: they say nothing,
-    which is no evidence of safety. Attacks that follow the derivative of the release are refused; one that ignores the
-    sign, and matches the plain gradient with the signs by cosine, can be run. The signs of a classifier's bias gradient
+    which is no evidence of safety. Attacks that know it look for an update with these signs (`before`); one that does
+    not matches the plain gradient with the signs. The signs of a classifier's bias gradient
     name the label of a single example, and those of a first linear layer give the signs of its inputs, up to one for
     all of a unit. It gives no formal guarantee.
 
@@ -49,3 +49,17 @@ class Sign(UpdateDefense):
     def bound(self, shapes: Mapping[str, Tensor]) -> float:
         """√P for P entries."""
         return sum(tensor.numel() for tensor in shapes.values()) ** 0.5
+
+    @property
+    def keeps_scale(self) -> bool:
+        """False: a positive multiple of the update has the same signs."""
+        return False
+
+    def before(self, after: Bounds) -> Bounds:
+        """An entry with the sign that came out: from 0 up, from 0 down, or 0; all open where the sign is not known."""
+        lower, upper = {}, {}
+        for name, low in after.lower.items():
+            high = after.upper[name]
+            lower[name] = torch.where((low > 0) | ((low == 0) & (high == 0)), 0.0, -torch.inf).to(low)
+            upper[name] = torch.where((high < 0) | ((low == 0) & (high == 0)), 0.0, torch.inf).to(low)
+        return Bounds(lower=lower, upper=upper)

@@ -12,9 +12,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.core import Guarantee, Noise, UpdateDefense
+from gradleak.core import Bounds, Guarantee, Noise, UpdateDefense
 from gradleak.defenses.layers import layers
-from gradleak.defenses.prune import without_smallest
+from gradleak.defenses.prune import smallest_kept, without_smallest
 from gradleak.results import LIN_2018, STICH_2018, Citation, InputError
 
 
@@ -82,6 +82,11 @@ class TopK(UpdateDefense):
     def draw(self, update: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
         """The sparse update."""
         return self.mean(update)
+
+    def before(self, after: Bounds) -> Bounds:
+        """What is not zero as it came; what is zero was no larger than the smallest of its group that is not."""
+        groups = self._groups(after.lower)
+        return after.filled({name: limit for names in groups for name, limit in smallest_kept(after, names).items()})
 
     def _groups(self, update: Mapping[str, Tensor]) -> list[list[str]]:
         if self.by is TopKBy.TENSOR:

@@ -82,6 +82,7 @@ def test_divergence_and_missing_claims_are_words_not_numbers() -> None:
 
 
 def test_the_attack_run_again_tells_the_right_protocol_by_its_residual() -> None:
+    """U29: the sensitivity to an assumed learning rate and number of epochs."""
     assumed = replace(TRUE, learning_rate=0.1)
     here = case(assumed)
     attack = InvertingGradients(iterations=60, total_variation=0.0)

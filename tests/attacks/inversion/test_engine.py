@@ -152,6 +152,7 @@ class Rotten(Matching):
 
 @pytest.mark.parametrize("calls", [(5,), (1,), (3, 4, 20)])
 def test_nan_in_the_middle_is_survived(calls: tuple[int, ...]) -> None:
+    """U38."""
     case = setting(small_net(), rows(1))
     found = _inversion(matching=Rotten(*calls))(case.update, case.knowledge, generator=_generator())
     assert found.details["non_finite"] == len(calls)
@@ -161,6 +162,7 @@ def test_nan_in_the_middle_is_survived(calls: tuple[int, ...]) -> None:
 
 
 def test_nan_from_start_to_end_is_no_claim() -> None:
+    """U38: a failed optimizer is no number and no "safe"."""
     case = setting(small_net(), rows(1))
     found = _inversion(matching=Rotten())(case.update, case.knowledge, generator=_generator())
     assert found.outcome is Outcome.NOT_FINITE
@@ -200,6 +202,7 @@ def test_a_search_that_explains_the_update_stops_and_says_so() -> None:
 
 
 def test_tiny_gradients_are_not_success() -> None:
+    """U45."""
     case = setting(small_net(), rows(1))
     tiny = {
         name: 1e-12 * torch.randn(t.shape, generator=_generator(), dtype=t.dtype)
@@ -222,6 +225,7 @@ def test_stages_go_on_from_the_best() -> None:
 
 
 def test_chunks_of_the_lockstep_change_nothing_but_memory() -> None:
+    """U62."""
     case = setting(small_net(), rows(1))
     whole = _inversion(restarts=5)(case.update, case.knowledge, generator=_generator())
     parts = _inversion(restarts=5, max_bytes=2 * 8 * 995 * 8)(case.update, case.knowledge, generator=_generator())

@@ -165,6 +165,7 @@ def test_noise_on_the_delta_is_judged_at_its_own_scale() -> None:
 
 
 def test_adam_clients_are_refused_by_the_average_gradient_and_can_be_unrolled() -> None:
+    """U29."""
     case = setting(small_net(), rows(1), protocol=LocalAdam(learning_rate=0.01, epochs=5))
     with pytest.raises(UnsupportedError, match="got LocalAdam, whose update is no multiple of a gradient"):
         InvertingGradients(iterations=5, local_training=AVERAGE)(case.update, case.knowledge, generator=generator())
@@ -182,6 +183,7 @@ def test_one_step_of_adam_gives_the_label_and_a_note() -> None:
 
 
 def test_an_adam_delta_under_an_assumed_fed_avg_is_labeled() -> None:
+    """U29."""
     threat = HonestButCurious(protocol=FedAvg(learning_rate=0.01))
     case = setting(small_net(), rows(1), protocol=LocalAdam(learning_rate=0.01), threat=threat)
     found = InvertingGradients(iterations=30, local_training=AVERAGE)(
@@ -204,6 +206,23 @@ def test_l2_and_cosine_agree_on_a_scaled_update_once_the_scale_is_undone() -> No
     assert start["cosine", 65536.0] == start["cosine", 0.5] == start["cosine", 1.0] < 1e-3
     assert start["l2", 1.0] < 1e-3
     assert start["l2", 65536.0] > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "targets", "said"), [(2, (2, 0, 1, 0), True), (None, (2, 0, 1, 0), False), (2, (1, 1, 1, 1), False)]
+)
+def test_recovered_labels_have_no_order_where_mini_batches_do(
+    batch_size: int | None, targets: tuple[int, ...], said: bool
+) -> None:
+    protocol = FedAvg(learning_rate=0.01, epochs=2, batch_size=batch_size)
+    case = setting(small_net(), rows(*targets), protocol=protocol)
+    found = InvertingGradients(iterations=2)(case.update, case.knowledge, generator=torch.Generator().manual_seed(1))
+    assert found.details["labels"] == "recovered"
+    assert sorted(found.targets.tolist()) == sorted(targets)
+    assert ("which mini-batch holds which label, is not known" in found.note) == said
+    given = replace(case.knowledge, targets=case.truth.targets)
+    told = InvertingGradients(iterations=2)(case.update, given, generator=torch.Generator().manual_seed(1))
+    assert "is not known" not in told.note
 
 
 def test_an_unknown_name_is_refused() -> None:

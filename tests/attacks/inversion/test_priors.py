@@ -168,8 +168,8 @@ def test_the_consensus_is_the_mean_after_registration_and_pulls_to_it() -> None:
     image = torch.rand(1, 1, 8, 7, generator=generator)
     starts = torch.stack([image, image, image.roll(1, dims=-1)])
     plain, registered = GroupConsistency(weight=2.0), GroupConsistency(weight=2.0, registration=Translation())
-    torch.testing.assert_close(plain.consensus(starts, IMAGE), starts.mean(dim=0))
-    torch.testing.assert_close(registered.consensus(starts, IMAGE), image)
+    torch.testing.assert_close(plain.consensus(starts, IMAGE), starts.mean(dim=0).expand_as(starts))
+    torch.testing.assert_close(registered.consensus(starts, IMAGE), image.expand_as(starts))
     guess = Guess(inputs=image + 0.5, domain=IMAGE, consensus=image)
     assert float(plain(guess)) == pytest.approx(2.0 * 0.25, rel=1e-5)
     assert float(plain(Guess(inputs=image, domain=IMAGE))) == 0.0
@@ -182,3 +182,17 @@ def test_a_consensus_is_due_from_its_share_on_and_then_at_intervals() -> None:
     assert [n for n in range(7) if GroupConsistency(weight=1.0, every=3, begin=0.0).due(n, 6)] == [3, 6]
     with pytest.raises(InputError, match="begin in"):
         GroupConsistency(weight=1.0, begin=1.0)
+
+
+def test_examples_that_the_update_does_not_tell_apart_are_put_in_one_order_first() -> None:
+    """Otherwise the mean of two starts would be a mixture of different examples."""
+    first = torch.rand(4, 1, 6, 6, generator=torch.Generator().manual_seed(1))
+    order = [1, 0, 2, 3]  # the second start has the two examples of one label the other way round
+    starts = torch.stack([first, first[order] + 0.01])
+    prior = GroupConsistency(weight=1.0)
+    agreed = prior.consensus(starts, IMAGE, [[0, 1], [2], [3]])
+    torch.testing.assert_close(agreed[0], first + 0.005)
+    torch.testing.assert_close(agreed[1], first[order] + 0.005)
+    # Places of different labels are never exchanged, however near their images are.
+    mixed = prior.consensus(starts, IMAGE, [[0], [1], [2, 3]])
+    torch.testing.assert_close(mixed[0, 0], (first[0] + first[1]) / 2 + 0.005)

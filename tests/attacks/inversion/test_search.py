@@ -216,7 +216,7 @@ def test_a_kill_between_two_groups_does_not_send_the_first_back(tmp_path: Path) 
 
 
 def test_long_steps_of_l_bfgs_are_taken_back() -> None:
-    """Without a line search the first long step can lead away for good: Zhu et al.'s optimizer on a sigmoid network."""
+    """U38. Without a line search the first long step can lead away for good: Zhu et al.'s optimizer on a sigmoid network."""
     case = setting(small_net("sigmoid"), rows(2))
     found = {
         after: _search(
@@ -307,6 +307,7 @@ def _resident() -> int:
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc here")
 @pytest.mark.parametrize("starts", [1, 2])
 def test_two_hundred_steps_leak_no_memory(starts: int) -> None:
+    """U63: resident memory grows by less than 5 % from step 31 to step 231."""
     model = lenet_i2f(activation="sigmoid", generator=_generator())
     truth = Batch(torch.rand(1, 1, 28, 28, generator=_generator()), torch.tensor([3]), DIGIT)
     case = setting(model, truth, dtype=torch.float32)
@@ -324,7 +325,7 @@ def test_two_hundred_steps_leak_no_memory(starts: int) -> None:
 
 @pytest.mark.parametrize("factor", [1.0, 0.5, 8.0, 65536.0])
 def test_the_scale_of_an_update_is_fitted_and_said(factor: float) -> None:
-    """A factor ½ in the client's loss, a sum in place of a mean, a loss scale that was not undone."""
+    """U27. A factor ½ in the client's loss, a sum in place of a mean, a loss scale that was not undone."""
     case = setting(small_net(), rows(1))
     scaled = replace(case.update, tensors={n: factor * t for n, t in case.update.tensors.items()})
     found = _search(QUICK, 150, matching=CosineDistance())(scaled, case.knowledge, generator=_generator())
@@ -334,6 +335,7 @@ def test_the_scale_of_an_update_is_fitted_and_said(factor: float) -> None:
 
 
 def test_squared_errors_agree_once_the_scale_that_was_said_is_undone() -> None:
+    """U27."""
     case = setting(small_net(), rows(1))
     scaled = replace(case.update, tensors={n: 0.5 * t for n, t in case.update.tensors.items()})
     by_cosine = _search(QUICK, 150, matching=CosineDistance())(scaled, case.knowledge, generator=_generator())

@@ -84,6 +84,7 @@ class Evaluator:
         self._problems = problems
         self._problem = problems[0]
         self._rules = rules
+        self._matching = self._problem.reading.matching(rules.matching)
         self._starts = rows // len(problems)
         self._rows = rows
         self._expected: Mapping[str, LayerStatistics] = {}
@@ -165,9 +166,9 @@ class Evaluator:
         if self._rules.compile:
             seen = problem.objective.unflatten(target)
             made = problem.released_tensors(inputs, classes)
-            matching = self._rules.matching.between([made[name] for name in seen], list(seen.values()))
+            matching = self._matching.between([made[name] for name in seen], list(seen.values()))
         else:
-            matching = self._rules.matching(problem.released(inputs, classes), target)
+            matching = self._matching(problem.released(inputs, classes), target)
         layers: Mapping[str, LayerStatistics] = {}
         if self._watches:
             with watch_batch_norm(problem.objective) as layers:
@@ -177,7 +178,7 @@ class Evaluator:
     def _by_graph(self, flat: Tensor, consensus: Tensor | None) -> tuple[Tensor, Tensor]:
         if not self._slopes:
             self._slopes = [
-                self._rules.matching.against(list(p.objective.unflatten(p.target).values())) for p in self._problems
+                self._matching.against(list(p.objective.unflatten(p.target).values())) for p in self._problems
             ]
         found = [
             self._row(number // self._starts, row, None if consensus is None else consensus[number])

@@ -190,6 +190,23 @@ class CosineDistance(Matching):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AbsoluteError(Matching):
+    """‖g − g*‖₁ / ‖g*‖₁: the relative absolute residual, the likelihood of Laplace noise.
+
+    1 is what g = 0 reaches. Entries that are far off count less than by squares.
+    """
+
+    def __call__(self, candidate: Tensor, target: Tensor) -> Tensor:
+        """The relative absolute residual."""
+        scale = target.abs().max()
+        return ((candidate - target) / scale).abs().sum() / (target / scale).abs().sum()
+
+    def at_round_off(self, residual: float) -> float:
+        """The relative residual itself."""
+        return residual
+
+
+@dataclass(frozen=True, kw_only=True)
 class SquaredAndAbsoluteError(Matching):
     """‖g − g*‖² / ‖g*‖² + a · ‖g − g*‖₁ / ‖g*‖₁: squares see the large entries, absolute values the many small ones.
 

@@ -28,6 +28,10 @@ class Preset(Attack):
         """The cost in plain gradients if no start stops early."""
         return self.compose().estimate(knowledge)
 
+    def _check(self, knowledge: Knowledge) -> None:
+        """As the composition."""
+        self.compose()._check(knowledge)
+
     def _recover(
         self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
     ) -> Reconstruction:

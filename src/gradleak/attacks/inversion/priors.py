@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from gradleak.attacks.inversion.information import in_words
@@ -253,12 +254,15 @@ class GroupConsistency(Prior):
     """weight · mean (x − consensus)²: pulls the starts of a target to what they agree on.
 
     The consensus is the mean over the target's starts, after each was registered to that mean. It is made anew every
-    `every` evaluations from the share `begin` of a stage on, from current guesses, and counts as a constant.
+    `every` evaluations from the share `begin` of a stage on, from current guesses, and counts as a constant. Examples of a
+    batch that the update does not tell apart (one label, one mini-batch; all of them where labels are unknowns) stand in
+    another order in every start: they are put in the order of the first by optimal assignment before the mean.
 
     With one start the prior is 0.
 
     **Source**: Yin et al. 2021, equations 13 and 14. Deviations: a mean square in place of a norm; registration as
-    `Registration` says, in place of RANSAC-flow, a network of its own.
+    `Registration` says, in place of RANSAC-flow, a network of its own; the paper's batches have different labels, so that
+    it needs no assignment.
 
     Attributes:
         weight: at least 0.
@@ -293,11 +297,32 @@ class GroupConsistency(Prior):
         first = int(self.begin * evaluations)
         return evaluation >= max(first, 1) and (evaluation - first) % self.every == 0
 
-    def consensus(self, inputs: Tensor, domain: Domain) -> Tensor:
-        """What the guesses (s, b, *shape) of one target agree on, (b, *shape)."""
-        mean = inputs.mean(dim=0)
-        registered = [self.registration(guess, mean, domain) for guess in inputs]
-        return torch.stack(registered).mean(dim=0)
+    def consensus(self, inputs: Tensor, domain: Domain, alike: Sequence[Sequence[int]] = ()) -> Tensor:
+        """What the guesses (s, b, *shape) of one target agree on, in the order of each, (s, b, *shape).
+
+        Args:
+            inputs: the guesses.
+            domain: of an example.
+            alike: places of a batch that the update does not tell apart, so that each start has its own order there.
+        """
+        orders = [_order_like(guess, inputs[0], alike) for guess in inputs]
+        sorted_ = torch.stack([guess[order] for guess, order in zip(inputs, orders, strict=True)])
+        mean = sorted_.mean(dim=0)
+        agreed = torch.stack([self.registration(guess, mean, domain) for guess in sorted_]).mean(dim=0)
+        return torch.stack([agreed[order.argsort()] for order in orders])
+
+
+def _order_like(guess: Tensor, first: Tensor, alike: Sequence[Sequence[int]]) -> Tensor:
+    """The order (b,) of a guess (b, *shape) that brings its examples next to those of the first, one to one."""
+    order = torch.arange(len(guess), device=guess.device)
+    for places in alike:
+        if len(places) > 1:
+            here = torch.tensor(places, device=guess.device)
+            mine, theirs = guess[here].flatten(1).double(), first[here].flatten(1).double()
+            squared = (theirs[:, None] - mine[None]).square().sum(dim=2)
+            _, columns = linear_sum_assignment(squared.cpu().nan_to_num(posinf=1e300).numpy())
+            order[here] = here[torch.as_tensor(columns, device=guess.device)]
+    return order
 
 
 def _check_weight(name: str, weight: float) -> None:

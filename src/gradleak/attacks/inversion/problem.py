@@ -12,7 +12,10 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.inversion.information import known_facts
+from gradleak.attacks.inversion.likelihood import known_law, likely, stds
 from gradleak.attacks.inversion.local_training import LocalTraining
+from gradleak.attacks.inversion.matching import Matching
+from gradleak.attacks.inversion.reading import Reading
 from gradleak.attacks.inversion.variables import Pixels, PixelsAndLabels, Space, Variables
 from gradleak.attacks.labels import recover_labels
 from gradleak.attacks.labels.sign_rule import is_cross_entropy
@@ -82,7 +85,7 @@ class Problem:
 
     Attributes:
         objective: in the dtype of the search.
-        release: protocol and known defenses, as a guess is put through them.
+        release: protocol and known defenses, as a guess is put through them; without those that are read backward.
         target: the update, flat (P,), in the dtype of the search.
         update_dtype: the dtype in which the update came, which sets its round-off.
         labels: given labels (b, ...), or None where they are unknowns.
@@ -93,6 +96,7 @@ class Problem:
         note: how the labels were had.
         label_confidence: of recovered labels, else None.
         statistics: disclosed BatchNorm statistics of the private batch, by layer, or None.
+        reading: how the update is read: the last defenses backward.
         stated: the release as it is known, where `release` only approximates it; None where both are one.
         information: what the attack goes by besides the update, in words.
     """
@@ -107,6 +111,7 @@ class Problem:
     variables: Variables
     noise: Noise
     note: str
+    reading: Reading
     label_confidence: float | None = None
     statistics: Mapping[str, LayerStatistics] | None = None
     stated: Release | None = None
@@ -138,28 +143,12 @@ class Problem:
             UnsupportedError: if labels would be unknowns of a model whose output is not one vector an example, or for
                 a release without a derivative to follow (signs), or that no average gradient stands for.
         """
-        knowledge.require(NEEDS, asker="gradient inversion")
-        flat = [type(defense).__name__ for defense in knowledge.release.defenses if defense.flat]
-        if flat:
-            raise UnsupportedError(
-                f"gradient inversion: expected a release whose derivative can be followed, got {' and '.join(flat)}, "
-                "whose derivative is zero almost everywhere; this is no evidence of safety: run inverting_gradients "
-                "under HonestButCurious(defenses=False), which matches the plain gradient by cosine"
-            )
-        hidden = [
-            type(d).__name__ for d in knowledge.release.defenses if isinstance(d, BatchDefense) and d.needs_sensitive
-        ]
-        if hidden:
-            raise UnsupportedError(
-                "gradient inversion: expected a release that inputs and labels determine, got "
-                f"{' and '.join(hidden)}, which reads the sensitive variable, an unknown to the adversary; run the attack "
-                "under HonestButCurious(defenses=False), which takes the update for an undefended one"
-            )
+        reading = readable(knowledge)
         assert knowledge.objective is not None
         assert knowledge.domain is not None
         assert knowledge.batch_size is not None
         objective = knowledge.objective if dtype is None else knowledge.objective.to(dtype)
-        release = local_training.release(knowledge.release, objective, knowledge.batch_size)
+        release = local_training.release(reading.release, objective, knowledge.batch_size)
         labels, source, note, confidence = _labels(update, knowledge, policy)
         if labels is not None:
             labels = labels.to(objective.device)
@@ -171,7 +160,7 @@ class Problem:
             dtype=objective.dtype,
             device=objective.device,
         )
-        stated = None if release is knowledge.release or release == knowledge.release else knowledge.release
+        stated = None if release is reading.release or release == reading.release else reading.release
         return cls(
             objective=objective,
             release=release,
@@ -181,12 +170,16 @@ class Problem:
             source=source,
             space=space,
             variables=pixels if labels is not None else PixelsAndLabels(pixels=pixels),
-            noise=knowledge.release.noise(objective, examples=knowledge.batch_size),
+            noise=known_law(reading.release, objective, knowledge.batch_size),
             note=note,
+            reading=reading,
             label_confidence=confidence,
             statistics=knowledge.statistics,
             stated=stated,
-            information=known_facts(knowledge, labels=source.value, first_order=stated is not None),
+            information=[
+                *known_facts(knowledge, labels=source.value, first_order=stated is not None),
+                *([reading.words] if reading.bounded else []),
+            ],
         )
 
     def released(self, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -205,15 +198,19 @@ class Problem:
         """The released mean (P,) at flat unknowns (n,)."""
         return self.released(*self.variables.decode(self.space, flat, labels))
 
+    def read(self, released: Tensor) -> Tensor:
+        """What of a guess's release (P,) is held against the update; see `Reading`. Pure."""
+        return self.reading.read_flat(released, self.target)
+
     def relative_residual(self, flat: Tensor) -> float:
-        """‖g(z) − g*‖ / ‖g*‖ at flat unknowns (n,), with g the release as it is known."""
+        """‖read(g(z)) − g*‖ / ‖g*‖ at flat unknowns (n,), with g the release as it is known."""
         return self.fit(flat).relative_residual
 
     def fit(self, flat: Tensor) -> Fit:
         """How the release of flat unknowns (n,), as it is known, explains the update."""
         guess = self.variables.decode(self.space, flat, self.labels)
         with torch.no_grad():
-            released = self._mean(self.stated or self.release, *guess)
+            released = self.read(self._mean(self.stated or self.release, *guess))
         # In double precision: the squares of tiny and huge updates are no numbers in others.
         scale = self.target.abs().max().double()
         seen, made = self.target.double() / scale, released.double() / scale
@@ -225,6 +222,20 @@ class Problem:
             scale=along / squared if squared > 0 and math.isfinite(squared) else None,
             cosine=along / (squared**0.5 * norm) if squared > 0 else 0.0,
         )
+
+    @property
+    def alike(self) -> list[list[int]]:
+        """Places of the batch that the update does not tell apart: one label in one mini-batch, one list a kind."""
+        size = self.space.batch_size
+        parts = self.release.protocol.mini_batch_weights(size) or [(slice(0, size), 1.0)]
+        kinds: dict[tuple[int, ...], list[int]] = {}
+        labels = torch.zeros(size, dtype=torch.int64)
+        if self.labels is not None:
+            labels = torch.unique(self.labels.detach().cpu(), dim=0, return_inverse=True)[1]
+        for number, (part, _) in enumerate(parts):
+            for place in range(part.start, part.stop):
+                kinds.setdefault((number, int(labels[place])), []).append(place)
+        return list(kinds.values())
 
     @property
     def release_cost(self) -> float:
@@ -243,13 +254,25 @@ class Problem:
 
     @property
     def noise_std(self) -> Tensor | None:
-        """The std of the known Gaussian noise by entry (P,), or None."""
-        if not isinstance(self.noise, DiagonalGaussian):
-            return None
-        entries = {
-            name: torch.full_like(tensor, self.noise.std[name]) for name, tensor in self.objective.params.items()
+        """The std of the known noise by entry (P,), never quite zero (`stds`), or None."""
+        return stds(self.noise, self.objective) if self.reading.keeps_scale else None
+
+    @property
+    def noisy_entries(self) -> int:
+        """How many entries of the update carry known noise and are told by it, not only bounded."""
+        if not isinstance(self.noise, DiagonalGaussian) or not self.reading.keeps_scale:
+            return 0
+        params = self.objective.params
+        noisy = {
+            name: torch.full_like(tensor, self.noise.std[name] > 0, dtype=torch.bool) for name, tensor in params.items()
         }
-        return self.objective.flatten(entries)
+        mask = torch.cat([noisy[name].reshape(-1) for name in params])
+        return int((mask & self.reading.known_entries(self.target)).sum())
+
+    def likely(self, matching: Matching) -> Matching:
+        """The distance as the known law of the noise asks for it, bound to the model."""
+        law = self.noise if self.reading.keeps_scale else None
+        return likely(matching, self.reading.release, law, self.objective)
 
     def facts(self) -> dict[str, Any]:
         """JSON-ready facts for `Reconstruction.details`."""
@@ -261,6 +284,36 @@ class Problem:
         return facts
 
 
+def readable(knowledge: Knowledge) -> Reading:
+    """How the release is read by an adversary who knows it.
+
+    Raises:
+        KnowledgeError: naming what inversion needs and the threat model does not disclose.
+        UnsupportedError: for a defense without a derivative that noise or another map hides, or one that no guess
+            determines.
+    """
+    knowledge.require(NEEDS, asker="gradient inversion")
+    assert knowledge.objective is not None
+    reading = Reading.of(knowledge.release, knowledge.objective)
+    followed = reading.release.defenses
+    flat = [type(defense).__name__ for defense in followed if defense.flat]
+    if flat:
+        raise UnsupportedError(
+            f"gradient inversion: expected a release whose derivative can be followed or whose last defenses can be read "
+            f"backward, got {' and '.join(flat)} before {type(followed[-1]).__name__}; the derivative is zero almost "
+            "everywhere, which is no evidence of safety: run the attack under HonestButCurious(defenses=False)"
+        )
+    hidden = [type(d).__name__ for d in followed if isinstance(d, BatchDefense) and d.needs_sensitive]
+    if hidden:
+        raise UnsupportedError(
+            "gradient inversion: expected a release that inputs and labels determine, got "
+            f"{' and '.join(hidden)} before {type(followed[-1]).__name__}; it reads the sensitive variable, an unknown to "
+            "the adversary; run the attack under HonestButCurious(defenses=False), which takes the update for an "
+            "undefended one"
+        )
+    return reading
+
+
 def _labels(
     update: Update, knowledge: Knowledge, policy: LabelPolicy
 ) -> tuple[Tensor | None, LabelSource, str, float | None]:
@@ -268,17 +321,30 @@ def _labels(
     if knowledge.targets is not None:
         return knowledge.targets, LabelSource.DISCLOSED, "labels were disclosed to the attack", None
     loss = knowledge.objective.loss_name
+    if policy is LabelPolicy.RECOVER:
+        found = recover_labels(update, knowledge)
+        if found.targets is not None:
+            note = "; ".join(text for text in (found.note, _unknown_order(found.targets, knowledge)) if text)
+            return found.targets, LabelSource.RECOVERED, note, found.confidence
+        because = f": {found.note}"
+    else:
+        because = ""
     if not is_cross_entropy(loss):
         raise KnowledgeError(
-            f"labels can be recovered or optimized for cross entropy only, and the loss is {loss!r}; "
+            f"labels can be optimized together with the inputs for cross entropy only, and the loss is {loss!r}{because}; "
             "disclose targets in the threat model"
         )
-    if policy is LabelPolicy.OPTIMIZE:
-        return None, LabelSource.OPTIMIZED, "labels were optimized together with the inputs", None
-    found = recover_labels(update, knowledge)
-    if found.targets is not None:
-        return found.targets, LabelSource.RECOVERED, found.note, found.confidence
-    return None, LabelSource.OPTIMIZED, f"labels were optimized together with the inputs: {found.note}", None
+    return None, LabelSource.OPTIMIZED, f"labels were optimized together with the inputs{because}", None
+
+
+def _unknown_order(labels: Tensor, knowledge: Knowledge) -> str:
+    """That recovered labels, which come as counts, may stand in other mini-batches than the client's."""
+    assert knowledge.protocol is not None
+    assert knowledge.batch_size is not None
+    parts = knowledge.protocol.mini_batch_weights(knowledge.batch_size)
+    if len(labels.unique()) < 2 or parts is None or len(parts) < 2:
+        return ""
+    return "their order, and so which mini-batch holds which label, is not known: they were taken in ascending order"
 
 
 def _classes(objective: Objective, knowledge: Knowledge) -> int:

@@ -52,7 +52,7 @@ class Search:
         self.generators = generators
         self.monitor = monitor
         self.low, self.high = self.problem.variables.bounds(self.problem.space)
-        self.matching = config.matching.bind(self.problem.objective)
+        self.matching = self.problem.likely(config.matching)
         self.groups = [prior for prior in config.priors if isinstance(prior, GroupConsistency)]
         self.planned = config.evaluations + len(config.stages)
         # The matching loss that round-off alone leaves.
@@ -190,8 +190,11 @@ class Search:
             return
         space, group = self.problem.space, self.groups[0]
         rows = place[:, : space.inputs].reshape(-1, starts, space.batch_size, *space.domain.shape)
-        agreed = torch.stack([group.consensus(guesses, space.domain).reshape(-1) for guesses in rows])
-        self.consensus = agreed.repeat_interleave(starts, dim=0)
+        agreed = [
+            group.consensus(guesses, space.domain, problem.alike)
+            for guesses, problem in zip(rows, self.problems, strict=True)
+        ]
+        self.consensus = torch.cat(agreed).reshape(len(place), -1)
 
     def _save(self, state: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         tensors = {
@@ -238,14 +241,22 @@ class Search:
         objective = self.problem.objective
         about = {
             "attack": describe(self.config),
-            "release": [problem.release.describe() for problem in self.problems],
+            "release": [[p.release.describe(), describe(p.reading.last)] for p in self.problems],
             "loss": objective.loss_name,
             "mode": objective.mode.value,
+            "domain": describe(self.problem.space.domain),
         }
         labels = [problem.labels for problem in self.problems if problem.labels is not None]
         targets = [problem.target for problem in self.problems]
         model = [*objective.params.values(), *objective.frozen.values(), *objective.buffers.values()]
-        return fingerprint(about, [*model, *targets, *labels, self.best])
+        disclosed = [problem.statistics or {} for problem in self.problems]
+        moments = [
+            moment
+            for layers in disclosed
+            for name in sorted(layers)
+            for moment in (layers[name].mean, layers[name].variance)
+        ]
+        return fingerprint(about, [*model, *targets, *labels, *moments, self.best])
 
     def _report(self, *, force: bool = False) -> None:
         done = max(self.spent)
@@ -290,6 +301,10 @@ class Search:
         inputs, targets = problem.variables.decode(problem.space, best, problem.labels)
         fit = problem.fit(best)
         notes = [problem.note, *(prior.note(problem) for prior in self.config.priors), fit.note]
+        if bool((self.history[0][rows] <= self.floor[place]).any()):
+            # The first guess is random: when it fits, the update does not tell inputs apart.
+            ending = Outcome.NOT_IDENTIFIABLE
+            notes.append("a random guess already explains the update to within round-off")
         return Reconstruction(
             inputs=inputs.clone(),
             targets=targets.clone(),

@@ -36,7 +36,8 @@ class ConsistentLabels(LabelAttack):
 
     The scale cancels in S_j/n_j, so that clipped updates and unknown factors do not hurt where some class is absent.
     Without a bias gradient n_j is S_jᵀu, scaled to sum to K, with u the leading direction of the rows: as if every
-    class had the same mean projection on it. Known smoothing, class weights and sums are corrected for exactly.
+    class had the same mean projection on it; with two classes nothing is left to check that by, and there is no claim.
+    Known smoothing, class weights and sums are corrected for exactly.
 
     **Assumptions**: exact for equal inputs h within each class and some class absent; the error is of second order in
     the spread of h within a class. That is small for an untrained model, also where the classes differ. A trained one
@@ -71,6 +72,11 @@ class ConsistentLabels(LabelAttack):
         weight = reading.weight
         if weight is None:
             return Unreadable(reason="the gradient of the classifier's weight is not shared by itself").recovery()
+        if reading.bias is None and len(weight) == 2:
+            return Unreadable(
+                reason="two classes without a bias gradient: the rows of the weight only differ in sign, so that any one "
+                "class explains both"
+            ).recovery()
         found = self._from(reading, weight, _regressed(reading, weight), "")
         if isinstance(found, LabelRecovery) and found.confidence >= SURE:
             return found

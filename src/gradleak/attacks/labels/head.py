@@ -50,12 +50,18 @@ class Head:
         return torch.softmax(self.logits, dim=1)
 
     @property
-    def decided(self) -> bool:
-        """Whether the model is sure of the class of most inputs, as a trained one is and an untrained one is not.
+    def decision(self) -> float:
+        """How sure the model is of the class of an input, on average: 0 for equal probabilities, 1 for one class.
 
-        That is, whether the largest probability averages more than halfway from 1/c to 1.
+        (mean of the largest probability − 1/c)/(1 − 1/c). Untrained networks with torch's own weights lie below 0.1.
         """
-        return float(self.probabilities.amax(dim=1).mean()) > (1 + 1 / self.classes) / 2
+        even = 1 / self.classes
+        return (float(self.probabilities.amax(dim=1).mean()) - even) / (1 - even)
+
+    @property
+    def decided(self) -> bool:
+        """Whether the model is sure of the class of most inputs, as a trained one is and an untrained one is not."""
+        return self.decision > 1 / 2
 
     @property
     def non_negative(self) -> bool:

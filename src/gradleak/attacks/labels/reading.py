@@ -98,7 +98,7 @@ def read(update: Update, knowledge: Knowledge, generator: torch.Generator) -> Re
         return Unreadable(
             reason="the classifier's gradient is not shared by itself: it is frozen, computed, or tied to another layer"
         )
-    scale = _scale(update, knowledge, form)
+    scale = scale_of(update, knowledge, form)
     if isinstance(scale, Unreadable):
         return scale
     factor, scaled, uneven, spread, notes = scale
@@ -146,7 +146,7 @@ def run_dummies(
     return head if isinstance(head, Unreadable) else (head, what)
 
 
-def _scale(
+def scale_of(
     update: Update, knowledge: Knowledge, form: LossForm
 ) -> tuple[float, bool, bool, float, list[str]] | Unreadable:
     """By what to divide the update, whether that is known, whether and how examples weigh unequally, and notes."""
@@ -212,7 +212,7 @@ def _noise(
     if knowledge.defenses is not None and knowledge.protocol is not None:
         noise = knowledge.release.noise(knowledge.objective, examples=knowledge.batch_size)
     known = isinstance(noise, DiagonalGaussian)
-    std = _round_off(update, knowledge.objective.params[name], name) / factor
+    std = round_off(update, knowledge.objective.params[name], name) / factor
     notes: list[str] = []
     if isinstance(noise, DiagonalGaussian):
         std += noise.std[name] / factor
@@ -243,7 +243,7 @@ def _spread(shares: Sequence[float], sizes: Sequence[int]) -> float:
     return float(each.std(correction=0) / each.mean())
 
 
-def _round_off(update: Update, parameter: Tensor, name: str) -> Tensor:
+def round_off(update: Update, parameter: Tensor, name: str) -> Tensor:
     """How far each entry (c,) may be off because the update, or the parameters that it is a difference of, are rounded."""
     size = update.tensors[name].double().abs()
     if update.kind is UpdateKind.DELTA:

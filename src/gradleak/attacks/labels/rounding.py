@@ -15,6 +15,9 @@ from gradleak.results import Outcome
 ERRORS = torch.logspace(-5, 1, 49, dtype=torch.float64)
 # How far from the rounded count other counts are considered, at most.
 REACH = 400
+# Above this `Head.decision` a hidden scale hides examples that the model is already sure of: those that are left explain
+# the update by themselves, as if they were all.
+SCALE_HIDDEN = 0.25
 
 
 def largest_remainder(values: Tensor, total: int) -> Tensor:
@@ -119,7 +122,8 @@ def recovery(
     std = (std.square() + counts * reading.spread**2).sqrt()
     confidence, accuracy, interval = judge(values, counts, relative=relative, std=std, total=total)
     doubt = doubt or reading.doubt
-    if not doubt and reading.head.decided and (reading.uneven or not reading.scaled):
+    trained = reading.head.decision > 1 / 2 if reading.scaled else reading.head.decision > SCALE_HIDDEN
+    if not doubt and trained and (reading.uneven or not reading.scaled):
         doubt = (
             "the model is trained, so that examples may leave next to nothing in the gradient, and where its scale is "
             "hidden or examples weigh unequally they cannot be counted"

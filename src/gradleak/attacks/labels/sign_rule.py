@@ -9,16 +9,17 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.attacks.labels.label_attack import LabelAttack, LabelRecovery
-from gradleak.core import Classifier, DiagonalGaussian, Knowledge, Update
+from gradleak.attacks.labels.head import dummy_inputs, run_head
+from gradleak.attacks.labels.label_attack import LabelAttack, LabelRecovery, Unreadable
+from gradleak.attacks.labels.loss_form import LossForm, loss_form
+from gradleak.attacks.labels.reading import round_off, scale_of
+from gradleak.core import DiagonalGaussian, Knowledge, Update
 from gradleak.results import ZHAO_2020, Citation, Outcome
-
-_CROSS_ENTROPY = ("cross_entropy", "CrossEntropyLoss")
 
 
 def is_cross_entropy(loss_name: str) -> bool:
     """Whether an objective's loss is cross entropy: the loss by name, or torch's module, whatever its settings."""
-    return loss_name.startswith(_CROSS_ENTROPY)
+    return loss_name == "cross_entropy" or loss_name.startswith("CrossEntropyLoss(")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,15 +33,20 @@ class SignRule(LabelAttack):
     several local steps sums such vectors with positive factors: the rule stays exact with a bias, and without one for
     as long as local training does not turn h around.
 
-    **Assumptions**: exact for one example, hard labels and no noise. Under Gaussian noise of std s an entry can change
+    Class weights, sums and a log-softmax before the loss change no sign. Label smoothing ε does: then every entry may
+    be as low as −ε/c, and that of y can be positive. Only an entry lower than that proves its class, which takes a bias
+    gradient at a known scale; where there is none, a model that is sure of its example hides the label.
+
+    **Assumptions**: exact for one example, hard labels and no noise; the loss is asked what it does (`LossForm`), and one
+    whose gradient at the logits is not that of cross entropy is not read. Under Gaussian noise of std s an entry can change
     its sign: the confidence is 1 − Σ_c Φ(−(v_c − v_y)/(s√2)) over the other classes. Noise that is not known shows in
     the sum of v, and s = |Σv|/√c stands in for it. Several negative entries beyond the noise (repeated, mixed or
     smoothed labels) are not identifiable.
 
-    **Cost**: one forward pass, to find the layer.
+    **Cost**: one forward pass of two inputs, to find the layer; for a loss with settings what `loss_form` costs.
 
     **Source**: Zhao et al. 2020, "iDLG", equation 5 (and section 3.2 for the weight gradient). The confidence
-    under noise is ours.
+    under noise and what is said about smoothing are ours.
 
     Attributes:
         minimum_confidence: below it the label counts as not identifiable, in (0, 1].
@@ -53,31 +59,37 @@ class SignRule(LabelAttack):
     minimum_confidence: float = 0.99
 
     def _recover(self, update: Update, knowledge: Knowledge, generator: torch.Generator) -> LabelRecovery:
-        objective, domain = knowledge.objective, knowledge.domain
+        objective = knowledge.objective
         assert objective is not None
-        assert domain is not None
         if knowledge.batch_size != 1:
             return _unknown(f"the sign rule is for one example, and the batch has {knowledge.batch_size}")
-        if not is_cross_entropy(objective.loss_name):
-            return _unknown(f"the sign rule is for cross entropy, and the loss is {objective.loss_name}")
-        layer = objective.classifier(domain)
-        if layer is None:
-            return _unknown("the model's output is not made by a linear layer, whose gradient the sign rule reads")
-        if layer.classes < 2:
-            return _unknown("the model has one logit; the sign rule needs one a class")
-        if layer.bias is not None:
-            values, scale = update.tensors[layer.bias].double().reshape(-1), 1.0
-            source = layer.bias
-        elif layer.weight is not None:
-            if layer.classes == 2:
+        # A stream of its own: finding the layer must not move the dummies of attacks that come after.
+        inputs, _ = dummy_inputs(knowledge, 2, torch.Generator().manual_seed(0))
+        head = run_head(objective, objective.params, inputs, together=2)
+        if isinstance(head, Unreadable):
+            return head.recovery()
+        form = loss_form(objective, head.classes, log_softmax=head.log_softmax)
+        if isinstance(form, Unreadable):
+            return form.recovery()
+        if head.bias_name is not None:
+            values, source = update.tensors[head.bias_name].double().cpu().reshape(-1), head.bias_name
+        elif head.weight_name is not None:
+            if head.classes == 2:
                 return _unknown("two classes without a bias: the rows of the weight only differ in sign")
-            values, scale = _from_rows(update.tensors[layer.weight].double())
-            source = layer.weight
+            values, source = _from_rows(update.tensors[head.weight_name].double().cpu()), head.weight_name
         else:
-            return _unknown("the classifier is frozen, so its gradient is not shared")
-        return self._decide(values, self._noise_std(knowledge, layer, values, scale), source)
+            return _unknown(
+                "the classifier's gradient is not shared by itself: it is frozen, computed, or tied to another layer"
+            )
+        std = self._noise_std(knowledge, source, values)
+        if form.one_hot:
+            return self._decide(values, std, source)
+        found = _beyond_smoothing(
+            update, knowledge, form, (values, std), source if head.bias_name is not None else None
+        )
+        return found.recovery() if isinstance(found, Unreadable) else self._decide(*found, source, smoothed=True)
 
-    def _noise_std(self, knowledge: Knowledge, layer: Classifier, values: Tensor, scale: float) -> float:
+    def _noise_std(self, knowledge: Knowledge, name: str, values: Tensor) -> float:
         """The std of the noise on `values`: known, or as large as the sum that ought to be 0 suggests."""
         apparent = float(values.sum().abs()) / math.sqrt(values.numel())
         objective = knowledge.objective
@@ -87,18 +99,15 @@ class SignRule(LabelAttack):
         adaptive = knowledge.protocol.mini_batch_weights(1) is None
         if noise is None and (knowledge.defenses or adaptive):
             return 0.0  # known to be free of noise: pruning, signs or Adam, not noise, keep the sum from being 0
-        if not isinstance(noise, DiagonalGaussian):
-            return apparent
-        name = layer.bias or layer.weight
-        assert name is not None
-        return noise.std[name] * scale
+        return noise.std[name] if isinstance(noise, DiagonalGaussian) else apparent
 
-    def _decide(self, values: Tensor, std: float, source: str) -> LabelRecovery:
+    def _decide(self, values: Tensor, std: float, source: str, *, smoothed: bool = False) -> LabelRecovery:
         label = int(values.argmin())
         lowest = float(values[label])
         others = torch.cat([values[:label], values[label + 1 :]])
         if not lowest < 0:
-            return _unknown(f"no entry of {source} is negative in the update")
+            low = "lower than smoothed labels make those of other classes" if smoothed else "negative"
+            return _unknown(f"no entry of {source} is {low} in the update")
         threshold = -std * math.sqrt(2 * math.log(max(2.0, values.numel() / (1 - self._level))))
         negative = [index for index in range(values.numel()) if float(values[index]) < min(threshold, 0.0)]
         if len(negative) > 1:
@@ -110,6 +119,8 @@ class SignRule(LabelAttack):
         if std > 0:
             margins = (others - lowest) / (std * math.sqrt(2))
             confidence = float((1 - torch.special.ndtr(-margins).sum()).clamp(0, 1))
+            if smoothed:  # the label's entry need not be the lowest unless it is negative without the noise
+                confidence = min(confidence, float(torch.special.ndtr(torch.tensor(-lowest / std))))
         if confidence < self.minimum_confidence:
             return LabelRecovery(
                 targets=None,
@@ -132,8 +143,29 @@ class SignRule(LabelAttack):
         return min(self.minimum_confidence, 1 - 1e-9)
 
 
-def _from_rows(gradient: Tensor) -> tuple[Tensor, float]:
-    """The vector v up to a positive factor, from rows v_c h, and its noise for unit noise on the gradient.
+def _beyond_smoothing(
+    update: Update, knowledge: Knowledge, form: LossForm, read: tuple[Tensor, float], bias: str | None
+) -> tuple[Tensor, float] | Unreadable:
+    """The bias gradient of one example above what smoothing leaves for other classes (c,), and its noise."""
+    values, std = read
+    scale = scale_of(update, knowledge, form)
+    if isinstance(scale, Unreadable):
+        return scale
+    factor, scaled = scale[0], scale[1]
+    if bias is None or not scaled:
+        return Unreadable(
+            reason="labels are smoothed, and without a bias gradient at a known scale an entry that smoothing made negative "
+            "cannot be told from that of the label"
+        )
+    assert knowledge.objective is not None
+    classes = len(values)
+    others = form.targets.masked_fill(torch.eye(classes, dtype=torch.bool), -torch.inf)
+    rounding = 64 * float(round_off(update, knowledge.objective.params[bias], bias).max()) / factor
+    return values / factor + others.amax(dim=1) + rounding, std / factor
+
+
+def _from_rows(gradient: Tensor) -> Tensor:
+    """The vector v up to a positive factor, from rows v_c h; noise on it has the std of that on the gradient.
 
     The direction of h is the leading right singular vector; its sign is the one that leaves one entry negative, that
     of the largest magnitude where a pruned gradient leaves two rows or one, else the one with fewer negative entries.
@@ -144,7 +176,7 @@ def _from_rows(gradient: Tensor) -> tuple[Tensor, float]:
     pruned = negative <= 1 and positive <= 1
     if float(values.max()) > -float(values.min()) if pruned else negative > positive:
         values = -values
-    return values, 1.0
+    return values
 
 
 def _unknown(reason: str) -> LabelRecovery:

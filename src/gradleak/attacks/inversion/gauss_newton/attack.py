@@ -22,7 +22,7 @@ from gradleak.attacks.inversion.gauss_newton.residual_system import (
 )
 from gradleak.attacks.inversion.gauss_newton.steps import Steps
 from gradleak.attacks.inversion.inverting_gradients import InvertingGradients
-from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, LabelSource, Problem
+from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, LabelSource, Problem, readable
 from gradleak.attacks.inversion.variables import Pixels, Start
 from gradleak.attacks.monitor import Monitor
 from gradleak.core import Knowledge, Reconstruction, Update, describe
@@ -148,6 +148,10 @@ class GaussNewton(Attack):
             max_unknowns=self.max_unknowns,
             max_bytes=self.max_jacobian_bytes,
         )
+
+    def _check(self, knowledge: Knowledge) -> None:
+        """Refuse defenses that can be neither followed nor read backward."""
+        readable(knowledge)
 
     def _recover(
         self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor

@@ -182,8 +182,7 @@ class GateSystem(ResidualSystem):
     def mean(self, flat: Tensor) -> Tensor:
         """The weighted release with free gates; pure."""
         inputs = flat[: self.plain]
-        released = self._released(inputs, self._all_gates(flat, self._units(inputs)))
-        return released if self.weights is None else released * self.weights
+        return self.weighed(self._released(inputs, self._all_gates(flat, self._units(inputs))))
 
     def loss(self, params: Tensors, flat: Tensor) -> Tensor:
         """The loss whose gradient by the parameters is released, with free gates."""

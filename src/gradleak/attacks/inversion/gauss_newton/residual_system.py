@@ -63,13 +63,16 @@ class ResidualSystem:
         self.cost = cost
         self.low, self.high = problem.variables.bounds(problem.space)
         std = problem.noise_std
-        # Entries with less noise weigh more; without noise, or with entries free of it, all weigh the same.
-        self.noisy = std is not None and bool((std > 0).all())
-        self.weights: Tensor | None = 1 / std if std is not None and self.noisy else None
+        # Entries with less noise weigh more, those without any most.
+        self.noisy = std is not None
+        self.weights: Tensor | None = None if std is None else 1 / std
         self.target = problem.target if self.weights is None else problem.target * self.weights
         self.scale = float(self.target.norm())
         self._batched = True
-        free = max(1, self.entries - self.unknowns)
+        # Entries that are only bounded have no residual of their own where the guess is right, nor have quiet ones, which
+        # take the unknowns upon them.
+        quiet = problem.noisy_entries < self.entries
+        free = max(1, problem.noisy_entries - (0 if quiet else self.unknowns))
         statistical = math.sqrt(free * (1 + 4 * math.sqrt(2 / free))) if self.noisy else 0.0
         self.floor = self._least_floor = max(problem.round_off * self.scale, statistical)
         self.tight = not self.noisy and problem.round_off < 1e-12
@@ -119,9 +122,13 @@ class ResidualSystem:
         return Batch(*self.problem.variables.decode(self.problem.space, flat, self.problem.labels))
 
     def mean(self, flat: Tensor) -> Tensor:
-        """The weighted release at z (n,); pure."""
-        released = self.problem.mean(flat, self.problem.labels)
-        return released if self.weights is None else released * self.weights
+        """The weighted release at z (n,), as it is read; pure."""
+        return self.weighed(self.problem.mean(flat, self.problem.labels))
+
+    def weighed(self, released: Tensor) -> Tensor:
+        """What of a release (P,) is held against the weighted update; pure."""
+        read = self.problem.read(released)
+        return read if self.weights is None else read * self.weights
 
     def loss(self, params: Tensors, flat: Tensor) -> Tensor:
         """The training loss of the guess, whose gradient by the parameters is released."""
@@ -197,14 +204,20 @@ class ResidualSystem:
         if after is None or problem.objective.stops_gradients(self.guess(flat)):
             return None
         weights = None if self.weights is None else problem.objective.unflatten(self.weights)
+        names = problem.reading.names
+        seen = problem.reading.rows(problem.target)
+        bounds = problem.reading.bounds(seen) if problem.reading.bounded else None
 
         def weighed(gradient: Tensors) -> Tensors:
             released = after(gradient)
+            if bounds is not None:
+                made = problem.reading.read([released[name] for name in names], seen, bounds)
+                released = dict(zip(names, made, strict=True))
             if weights is None:
                 return released
             return {name: tensor * weights[name] for name, tensor in released.items()}
 
-        plain = weights is None and not problem.release.defenses
+        plain = weights is None and not problem.release.defenses and bounds is None
         return MixedDerivative(self.loss, problem.objective.params, flat, None if plain else weighed)
 
     def raise_floor(self, flat: Tensor) -> None:
@@ -213,7 +226,7 @@ class ResidualSystem:
         A saturated softmax makes the gradient a difference of nearly equal numbers, and its round-off far larger than
         eps. The same release in float32 shows by how much; round-off in float64 is smaller by the ratio of the eps.
         """
-        if self.noisy:
+        if self.noisy or not self.problem.reading.keeps_scale:
             return
         self.cost.releases += 3
         single, double = torch.float32, torch.float64
