@@ -105,6 +105,15 @@ if TYPE_CHECKING:
         perturbation_directions,
     )
     from gradleak.scoring import score_images
+    from gradleak.utility import (
+        GroupNormForBatchNorm,
+        PerturbedRounds,
+        ReconstructionProbe,
+        Task,
+        Training,
+        measure_utility,
+        privacy_utility_curve,
+    )
 
 _ROOMS = {
     "attacks": (
@@ -202,6 +211,15 @@ _ROOMS = {
         "perturbation_directions",
     ),
     "scoring": ("score_images",),
+    "utility": (
+        "GroupNormForBatchNorm",
+        "PerturbedRounds",
+        "ReconstructionProbe",
+        "Task",
+        "Training",
+        "measure_utility",
+        "privacy_utility_curve",
+    ),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
@@ -241,6 +259,7 @@ __all__ = [
     "GradientJacobian",
     "GradientNorm",
     "GradleakError",
+    "GroupNormForBatchNorm",
     "HonestButCurious",
     "HutchPlusPlus",
     "Hutchinson",
@@ -261,11 +280,13 @@ __all__ = [
     "NeumannSeries",
     "Objective",
     "Outcome",
+    "PerturbedRounds",
     "Plan",
     "Prune",
     "Quantize",
     "RandomSparsify",
     "Reconstruction",
+    "ReconstructionProbe",
     "Record",
     "Release",
     "RowSampledSteps",
@@ -276,9 +297,11 @@ __all__ = [
     "SignRule",
     "SketchedSteps",
     "SpectralNoise",
+    "Task",
     "ThreatModel",
     "Thresholds",
     "TopK",
+    "Training",
     "Update",
     "VariationalBottleneck",
     "Verdict",
@@ -292,7 +315,9 @@ __all__ = [
     "each_example",
     "fit_learning_rate",
     "load_plan",
+    "measure_utility",
     "perturbation_directions",
+    "privacy_utility_curve",
     "recover_labels",
     "rerun_under",
     "residuals_under",

@@ -114,3 +114,20 @@ def test_lists_of_other_lengths_are_refused() -> None:
 def test_the_call_cannot_be_overridden_by_mistake() -> None:
     assert getattr(Attack.__call__, "__final__", False)
     assert getattr(GaussNewton.many, "__final__", False)
+
+
+def test_arguments_of_another_kind_are_refused_with_the_order() -> None:
+    case = setting(small_net(), rows(1))
+    with pytest.raises(InputError, match=r"expected an Update first, got Knowledge"):
+        Probe()(case.knowledge, case.update, generator=torch.Generator())  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"expected Knowledge, got Batch; a threat model makes it"):
+        Probe()(case.update, rows(1), generator=torch.Generator())  # type: ignore[arg-type]
+
+
+def test_a_printed_claim_or_update_holds_no_numbers_of_it() -> None:
+    case = setting(small_net(), rows(1))
+    claim = Probe(answer=0.123456)(case.update, case.knowledge, generator=torch.Generator())
+    assert "0.123456" not in repr(claim)
+    assert "(1, 12)" in repr(claim)
+    assert "tensor(" not in repr(case.update)
+    assert f"{sum(t.numel() for t in case.update.tensors.values())} numbers" in repr(case.update)

@@ -44,6 +44,7 @@ def test_gauss_newton_finds_every_row_of_a_batch(targets: tuple[int, ...], activ
 
 
 def test_rows_with_one_label_come_back_in_any_order() -> None:
+    """U31."""
     case = setting(small_net(), rows(1, 1, 1), threat=GIVEN)
     orders = set()
     for seed in range(4):
@@ -58,6 +59,7 @@ def test_rows_with_one_label_come_back_in_any_order() -> None:
 
 
 def test_the_order_of_the_private_rows_changes_nothing() -> None:
+    """U31."""
     truth = rows(1, 0, 1)
     order = [2, 0, 1]
     case = setting(small_net(), truth, threat=GIVEN)
@@ -79,6 +81,7 @@ def test_labels_that_are_not_disclosed_belong_to_their_rows() -> None:
 
 
 def test_a_row_that_is_there_twice_is_found_twice() -> None:
+    """U31."""
     truth = rows(1, 0, 1)
     inputs = truth.inputs.clone()
     inputs[2] = inputs[0]

@@ -1,8 +1,10 @@
-"""The wall: an attack gives the same bits in a process where the truth does not exist."""
+"""The wall: an attack gives the same bits in a process where the truth does not exist, killed once or not."""
 
 from __future__ import annotations
 
+import inspect
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,87 +12,190 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
-from gradleak.attacks import (
-    DLG,
-    IDLG,
-    Attack,
-    BatchNormInversion,
-    GaussNewton,
-    GradInversion,
-    InvertingGradients,
-)
-from gradleak.core import Batch, HonestButCurious, Objective, Release
+import gradleak.attacks
+from gradleak.attacks import Attack, LabelAttack, Preset
+from gradleak.core import Batch, HonestButCurious, Objective, Reconstruction, Release
+from gradleak.models import mlp
 from gradleak.protocols import FedSGD
-from tests.attacks.setting import rows, setting, small_net
+from tests.attacks.setting import ROW, rows, setting, small_net
 
-ATTACKS: dict[str, Attack] = {
-    "GaussNewton(max_steps=6)": GaussNewton(max_steps=6),
-    "InvertingGradients(iterations=25, restarts=3)": InvertingGradients(iterations=25, restarts=3),
-    "DLG(iterations=1)": DLG(iterations=1),
-    "IDLG(iterations=1)": IDLG(iterations=1),
-    "GradInversion(iterations=12, restarts=2)": GradInversion(iterations=12, restarts=2),
-    "BatchNormInversion(iterations=12)": BatchNormInversion(iterations=12),
-}
+ATTACKS = [
+    "BatchNormInversion(iterations=22)",
+    "Blind()",
+    "DGL(iterations=22, learning_rate=0.02)",
+    "DLG(iterations=2, restarts=3, restart_after=4)",
+    "GS(iterations=22)",
+    "GaussNewton(max_steps=6, warm_iterations=12)",
+    "GradInversion(iterations=22, restarts=2)",
+    "IDLG(iterations=2)",
+    "Inversion(stages=(SearchStage(optimizer=Adam(signed=True), iterations=22),), restarts=2)",
+    "InvertingGradients(iterations=22, restarts=3)",
+]
+LABELS = ["AdaptiveLabelRecovery()", "ConsistentLabels()", "SignRule()", "ZeroShotLabels()"]
 
+# What the adversary's process has: a model, an update, and the labels alone for attacks to which they are disclosed.
 ELSEWHERE = """
-import sys, torch
+import os, signal, sys, torch
 from safetensors.torch import load_file, save_file
-from gradleak.attacks import DLG, IDLG, BatchNormInversion, GaussNewton, GradInversion, InvertingGradients
+import gradleak.attacks
 from gradleak.core import Domain, DomainKind, Knowledge, Objective, Update
 from gradleak.models import mlp
 from gradleak.protocols import FedSGD
 
 torch.set_num_threads(1)
-folder = sys.argv[1]
-model = mlp(features=12, hidden=(32, 16), classes=3, activation="tanh")
-model.load_state_dict(load_file(f"{folder}/model.safetensors"))
-knowledge = Knowledge(
-    objective=Objective.from_module(model),
-    protocol=FedSGD(),
-    defenses=(),
-    batch_size=1,
-    domain=Domain(shape=(12,), kind=DomainKind.TABULAR),
-)
-update = Update.load(f"{folder}/update.safetensors")
+folder, killed, *texts = sys.argv[1:]
+
+def case(name, classes, activation, size):
+    model = mlp(features=12, hidden=(32, 16), classes=classes, activation=activation)
+    model.load_state_dict(load_file(f"{folder}/{name}.model.safetensors"))
+    domain = Domain(shape=(12,), kind=DomainKind.TABULAR)
+    given = dict(objective=Objective.from_module(model), protocol=FedSGD(), defenses=(), batch_size=size, domain=domain)
+    return Update.load(f"{folder}/{name}.safetensors"), given
+
+def inverted(text, progress=None):
+    attack = eval(text, vars(gradleak.attacks))
+    update, given = case("inputs", 3, "tanh", 1)
+    if "targets" in attack.needs:
+        given["targets"] = load_file(f"{folder}/disclosed.safetensors")["targets"]
+    checkpoint = gradleak.attacks.Checkpoint(path=f"{folder}/state", seconds=0) if killed == "killed" else None
+    generator = torch.Generator().manual_seed(5)
+    return attack(update, Knowledge(**given), generator=generator, progress=progress, checkpoint=checkpoint)
+
+def killing():
+    calls = []
+    def progress(*told):
+        calls.append(told)
+        if len(calls) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return progress
+
 found = {}
-for number, text in enumerate(sys.argv[2:]):
-    result = eval(text)(update, knowledge, generator=torch.Generator().manual_seed(5))
-    found[f"{number}.inputs"] = result.inputs
-    found[f"{number}.targets"] = result.targets
+for number, text in enumerate(texts):
+    if issubclass(getattr(gradleak.attacks, text.split("(")[0]), gradleak.attacks.LabelAttack):
+        update, given = case("labels", 10, "relu", 3)
+        claim = eval(text, vars(gradleak.attacks))(update, Knowledge(**given))
+        for name in ("targets", "counts", "estimate"):
+            if getattr(claim, name) is not None:
+                found[f"{number}.{name}"] = getattr(claim, name)
+        found[f"{number}.confidence"] = torch.tensor(claim.confidence, dtype=torch.float64)
+        continue
+    if killed == "killed":
+        child = os.fork()
+        if child == 0:
+            inverted(text, killing())
+            os._exit(0)  # never told twice: nothing to kill
+        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        found[f"{number}.killed"] = torch.tensor(ended)
+        found[f"{number}.state"] = torch.tensor(os.path.exists(f"{folder}/state"))
+    result = inverted(text)
+    found[f"{number}.inputs"] = result.inputs.contiguous()
+    found[f"{number}.targets"] = result.targets if result.targets is not None else torch.zeros(0)
     found[f"{number}.history"] = torch.tensor(result.history, dtype=torch.float64)
+    assert not os.path.exists(f"{folder}/state")
 save_file(found, f"{folder}/found.safetensors")
 """
 
 
-def test_the_same_bits_from_a_saved_update_in_a_process_without_the_truth(tmp_path: Path) -> None:
-    model = small_net()
-    case = setting(model, rows(1), dtype=torch.float32)
-    case.update.save(tmp_path / "update.safetensors")
-    save_file(model.state_dict(), tmp_path / "model.safetensors")
-    here = [
-        attack(case.update, case.knowledge, generator=torch.Generator().manual_seed(5)) for attack in ATTACKS.values()
-    ]
+def _made(text: str) -> Attack | LabelAttack:
+    return eval(text, vars(gradleak.attacks))
+
+
+def _released(folder: Path) -> None:
+    """Models, updates and disclosed labels, as the adversary's process finds them."""
+    case = setting(small_net(), rows(1), dtype=torch.float32)
+    case.update.save(folder / "inputs.safetensors")
+    save_file(small_net().state_dict(), folder / "inputs.model.safetensors")
+    save_file({"targets": case.truth.targets}, folder / "disclosed.safetensors")
+    model, update, _ = _labeled()
+    update.save(folder / "labels.safetensors")
+    save_file(model.state_dict(), folder / "labels.model.safetensors")
+
+
+def _labeled():
+    """Three rows behind a network of ten classes: model, update, and what the server knows."""
+    model = mlp(features=12, hidden=(32, 16), classes=10, activation="relu", generator=torch.Generator().manual_seed(0))
+    case = setting(model, rows(3, 0, 7), dtype=torch.float32)
+    return model, case.update, case.knowledge
+
+
+def _elsewhere(folder: Path, texts: list[str], *, killed: bool) -> dict[str, Tensor]:
+    _released(folder)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-c", ELSEWHERE, str(tmp_path), *ATTACKS], check=True, env=environment, timeout=120)
-    there = load_file(tmp_path / "found.safetensors")
-    for number, found in enumerate(here):
-        assert torch.equal(there[f"{number}.inputs"], found.inputs)
-        assert torch.equal(there[f"{number}.targets"], found.targets)
-        assert there[f"{number}.history"].tolist() == list(found.history)
+    arguments = [str(folder), "killed" if killed else "whole", *texts]
+    subprocess.run([sys.executable, "-c", ELSEWHERE, *arguments], check=True, env=environment, timeout=300)
+    return load_file(folder / "found.safetensors")
 
 
-@pytest.mark.parametrize("attack", ATTACKS.values(), ids=lambda attack: attack.name)
-def test_a_planted_wrong_truth_changes_nothing(attack: Attack) -> None:
-    objective = Objective.from_module(small_net())
-    release = Release(FedSGD())
-    truth = rows(1)
-    wrong = Batch(1 - truth.inputs, torch.tensor([0]), truth.domain)
-    update = release(objective, truth, torch.Generator())
-    found = [
-        attack(update, HonestButCurious().disclose(objective, release, batch), generator=torch.Generator())
-        for batch in (truth, wrong)
-    ]
-    assert torch.equal(found[0].inputs, found[1].inputs)
-    assert torch.equal(found[0].targets, found[1].targets)
-    assert list(found[0].history) == list(found[1].history)
+def _here(text: str, truth: Batch | None = None) -> Reconstruction:
+    """The claim in this process, where the truth is (or another batch that passes for it)."""
+    attack = _made(text)
+    objective, release = Objective.from_module(small_net()), Release(FedSGD())
+    update = release(objective, rows(1), torch.Generator())
+    threat = HonestButCurious(targets="targets" in attack.needs)
+    knowledge = threat.disclose(objective, release, truth or rows(1))
+    return attack(update, knowledge, generator=torch.Generator().manual_seed(5))
+
+
+def _same(there: dict[str, Tensor], number: int, here: Reconstruction) -> None:
+    assert torch.equal(there[f"{number}.inputs"], here.inputs)
+    assert torch.equal(there[f"{number}.targets"], torch.zeros(0) if here.targets is None else here.targets)
+    assert there[f"{number}.history"].tolist() == list(here.history)
+
+
+def test_every_attack_of_the_package_is_listed_here() -> None:
+    kinds = [kind for name in gradleak.attacks.__all__ if inspect.isclass(kind := getattr(gradleak.attacks, name))]
+    for base, texts in ((Attack, ATTACKS), (LabelAttack, LABELS)):
+        exported = {kind for kind in kinds if issubclass(kind, base) and kind not in (base, Preset)}
+        assert {type(_made(text)) for text in texts} == exported
+
+
+def test_the_same_bits_from_a_saved_update_in_a_process_without_the_truth(tmp_path: Path) -> None:
+    there = _elsewhere(tmp_path, [*ATTACKS, *LABELS], killed=False)
+    for number, text in enumerate(ATTACKS):
+        _same(there, number, _here(text))
+    _, update, knowledge = _labeled()
+    for number, text in enumerate(LABELS, start=len(ATTACKS)):
+        claim = _made(text)(update, knowledge)
+        assert float(there[f"{number}.confidence"]) == claim.confidence
+        for name in ("targets", "counts", "estimate"):
+            value = getattr(claim, name)
+            assert (value is None) == (f"{number}.{name}" not in there)
+            assert value is None or torch.equal(there[f"{number}.{name}"], value)
+    assert there[f"{len(ATTACKS) + LABELS.index('ZeroShotLabels()')}.targets"].tolist() == [0, 3, 7]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork and kill -9 here")
+def test_every_attack_killed_in_the_middle_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    """`GaussNewton` writes no state: it begins anew, with the same numbers."""
+    there = _elsewhere(tmp_path, ATTACKS, killed=True)
+    for number, text in enumerate(ATTACKS):
+        _same(there, number, _here(text))
+        searches = text not in ("Blind()",) and not text.startswith("GaussNewton")
+        assert int(there[f"{number}.killed"]) == (0 if text == "Blind()" else -signal.SIGKILL)
+        assert bool(there[f"{number}.state"]) == searches
+
+
+@pytest.mark.parametrize("text", ATTACKS)
+def test_a_planted_wrong_truth_changes_nothing(text: str) -> None:
+    """Only a label that is disclosed gets through; the planted batch has it right where it is."""
+    label = 1 if "targets" in _made(text).needs else 0
+    wrong = Batch(1 - rows(1).inputs, torch.tensor([label]), ROW)
+    found, planted = _here(text), _here(text, wrong)
+    assert torch.equal(found.inputs, planted.inputs)
+    assert (found.targets is None) == (planted.targets is None)
+    assert found.targets is None or torch.equal(found.targets, planted.targets)
+    assert list(found.history) == list(planted.history)
+
+
+@pytest.mark.parametrize("text", LABELS)
+def test_a_planted_wrong_truth_changes_no_label(text: str) -> None:
+    model, update, knowledge = _labeled()
+    objective, release = Objective.from_module(model), Release(FedSGD())
+    wrong = Batch(1 - rows(1, 1, 1).inputs, torch.tensor([9, 9, 9]), ROW)
+    planted = HonestButCurious(targets=True).disclose(objective, release, wrong)
+    first, second = (_made(text)(update, facts) for facts in (knowledge, planted))
+    assert (first.confidence, first.note) == (second.confidence, second.note)
+    assert (first.targets is None) == (second.targets is None)
+    assert first.targets is None or torch.equal(first.targets, second.targets)

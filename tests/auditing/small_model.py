@@ -16,6 +16,18 @@ def small_mlp(*, hidden: int = 24, generator: torch.Generator) -> nn.Module:
     )
 
 
+class Root(nn.Module):
+    """√(x² summed) beside x: finite at zero, where it has no derivative."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + (x**2).sum(dim=1, keepdim=True).sqrt()
+
+
+def root_mlp(*, generator: torch.Generator) -> nn.Module:
+    """A model whose derivative is not finite at an input of zeros."""
+    return nn.Sequential(nn.Flatten(), Root(), small_mlp(generator=generator))
+
+
 def not_a_model() -> int:
     return 3
 

@@ -127,6 +127,7 @@ def test_a_batch_of_two_is_paired_before_scoring(tmp_path: Path) -> None:
 
 
 def test_a_converged_model_is_uninformative_not_low_risk(tmp_path: Path) -> None:
+    """U45: a model trained to convergence."""
     model = classifier()
     inputs, targets = images(), torch.tensor([1])
     with torch.no_grad():

@@ -43,6 +43,7 @@ def test_an_honest_update_is_consistent(model: nn.Module, batch: Batch) -> None:
 
 
 def test_the_other_mode_is_found(model: nn.Module, batch: Batch) -> None:
+    """U33."""
     client = Objective.from_module(model, mode="train")
     result = check_update(Objective.from_module(model), PLAIN, batch, PLAIN(client, batch, generator()))
     assert result.status is GateStatus.INCONSISTENT
@@ -50,6 +51,7 @@ def test_the_other_mode_is_found(model: nn.Module, batch: Batch) -> None:
 
 
 def test_missing_normalization_is_found(model: nn.Module, batch: Batch) -> None:
+    """U33: one side divides by other constants."""
     objective = Objective.from_module(model)
     assert batch.domain is not None
     sent = PLAIN(objective, batch.with_inputs(batch.domain.to_pixels(batch.inputs)), generator())
@@ -80,6 +82,7 @@ def test_reversed_sign_is_found(model: nn.Module, batch: Batch) -> None:
 
 
 def test_a_transposed_square_weight_is_found(batch: Batch) -> None:
+    """U25."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 24), nn.Tanh(), nn.Linear(24, 24), nn.Tanh(), nn.Linear(24, 5))
     objective = Objective.from_module(model)
     sent = PLAIN(objective, batch, generator())
@@ -95,6 +98,7 @@ def test_a_transposed_square_weight_is_found(batch: Batch) -> None:
 
 
 def test_an_unexplained_update_lists_what_was_tried(model: nn.Module, batch: Batch) -> None:
+    """U33: below a cosine of 0.99 there is no verdict but a list of causes."""
     objective = Objective.from_module(model)
     noise = Update(tensors={k: torch.randn(p.shape, generator=generator(3)) for k, p in objective.params.items()})
     result = check_update(objective, PLAIN, batch, noise)

@@ -194,3 +194,36 @@ def test_a_client_in_half_precision_states_what_it_flushed(dtype: torch.dtype, t
     assert f"the update came in {facts['dtype']}" in text
     attack = next(item for item in record.items if item["kind"] == "attack")
     assert "computed in float32" in attack["note"]
+
+
+def _risk_scores(whole: Plan, measures: list[Any], out: Path) -> dict[str, gl.Score]:
+    scenario = replace(whole.scenarios[0], attacks={}, perfect_attacker=None, examples=[0])
+    record = run_plan(replace(whole, measures=measures, scenarios=[scenario], attacks={}), out, jobs=1)
+    return {score.name: score for item, score in record.scores if item == "noisy/example 0/risk"}
+
+
+def test_a_measure_that_refuses_does_not_take_the_others_with_it(tmp_path: Path) -> None:
+    foreign = gl.GaussianPrior(mean=torch.zeros(3), covariance=torch.eye(3))
+    measures = [gl.LinearizedPosteriorError(noise_std=0.1, prior=foreign), gl.GradientNorm(), gl.Vulnerability()]
+    found = _risk_scores(plan(), measures, tmp_path / "out")
+    assert found["linearized_posterior_error"].outcome is gl.Outcome.UNSUPPORTED
+    assert "expected a Gaussian of the 64 entries of an example, got 3" in found["linearized_posterior_error"].note
+    assert found["gradient_norm"].value > 0.0
+    assert found["vulnerability"].value > 0.0
+
+
+def test_a_derivative_that_is_not_finite_leaves_what_needs_none(tmp_path: Path) -> None:
+    whole = plan("root_mlp")
+    dark = replace(whole.batches[0], inputs=torch.zeros_like(whole.batches[0].inputs))
+    found = _risk_scores(
+        replace(whole, batches=[dark, whole.batches[1]]), [gl.GradientNorm(), gl.Vulnerability()], tmp_path / "out"
+    )
+    assert found["gradient_norm"].value > 0.0
+    assert found["vulnerability"].value is None
+    assert "finite derivative" in found["vulnerability"].note
+
+
+def test_groups_of_a_sensitivity_are_checked_with_the_plan() -> None:
+    named = {"use": "Sensitivity", "by": {"head": ["1.0.weights"]}}
+    with pytest.raises(PlanError, match=r"by: group 'head' names '1\.0\.weights', .*is it '1\.0\.weight'"):
+        plan(measure=named)

@@ -118,6 +118,7 @@ def test_a_failed_control_makes_everything_inconclusive(name: str) -> None:
 
 
 def test_an_inconsistent_update_gets_no_verdict_but_causes() -> None:
+    """U33."""
     gate = {"status": "inconsistent", "causes": ["the sign is reversed"]}
     verdict = judge([release(gate=gate), BASELINE, *attack(0.0)], Thresholds())[0]
     assert (verdict.verdict, verdict.reason) == (VerdictKind.INCONCLUSIVE, "inconsistent_update")
@@ -142,6 +143,7 @@ def test_every_silence_has_its_own_reason(lines: list[Line], reason: str) -> Non
 
 
 def test_a_converged_model_is_not_low_risk() -> None:
+    """U45."""
     verdict = judge([release(client_loss=1e-5), BASELINE, *attack(0.4)], Thresholds())[0]
     assert verdict.reason == "converged_model"
     assert "early round" in verdict.explanation

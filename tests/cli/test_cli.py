@@ -119,7 +119,18 @@ def test_list_names_everything_that_is_exported() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["GaussNewton", "inversion_influence", "no_signal", "inconclusive", "estimate", "Clip"]
+    "name",
+    [
+        "GaussNewton",
+        "inversion_influence",
+        "no_signal",
+        "inconclusive",
+        "estimate",
+        "Clip",
+        "attack_table",
+        "pixel_rmse",
+        "wrong_pairing_rmse",
+    ],
 )
 def test_explain(name: str) -> None:
     ended = gradleak("explain", name)

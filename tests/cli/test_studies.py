@@ -6,16 +6,34 @@ import pytest
 
 from gradleak.cli.studies import find_study, settings, studies
 from gradleak.results import InputError
-from gradleak.studies import AttackTable, FedAvgQuality, InfluenceValidation, LabelRestoration, LAVPQuality
+from gradleak.studies import (
+    AttackTable,
+    DefenseTable,
+    FedAvgQuality,
+    InfluenceValidation,
+    InitializationRisk,
+    LabelRestoration,
+    LAVPQuality,
+    PrivacyUtility,
+    PruningBound,
+    SpectralNoiseGain,
+    Unfairness,
+)
 
 
 def test_studies_are_found_by_name() -> None:
     assert studies() == {
         "attack_table": AttackTable,
+        "defense_table": DefenseTable,
         "fed_avg_quality": FedAvgQuality,
         "influence_validation": InfluenceValidation,
+        "initialization": InitializationRisk,
         "label_restoration": LabelRestoration,
         "lavp_quality": LAVPQuality,
+        "privacy_utility": PrivacyUtility,
+        "pruning_bound": PruningBound,
+        "spectral_noise": SpectralNoiseGain,
+        "unfairness": Unfairness,
     }
     assert find_study("lavp_quality") is LAVPQuality
     with pytest.raises(InputError, match="did you mean 'lavp_quality'"):

@@ -23,6 +23,7 @@ def _leaky(tree: ast.AST) -> list[int]:
 
 
 def test_no_module_calls_backward_with_a_graph() -> None:
+    """U63: no backward pass with a graph."""
     assert _leaky(ast.parse("loss.backward(create_graph=True)")) == [1]
     files = sorted(SOURCE.rglob("*.py"))
     assert len(files) > 100

@@ -79,3 +79,9 @@ def test_a_named_delta_must_have_the_shapes_of_the_parameters(fault: str) -> Non
 def test_without_a_stated_domain_it_is_guessed() -> None:
     guessed = exposure(domain=None).domain
     assert (guessed.shape, guessed.low, guessed.high) == ((2, 3), 0.0, 1.0)
+
+
+def test_arguments_in_another_order_are_refused() -> None:
+    seen = exposure()
+    with pytest.raises(InputError, match=r"Exposure.objective: expected a gradleak.Objective, got Batch; the order is"):
+        Exposure(seen.batch, seen.objective, seen.release)  # type: ignore[arg-type]

@@ -42,6 +42,7 @@ def _gradient(scale: float, dtype: torch.dtype) -> Update:
 
 
 def test_a_model_with_tiny_gradients_loses_its_first_layer_in_half_precision() -> None:
+    """U40: the share that the format flushed, by layer."""
     lost, kept = _gradient(1e-6, torch.float16), _gradient(1e-6, torch.float32)
     first = lost.precision()["0.weight"]
     assert first.flushed > 0.95

@@ -42,6 +42,7 @@ def test_agrees_with_arpack() -> None:
 @pytest.mark.parametrize("copies", [1, 2, 3, 4, 5, 9])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_repeated_top_eigenvalue_is_found_with_its_multiplicity(copies: int, seed: int) -> None:
+    """U42."""
     values = torch.cat([torch.full((copies,), 3.0), torch.linspace(0.0, 2.5, 120)])
     matrix = _symmetric(values, seed)
     found = _top(matrix, seed=seed)
@@ -143,7 +144,7 @@ def test_bad_arguments() -> None:
     generator = torch.Generator()
     with pytest.raises(InputError, match="expected a square operator"):
         block_lanczos(DenseOperator(torch.ones(2, 3)), generator=generator)
-    with pytest.raises(InputError, match="expected count >= 1 and block >= 1, got 0 and 4"):
+    with pytest.raises(InputError, match="count: expected at least 1, got 0"):
         block_lanczos(DenseOperator(torch.eye(3)), 0, generator=generator)
 
 

@@ -1,22 +1,36 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
+import torch
 
 import gradleak.linalg
 from gradleak.linalg import (
     LSMR,
     ConjugateGradient,
+    DenseOperator,
     DenseSolver,
     Hutchinson,
     HutchPlusPlus,
     LanczosQuadrature,
     LeastSquaresDescent,
     NeumannSeries,
+    ShiftedInverse,
     Solver,
+    block_lanczos,
     choose_inverse_solver,
     choose_trace_solver,
+    conjugate_gradient,
+    lanczos_quadrature,
+    least_squares_descent,
+    lobpcg,
+    lsmr,
+    neumann_series,
 )
 from gradleak.results import InputError
 
@@ -80,3 +94,31 @@ def test_bad_fields() -> None:
         HutchPlusPlus(samples=3)
     with pytest.raises(InputError, match="steps: expected at least 2, got 1"):
         LanczosQuadrature(steps=1)
+
+
+@pytest.mark.parametrize("value", ["1", math.nan, -1.0, math.inf, True, None])
+@pytest.mark.parametrize("setting", ["shift", "tolerance"])
+def test_a_shift_or_tolerance_that_is_no_number_is_refused_and_not_converged(setting: str, value: Any) -> None:
+    """Compared with NaN, every residual would be small enough."""
+    matrix, vector = DenseOperator(torch.eye(3)), torch.ones(3)
+    generator = torch.Generator()
+    calls: list[Callable[..., object]] = [
+        partial(conjugate_gradient, matrix, vector),
+        partial(lsmr, matrix, vector),
+        partial(neumann_series, matrix, vector, generator=generator),
+        partial(least_squares_descent, matrix, vector, generator=generator),
+        partial(ShiftedInverse, matrix),
+    ]
+    if setting == "tolerance":
+        calls += [partial(block_lanczos, matrix, generator=generator), partial(lobpcg, matrix, generator=generator)]
+        calls.append(partial(lanczos_quadrature, matrix, torch.reciprocal, generator=generator))
+    for call in calls:
+        with pytest.raises(InputError, match=f"{setting}: expected a finite number of at least 0, got "):
+            call(**{setting: value})
+
+
+@pytest.mark.parametrize("value", ["1", None, math.nan, 1.5, True, 2**64])
+def test_seeds_of_solvers_are_those_that_torch_takes(value: Any) -> None:
+    for solver in (NeumannSeries, LeastSquaresDescent, Hutchinson, HutchPlusPlus, LanczosQuadrature):
+        with pytest.raises(InputError, match="seed: expected a whole number of at most 64 bits, got "):
+            solver(seed=value)

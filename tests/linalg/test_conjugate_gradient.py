@@ -97,7 +97,7 @@ def test_converged_columns_rest() -> None:
 
 def test_bad_arguments() -> None:
     operator = DenseOperator(torch.eye(3))
-    with pytest.raises(InputError, match="expected shift >= 0, got -1"):
+    with pytest.raises(InputError, match="shift: expected a finite number of at least 0, got -1"):
         conjugate_gradient(operator, torch.ones(3), shift=-1.0)
     with pytest.raises(InputError, match=r"right-hand side \(3,\) or \(3, k\), got \(4,\)"):
         conjugate_gradient(operator, torch.ones(4))

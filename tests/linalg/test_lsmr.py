@@ -88,7 +88,7 @@ def test_not_finite_is_a_word() -> None:
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(InputError, match="expected shift >= 0, got -1"):
+    with pytest.raises(InputError, match="shift: expected a finite number of at least 0, got -1"):
         lsmr(DenseOperator(torch.eye(3)), torch.ones(3), shift=-1.0)
     with pytest.raises(InputError, match=r"expected a right-hand side \(3,\), got \(4,\)"):
         lsmr(DenseOperator(torch.eye(3)), torch.ones(4))

@@ -74,9 +74,9 @@ def test_edges() -> None:
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(InputError, match="expected shift >= 0, got -1"):
+    with pytest.raises(InputError, match="shift: expected a finite number of at least 0, got -1"):
         _sum(torch.eye(2), torch.ones(2), shift=-1.0)
-    with pytest.raises(InputError, match="expected a finite positive scale or None, got 0"):
+    with pytest.raises(InputError, match="scale: expected a finite positive number, got 0"):
         _sum(torch.eye(2), torch.ones(2), scale=0.0)
     with pytest.raises(InputError, match=r"expected a right-hand side \(2,\), got \(3,\)"):
         _sum(torch.eye(2), torch.ones(3))

@@ -173,6 +173,7 @@ def test_a_gradient_of_no_loss_does_not_take_the_symmetric_route() -> None:
 
 
 def test_a_model_that_draws_numbers_of_its_own_is_not_deterministic() -> None:
+    """U44."""
     model = nn.Sequential(nn.Linear(4, 4), NumpyNoise(), nn.Tanh(), nn.Linear(4, 2))
     for options in ({}, {"max_bytes": 1}, {"route": Route.JVP_LOOP}):
         operator = GradientJacobian(exposure_of(model, (4,)), **options)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -174,3 +175,19 @@ def test_central_differences_refuse_other_releases() -> None:
     noisy = replace(exposure, release=Release(FedSGD(), [GaussianNoise(std=1.0)]))
     with pytest.raises(UnsupportedError, match="expected a release that is the plain gradient"):
         central_difference_adjoint(noisy, _cotangent(noisy))
+
+
+def test_bad_arguments() -> None:
+    exposure, generator = exposure_of(between(torch.tanh), (4,)), _generator()
+    # With NaN for a tolerance every derivative would be called wrong.
+    for tolerance in (math.nan, 0.0, 1.0, "1", None, True):
+        with pytest.raises(InputError, match="tolerance: expected a number between 0 and 1, got "):
+            check_derivative(exposure, generator=generator, tolerance=tolerance)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"expected an Exposure and a torch\.Generator, got Objective and NoneType"):
+        check_derivative(exposure.objective, generator=None)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"expected \d+ entries, got str"):
+        central_difference_adjoint(exposure, "u")  # type: ignore[arg-type]
+    tracked = _cotangent(exposure).requires_grad_()
+    found = central_difference_adjoint(exposure, tracked)
+    assert found.value is not None
+    assert not found.value.requires_grad

@@ -68,6 +68,7 @@ def _softmax() -> tuple[Exposure, np.ndarray]:
 @pytest.mark.parametrize("case", [_linear, _logistic, _softmax])
 @pytest.mark.parametrize("route", [None, *Route])
 def test_closed_forms(case: object, route: Route | None) -> None:
+    """U44: second derivatives against formulas, not against autograd."""
     exposure, want = case()  # type: ignore[operator]
     operator = GradientJacobian(exposure, route=route)
     np.testing.assert_allclose(operator.dense(), want, rtol=1e-12, atol=1e-14)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -92,6 +93,7 @@ def test_clip_that_bites_has_the_analytic_derivative(mlp: Oracle) -> None:
 
 @pytest.mark.parametrize("options", [{"max_bytes": 100_000}, {"max_bytes": 1}, {"chunk": 7}])
 def test_memory_budgets_do_not_change_the_values(mlp: Oracle, options: dict[str, int]) -> None:
+    """U62."""
     roomy, tight = GradientJacobian(mlp.exposure), GradientJacobian(mlp.exposure, **options)
     torch.testing.assert_close(tight.gram(), roomy.gram(), rtol=1e-11, atol=1e-15)
     torch.testing.assert_close(tight.gram_spectrum(), roomy.gram_spectrum(), rtol=1e-9, atol=0)
@@ -155,6 +157,7 @@ def test_one_unknown(tmp_path: Path) -> None:
 
 
 def test_a_repeated_top_eigenvalue_of_a_release() -> None:
+    """U42: a symmetric release."""
     # Three unknowns that enter alike, three times the case above: A is diagonal with equal entries.
     model = _Scale(torch.full((3,), 3.0, dtype=torch.float64))
     exposure = Exposure(
@@ -180,8 +183,17 @@ def test_infinite_derivative_is_refused() -> None:
 
 
 def test_nonsense_options_are_refused(mlp: Oracle) -> None:
-    with pytest.raises(InputError, match="expected max_bytes >= 1 and chunk >= 1, got 0 and None"):
-        GradientJacobian(mlp.exposure, max_bytes=0)
+    for value in (0, -1, 1.5, "1", None, True, math.nan):
+        with pytest.raises(InputError, match="max_bytes: expected at least 1, got "):
+            GradientJacobian(mlp.exposure, max_bytes=value)  # type: ignore[arg-type]
+    for chunk in (0, 1.5, "1", True):
+        with pytest.raises(InputError, match="chunk: expected at least 1, got "):
+            GradientJacobian(mlp.exposure, chunk=chunk)  # type: ignore[arg-type]
+    for dtype in (torch.float16, torch.bfloat16, torch.int64, torch.complex128, None):
+        with pytest.raises(InputError, match=r"dtype: expected torch\.float64 or torch\.float32, got "):
+            GradientJacobian(mlp.exposure, dtype=dtype)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="GradientJacobian: expected an Exposure, got Objective"):
+        GradientJacobian(mlp.exposure.objective)  # type: ignore[arg-type]
 
 
 def test_the_exposure_is_left_alone(mlp: Oracle) -> None:

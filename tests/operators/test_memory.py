@@ -42,6 +42,7 @@ print(json.dumps({"bytes": peak() - before, "trace": float(values.sum()), "large
 
 @pytest.mark.slow
 def test_two_budgets_give_equal_values_and_keep_to_them() -> None:
+    """U62: within the budget, with the same values."""
     found = {}
     for budget in (2**29, 2**25):
         done = subprocess.run(

@@ -38,6 +38,7 @@ def test_it_is_the_weighted_sum_of_what_each_client_computes(protocol: Any, weig
 
 
 def test_weights_are_applied_once() -> None:
+    """U30."""
     aggregation, union = SecureAggregation.of(FedSGD(), CLIENTS)
     assert aggregation.shares == pytest.approx([2 / 6, 3 / 6, 1 / 6])
     # Gradients of mean losses weighed by their numbers of examples are the gradient of all of them.
@@ -54,6 +55,7 @@ def test_weights_are_applied_once() -> None:
 
 
 def test_the_record_names_those_who_took_part_and_holds_no_data() -> None:
+    """U30."""
     aggregation, union = SecureAggregation.of(FedSGD(), CLIENTS, clients=10)
     update = Release(aggregation)(objective(), union, generator())
     described = json.loads(json.dumps(update.provenance["release"]))["protocol"]
@@ -75,6 +77,7 @@ def test_an_adversary_who_matches_it_looks_for_all_examples_at_once() -> None:
 
 
 def test_the_more_clients_the_less_every_one_gives_away() -> None:
+    """U30: the leakage over the number of clients that take part."""
     known, errors, ranks = objective(), [], []
     for count in (1, 2, 4):
         clients = {f"client {place}": batch(1, seed=10 + place) for place in range(count)}

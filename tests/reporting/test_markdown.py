@@ -23,6 +23,7 @@ def test_the_order_is_that_of_the_page(report: Report) -> None:
             "## What the adversary was assumed to know",
             "## Predicted against reached error",
             "## Spectrum",
+            "## Closed-form measures",
             "## Attacks, worst first",
             "## Controls",
             "## Failed and refused",
@@ -69,3 +70,12 @@ def test_an_unfinished_run_says_so() -> None:
 )
 def test_text_is_shown_as_it_is(text: str, expected: str) -> None:
     assert escape(text) == expected
+
+
+def test_every_closed_form_measure_is_shown_with_its_evidence(report: Report) -> None:
+    text = render_markdown(report).split("## Closed-form measures")[1].split("\n## ")[0]
+    rows = [row for row in report.score_rows if row.closed_form]
+    assert {row.item for row in rows} <= {row.item for row in report.score_rows}
+    shown = [line for line in text.splitlines() if line.startswith("| ")][2:]
+    assert len(shown) == min(len(rows), 40) > 0
+    assert all("\\[" in line for line in shown if not line.endswith("| unsupported |"))

@@ -3,8 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.reporting.sample_record import SampleRecord
+from tests.reporting.pages import Page
+from tests.reporting.sample_record import SampleRecord, score
 
+from gradleak.reporting.html import render_html
+from gradleak.reporting.markdown import render_markdown
 from gradleak.reporting.report import Report, build
 from gradleak.results import Record
 
@@ -56,6 +59,24 @@ def test_hits_of_batches_are_joined_over_attacks(tmp_path: Path) -> None:
     made = build(Record(run={}, lines=lines))
     assert (made.hits, made.attacked) == (2, 3)
     assert made.attempts[0].examples == 3
+
+
+def test_the_baseline_of_a_wrong_pairing_stands_beside_every_batch(tmp_path: Path, page: Page) -> None:
+    """U31. Of single examples there is none, and no empty table either."""
+    sample = SampleRecord(tmp_path, pictures=False)
+    rows = sample.attempt("batches", 0, "one", 0.02)
+    wrong = score(rows[0]["item"], rows[0], "wrong_pairing_rmse", 0.31, evidence="exact")
+    alone = sample.attempt("single", 1, "two", 0.05)
+    record = Record(run={}, lines=[*rows, wrong, *alone])
+    assert [attempt.wrong_pairing.value for attempt in build(record).attempts] == [0.31, None]
+    texts = (Page(render_html(build(record))).text, render_markdown(build(record)))
+    for text in texts:
+        assert "against wrong examples" in text
+        assert "0.31" in text
+        assert "paired with its examples one to one" in text
+    assert texts[1].count("| one |") == 2
+    assert texts[1].count("| two |") == 1
+    assert "paired with its examples one to one" not in page.text
 
 
 def test_one_card_for_scenarios_that_differ_in_defenses_only(report: Report) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -281,8 +282,29 @@ def test_a_batch_draws_as_many_labels() -> None:
     measure = BayesianCramerRao(noise_std=0.5, public=public, samples=16)
     alone, pair = (measure(objective, PLAIN, batch_size=size) for size in (1, 2))
     assert pair.details["prior_error"] == pytest.approx(2 * alone.details["prior_error"])
-    with pytest.raises(InputError, match="batch_size: expected at least 1, and the number of targets, got 3"):
+    with pytest.raises(InputError, match="batch_size: expected the number of targets, 1, got 3"):
         measure(objective, PLAIN, batch_size=3, targets=torch.tensor([1]))
     assert measure.estimate(2) == 0.5 * 2 * 16 + 240
     assert measure.public_inputs is public.inputs
     assert measure.unsupported("no derivative").outcome is Outcome.UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"objective": 3}, "objective: expected Objective, got int"),
+        ({"release": FedSGD()}, "release: expected Release, got FedSGD"),
+        ({"targets": [0]}, "targets: expected a tensor"),
+        ({"targets": torch.tensor(1)}, "targets: expected a tensor"),
+        ({"targets": torch.tensor([])}, "targets: expected a tensor"),
+        ({"domain": 3}, "domain: expected .*Domain.*, got int"),
+        ({"generator": 3}, "generator: expected .*Generator.*, got int"),
+        ({"targets": None, "batch_size": 1.5}, "batch_size: expected at least 1, got 1.5"),
+        ({"targets": None, "batch_size": 0}, "batch_size: expected at least 1, got 0"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
+    measure = BayesianCramerRao(noise_std=0.5, prior=_prior(), samples=16)
+    given = {"objective": _mlp(nn.Tanh()), "release": PLAIN, "targets": torch.tensor([1]), **arguments}
+    with pytest.raises(InputError, match=message):
+        measure(given.pop("objective"), given.pop("release"), **given)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -84,3 +85,7 @@ def test_rank_deficient_and_zero_maps(mlp: Oracle) -> None:
     assert nothing.errors.numel() == 0
     with pytest.raises(InputError, match="count: expected at least 1, got 0"):
         perturbation_directions(GradientJacobian(mlp.exposure), 0)
+    with pytest.raises(InputError, match="dense_limit: expected at least 0, got nan"):
+        perturbation_directions(GradientJacobian(mlp.exposure), 1, dense_limit=math.nan)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="perturbation_directions: expected a GradientJacobian, got Exposure"):
+        perturbation_directions(mlp.exposure, 1)  # type: ignore[arg-type]

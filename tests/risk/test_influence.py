@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -282,3 +284,14 @@ def test_a_plan_can_name_the_solver() -> None:
     table = {"epsilon": 1.0, "solver": {"use": "ConjugateGradient", "tolerance": 1e-4}}
     measure = configure(InversionInfluence, table, where="measures.influence")
     assert measure == InversionInfluence(epsilon=1.0, solver=ConjugateGradient(tolerance=1e-4))
+
+
+@pytest.mark.parametrize("dense_limit", [4096, 0])
+@pytest.mark.parametrize("size", [1e-300, 1e-160, 1e160, 1e300])
+def test_squares_that_leave_the_range_of_floating_point_numbers_do_no_harm(size: float, dense_limit: int) -> None:
+    # A = 4 w x / d = (2, 1): A⁺δ for δ = s(1, 1) is s(1/2, 1); with a large ε the value is ‖Aᵀδ‖/ε.
+    exposure, delta = diagonal([1.0, 1.0], [1.0, 0.5]), size * torch.ones(2, dtype=torch.float64)
+    score = InversionInfluence(dense_limit=dense_limit)(exposure, delta=delta)
+    assert score.value == pytest.approx(size * math.sqrt(1.25), rel=1e-9)
+    far = InversionInfluence(epsilon=1e300, dense_limit=dense_limit)(exposure, delta=delta / size)
+    assert far.value == pytest.approx(math.sqrt(5) * 1e-300, rel=1e-9)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,19 +12,24 @@ from tests.oracles import Oracle
 from tests.risk.cases import diagonal
 from torch import nn
 
+import gradleak.risk
 from gradleak.core import Batch, Release
 from gradleak.defenses import Clip, GaussianNoise
 from gradleak.operators import GradientJacobian
 from gradleak.protocols import FedSGD
 from gradleak.results import Evidence, InputError, Outcome
 from gradleak.risk import (
+    BayesianCramerRao,
     FisherInformationLoss,
     GaussianReconstructionError,
     GradientNorm,
     InversionInfluence,
     InversionInfluenceLowerBound,
+    LinearizedPosteriorError,
     LipschitzBound,
     Measure,
+    Sensitivity,
+    SettingMeasure,
     Vulnerability,
     VulnerabilityFusion,
     each_example,
@@ -85,13 +90,23 @@ def test_releases_that_differ_by_noise_share_an_operator(mlp: Oracle, mlp_operat
     [
         (np.zeros(995), "ndarray"),
         ([0.0] * 995, "list"),
-        (torch.zeros(995, dtype=torch.complex128), r"torch\.complex128"),
+        (torch.zeros(995, dtype=torch.complex128), r"torch\.strided of torch\.complex128"),
+        (torch.zeros(995).to_sparse(), r"torch\.sparse_coo of torch\.float32"),
+        (torch.zeros(995, device="meta"), r"torch\.strided of torch\.float32"),
         ({"0.weight": np.zeros(3)}, "ndarray"),
     ],
 )
 def test_a_perturbation_that_is_no_real_tensor_is_refused(mlp: Oracle, delta: Any, got: str) -> None:
-    with pytest.raises(InputError, match=f"delta: expected a real tensor, or one a shared parameter, got {got}"):
+    with pytest.raises(InputError, match=f"delta: expected a real dense tensor, or one a shared parameter, got {got}"):
         InversionInfluence()(mlp.exposure, delta=delta)
+
+
+def test_a_perturbation_with_a_graph_is_taken_as_a_number(mlp: Oracle, mlp_operator: GradientJacobian) -> None:
+    plain = InversionInfluence()(mlp.exposure, delta=mlp.delta, operator=mlp_operator)
+    tracked = mlp.delta.clone().requires_grad_()
+    by_name = {key: torch.nn.Parameter(value) for key, value in mlp.exposure.objective.unflatten(mlp.delta).items()}
+    for delta in (tracked, by_name):
+        assert InversionInfluence()(mlp.exposure, delta=delta, operator=mlp_operator).value == plain.value
 
 
 def test_what_is_no_exposure_or_operator_is_refused(mlp: Oracle) -> None:
@@ -101,6 +116,14 @@ def test_what_is_no_exposure_or_operator_is_refused(mlp: Oracle) -> None:
         InversionInfluence()(mlp.exposure, delta=mlp.delta, operator=torch.eye(3))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="each_example: expected a measure, got str"):
         each_example("i2f", mlp.exposure)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="each_example: expected an Exposure, got Objective"):
+        each_example(GradientNorm(), mlp.exposure.objective)  # type: ignore[arg-type]
+    for delta, got in ((torch.tensor(1.0), "a tensor without axes"), (5, "int")):
+        with pytest.raises(InputError, match=f"delta: expected one perturbation for each of 4 examples, got {got}"):
+            each_example(InversionInfluence(), mlp.exposure, delta)  # type: ignore[arg-type]
+    for max_bytes in (0, "1", None, math.nan):
+        with pytest.raises(InputError, match="max_bytes: expected at least 1, got "):
+            each_example(Vulnerability(), mlp.exposure, max_bytes=max_bytes)  # type: ignore[arg-type]
 
 
 def test_a_batch_that_the_model_does_not_take_is_named_by_every_measure(mlp: Oracle) -> None:
@@ -115,13 +138,14 @@ def test_a_batch_that_the_model_does_not_take_is_named_by_every_measure(mlp: Ora
 
 
 def test_a_value_that_overflows_is_a_word(mlp: Oracle, mlp_operator: GradientJacobian) -> None:
-    huge = InversionInfluence()(mlp.exposure, delta=mlp.delta * 1e306, operator=mlp_operator)
+    largest = 1e308 / float(mlp.delta.abs().max())
+    huge = InversionInfluence()(mlp.exposure, delta=mlp.delta * largest, operator=mlp_operator)
     assert (huge.value, huge.outcome) == (None, Outcome.NOT_FINITE)
     noise = GaussianReconstructionError(std=1e200)(mlp.exposure, operator=mlp_operator)
     assert (noise.value, noise.outcome) == (None, Outcome.NOT_FINITE)
 
 
-NO_NUMBERS: list[tuple[type[Measure], str]] = [
+NO_NUMBERS: list[tuple[type, str]] = [
     (InversionInfluence, "epsilon"),
     (InversionInfluence, "dense_limit"),
     (InversionInfluenceLowerBound, "epsilon"),
@@ -130,20 +154,57 @@ NO_NUMBERS: list[tuple[type[Measure], str]] = [
     (GaussianReconstructionError, "dense_limit"),
     (FisherInformationLoss, "std"),
     (FisherInformationLoss, "tolerance"),
+    (FisherInformationLoss, "dense_limit"),
     (Vulnerability, "tolerance"),
     (Vulnerability, "dense_limit"),
     (VulnerabilityFusion, "dense_limit"),
     (LipschitzBound, "radius"),
     (LipschitzBound, "samples"),
     (LipschitzBound, "dense_limit"),
+    (LinearizedPosteriorError, "noise_std"),
+    (LinearizedPosteriorError, "prior_std"),
+    (LinearizedPosteriorError, "dense_limit"),
+    (BayesianCramerRao, "noise_std"),
+    (BayesianCramerRao, "prior_std"),
+    (BayesianCramerRao, "samples"),
+    (BayesianCramerRao, "confidence"),
+    (BayesianCramerRao, "dense_limit"),
+    (Sensitivity, "samples"),
+    (Sensitivity, "dense_limit"),
 ]
+NEEDED: dict[type, dict[str, object]] = {
+    GaussianReconstructionError: {"std": 1.0},
+    FisherInformationLoss: {"std": 1.0},
+    LinearizedPosteriorError: {"noise_std": 1.0, "prior_std": 1.0},
+    BayesianCramerRao: {"noise_std": 1.0, "prior_std": 1.0},
+}
 
 
-@pytest.mark.parametrize("value", ["1", None, -1, math.nan, math.inf, True])
+@pytest.mark.parametrize("value", ["1", None, -1, math.nan, math.inf, True, 1j, [1]])
 @pytest.mark.parametrize(("kind", "field"), NO_NUMBERS)
-def test_fields_that_are_no_numbers_in_their_range_are_refused(kind: type[Measure], field: str, value: object) -> None:
+def test_fields_that_are_no_numbers_in_their_range_are_refused(kind: type, field: str, value: object) -> None:
+    if value is None and kind.__dataclass_fields__[field].default is None:  # type: ignore[attr-defined]
+        return  # the word for "not given"
     with pytest.raises(InputError, match=f"{field}: expected "):
-        kind(**{"std": 1.0, field: value} if "std" in kind.__dataclass_fields__ else {field: value})
+        kind(**{**NEEDED.get(kind, {}), field: value})
+
+
+@pytest.mark.parametrize("value", ["1", None, math.nan, 1.5, True, 2**64])
+@pytest.mark.parametrize("kind", [Sensitivity, LipschitzBound])
+def test_a_seed_that_torch_does_not_take_is_refused(kind: type, value: object) -> None:
+    with pytest.raises(InputError, match="seed: expected a whole number of at most 64 bits"):
+        kind(seed=value)
+
+
+def test_every_number_of_every_measure_is_tried() -> None:
+    """So that a new field cannot be forgotten."""
+    for kind in (getattr(gradleak.risk, name) for name in gradleak.risk.__all__):
+        if not (isinstance(kind, type) and issubclass(kind, Measure | SettingMeasure)):
+            continue
+        for field in fields(kind):
+            # Seeds are tried above, and any finite number is a mean.
+            if str(field.type).split(" | ")[0] in ("int", "float") and field.name not in ("seed", "prior_mean"):
+                assert (kind, field.name) in NO_NUMBERS
 
 
 @pytest.mark.parametrize(("residual", "evidence"), [(0.02, Evidence.ESTIMATE), (1e-3, Evidence.EXACT)])

@@ -113,6 +113,9 @@ def test_bad_arguments(mlp: Oracle) -> None:
     _, update = _noisy(mlp.exposure, 1e-3, 0)
     with pytest.raises(InputError, match="max_steps: expected at least 1, got 0"):
         perfect_attacker(mlp.exposure, update, max_steps=0)
+    for wrong in ({"exposure": mlp.exposure.objective}, {"update": mlp.delta}, {"operator": 3}, {"max_steps": None}):
+        with pytest.raises(InputError, match=r"expected .*, got (Objective|Tensor|.* and Tensor|int|None)"):
+            perfect_attacker(**{"exposure": mlp.exposure, "update": update, **wrong})  # type: ignore[arg-type]
     wide = diagonal([1.0] * 5000, [1.0] * 5000)
     with pytest.raises(UnsupportedError, match="d = 5000 is too large"):
         perfect_attacker(wide, update)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -68,3 +70,17 @@ def test_refusals() -> None:
         GaussianPrior(mean=torch.zeros(2), covariance=torch.eye(2), domain=domain)
     with pytest.raises(InputError, match="a shape of 2 entries"):
         GaussianPrior(mean=torch.zeros(2), covariance=torch.eye(2), shape=(3,))
+    for mean, covariance, what in (
+        (None, torch.eye(2), "mean: expected a tensor of floating point numbers, got NoneType"),
+        (torch.zeros(2), [[1.0]], "covariance: expected a tensor of floating point numbers, got list"),
+        (torch.zeros(2, dtype=torch.complex64), torch.eye(2), r"mean: expected .*, got torch\.complex64"),
+    ):
+        with pytest.raises(InputError, match=what):
+            GaussianPrior(mean=mean, covariance=covariance)  # type: ignore[arg-type]
+    for std in (True, "1", None, 0.0, math.nan):
+        with pytest.raises(InputError, match="std: expected a finite positive number"):
+            GaussianPrior.isotropic(domain, std=std)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="mean: expected a finite number, got 'x'"):
+        GaussianPrior.isotropic(domain, std=0.1, mean="x")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="domain: expected a Domain, got tuple"):
+        GaussianPrior.isotropic((4,), std=0.1)  # type: ignore[arg-type]

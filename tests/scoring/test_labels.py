@@ -65,3 +65,12 @@ def test_regression_targets_have_no_accuracy() -> None:
     for targets in (torch.rand(4), torch.tensor([[0.1, 3.0], [2.0, -1.0]]), torch.zeros(3, 4, 4, dtype=torch.long)):
         assert class_indices(targets) is None
     assert label_accuracy(claim(None), batch(torch.tensor([0.5, 2.5])), None) is None
+
+
+def test_right_labels_behind_wrong_images_are_told() -> None:
+    # The labels of the batch are all known; the images, and so the pairing, are arbitrary.
+    score = label_accuracy(claim(torch.tensor([3, 3, 7, 1])), batch(TRUTH), Pairing(claim_of=(2, 3, 0, 1)))
+    assert score is not None
+    assert score.value == 0.0
+    assert score.details["by_counts"] == 1.0
+    assert "100% are right" in score.note

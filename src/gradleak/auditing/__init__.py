@@ -1,15 +1,18 @@
 """Plans, controls, the consistency gate, verdicts, and the executor that turns a plan into a record."""
 
+from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.api import AuditOptions, audit
 from gradleak.auditing.catalog import Entry, catalog
 from gradleak.auditing.gate import GateResult, GateStatus, check_update
 from gradleak.auditing.plan import Controls, PerfectAttackerRule, Plan, Scenario, default_plan
 from gradleak.auditing.plan_file import build_plan, configure, load_plan
+from gradleak.auditing.refusals import Refusal, refusals
 from gradleak.auditing.run import estimate, run_plan
 from gradleak.auditing.tasks import attack_generator
 from gradleak.auditing.verdict import Thresholds, judge
 
 __all__ = [
+    "Adversary",
     "AuditOptions",
     "Controls",
     "Entry",
@@ -17,6 +20,7 @@ __all__ = [
     "GateStatus",
     "PerfectAttackerRule",
     "Plan",
+    "Refusal",
     "Scenario",
     "Thresholds",
     "attack_generator",
@@ -29,5 +33,6 @@ __all__ = [
     "estimate",
     "judge",
     "load_plan",
+    "refusals",
     "run_plan",
 ]

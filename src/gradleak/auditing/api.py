@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from gradleak.attacks import Attack
 from gradleak.auditing.plan import Plan, default_plan
+from gradleak.auditing.refusals import refusals
 from gradleak.auditing.run import Progress, estimate, run_plan
 from gradleak.auditing.verdict import Thresholds
 from gradleak.core import Batch, HonestButCurious, Release, ThreatModel, Update
@@ -111,6 +112,8 @@ def audit(
         sys.stderr.write(f"gradleak: {warning}\n")
     if not chosen.quiet:
         sys.stderr.write(f"gradleak: about {estimate(plan):,.0f} plain gradients, record in {folder}\n")
+        for refusal in refusals(plan):
+            sys.stderr.write(f"gradleak: {refusal}\n")
     return run_plan(plan, folder, jobs=chosen.jobs, progress=None if chosen.quiet else _report_progress(plan))
 
 

@@ -12,12 +12,15 @@ from typing import Any
 from torch import nn
 
 from gradleak.attacks import Attack
+from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.fingerprint import fingerprint
+from gradleak.auditing.utility_plan import UtilityPlan
 from gradleak.auditing.verdict import Thresholds
 from gradleak.core import (
     Batch,
     Domain,
     HonestButCurious,
+    Knowledge,
     Objective,
     Release,
     ThreatModel,
@@ -77,6 +80,8 @@ class Scenario:
         attacks: for each attack name, the indices of the batches whose update it attacks.
         perfect_attacker: run the validation routine where the rule says so; None for never.
         updates: updates that were really sent, by batch index; others are drawn from the release.
+        adversaries: against whom the defenses are tested: one who knows them, one who does not, or both; None for both
+            where the threat model discloses them, else for the static one that it describes.
     """
 
     name: str
@@ -85,6 +90,7 @@ class Scenario:
     attacks: Mapping[str, Sequence[int]] = field(default_factory=dict)
     perfect_attacker: PerfectAttackerRule | None = None
     updates: Mapping[int, Update] = field(default_factory=dict)
+    adversaries: Sequence[Adversary] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -109,6 +115,7 @@ class Plan:
             record, from which a killed run goes on; None for none. A state holds guesses, which may be private data.
         max_bytes: memory budget of the closed-form operators.
         domain_guessed: whether the domain of the batches was guessed from their values.
+        utility: how models are trained through every release and judged; None for not.
         source: the plan as it was written, for the record.
     """
 
@@ -127,6 +134,7 @@ class Plan:
     checkpoint_seconds: float | None = None
     max_bytes: int = 2**30
     domain_guessed: bool = False
+    utility: UtilityPlan | None = None
     source: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -151,8 +159,54 @@ class Plan:
                     raise PlanError(
                         f"scenario {scenario.name!r}, {name}: expected indices among {list(allowed)}, got {wrong}"
                     )
+            self._check_adversaries(scenario)
+        for measure in self.measures:
+            if isinstance(measure, Measure):
+                try:
+                    measure.check(self.objective)
+                except InputError as refusal:
+                    raise PlanError(f"measure {type(measure).__name__}: {refusal}") from refusal
         if self.controls.attack is not None and self.controls.attack not in self.attacks:
             raise PlanError(f"controls: {unknown('attack', self.controls.attack, self.attacks)}")
+
+    def _check_adversaries(self, scenario: Scenario) -> None:
+        chosen = scenario.adversaries
+        if chosen is None:
+            return
+        if not chosen or len(set(chosen)) != len(chosen):
+            raise PlanError(
+                f"scenario {scenario.name!r}, adversaries: expected each of {', '.join(Adversary)} at most once and one at "
+                f"least, got {list(chosen)}"
+            )
+        if Adversary.ADAPTIVE in chosen and isinstance(self.threat, HonestButCurious) and not self.threat.defenses:
+            raise PlanError(
+                f"scenario {scenario.name!r}, adversaries: expected no adaptive adversary, since threat.defenses is false: "
+                "the plan's server is not told of the defenses; drop one of the two"
+            )
+
+    def withheld(self, scenario: Scenario, attack: str) -> list[bool]:
+        """The runs of an attack on each update of a scenario: whether the adversary is not told of the defenses.
+
+        One run of the plan's adversary, and where that is told of defenses a second, static one beside it, unless the
+        scenario says otherwise. The two differ in nothing else: same update, same generator.
+        """
+        if not scenario.release.defenses or not self.attacks[attack].reads_update:
+            return [False]
+        if self.knowledge(scenario, scenario.examples[0]).defenses is None:
+            return [False]
+        chosen = scenario.adversaries or tuple(Adversary)
+        return [adversary is Adversary.STATIC for adversary in Adversary if adversary in chosen]
+
+    def knowledge(self, scenario: Scenario, index: int, *, withheld: bool = False) -> Knowledge:
+        """What the adversary knows of one batch's release.
+
+        Args:
+            scenario: of the plan.
+            index: of the batch.
+            withheld: whether the defenses are kept from it, whatever the threat model discloses.
+        """
+        known = self.threat.disclose(self.objective, scenario.release, self.batches[index])
+        return Adversary.STATIC.of(known) if withheld else known
 
     def resolved(self) -> dict[str, Any]:
         """The plan with every default filled in, JSON-ready, without any data value."""
@@ -180,6 +234,8 @@ class Plan:
                     "attacks": {name: list(examples) for name, examples in scenario.attacks.items()},
                     "perfect_attacker": describe(scenario.perfect_attacker),
                     "updates_given": sorted(scenario.updates),
+                    # Left out where nothing is stated, so that records from before there were two adversaries resume.
+                    **({} if scenario.adversaries is None else {"adversaries": list(scenario.adversaries)}),
                 }
                 for scenario in self.scenarios
             ],
@@ -187,6 +243,7 @@ class Plan:
             "save_updates": self.save_updates,
             "checkpoint_seconds": self.checkpoint_seconds,
             "max_bytes": self.max_bytes,
+            **({} if self.utility is None else {"utility": self.utility.resolved()}),
             "source": dict(self.source),
         }
 

@@ -25,9 +25,11 @@ from pydantic.errors import PydanticUserError
 from torch import nn
 
 from gradleak.attacks import Attack
+from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.catalog import Constructor, Entry, catalog
 from gradleak.auditing.plan import Controls, PerfectAttackerRule, Plan, Scenario, unknown
 from gradleak.auditing.public_data import without_private
+from gradleak.auditing.utility_plan import UtilityPlan
 from gradleak.auditing.verdict import Thresholds
 from gradleak.core import (
     Batch,
@@ -40,11 +42,13 @@ from gradleak.core import (
     derive_generator,
     derive_seed,
 )
-from gradleak.results import GradleakError, PlanError
+from gradleak.results import GradleakError, InputError, PlanError
 from gradleak.risk import Measure, SettingMeasure
+from gradleak.utility import GroupNormForBatchNorm, Task, Training, split
 
 TOP_LEVEL = ("name", "seed", "pictures", "save_updates", "checkpoint_seconds", "model", "data", "objective", "threat",
-             "thresholds", "controls", "attacks", "measures", "scenarios")  # fmt: skip
+             "thresholds", "controls", "adversaries", "attacks", "measures", "scenarios", "utility")  # fmt: skip
+SCENARIO = ("name", "protocol", "defenses", "examples", "attacks", "perfect_attacker", "adversaries")
 DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "float64": torch.float64}
 BASES: Mapping[str, tuple[type, ...]] = {
     "attacks": (Attack,),
@@ -86,6 +90,7 @@ def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
     objective = builder.objective(content["model"], content.get("objective", {}))
     batches, guessed = builder.batches(content["data"])
     builder = replace(builder, private=batches)
+    shared = {key: content[key] for key in ("adversaries",) if key in content}
     attacks = {
         name: builder.build(spec, "attacks", f"attacks.{name}")
         for name, spec in _table(content.get("attacks", {}), "attacks").items()
@@ -99,7 +104,10 @@ def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
         seed=seed,
         objective=objective,
         batches=batches,
-        scenarios=[builder.scenario(spec, place, len(batches)) for place, spec in enumerate(content["scenarios"])],
+        scenarios=[
+            builder.scenario({**shared, **_table(spec, f"scenarios[{place}]")}, place, len(batches))
+            for place, spec in enumerate(content["scenarios"])
+        ],
         attacks=attacks,
         measures=measures,
         threat=builder.build(content.get("threat", {"use": "HonestButCurious"}), "threats", "threat"),
@@ -109,6 +117,7 @@ def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
         save_updates=_typed(bool, content.get("save_updates", False), "save_updates"),
         checkpoint_seconds=_typed(float | None, content.get("checkpoint_seconds"), "checkpoint_seconds"),
         domain_guessed=guessed,
+        utility=builder.utility(content) if "utility" in content else None,
         source=content,
     )
 
@@ -166,8 +175,29 @@ class _Builder:
 
     def objective(self, model: Any, settings: Any) -> Objective:
         """The objective of the plan's model, with weights from a file or drawn from the seed."""
+        weights = _table(model, "model").get("weights")
+        module = self.module(model)
+        if weights is not None:
+            self._load_weights(module, self.folder / _typed(str, weights, "model.weights"))
+        values = _table(settings, "objective")
+        _check_keys(values, ("loss", "mode", "mask_seed", "dtype"), where="objective")
+        dtype = values.get("dtype", "float32")
+        mask_seed = _typed(int, values.get("mask_seed", 0), "objective.mask_seed")
+        if dtype not in DTYPES:
+            raise PlanError(f"objective.dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
+        objective = Objective.from_module(
+            module,
+            loss=self.loss(values),
+            mode=values.get("mode", "eval"),
+            mask_seed=mask_seed,
+        )
+        return objective.to(DTYPES[dtype])
+
+    def module(self, model: Any) -> nn.Module:
+        """The plan's model with weights drawn from the seed."""
         table = dict(_table(model, "model"))
-        weights, initialize = table.pop("weights", None), table.pop("initialize", None)
+        table.pop("weights", None)
+        initialize = table.pop("initialize", None)
         module = self.build(table, "models", "model")
         if not isinstance(module, nn.Module):
             raise PlanError(f"model: expected {table['use']} to return a torch.nn.Module, got {type(module).__name__}")
@@ -177,26 +207,54 @@ class _Builder:
             _check_keys(spec, [n for n in inspect.signature(entry).parameters if n not in ("model", "generator")],
                         where="model.initialize")  # fmt: skip
             entry(module, **spec, generator=derive_generator(self.seed, "model.initialize"))
-        if weights is not None:
-            self._load_weights(module, self.folder / _typed(str, weights, "model.weights"))
-        values = _table(settings, "objective")
-        _check_keys(values, ("loss", "mode", "mask_seed", "dtype"), where="objective")
-        dtype = values.get("dtype", "float32")
-        mask_seed = _typed(int, values.get("mask_seed", 0), "objective.mask_seed")
-        if dtype not in DTYPES:
-            raise PlanError(f"objective.dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
-        loss = values.get("loss", "cross_entropy")
+        return module
+
+    def loss(self, settings: Mapping[str, Any]) -> Any:
+        """The loss by its name, or imported."""
+        loss = settings.get("loss", "cross_entropy")
         if not isinstance(loss, str):
             raise PlanError(f"objective.loss: expected a name, got {loss!r}")
-        if isinstance(loss, str) and ":" in loss:
-            loss = self._find(loss, "models", "objective.loss")
-        objective = Objective.from_module(
-            module,
-            loss=loss,
-            mode=values.get("mode", "eval"),
-            mask_seed=mask_seed,
+        return self._find(loss, "models", "objective.loss") if ":" in loss else loss
+
+    def utility(self, content: Mapping[str, Any]) -> UtilityPlan:
+        """The section `[utility]`: rows of their own, and how new models of `[model]` are trained on them."""
+        table = dict(_table(content["utility"], "utility"))
+        if "data" not in table or "test_rows" not in table:
+            raise PlanError("utility: expected data (rows to train and to test on) and test_rows too")
+        trained = list(inspect.signature(Training).parameters)
+        _check_keys(table, ["data", "test_rows", "seeds", "learning_rates", "replacement", *trained], where="utility")
+        rows = self.build(table.pop("data"), "datasets", "utility.data")
+        rows = Batch(*rows) if isinstance(rows, tuple) and len(rows) == 2 else rows
+        if not isinstance(rows, Batch):
+            raise PlanError(f"utility.data: expected a Batch or (inputs, targets), got {type(rows).__name__}")
+        test_rows = _typed(int, table.pop("test_rows"), "utility.test_rows")
+        seeds = _typed(int, table.pop("seeds", 3), "utility.seeds")
+        rates = _typed(list[float], table.pop("learning_rates", []), "utility.learning_rates")
+        table.setdefault("learning_rate", rates[0] if rates else None)
+        if table["learning_rate"] is None:
+            raise PlanError("utility: expected learning_rate, or learning_rates to choose from")
+        replacement = table.pop("replacement", None)
+        settings = _table(content.get("objective", {}), "objective")
+        try:
+            train, test = split(rows, test_rows=test_rows, generator=derive_generator(self.seed, "utility", "split"))
+        except InputError as error:
+            raise PlanError(f"utility.test_rows: {error}") from error
+        return UtilityPlan(
+            task=Task(
+                name="utility",
+                train=train,
+                test=test,
+                make_model=_NewModel(builder=replace(self, private=()), model=_table(content["model"], "model")),
+                loss=self.loss(settings),
+                mode=settings.get("mode", "eval"),
+                replacement=None
+                if replacement is None
+                else self.call(GroupNormForBatchNorm, replacement, "utility.replacement"),
+            ),
+            training=self.call(Training, table, "utility"),
+            seeds=seeds,
+            learning_rates=rates,
         )
-        return objective.to(DTYPES[dtype])
 
     def batches(self, data: Any) -> tuple[list[Batch], bool]:
         """The plan's data and whether its domain was guessed; by default every example is released by itself."""
@@ -223,7 +281,7 @@ class _Builder:
         """One entry of `[[scenarios]]`."""
         where = f"scenarios[{place}]"
         table = _table(spec, where)
-        _check_keys(table, ("name", "protocol", "defenses", "examples", "attacks", "perfect_attacker"), where=where)
+        _check_keys(table, SCENARIO, where=where)
         if "name" not in table:
             raise PlanError(f"{where}: expected a name")
         where = f"scenario {table['name']!r}"
@@ -242,6 +300,7 @@ class _Builder:
                 name: self._examples(chosen, examples, f"{where}, attacks.{name}")
                 for name, chosen in _table(table.get("attacks", {}), f"{where}, attacks").items()
             },
+            adversaries=_adversaries(table.get("adversaries"), f"{where}, adversaries"),
             perfect_attacker=None
             if rule is None
             else self.call(PerfectAttackerRule, rule, f"{where}, perfect_attacker"),
@@ -303,6 +362,17 @@ class _Builder:
             raise PlanError(f"model.weights: {file} does not fit the model: {' '.join(str(error).split())}") from error
 
 
+@dataclass(frozen=True, kw_only=True)
+class _NewModel:
+    """Makes new models of a plan's `[model]`, with weights from the seed of a generator."""
+
+    builder: _Builder
+    model: Mapping[str, Any]
+
+    def __call__(self, generator: torch.Generator) -> nn.Module:
+        return replace(self.builder, seed=generator.initial_seed()).module(self.model)
+
+
 def configure(constructor: Constructor, arguments: Mapping[str, Any], *, where: str) -> Any:
     """`constructor(**arguments)` after names and types were checked, with the errors of a plan file.
 
@@ -333,6 +403,15 @@ def _seeded(seed: int) -> Iterator[None]:
         finally:
             np.random.set_state(numpy_state)  # noqa: NPY002
             random.setstate(python_state)
+
+
+def _adversaries(value: Any, where: str) -> list[Adversary] | None:
+    if value is None:
+        return None
+    wrong = [name for name in _list(value, where) if name not in list(Adversary)]
+    if wrong:
+        raise PlanError(f"{where}: {unknown('adversary', str(wrong[0]), list(Adversary))}")
+    return [Adversary(name) for name in value]
 
 
 def _table(value: Any, where: str) -> Mapping[str, Any]:

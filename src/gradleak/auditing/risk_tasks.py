@@ -13,7 +13,7 @@ from gradleak.auditing.plan import Plan, Scenario
 from gradleak.core import Batch, DiagonalGaussian, Exposure, Reconstruction, Release, Update, derive_generator
 from gradleak.defenses import GaussianNoise
 from gradleak.operators import DerivativeCheck, GradientJacobian, check_derivative
-from gradleak.results import Evidence, GradleakError, Leakier, Outcome, Score
+from gradleak.results import Evidence, GradleakError, Leakier, Outcome, Score, UnsupportedError
 from gradleak.risk import GaussianReconstructionError, InversionInfluence, Measure, SettingMeasure, perfect_attacker
 from gradleak.scoring import score_images
 
@@ -125,7 +125,11 @@ class RiskTask:
             if wrong and measure.reads_derivative:
                 scores.append(measure.unsupported(wrong))
                 continue
-            scores.append(measure(exposure, delta=delta if measure.needs_delta else None, operator=operator))
+            try:
+                scores.append(measure(exposure, delta=delta if measure.needs_delta else None, operator=operator))
+            except GradleakError as refusal:  # the others may still have a value
+                scores.append(measure.unsupported(str(refusal)))
+        wrong = wrong or _not_finite(operator)
         scores += [] if wrong else _noise_scores(plan, exposure, operator)
         line = item_line(f"{item}/risk", "risk", scenario.name, self.index) | {
             "eigenvalues": operator.gram_spectrum().tolist() if operator.is_dense and not wrong else None,
@@ -188,6 +192,16 @@ def _wrong(check: DerivativeCheck) -> str:
     if check.outcome is not Outcome.INCONSISTENT:
         return ""
     return f"{check.note} (relative error {check.error:.1g})"
+
+
+def _not_finite(operator: GradientJacobian) -> str:
+    """Why there is no spectrum, or "" where there is one or none is asked for."""
+    try:
+        if operator.is_dense:
+            operator.gram()
+    except UnsupportedError as refusal:
+        return str(refusal)
+    return ""
 
 
 def _derivative_line(scenario: Scenario, index: int, check: DerivativeCheck) -> Line:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import subprocess
@@ -18,11 +19,13 @@ import torch
 from joblib import Parallel, delayed, parallel_config
 
 from gradleak.attacks import LocalTraining
+from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.fingerprint import check_private_data
 from gradleak.auditing.items import Line
 from gradleak.auditing.pictures import file_name
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.public_data import held_privately
+from gradleak.auditing.refusals import refusals
 from gradleak.auditing.risk_tasks import CHECK_COST, quiet, same_labels
 from gradleak.auditing.tasks import Group, groups
 from gradleak.auditing.verdict import judge
@@ -108,6 +111,8 @@ def preflight(plan: Plan) -> None:
                 f"{type(measure).__name__}.public: expected examples that the client does not hold, got {shared} of the "
                 "private ones among them; take them out"
             )
+    if plan.utility is not None:
+        plan.utility.check()
     for scenario in plan.scenarios:
         for update in scenario.updates.values():
             update.align(objective)
@@ -131,7 +136,7 @@ def estimate(plan: Plan) -> float:
     maps = {
         (str(quiet(scenario.release).describe()), index) for scenario in plan.scenarios for index in scenario.examples
     }
-    total = CHECK_COST * len(maps)
+    total = CHECK_COST * len(maps) + (0 if plan.utility is None else plan.utility.estimate(len(plan.scenarios)))
     about_settings = [measure for measure in plan.measures if isinstance(measure, SettingMeasure)]
     for scenario in plan.scenarios:
         for index in same_labels(plan, scenario) if about_settings else ():
@@ -140,10 +145,10 @@ def estimate(plan: Plan) -> float:
         for index in scenario.examples:
             total += 0.3 * plan.batches[index].inputs.numel()
         for name, examples in scenario.attacks.items():
-            for index in examples:
-                knowledge = plan.threat.disclose(plan.objective, scenario.release, plan.batches[index])
+            for index, withheld in itertools.product(examples, plan.withheld(scenario, name)):
+                knowledge = plan.knowledge(scenario, index, withheld=withheld)
                 try:
-                    total += plan.attacks[name].estimate(knowledge)
+                    total += 0.0 if plan.attacks[name].refusal(knowledge) else plan.attacks[name].estimate(knowledge)
                 except GradleakError:
                     continue
     return total
@@ -196,7 +201,8 @@ def _work(group: Group, plan: Plan, folder: Path) -> list[Line]:
 def _place(group: Group) -> Line:
     work = group.work
     names = {"scenario": "scenario", "example": "index", "attack": "attack"}
-    return {key: getattr(work, attribute, None) for key, attribute in names.items()}
+    place = {key: getattr(work, attribute, None) for key, attribute in names.items()}
+    return place | ({"adversary": Adversary.STATIC.value} if getattr(work, "withheld", False) else {})
 
 
 @contextmanager
@@ -239,6 +245,7 @@ def _header(plan: Plan, names: Sequence[str]) -> dict[str, Any]:
         "git": _git_commit(),
         "threads": 1,
         "estimate": {"plain_gradients": estimate(plan)},
+        "refusals": [refusal.to_dict() for refusal in refusals(plan)],
         "citations": [_citation(citation) for citation in _citations(plan)],
     }
 

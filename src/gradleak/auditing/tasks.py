@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from gradleak.attacks import Attack, Checkpoint
+from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.assumption import protocol_sensitivity
 from gradleak.auditing.controls import noise_update, planted_leak, shortened
 from gradleak.auditing.gate import check_update
@@ -20,6 +21,7 @@ from gradleak.auditing.items import Line, domain_of, item_line, precision_facts,
 from gradleak.auditing.pictures import file_name, save_picture
 from gradleak.auditing.plan import Plan, Scenario
 from gradleak.auditing.risk_tasks import RiskTask, SettingTask, same_labels
+from gradleak.auditing.utility_task import UtilityTask
 from gradleak.core import (
     HALF,
     Batch,
@@ -54,7 +56,7 @@ class Group:
 
 
 def groups(plan: Plan) -> list[Group]:
-    """The groups of a plan, in the order of the record: controls, releases, their risk, settings, attacks."""
+    """The groups of a plan, in the order of the record: controls, releases, their risk, settings, attacks, utility."""
     found: list[Group] = []
     used = [name for name in plan.attacks if any(name in scenario.attacks for scenario in plan.scenarios)]
     if used and plan.controls.positive:
@@ -75,13 +77,20 @@ def groups(plan: Plan) -> list[Group]:
     for scenario in plan.scenarios:
         for name, examples in scenario.attacks.items():
             for index in examples:
-                task = _AttackTask(scenario.name, name, index)
-                found.append(Group(name=f"attack/{task.item}", work=task, headline=task.item))
+                for withheld in plan.withheld(scenario, name):
+                    task = _AttackTask(scenario.name, name, index, withheld)
+                    found.append(Group(name=f"attack/{task.item}", work=task, headline=task.item))
+    for scenario in plan.scenarios if plan.utility is not None else ():
+        trained = UtilityTask(scenario.name)
+        found.append(Group(name=f"utility/{scenario.name}", work=trained, headline=f"utility of {scenario.name}"))
     return found
 
 
 def attack_generator(seed: int, scenario: str, index: int, attack: str) -> torch.Generator:
-    """The generator that an audit gives to an attack, so that the attack can be repeated from a saved update."""
+    """The generator that an audit gives to an attack, so that the attack can be repeated from a saved update.
+
+    The adaptive and the static adversary start alike: what differs between them is what they know.
+    """
     return derive_generator(seed, "attack", scenario, f"example {index}", attack)
 
 
@@ -107,7 +116,7 @@ class _Release:
         update = released(plan, scenario, self.index)
         batch = plan.batches[self.index]
         item = f"{scenario.name}/example {self.index}"
-        knowledge = plan.threat.disclose(plan.objective, scenario.release, batch)
+        knowledge = plan.knowledge(scenario, self.index)
         gate = check_update(plan.objective, scenario.release, batch, update)
         noise = scenario.release.noise(plan.objective, examples=batch.size)
         std = uniform_std(noise) if isinstance(noise, DiagonalGaussian) else None
@@ -150,24 +159,31 @@ class _Release:
 
 @dataclass(frozen=True)
 class _AttackTask:
-    """One attack on one update, then its scores."""
+    """One attack on one update, then its scores.
+
+    A run from which the defenses are withheld though the threat model discloses them has a name of its own.
+    """
 
     scenario: str
     attack: str
     index: int
+    withheld: bool = False
 
     @property
     def item(self) -> str:
-        return f"{self.scenario}/example {self.index}/{self.attack}"
+        name = f"{self.scenario}/example {self.index}/{self.attack}"
+        return f"{name}/{Adversary.STATIC.value}" if self.withheld else name
 
     def __call__(self, plan: Plan, out: Path) -> list[Line]:
         scenario = next(scenario for scenario in plan.scenarios if scenario.name == self.scenario)
         batch = plan.batches[self.index]
         update = released(plan, scenario, self.index)
-        knowledge = plan.threat.disclose(plan.objective, scenario.release, batch)
+        knowledge = plan.knowledge(scenario, self.index, withheld=self.withheld)
         generator = attack_generator(plan.seed, self.scenario, self.index, self.attack)
         line = item_line(self.item, "attack", self.scenario, self.index)
         line |= {"attack": self.attack, "attack_config": describe(plan.attacks[self.attack])}
+        if scenario.release.defenses and plan.attacks[self.attack].reads_update:
+            line["adversary"] = (Adversary.STATIC if knowledge.defenses is None else Adversary.ADAPTIVE).value
         checkpoint = None
         if plan.checkpoint_seconds is not None:
             path = out / "checkpoints" / f"{file_name(self.item)}.safetensors"
@@ -261,9 +277,9 @@ class _NegativeControl:
             line = item_line(f"control/negative/{self.attack}", "control", None, None) | {"attack": self.attack}
             note = "every update under this attack is zero; there is nothing to imitate"
             return [line | expects | {"passed": None, "status": "refused", "note": note}]
-        scenario, index = place
+        scenario, index, withheld = place
         batch = plan.batches[index]
-        knowledge = plan.threat.disclose(plan.objective, scenario.release, batch)
+        knowledge = plan.knowledge(scenario, index, withheld=withheld)
         first: list[Line] = []
         leaks: bool | None = None
         hits = draws = 0
@@ -280,13 +296,19 @@ class _NegativeControl:
         first[0] |= {"passed": hits <= NEGATIVE_DRAWS // 2 if ran else None, "draws": draws, "hits": hits} | expects
         return first
 
-    def _place(self, plan: Plan) -> tuple[Scenario, int] | None:
-        """The first update under this attack that is not zero."""
+    def _place(self, plan: Plan) -> tuple[Scenario, int, bool] | None:
+        """The first update under this attack that is not zero, and for whom; one who is not refused, if there is any."""
+        first = None
         for scenario in plan.scenarios:
             for index in scenario.attacks.get(self.attack, ()):
-                if any(bool(tensor.any()) for tensor in released(plan, scenario, index).tensors.values()):
-                    return scenario, index
-        return None
+                if not any(bool(tensor.any()) for tensor in released(plan, scenario, index).tensors.values()):
+                    continue
+                for withheld in plan.withheld(scenario, self.attack):
+                    knowledge = plan.knowledge(scenario, index, withheld=withheld)
+                    if plan.attacks[self.attack].refusal(knowledge) is None:
+                        return scenario, index, withheld
+                    first = first or (scenario, index, withheld)
+        return first
 
 
 def _control(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.bound import Limits, bound_on
 from gradleak.results import PlanError, Verdict, VerdictKind, error_name
 
@@ -53,10 +54,16 @@ class Thresholds:
 @dataclass(frozen=True, kw_only=True)
 class _Attempt:
     attack: str
+    adversary: str | None
     errors: tuple[float | None, ...]
     outcome: str
     status: str
     note: str
+
+    @property
+    def name(self) -> str:
+        """The attack, and by whom, where that makes a difference."""
+        return f"{self.attack} ({self.adversary} adversary)" if self.adversary else self.attack
 
     @property
     def best(self) -> float | None:
@@ -67,9 +74,9 @@ class _Attempt:
 def judge(lines: Iterable[Line], thresholds: Thresholds) -> list[Verdict]:
     """Verdicts on every release, every scenario and the run, in that order.
 
-    *leaks* comes from an attack that never saw the truth; *bounded* from a van Trees bound above the same limit where no
-    attack leaks (`bound_on`); everything else is *inconclusive*, with the reason. A failed control makes every verdict
-    inconclusive.
+    *leaks* comes from an attack that never saw the truth, of the adaptive adversary or of the static one; *bounded* from a
+    van Trees bound above the same limit where no attack leaks (`bound_on`); everything else is *inconclusive*, with the
+    reason. A failed control makes every verdict inconclusive.
 
     Args:
         lines: the item and score lines of a record.
@@ -119,6 +126,7 @@ def _judge_release(
         "threshold_pixel_rmse": thresholds.pixel_rmse,
         "threshold_baseline_ratio": thresholds.baseline_ratio,
         "best_attack": best.attack if best else None,
+        **({"adversary": best.adversary} if best and best.adversary else {}),
         "pixel_rmse": best.best if best else None,
         "baseline_pixel_rmse": min((b for b in baselines if b is not None), default=None),
     }
@@ -136,7 +144,7 @@ def _judge_release(
         if reached:
             winner = min(reached, key=lambda a: a.best or 0.0)
             landed = (
-                f"{winner.attack} came within a {_noun(release)} of {winner.best:.2g} of the auditor's batch all the same, so "
+                f"{winner.name} came within a {_noun(release)} of {winner.best:.2g} of the auditor's batch all the same, so "
                 "treat the update as leaking and find out why it does not fit. "
             )
         return Verdict(
@@ -152,7 +160,7 @@ def _judge_release(
             item=item,
             verdict=VerdictKind.INCONCLUSIVE,
             reason="control_not_run",
-            explanation=f"{reached[0].attack} came within a {_noun(release)} of {reached[0].best:.2g}, but its noise control "
+            explanation=f"{reached[0].name} came within a {_noun(release)} of {reached[0].best:.2g}, but its noise control "
             "could not be run, so the result cannot be trusted.",
             details=details,
         )
@@ -160,11 +168,12 @@ def _judge_release(
     if reached:
         winner = min(reached, key=lambda a: a.best or 0.0)
         details |= {"best_attack": winner.attack, "pixel_rmse": winner.best}
+        details |= {"adversary": winner.adversary} if winner.adversary else {}
         return Verdict(
             item=item,
             verdict=VerdictKind.LEAKS,
             reason="attack_reached_threshold",
-            explanation=f"{winner.attack} rebuilt an example from the update alone, to a {_noun(release)} of "
+            explanation=f"{winner.name} rebuilt an example from the update alone, to a {_noun(release)} of "
             f"{winner.best:.2g} (limits: {thresholds.pixel_rmse:g}, and {thresholds.baseline_ratio:g} of the blind "
             "adversary's).",
             details=details,
@@ -190,6 +199,9 @@ def _judge_release(
     wrong = _wrong_derivative(release, rows)
     if wrong:
         reason, explanation = "wrong_derivative", f"{explanation} {wrong}"
+    untried = _untried(attempts)
+    if untried:
+        explanation = f"{explanation} {untried}"
     if bound is not None:
         explanation = f"{explanation} {bound.text}"
     return Verdict(item=item, verdict=VerdictKind.INCONCLUSIVE, reason=reason, explanation=explanation, details=details)
@@ -218,7 +230,7 @@ def _why_inconclusive(
     if all(attempt.status != "done" for attempt in attempts):
         by_note: dict[str, list[str]] = {}
         for attempt in attempts:
-            by_note.setdefault(attempt.note, []).append(attempt.attack)
+            by_note.setdefault(attempt.note, []).append(attempt.name)
         reasons = "; ".join(f"{', '.join(names)}: {note}" for note, names in by_note.items())
         return "no_attack_finished", f"No attack could run, so nothing was tested: {reasons}"
     loss = release.get("client_loss")
@@ -230,19 +242,31 @@ def _why_inconclusive(
         )
     if best is None:
         return "no_attack_finished", "No attack gave a reconstruction: " + "; ".join(
-            f"{a.attack}: {a.outcome} {a.note}".strip() for a in attempts
+            f"{a.name}: {a.outcome} {a.note}".strip() for a in attempts
         )
     if best.best is not None and best.best <= thresholds.pixel_rmse:
         return (
             "no_better_than_blind",
-            f"{best.attack} ended at a {_noun(release)} of {best.best:.2g}, but guessing blindly does nearly as well on this "
+            f"{best.name} ended at a {_noun(release)} of {best.best:.2g}, but guessing blindly does nearly as well on this "
             "example (it is almost constant), so the update cannot be shown to have given it away.",
         )
     return (
         "no_attack_reached_threshold",
-        f"The best attack ({best.attack}) ended at a {_noun(release)} of {best.best:.2g}. A stronger attacker may do better: "
+        f"The best attack ({best.name}) ended at a {_noun(release)} of {best.best:.2g}. A stronger attacker may do better: "
         "a failed attack is no evidence of safety.",
     )
+
+
+def _untried(attempts: Sequence[_Attempt]) -> str:
+    """That nobody who knows the defenses attacked, where only those who do not know them did, or ""."""
+    refused = [a for a in attempts if a.adversary == Adversary.ADAPTIVE and a.status != "done"]
+    told = [a for a in attempts if a.adversary == Adversary.ADAPTIVE and a.status == "done"]
+    done = [a for a in attempts if a.adversary == Adversary.STATIC and a.status == "done"]
+    if not done or told:
+        return ""
+    if not refused:
+        return "No adversary who knows the defenses was tried; one may do better."
+    return f"No adversary who knows the defenses could be tried: {refused[0].note}"
 
 
 def _noun(release: Line) -> str:
@@ -324,6 +348,7 @@ def _attempts(release: Line, rows: Sequence[Line]) -> list[_Attempt]:
             found.append(
                 _Attempt(
                     attack=str(row["attack"]),
+                    adversary=row.get("adversary"),
                     errors=tuple(_per_example(rows, str(row["item"]), str(row["attack"]))),
                     outcome=str(row.get("outcome")),
                     status=str(row.get("status")),

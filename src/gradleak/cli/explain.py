@@ -6,8 +6,13 @@ import difflib
 import inspect
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
+from gradleak.cli.studies import studies
 from gradleak.results import InputError, Outcome
+
+if TYPE_CHECKING:
+    from gradleak.studies import Study
 
 EVIDENCE = {
     "exact": "The number is the quantity that its name states, up to round-off.",
@@ -15,6 +20,21 @@ EVIDENCE = {
     "lower_bound": "The quantity is at least this number.",
     "estimate": "The number approximates the quantity; it is neither a bound nor exact.",
     "attack": "An attack without truth reached this number; a stronger attack may reach more.",
+}
+SCORES = {
+    "mse": "The mean squared error of an example in pixels scaled to [0, 1]; of a batch the smallest.",
+    "pixel_rmse": "The root mean squared error of an example in pixels (or features) scaled to [0, 1], the smallest of a "
+    "batch after claims and examples were paired; what the verdict 'leaks' reads.",
+    "psnr": "-10 log10 of the mean squared error, in dB; of a batch the largest.",
+    "ssim": "Mean structural similarity of images of at least 11 by 11 pixels (Wang et al. 2004), at most 1; of a batch "
+    "the largest.",
+    "exact_hits": "The share of examples with a pixel RMSE below 1e-3.",
+    "label_accuracy": "The share of examples whose class was claimed rightly, each claim held against the example that its "
+    "image was paired with; the details hold the share by counts of the batch, whatever the images.",
+    "wrong_pairing_rmse": "What the claims on a batch reach on average against wrong examples: a pixel RMSE near it has found "
+    "nothing about single examples, however small it looks.",
+    "noise_std_for_threshold": "The standard deviation of Gaussian noise at which the expected error of an unbiased attacker "
+    "reaches the pixel RMSE of the verdict 'leaks'.",
 }
 VERDICTS = {
     "leaks": "An attack without truth rebuilt at least one example: pixel RMSE at or below the threshold, and at most "
@@ -26,7 +46,7 @@ VERDICTS = {
 
 
 def explanation(name: str) -> str:
-    """What `name` means: a catalog entry's docstring with its sources, an outcome, an evidence kind or a verdict.
+    """What `name` means: a catalog entry's docstring with its sources, or a study, score, outcome, evidence kind or verdict.
 
     Raises:
         InputError: naming the nearest known name.
@@ -50,18 +70,27 @@ def _texts() -> dict[str, Callable[[], str]]:
         texts[kind] = partial("evidence kind {}: {}".format, kind, meaning)
     for kind, meaning in VERDICTS.items():
         texts[kind] = partial("verdict {}: {}".format, kind, meaning)
+    for score, meaning in SCORES.items():
+        texts[score] = partial("score {}: {}".format, score, meaning)
     for outcome in Outcome:
         text = "outcome {}: {}\nWhat to do: {}".format
         texts[outcome.label] = partial(text, outcome.label, outcome.explanation, outcome.remedy)
+    for study in studies().values():
+        texts[study.name] = partial(_study, study)
     for entries in catalog().values():
         for entry in entries.values():
             texts[entry.name] = partial(_documentation, entry.constructor)
-            score = getattr(entry.constructor, "name", None)
-            if isinstance(score, str):
-                texts.setdefault(score, texts[entry.name])
+            snake = getattr(entry.constructor, "name", None)
+            if isinstance(snake, str):
+                texts.setdefault(snake, texts[entry.name])
     for name in gradleak.__all__:
         texts.setdefault(name, partial(_documentation, getattr(gradleak, name)))
     return texts
+
+
+def _study(study: type[Study]) -> str:
+    run = f"gradleak study {study.name} --out FOLDER --set NAME=VALUE; the names are the arguments above, texts in quotes."
+    return f"{_documentation(study)}\n\nRun it: {run}"
 
 
 def _documentation(constructor: Callable[..., object]) -> str:

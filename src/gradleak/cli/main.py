@@ -60,12 +60,14 @@ def audit(
     """Carry out a plan and write record.jsonl, report.html, report.md and report.json into OUT."""
     # The folder of the command comes first, so that a plan can name the user's own modules.
     sys.path.insert(0, str(Path.cwd()))
-    from gradleak.auditing import estimate, load_plan, run_plan
+    from gradleak.auditing import estimate, load_plan, refusals, run_plan
 
     loaded = load_plan(plan)
     if not quiet:
         typer.echo(f"{loaded.name}: {len(loaded.batches)} batches, {len(loaded.scenarios)} scenarios, "
                    f"about {estimate(loaded):,.0f} plain gradients", err=True)  # fmt: skip
+        for refusal in refusals(loaded):
+            typer.echo(str(refusal), err=True)
     try:
         record = run_plan(loaded, out, jobs=jobs) if quiet else _run_with_progress(loaded, out, jobs)
     except KeyboardInterrupt as interrupt:
@@ -122,8 +124,9 @@ def study(
 
 @app.command(name="list")
 def list_() -> None:
-    """List every attack, measure, defense, protocol, model and dataset that a plan can name, and the studies."""
+    """List all that a plan can name, the studies, and which attack runs on which defense, or why it does not."""
     from gradleak.auditing import catalog
+    from gradleak.auditing.compatibility import as_text, pairs
     from gradleak.cli.studies import studies
 
     for room, entries in catalog().items():
@@ -133,15 +136,16 @@ def list_() -> None:
     typer.echo("studies:")
     for name, kind in studies().items():
         typer.echo(f"  {name:<32} {(kind.__doc__ or '').splitlines()[0]}")
+    typer.echo(as_text(pairs()))
 
 
 @app.command()
 def explain(
     name: Annotated[
-        str, typer.Argument(help="A name from `gradleak list`, an outcome, an evidence kind or a verdict.")
+        str, typer.Argument(help="A name from `gradleak list`, a score, an outcome, an evidence kind or a verdict.")
     ],
 ) -> None:
-    """Explain an attack, measure, defense, outcome, evidence kind or verdict."""
+    """Explain an attack, measure, defense, study, score, outcome, evidence kind or verdict."""
     from gradleak.cli.explain import explanation
 
     typer.echo(explanation(name))

@@ -116,6 +116,16 @@ class ModelDefense(Defense):
         """What an adversary may know of the objective: all of it, unless it holds a random draw of the client's."""
         return objective
 
+    def draws(self, objective: Objective, count: int) -> Sequence[Objective]:
+        """Objectives over whose gradients an adversary who knows this defense takes the mean; one if it draws nothing.
+
+        Args:
+            objective: as it was disclosed.
+            count: how many draws, where it draws anything.
+        """
+        del count
+        return [objective]
+
 
 class ExampleDefense(Defense):
     """A defense that acts on the gradient of each example, before the mean, at every local step.

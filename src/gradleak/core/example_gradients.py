@@ -44,7 +44,7 @@ def example_gradients(objective: Objective, params: Mapping[str, Tensor], batch:
             rows: Tensors = torch.func.vmap(one, randomness="same")(batch.inputs, batch.targets)
         except torch.OutOfMemoryError:
             raise
-        except (RuntimeError, NotImplementedError, ValueError):
+        except (RuntimeError, NotImplementedError, ValueError, AssertionError):
             pass  # no batching rule; an error of another cause comes again below
         else:
             return rows

@@ -25,7 +25,8 @@ class Exposure:
         release: protocol and defenses.
 
     Raises:
-        InputError: if a defense of the model that the release lists is not in the objective.
+        InputError: if an argument is of another kind (in another order), or a defense of the model that the release
+            lists is not in the objective.
     """
 
     objective: Objective
@@ -33,7 +34,14 @@ class Exposure:
     release: Release
 
     def __post_init__(self) -> None:
-        """Check that the model holds the defenses that the release says it holds."""
+        """Check the kinds of the arguments, and that the model holds the defenses that the release says it holds."""
+        for name, kind in (("objective", Objective), ("batch", Batch), ("release", Release)):
+            given = getattr(self, name)
+            if not isinstance(given, kind):
+                raise InputError(
+                    f"Exposure.{name}: expected a gradleak.{kind.__name__}, got {type(given).__name__}; the order is "
+                    "Exposure(objective, batch, release)"
+                )
         self.release.check_model(self.objective)
 
     @property

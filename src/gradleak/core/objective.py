@@ -97,9 +97,9 @@ class Objective:
         notes: what the private copy left behind (hooks), for the record.
     """
 
-    params: Tensors
-    frozen: Tensors
-    buffers: Tensors
+    params: Tensors = field(repr=False)
+    frozen: Tensors = field(repr=False)
+    buffers: Tensors = field(repr=False)
     tied: Mapping[str, str]
     renamed: Mapping[str, str]
     loss_name: str

@@ -37,3 +37,12 @@ class Reconstruction:
     history: Sequence[float] = ()
     note: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """The shapes of the claim and how the search ended; the claim itself may be private data."""
+        inputs, targets = (None if x is None else tuple(x.shape) for x in (self.inputs, self.targets))
+        return (
+            f"Reconstruction(inputs of shape {inputs}, targets of shape {targets}, loss={self.loss}, "
+            f"outcome={self.outcome.label!r}, iterations={self.iterations}, plain_gradients={self.plain_gradients:.0f}, "
+            f"note={self.note!r})"
+        )

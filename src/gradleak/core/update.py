@@ -70,6 +70,14 @@ class Update:
         object.__setattr__(self, "kind", UpdateKind(self.kind))
         object.__setattr__(self, "tensors", {name: tensor.detach() for name, tensor in self.tensors.items()})
 
+    def __repr__(self) -> str:
+        """How many tensors and numbers of which kind, not the numbers."""
+        numbers = sum(tensor.numel() for tensor in self.tensors.values())
+        tensors = f"{len(self.tensors)} tensor{'s' if len(self.tensors) != 1 else ''}"
+        return (
+            f"Update({tensors}, {numbers} numbers, {str(self.dtype).removeprefix('torch.')}, kind={self.kind.value!r})"
+        )
+
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the first tensor."""

@@ -62,9 +62,7 @@ class LaplaceNoise(UpdateDefense):
         """2b² for every entry."""
         return {name: torch.full_like(tensor, 2 * self.scale**2) for name, tensor in update.items()}
 
-    def pooled(
-        self, updates: Sequence[Mapping[str, Tensor]]
-    ) -> tuple[dict[str, Tensor], LaplaceNoise | GaussianNoise]:
+    def pooled(self, updates: Sequence[Mapping[str, Tensor]]) -> tuple[dict[str, Tensor], LaplaceNoise | GaussianNoise]:
         """Their mean, read as Gaussian of its variance 2b²/R for R draws, which it nears as R grows; one draw as it is."""
         if len(updates) == 1:
             return dict(updates[0]), self

@@ -36,11 +36,11 @@ class VariationalBottleneck(ModelDefense):
     the layer between two parts of a model of yours, `loss` adds the term, and an `Objective` in train mode has both. Named
     first in a release it is checked against the objective and stands in the record.
 
-    The gradient is another one, and so is A; ε is drawn anew in every forward pass of a training. An `Objective` draws it
-    from its `mask_seed`, as dropout masks: closed-form measures hold for that draw. A threat model discloses the
-    objective with another seed, since the client's draw is not known: with it an attack reads the input as if nothing
-    were hidden. In eval mode the layer passes μ and hides nothing, which is refused. Under per-example defenses every
-    example has the same ε.
+    The gradient is another one, and so is A; ε is drawn anew in every forward pass of a training. An `Objective`
+    draws it from its `mask_seed`, as dropout masks: closed-form measures hold for that draw. A threat model discloses
+    the objective with another seed, since the client's draw is not known: with it an attack reads the input as if
+    nothing were hidden. Attacks that know this defense match the mean gradient of several draws. In eval mode the
+    layer passes μ and hides nothing, which is refused. Under per-example defenses every example has the same ε.
 
     It gives no formal guarantee: it lowers a bound on I(x; h), not on what the gradient says of x.
 
@@ -98,6 +98,11 @@ class VariationalBottleneck(ModelDefense):
     def as_seen(self, objective: Objective) -> Objective:
         """The objective with another draw of ε: the client's is not known to an adversary."""
         return replace(objective, mask_seed=derive_seed(objective.mask_seed, "another draw of the bottleneck"))
+
+    def draws(self, objective: Objective, count: int) -> list[Objective]:
+        """The objective with so many draws of ε."""
+        seeds = [derive_seed(objective.mask_seed, "draw of the bottleneck", str(number)) for number in range(count)]
+        return [replace(objective, mask_seed=seed) for seed in seeds]
 
     def check(self, objective: Objective) -> None:
         """Refuse an objective without the layer, its term with this β, or its noise.

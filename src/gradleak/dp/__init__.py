@@ -9,7 +9,7 @@ from gradleak.dp.accounting import (
     rdp_epsilon,
 )
 from gradleak.dp.mechanism import GaussianMechanism, NoGuarantee, Unit, mechanism_of
-from gradleak.dp.poisson import PoissonDraw, poisson_release
+from gradleak.dp.poisson import PoissonDraw, poisson_release, poisson_sample
 
 __all__ = [
     "Accounting",
@@ -23,5 +23,6 @@ __all__ = [
     "mechanism_of",
     "pld_epsilon",
     "poisson_release",
+    "poisson_sample",
     "rdp_epsilon",
 ]

@@ -23,6 +23,27 @@ class PoissonDraw:
     examples: int
 
 
+def poisson_sample(data: Batch, *, rate: float, generator: torch.Generator) -> Batch | None:
+    """The rows that a coin each picks, with their sensitive variable; None where no row is picked.
+
+    Args:
+        data: all rows that the client holds.
+        rate: q, above 0 and at most 1: the probability of every row, independently.
+        generator: the only source of randomness.
+
+    Raises:
+        InputError: for a rate out of range.
+    """
+    if not 0 < rate <= 1:
+        raise InputError(f"poisson_release: expected a rate above 0 and at most 1, got {rate!r}")
+    coins = torch.rand(data.size, generator=generator, dtype=torch.float64, device=generator.device)
+    places = (coins < rate).nonzero().flatten().to(data.inputs.device)
+    if places.numel() == 0:
+        return None
+    sensitive = None if data.sensitive is None else data.sensitive[places]
+    return Batch(data.inputs[places], data.targets[places], data.domain, sensitive)
+
+
 def poisson_release(
     release: Release, objective: Objective, data: Batch, *, rate: float, generator: torch.Generator
 ) -> PoissonDraw:
@@ -41,12 +62,7 @@ def poisson_release(
         InputError: for a rate out of range.
         UnsupportedError: if no row is drawn and the release cannot be made of none.
     """
-    if not 0 < rate <= 1:
-        raise InputError(f"poisson_release: expected a rate above 0 and at most 1, got {rate!r}")
-    coins = torch.rand(data.size, generator=generator, dtype=torch.float64, device=generator.device)
-    places = (coins < rate).nonzero().flatten().to(data.inputs.device)
-    if places.numel() == 0:
+    sample = poisson_sample(data, rate=rate, generator=generator)
+    if sample is None:
         return PoissonDraw(update=release.of_nothing(objective, generator), examples=0)
-    sensitive = None if data.sensitive is None else data.sensitive[places]
-    sample = Batch(data.inputs[places], data.targets[places], data.domain, sensitive)
     return PoissonDraw(update=release(objective, sample, generator), examples=sample.size)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gradleak.linalg.operator import LinearOperator
-from gradleak.results import InputError, Outcome
+from gradleak.results import InputError, Outcome, check_count, check_not_negative
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,7 +74,8 @@ def block_lanczos(
         The pairs found; never raises for lack of convergence.
 
     Raises:
-        InputError: for a rectangular operator, count < 1 or block < 1.
+        InputError: for a rectangular operator, count < 1 or block < 1, or a tolerance or budget that is no number of at
+            least 0.
 
     Cost: `matvecs` products, in blocks; 16·n·max_basis bytes in float64.
 
@@ -91,8 +92,12 @@ def block_lanczos(
     n = operator.shape[1]
     if operator.shape[0] != n or n == 0:
         raise InputError(f"block_lanczos: expected a square operator, got shape {operator.shape}")
-    if count < 1 or block < 1:
-        raise InputError(f"block_lanczos: expected count >= 1 and block >= 1, got {count} and {block}")
+    check_count("count", count)
+    check_count("block", block)
+    check_count("max_basis", max_basis)
+    check_count("max_matvecs", max_matvecs, least=0)
+    check_not_negative("tolerance", tolerance)
+    check_not_negative("cluster_tolerance", cluster_tolerance)
     count = min(count, n)
     tolerance = max(tolerance, 100 * torch.finfo(operator.dtype).eps)
     before = operator.matvecs

@@ -16,7 +16,7 @@ from gradleak.linalg.lsmr import lsmr
 from gradleak.linalg.neumann import neumann_series
 from gradleak.linalg.operator import Gram, LinearOperator
 from gradleak.linalg.trace import ShiftedInverse, TraceEstimate, Weights, hutchinson, hutchpp
-from gradleak.results import check_count, check_positive, check_share
+from gradleak.results import check_count, check_positive, check_seed, check_share
 
 # AᵀA, its eigenvectors and the work space of divide and conquer.
 _DENSE_COPIES = 5
@@ -142,6 +142,7 @@ class NeumannSeries(InverseSolver):
     def __post_init__(self) -> None:
         """Check the fields."""
         _check_budget(self.tolerance, self.max_terms)
+        check_seed("seed", self.seed)
         if self.scale is not None:
             check_positive("scale", self.scale)
 
@@ -178,6 +179,7 @@ class LeastSquaresDescent(InverseSolver):
     def __post_init__(self) -> None:
         """Check the fields."""
         _check_budget(self.tolerance, self.max_iterations)
+        check_seed("seed", self.seed)
         if self.step is not None:
             check_positive("step", self.step)
 
@@ -214,6 +216,7 @@ class Hutchinson(TraceSolver):
     def __post_init__(self) -> None:
         """Check the fields."""
         _check_budget(self.tolerance, self.max_iterations)
+        check_seed("seed", self.seed)
         check_count("samples", self.samples, least=2)
 
     def estimate(self, gram: LinearOperator, epsilon: float, weights: Weights) -> TraceEstimate:
@@ -249,6 +252,7 @@ class HutchPlusPlus(TraceSolver):
     def __post_init__(self) -> None:
         """Check the fields."""
         _check_budget(self.tolerance, self.max_iterations)
+        check_seed("seed", self.seed)
         check_count("samples", self.samples, least=6)
 
     def estimate(self, gram: LinearOperator, epsilon: float, weights: Weights) -> TraceEstimate:
@@ -283,6 +287,7 @@ class LanczosQuadrature(TraceSolver):
         """Check the fields."""
         check_count("samples", self.samples, least=2)
         check_count("steps", self.steps, least=2)
+        check_seed("seed", self.seed)
 
     def estimate(self, gram: LinearOperator, epsilon: float, weights: Weights) -> TraceEstimate:
         """The trace by `lanczos_quadrature`."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gradleak.linalg.operator import LinearOperator
-from gradleak.results import InputError, Outcome
+from gradleak.results import InputError, Outcome, check_count, check_not_negative
 
 OUTSIDE_RANGE = "the right-hand side has a part in the null space of the operator, so there is no solution"
 
@@ -61,7 +61,7 @@ def conjugate_gradient(
         The solution with its true residual; never raises for lack of convergence.
 
     Raises:
-        InputError: for a shape that does not fit, or a negative shift.
+        InputError: for a shape that does not fit, or a shift, tolerance or budget that is no number of at least 0.
 
     Cost: one product with A a column and iteration, one more for the final residual; 4 vectors a column. The number
     of iterations grows like √κ, κ = (λmax + shift)/(λmin + shift).
@@ -73,8 +73,9 @@ def conjugate_gradient(
         >>> conjugate_gradient(DenseOperator(torch.diag(torch.tensor([1.0, 3.0]))), torch.ones(2), shift=1.0).solution
         tensor([0.5000, 0.2500])
     """
-    if shift < 0:
-        raise InputError(f"conjugate_gradient: expected shift >= 0, got {shift}")
+    check_not_negative("shift", shift)
+    check_not_negative("tolerance", tolerance)
+    check_count("max_iterations", max_iterations, least=0)
     if right.dim() not in (1, 2) or right.shape[0] != operator.shape[1]:
         raise InputError(
             f"conjugate_gradient: expected a right-hand side ({operator.shape[1]},) or "

@@ -8,7 +8,7 @@ from torch import Tensor
 from gradleak.linalg.conjugate_gradient import LinearSolution
 from gradleak.linalg.neumann import neumann_series
 from gradleak.linalg.operator import Gram, LinearOperator
-from gradleak.results import InputError
+from gradleak.results import InputError, check_count, check_positive
 
 
 def least_squares_descent(
@@ -39,7 +39,8 @@ def least_squares_descent(
         The last iterate with its residual; a spent budget comes with the iterations that its rate predicts.
 
     Raises:
-        InputError: for a shape that does not fit, a negative shift or a step that is not positive.
+        InputError: for a shape that does not fit, a shift, tolerance or budget that is no number of at least 0, or a step
+            that is not positive.
 
     Cost: λmax to 1e-3, then one product with A and one with Aᵀ an iteration; about κ · log(1/tolerance) iterations.
 
@@ -54,6 +55,9 @@ def least_squares_descent(
         >>> round(float(found.solution), 6)
         3.0
     """
+    if step is not None:
+        check_positive("step", step)
+    check_count("max_iterations", max_iterations, least=0)
     if tuple(target.shape) != (factor.shape[0],):
         raise InputError(
             f"least_squares_descent: expected a right-hand side ({factor.shape[0]},), got {tuple(target.shape)}"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradleak.linalg.operator import LinearOperator
 from gradleak.linalg.trace import TraceEstimate, Weights, random_signs, sampling_interval, weigh
-from gradleak.results import InputError, Outcome
+from gradleak.results import InputError, Outcome, check_count, check_not_negative
 
 
 def lanczos_quadrature(
@@ -45,7 +45,8 @@ def lanczos_quadrature(
         tolerance: of the relative change from half of the steps; above it the outcome is budget_spent.
 
     Raises:
-        InputError: for a rectangular operator, fewer than 2 samples or 2 steps.
+        InputError: for a rectangular operator, fewer than 2 samples or 2 steps, or a tolerance that is no number of at
+            least 0.
 
     Cost: samples · steps products in blocks of `samples`; samples · steps vectors of n for full reorthogonalization.
 
@@ -61,8 +62,9 @@ def lanczos_quadrature(
     n = operator.shape[1]
     if operator.shape[0] != n or n == 0:
         raise InputError(f"lanczos_quadrature: expected a square operator, got shape {operator.shape}")
-    if samples < 2 or steps < 2:
-        raise InputError(f"lanczos_quadrature: expected samples >= 2 and steps >= 2, got {samples} and {steps}")
+    check_count("samples", samples, least=2)
+    check_count("steps", steps, least=2)
+    check_not_negative("tolerance", tolerance)
     before = operator.matvecs
     start = weigh(weights, random_signs(operator, samples, generator), adjoint=True)
     diagonal, beside, exhausted = _lanczos(operator, start, min(steps, n))

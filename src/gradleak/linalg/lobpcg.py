@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradleak.linalg.block_lanczos import block_lanczos
 from gradleak.linalg.operator import LinearOperator
-from gradleak.results import InputError, Outcome
+from gradleak.results import InputError, Outcome, check_count, check_not_negative
 
 # λmax sets the size of round-off; more than a percent of accuracy is of no use for that.
 _ROUGH = 1e-2
@@ -76,7 +76,8 @@ def lobpcg(
         The pairs found; never raises for lack of convergence.
 
     Raises:
-        InputError: for a rectangular operator, count < 1 or a block below count.
+        InputError: for a rectangular operator, count < 1 or a block below count, or a tolerance or budget that is no
+            number of at least 0.
 
     Cost: at most one block product an iteration, about ten columns for a rough λmax, `count` for the last check;
     dense (n products) where 4 blocks reach n.
@@ -94,10 +95,15 @@ def lobpcg(
     n = operator.shape[1]
     if operator.shape[0] != n or n == 0:
         raise InputError(f"lobpcg: expected a square operator, got shape {operator.shape}")
+    check_count("count", count)
+    check_count("max_matvecs", max_matvecs, least=0)
+    check_not_negative("tolerance", tolerance)
+    if block is not None:
+        check_count("block", block)
     count = min(count, n)
     block = min(n, max(4, count + 2)) if block is None else min(block, n)
-    if count < 1 or block < count:
-        raise InputError(f"lobpcg: expected count >= 1 and block >= count, got {count} and {block}")
+    if block < count:
+        raise InputError(f"lobpcg: expected block >= count, got {block} and {count}")
     eps = torch.finfo(operator.dtype).eps
     tolerance = max(tolerance, 100 * eps)
     before = operator.matvecs

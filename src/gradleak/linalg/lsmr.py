@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gradleak.linalg.conjugate_gradient import LinearSolution
 from gradleak.linalg.operator import LinearOperator
-from gradleak.results import InputError, Outcome
+from gradleak.results import InputError, Outcome, check_count, check_not_negative
 
 
 def lsmr(
@@ -39,7 +39,7 @@ def lsmr(
         The solution with the residual of the normal equations, recomputed; never raises for lack of convergence.
 
     Raises:
-        InputError: for a shape that does not fit, or a negative shift.
+        InputError: for a shape that does not fit, or a shift, tolerance or budget that is no number of at least 0.
 
     Cost: one product with A and one with Aᵀ an iteration, two more for the check, one to start; 3 vectors of n and
     one of m.
@@ -53,8 +53,9 @@ def lsmr(
         >>> lsmr(DenseOperator(torch.tensor([[2.0], [0.0]])), torch.tensor([6.0, 5.0])).solution
         tensor([3.])
     """
-    if shift < 0:
-        raise InputError(f"lsmr: expected shift >= 0, got {shift}")
+    check_not_negative("shift", shift)
+    check_not_negative("tolerance", tolerance)
+    check_count("max_iterations", max_iterations, least=0)
     if tuple(target.shape) != (factor.shape[0],):
         raise InputError(f"lsmr: expected a right-hand side ({factor.shape[0]},), got {tuple(target.shape)}")
     before = factor.matvecs

@@ -10,7 +10,7 @@ from torch import Tensor
 from gradleak.linalg.block_lanczos import block_lanczos
 from gradleak.linalg.conjugate_gradient import LinearSolution
 from gradleak.linalg.operator import LinearOperator
-from gradleak.results import InputError, Outcome
+from gradleak.results import InputError, Outcome, check_count, check_not_negative, check_positive
 
 # Accuracy of λmax for the condition; the bound that is used is the estimate plus its residual.
 _ROUGH = 1e-3
@@ -46,7 +46,8 @@ def neumann_series(
         The last partial sum with its residual; a spent budget comes with the number of terms that its rate predicts.
 
     Raises:
-        InputError: for a shape that does not fit, a negative shift or a scale that is not positive.
+        InputError: for a shape that does not fit, a shift, tolerance or budget that is no number of at least 0, or a scale
+            that is not positive.
 
     Cost: λmax to 1e-3 (tens of products), then one product a term.
 
@@ -60,10 +61,11 @@ def neumann_series(
         >>> [round(entry, 6) for entry in found.solution.tolist()]
         [2.0, 1.0]
     """
-    if shift < 0:
-        raise InputError(f"neumann_series: expected shift >= 0, got {shift}")
-    if scale is not None and not 0.0 < scale < math.inf:
-        raise InputError(f"neumann_series: expected a finite positive scale or None, got {scale}")
+    check_not_negative("shift", shift)
+    check_not_negative("tolerance", tolerance)
+    check_count("max_terms", max_terms, least=0)
+    if scale is not None:
+        check_positive("scale", scale)
     if tuple(right.shape) != (operator.shape[1],):
         raise InputError(f"neumann_series: expected a right-hand side ({operator.shape[1]},), got {tuple(right.shape)}")
     before = operator.matvecs

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gradleak.linalg.conjugate_gradient import OUTSIDE_RANGE, conjugate_gradient
 from gradleak.linalg.operator import LinearOperator
-from gradleak.results import InputError, Outcome
+from gradleak.results import InputError, Outcome, check_count, check_not_negative
 
 CONFIDENCE = 0.95
 # W of a trace: its diagonal (n,), a square operator (n, n), or None for the identity.
@@ -60,6 +60,9 @@ class ShiftedInverse(LinearOperator):
         tolerance: relative residual of the inner solves.
         max_iterations: their budget.
 
+    Raises:
+        InputError: for a shift, tolerance or budget out of range.
+
     Attributes:
         residual: the largest relative residual so far.
         solved: whether all solves met the tolerance.
@@ -81,6 +84,9 @@ class ShiftedInverse(LinearOperator):
         tolerance: float = 1e-8,
         max_iterations: int = 1000,
     ) -> None:
+        check_not_negative("shift", shift)
+        check_not_negative("tolerance", tolerance)
+        check_count("max_iterations", max_iterations)
         super().__init__(operator.shape, dtype=operator.dtype, device=operator.device)
         self._operator = operator
         self._shift = shift
@@ -219,8 +225,8 @@ def group_squared_norms(
         >>> [one.value for one in found]  # exact where the columns of a group are orthogonal
         [25.0, 1.0]
     """
-    if samples < 2 or block < 1:
-        raise InputError(f"group_squared_norms: expected samples >= 2 and block >= 1, got {samples} and {block}")
+    check_count("samples", samples, least=2)
+    check_count("block", block)
     before = operator.matvecs
     drawn = torch.empty(len(groups), samples, dtype=torch.float64)
     for start in range(0, samples, block):
@@ -317,5 +323,4 @@ def _spent(operator: LinearOperator) -> int:
 def _check(operator: LinearOperator, name: str, samples: int, *, least: int) -> None:
     if operator.shape[0] != operator.shape[1] or operator.shape[0] == 0:
         raise InputError(f"{name}: expected a square operator, got shape {operator.shape}")
-    if samples < least:
-        raise InputError(f"{name}: expected at least {least} samples, got {samples}")
+    check_count("samples", samples, least=least)

@@ -12,7 +12,7 @@ from gradleak.core import Exposure
 from gradleak.operators.gradient_jacobian import GradientJacobian
 from gradleak.operators.linearization import Function
 from gradleak.operators.routes import Route
-from gradleak.results import Evidence, InputError, Outcome, UnsupportedError
+from gradleak.results import Evidence, InputError, Outcome, UnsupportedError, check_share
 
 # In float64 a central difference of step h has an error of h² and a round-off of 1e-16/h: one of these steps is good on
 # any smooth network, and the last ones cross few kinks of a ReLU network (on ResNet-18 those from 1e-6 on agree).
@@ -102,6 +102,9 @@ def check_derivative(
         route: the route of A v to check, or None for the one that would be used.
         max_bytes: memory budget of the product.
 
+    Raises:
+        InputError: for another kind of exposure or generator, or a tolerance that is not between 0 and 1.
+
     Cost: 5 to 15 plain gradients and a product A v at each of one to three places: one place and at most 11 gradients
     on the networks of `gradleak.models`, ResNet-18 with ReLU among them.
 
@@ -114,6 +117,12 @@ def check_derivative(
         >>> check_derivative(exposure, generator=torch.Generator().manual_seed(0)).outcome.label
         'converged'
     """
+    check_share("tolerance", tolerance)
+    if not isinstance(exposure, Exposure) or not isinstance(generator, torch.Generator):
+        raise InputError(
+            f"check_derivative: expected an Exposure and a torch.Generator, got {type(exposure).__name__} and "
+            f"{type(generator).__name__}"
+        )
     exposure = exposure.to(torch.float64)
     contradicted: DerivativeCheck | None = None
     last: DerivativeCheck | None = None
@@ -204,8 +213,9 @@ def central_difference_adjoint(exposure: Exposure, cotangent: Tensor) -> FiniteD
         )
     exposure = exposure.to(torch.float64)
     objective, batch = exposure.objective, exposure.batch
-    if cotangent.numel() != objective.size:
-        raise InputError(f"central differences: expected {objective.size} entries, got {cotangent.numel()}")
+    if not isinstance(cotangent, Tensor) or cotangent.numel() != objective.size:
+        got = cotangent.numel() if isinstance(cotangent, Tensor) else type(cotangent).__name__
+        raise InputError(f"central differences: expected {objective.size} entries, got {got}")
 
     def input_gradient(flat: Tensor) -> Tensor:
         params = objective.unflatten(flat)
@@ -214,7 +224,7 @@ def central_difference_adjoint(exposure: Exposure, cotangent: Tensor) -> FiniteD
             loss = objective.loss(params, batch.with_inputs(inputs))
         return torch.autograd.grad(loss, inputs)[0].reshape(-1)
 
-    direction = cotangent.reshape(-1).to(torch.float64)
+    direction = cotangent.detach().reshape(-1).to(torch.float64)
     return _central(input_gradient, objective.flatten(objective.params), direction)
 
 

@@ -25,8 +25,9 @@ from gradleak.linalg import (
 from gradleak.operators.ghost_gram import ghost_gram
 from gradleak.operators.linearization import Linearization
 from gradleak.operators.mixed_derivative import MixedDerivative
+from gradleak.operators.once_differentiable import once_differentiable_functions
 from gradleak.operators.routes import AdjointRoute, Route
-from gradleak.results import InputError, UnsupportedError
+from gradleak.results import InputError, UnsupportedError, check_count
 
 # Up to here a whole spectrum takes seconds to minutes on one core and at most 128 MiB.
 DENSE_LIMIT = 4096
@@ -56,16 +57,17 @@ class GradientJacobian(LinearOperator):
 
     Args:
         exposure: objective, batch and release; read, never changed.
-        dtype: of all computations; float64 unless you know why not.
+        dtype: of all computations, float32 or float64; float64 unless you know why not.
         max_bytes: memory budget of A itself and, separately, of one block of products (roughly).
         chunk: columns a block, or None to derive it from the budget.
         route: the only route of A v to use, or None for the first that the model supports.
         adjoint: the only route of Aᵀu to use, or None for the kept graph where it fits the budget.
 
     Raises:
-        InputError: if g is not finite at the truth, or the batch is none that the model and its loss take.
+        InputError: for a dtype, budget, chunk or route that is none, if g is not finite at the truth, or if the batch is
+            none that the model and its loss take.
         UnsupportedError: at the first product, if two evaluations of g differ, or the model cannot be differentiated by
-            any route.
+            any route or says that it has no second derivative.
 
     Cost: one plain gradients on construction; A takes about 0.5 plain gradients a column on a small network.
 
@@ -82,8 +84,9 @@ class GradientJacobian(LinearOperator):
         route: Route | None = None,
         adjoint: AdjointRoute | None = None,
     ) -> None:
-        if max_bytes < 1 or (chunk is not None and chunk < 1):
-            raise InputError(f"GradientJacobian: expected max_bytes >= 1 and chunk >= 1, got {max_bytes} and {chunk}")
+        if not isinstance(exposure, Exposure):
+            raise InputError(f"GradientJacobian: expected an Exposure, got {type(exposure).__name__}")
+        check_options(dtype, max_bytes, chunk)
         if not isinstance(route, Route | None) or not isinstance(adjoint, AdjointRoute | None):
             raise InputError(
                 f"GradientJacobian: expected a Route and an AdjointRoute or None, for instance Route.JVP_VMAP, got "
@@ -314,26 +317,41 @@ class GradientJacobian(LinearOperator):
         self.matvecs += 2 * block.shape[1]
         if self._dense is not None:
             return self._dense.T @ (self._dense @ block)
+        self._check_twice()
         return self._at.normal(block.T.contiguous()).T
 
     def _matmat(self, block: Tensor) -> Tensor:
         if self._dense is not None:
             return self._dense @ block
+        self._check_twice()
         return self._at.push(block.T.contiguous()).T
 
     def _adjoint_matmat(self, block: Tensor) -> Tensor:
         if self._dense is not None:
             return self._dense.T @ block
+        self._check_twice()
         return self._at.pull(block.T.contiguous()).T
+
+    def _check_twice(self) -> None:
+        """Refuse a model with a function that says of itself that it can be differentiated once only."""
+        names = once_differentiable_functions(self.exposure)
+        if names:
+            raise UnsupportedError(
+                f"expected a release that can be differentiated with respect to its input, got {', '.join(names)}, whose "
+                "backward is marked once_differentiable: what runs through it would be left out; write a backward that "
+                "autograd can differentiate"
+            )
 
     def _columns(self) -> Tensor:
         self.matvecs += self.shape[1]
+        self._check_twice()
         return self._at.push(torch.eye(self.shape[1], dtype=self.dtype, device=self.device)).T
 
     def _ghost(self) -> Tensor | None:
         """AᵀA without gradients of linear weights, where that applies and pays; a named route is obeyed instead."""
         if self._options["route"] is not None:
             return None
+        self._check_twice()
         chunk = self._options["chunk"]
         found = ghost_gram(self.exposure, self._at, max_bytes=self._max_bytes, chunk=chunk)
         if found is None:
@@ -350,3 +368,16 @@ class GradientJacobian(LinearOperator):
             columns = slice(start, start + self._at.chunk)
             gram[:, columns] = self.normal(identity[:, columns])
         return (gram + gram.T) / 2
+
+
+def check_options(dtype: torch.dtype, max_bytes: int, chunk: int | None = None) -> None:
+    """Refuse a dtype without linear algebra (half precisions, integers), or a budget or chunk that is no count.
+
+    Raises:
+        InputError: naming the option.
+    """
+    if dtype not in (torch.float32, torch.float64):
+        raise InputError(f"dtype: expected torch.float64 or torch.float32, got {dtype}")
+    check_count("max_bytes", max_bytes)
+    if chunk is not None:
+        check_count("chunk", chunk)

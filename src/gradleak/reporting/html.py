@@ -10,10 +10,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from gradleak.reporting import words
+from gradleak.reporting.adversaries import adversaries, notes
 from gradleak.reporting.numerals import count, decimal, percent
 from gradleak.reporting.plots import noise_plot, spectrum_plot
 from gradleak.reporting.reading import load
 from gradleak.reporting.report import Report, build
+from gradleak.reporting.utility_view import TEXT, utilities
 from gradleak.results import Record
 
 # Longer tables and galleries fold the rest away, if it is worth folding.
@@ -49,6 +51,7 @@ def render_html(report: Report) -> str:
     Args:
         report: what to show.
     """
+    sides = adversaries(report)
     return (
         _environment()
         .get_template("report.html.j2")
@@ -60,6 +63,11 @@ def render_html(report: Report) -> str:
             # Made by this package alone: untrusted names in it are escaped by the SVG writer.
             noise_svg=Markup(noise_plot(report.noise, report.error)),
             spectrum_svg=Markup(spectrum_plot(report.spectra)),
+            adversaries=sides,
+            adversaries_shown=_shown(len(sides), ROWS_SHOWN),
+            adversary_notes=notes(sides),
+            utilities=utilities(report.reading),
+            utility_text=TEXT,
         )
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradleak.reporting.reading import Reading, mapping, sequence
+from gradleak.reporting.words import attack_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,7 @@ def information(reading: Reading) -> list[InformationView]:
     for line in reading.of_kind("attack"):
         facts = tuple(str(fact) for fact in sequence(mapping(line.get("details")).get("information")))
         names = users.setdefault(facts, [])
-        if str(line.get("attack")) not in names:
-            names.append(str(line.get("attack")))
+        name = attack_name(str(line.get("attack")), str(line.get("adversary") or ""))
+        if name not in names:
+            names.append(name)
     return [InformationView(attacks=names, facts=facts) for facts, names in users.items() if facts]

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from gradleak.reporting import words
+from gradleak.reporting.adversaries import adversaries, notes
 from gradleak.reporting.html import example_name
 from gradleak.reporting.numerals import MISSING, Quantity, count, decimal, percent
 from gradleak.reporting.reading import load
 from gradleak.reporting.report import Report, build
+from gradleak.reporting.utility_view import TEXT, utilities
 from gradleak.results import Record
 
 ROWS_SHOWN = 40
@@ -47,10 +49,13 @@ def render_markdown(report: Report) -> str:
     parts = [
         _head(report),
         _scenarios(report),
+        _adversaries(report),
+        _utility(report),
         _setting(report),
         _noise(report),
         _bounds(report),
         _spectra(report),
+        _measures(report),
         _attempts(report),
         _controls(report),
         _problems(report),
@@ -88,7 +93,7 @@ def _head(report: Report) -> Iterable[str]:
     yield ""
     if report.worst:
         worst = report.worst
-        where = f"{worst.attack}, {example_name(worst.example)}, {worst.scenario}"
+        where = f"{worst.label}, {example_name(worst.example)}, {worst.scenario}"
         yield f"- Smallest {report.error} reached: {_number(worst.pixel_rmse)} ({escape(where)})"
         yield f"- Its PSNR: {_number(worst.psnr)}"
         yield f"- Blind baseline beside it: {_number(worst.baseline)}"
@@ -120,6 +125,66 @@ def _scenarios(report: Report) -> Iterable[str]:
     names = {"pixel_rmse": report.error, "baseline_ratio": "share of the blind baseline"}
     limits = ", ".join(f"{escape(names.get(name, name))} {decimal(value)}" for name, value in report.thresholds.items())
     yield f"Thresholds of the plan: {limits or 'not stated'}."
+    yield ""
+
+
+def _adversaries(report: Report) -> Iterable[str]:
+    views = adversaries(report)
+    if not views:
+        return
+    yield "## Static and adaptive, side by side"
+    yield ""
+    yield words.ADVERSARIES
+    yield ""
+    rows = [
+        (
+            escape(view.scenario),
+            escape(example_name(view.example)),
+            escape(view.attack),
+            *(_number(quantity) for quantity in (view.static, view.adaptive, view.baseline)),
+        )
+        for view in views[:ROWS_SHOWN]
+    ]
+    yield from _table(("Scenario", "Example", "Attack", "RMSE, static", "RMSE, adaptive", "Blind baseline"), rows)
+    yield from (f"- {escape(scenario)}: {escape(note)}" for scenario, note in notes(views))
+    yield ""
+
+
+def _utility(report: Report) -> Iterable[str]:
+    views = utilities(report.reading)
+    if not views:
+        return
+    yield "## Utility beside privacy"
+    yield ""
+    yield TEXT
+    yield ""
+    reached = {view.name: view.worst.pixel_rmse if view.worst else Quantity() for view in report.scenarios}
+    header = (
+        "Scenario", "Test metric", "Value", "95 % interval", "Rows, seeds", "Blind answer", "Credit", "RMSE reached",
+        "Epsilon", "Kept share", "Cosine to the true update", "Layers replaced",
+    )  # fmt: skip
+    yield from _table(
+        header,
+        [
+            (
+                escape(view.scenario),
+                escape(view.metric),
+                _number(view.value),
+                view.interval,
+                f"{view.rows}, {view.seeds}",
+                view.blind,
+                "yes" if view.credit else "no",
+                _number(reached.get(view.scenario, Quantity())),
+                _number(view.epsilon),
+                view.kept_share,
+                view.cosine,
+                escape("; ".join(view.replaced) or "none"),
+            )
+            for view in views
+        ],
+    )
+    noted = [(view.scenario, note) for view in views for note in (view.note, view.epsilon_note) if note]
+    yield from (f"- {escape(scenario)}: {escape(note)}" for scenario, note in noted)
     yield ""
 
 
@@ -209,6 +274,31 @@ def _spectra(report: Report) -> Iterable[str]:
     )
 
 
+def _measures(report: Report) -> Iterable[str]:
+    rows = [row for row in report.score_rows if row.closed_form]
+    if not rows:
+        return
+    yield "## Closed-form measures"
+    yield ""
+    yield from _table(
+        ("Item", "Score", "Value", "Unit", "Interval", "Outcome"),
+        [
+            (
+                escape(row.item),
+                escape(row.name),
+                _number(row.quantity),
+                escape(row.unit),
+                escape(row.interval),
+                escape(row.quantity.outcome.label.replace("_", " ") if row.quantity.outcome else MISSING),
+            )
+            for row in rows[:ROWS_SHOWN]
+        ],
+    )
+    if len(rows) > ROWS_SHOWN:
+        yield f"{len(rows) - ROWS_SHOWN} more scores stand in the record."
+        yield ""
+
+
 def _attempts(report: Report) -> Iterable[str]:
     yield "## Attacks, worst first"
     yield ""
@@ -223,7 +313,7 @@ def _attempts(report: Report) -> Iterable[str]:
             (
                 escape(example_name(a.example)),
                 escape(a.scenario),
-                escape(a.attack),
+                escape(a.label),
                 *(_number(q) for q in (a.psnr, a.pixel_rmse, a.baseline, a.ssim, a.labels)),
                 escape(a.outcome.label.replace("_", " ") if a.outcome else MISSING),
             )
@@ -233,12 +323,32 @@ def _attempts(report: Report) -> Iterable[str]:
     if len(report.attempts) > ROWS_SHOWN:
         yield f"{len(report.attempts) - ROWS_SHOWN} more attacks stand in the record."
         yield ""
+    yield from _wrong_pairings(report)
     if report.information:
         yield "What each attack went by besides the update:"
         yield ""
         for view in report.information:
             yield f"- {escape(', '.join(view.attacks))}: {escape('; '.join(view.facts))}"
         yield ""
+
+
+def _wrong_pairings(report: Report) -> Iterable[str]:
+    batches = [attempt for attempt in report.attempts if attempt.wrong_pairing.value is not None]
+    if not batches:
+        return
+    yield words.WRONG_PAIRING
+    yield ""
+    rows = [
+        (
+            escape(example_name(a.example)),
+            escape(a.scenario),
+            escape(a.label),
+            _number(a.pixel_rmse),
+            _number(a.wrong_pairing),
+        )
+        for a in batches[:ROWS_SHOWN]
+    ]
+    yield from _table(("Batch", "Scenario", "Attack", "RMSE, smallest", "RMSE against wrong examples"), rows)
 
 
 def _controls(report: Report) -> Iterable[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
@@ -31,6 +32,9 @@ _PAGE_COLORS: Mapping[str, str] = {
     _SERIES[4]: "var(--series-5, #009e73)",
     _SERIES[5]: "var(--series-6, #cc79a7)",
 }
+_MARKERS = ("o", "s", "D", "v", "^", "P")
+# What stands at the left edge of a plot of errors: nothing smaller makes a difference to anyone.
+_SMALLEST_ERROR = 1e-4
 _DASHES = ("solid", (0, (5, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)), (0, (3, 3)), (0, (8, 2)))
 
 _STYLE: Any = {
@@ -135,6 +139,92 @@ def spectrum_plot(spectra: Sequence[Spectrum]) -> str:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class TradeOff:
+    """One setting of a defense in a plot of utility against the error that an attacker is left with.
+
+    Attributes:
+        family: the defense; settings of one defense are joined by a line.
+        label: the setting.
+        utility: what the trained model is worth.
+        interval: of it, or None.
+        error: what the attacker is left with; None for a setting that is not drawn.
+        credit: whether the model beats every answer that ignores its input; others are drawn hollow.
+    """
+
+    family: str
+    label: str
+    utility: float
+    interval: tuple[float, float] | None
+    error: float | None
+    credit: bool
+
+
+def trade_off_plot(
+    panels: Mapping[str, Sequence[TradeOff]],
+    *,
+    utility: str = "test accuracy",
+    error: str = "pixel RMSE",
+    blind: float | None = None,
+) -> str:
+    """Utility against the error of an attacker, one panel an attacker, as SVG; "" without a point.
+
+    The upper right is where a defense should be. Hollow markers are models that are no better than an answer that ignores
+    the input; the dashed level is the error of the blind adversary. Errors below a ten thousandth stand at the left edge.
+
+    Args:
+        panels: points by the name of the attacker, in the order in which they are joined.
+        utility: what the utility is called.
+        error: what the error is called.
+        blind: error of the adversary that ignores the release, or None.
+    """
+    shown = {name: [p for p in points if p.error is not None] for name, points in panels.items()}
+    families = list(dict.fromkeys(point.family for points in shown.values() for point in points))
+    if not families:
+        return ""
+    with matplotlib.rc_context(_STYLE):
+        figure, first = _figure(7.4, 4.0)
+        figure.delaxes(first)
+        grid = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+        for axes, (name, points) in zip(grid, shown.items(), strict=True):
+            axes.patch.set_alpha(0.0)
+            for place, family in enumerate(families):
+                _family(axes, family, place, [point for point in points if point.family == family])
+            if blind:
+                axes.axvline(blind, color=_INK, linestyle=(0, (2, 3)), linewidth=1.0)
+            axes.set_xscale("log")
+            axes.set_title(name, fontsize=10)
+            axes.set_xlabel(error)
+        grid[0].set_ylabel(utility)
+        _finish(figure, *grid)
+        return _svg(
+            figure,
+            prefix="trade-off",
+            title=f"{utility} against {error}",
+            description="One marker a setting of a defense, bars are 95 % intervals of the utility, the dashed line is the "
+            "error of the blind adversary; the table holds the numbers.",
+        )
+
+
+def standalone(svg: str) -> str:
+    """A plot of this module as a file of its own: dark on white, with the colors that a page would define."""
+    text = re.sub(r"var\(--[\w-]+, ([^)]+)\)", r"\1", svg).replace("currentColor", "#222222")
+    head = '<svg xmlns="http://www.w3.org/2000/svg" style="background: white; color: #222222; font-family: sans-serif" '
+    return text.replace("<svg ", head, 1)
+
+
+def _family(axes: Axes, family: str, place: int, points: Sequence[TradeOff]) -> None:
+    color, dash = _SERIES[place % len(_SERIES)], _DASHES[(place // len(_SERIES)) % len(_DASHES)]
+    marker = _MARKERS[place % len(_MARKERS)]
+    errors = [max(point.error or 0.0, _SMALLEST_ERROR) for point in points]
+    axes.plot(errors, [point.utility for point in points], color=color, linestyle=dash, linewidth=1.4)
+    axes.plot([], [], color=color, linestyle=dash, marker=marker, markersize=5, label=family)
+    for x, point in zip(errors, points, strict=True):
+        low, high = point.interval or (point.utility, point.utility)
+        axes.plot([x, x], [low, high], color=color, linewidth=1.0, alpha=0.6)
+        axes.plot(x, point.utility, marker, color=color, markersize=5, fillstyle="full" if point.credit else "none")
+
+
 def _figure(width: float, height: float) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasSVG(figure)
@@ -144,13 +234,14 @@ def _figure(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _finish(figure: Figure, axes: Axes) -> None:
-    axes.grid(True, which="major", color=_FAINT, linewidth=0.6)
-    axes.minorticks_off()
-    # Plain text instead of formulas, so that labels take the font of the page.
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: decimal(value, 2)))
-    handles, labels = axes.get_legend_handles_labels()
+def _finish(figure: Figure, *every: Axes) -> None:
+    for axes in every:
+        axes.grid(True, which="major", color=_FAINT, linewidth=0.6)
+        axes.minorticks_off()
+        # Plain text instead of formulas, so that labels take the font of the page.
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(FuncFormatter(lambda value, _: decimal(value, 2)))
+    handles, labels = every[0].get_legend_handles_labels()
     if handles:
         # Fonts of the page may be wider than the one that the layout was made with.
         columns = 2 if max(map(len, labels)) > 14 else 3

@@ -150,6 +150,19 @@ def sequence(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else ()
 
 
+def missing_groups(record: Record) -> list[str]:
+    """The groups that the run line announces and that are not whole.
+
+    Args:
+        record: a record, whole or not.
+    """
+    rows: dict[str, list[Line]] = {}
+    for line in record.lines:
+        rows.setdefault(str(line.get("group")), []).append(line)
+    whole = {name for name, lines in rows.items() if len({r.get("line") for r in lines}) == lines[0].get("of")}
+    return [str(name) for name in sequence(record.run.get("groups")) if str(name) not in whole]
+
+
 def outcome_of(line: Line) -> Outcome | None:
     """The outcome of an item line, or None if it has none.
 

@@ -14,7 +14,7 @@ from gradleak.reporting.information import InformationView, information
 from gradleak.reporting.numerals import Quantity, as_number, decimal, quantity
 from gradleak.reporting.pictures import data_uri
 from gradleak.reporting.provenance import Provenance, provenance
-from gradleak.reporting.reading import Line, Reading, mapping, outcome_of, read, sequence
+from gradleak.reporting.reading import Line, Reading, mapping, missing_groups, outcome_of, read, sequence
 from gradleak.reporting.risk_view import NoiseStudy, Spectrum, best_attack, noise_study, predicted_score, spectra
 from gradleak.reporting.setting import Setting, settings
 from gradleak.results import Outcome, Record, Verdict, VerdictKind, entries_noun, entry_noun, error_name
@@ -31,6 +31,7 @@ class Attempt:
         scenario: its scenario.
         example: its example or batch.
         attack: name of the attack.
+        adversary: of a defended release, "adaptive" or "static"; else "".
         psnr: best PSNR over the examples behind the release.
         pixel_rmse: smallest pixel RMSE over them.
         baseline: what the blind adversary reaches.
@@ -46,12 +47,14 @@ class Attempt:
         note: what a reader needs to know.
         note_number: under which number the note stands below the table, 0 for none.
         validation: whether this is the validation routine that starts at the truth.
+        wrong_pairing: of a batch, what the same claims reach against wrong examples.
     """
 
     item: str
     scenario: str
     example: Any
     attack: str
+    adversary: str = ""
     psnr: Quantity
     pixel_rmse: Quantity
     baseline: Quantity
@@ -67,6 +70,12 @@ class Attempt:
     note: str
     note_number: int = 0
     validation: bool = False
+    wrong_pairing: Quantity
+
+    @property
+    def label(self) -> str:
+        """The attack, and which adversary ran it."""
+        return words.attack_name(self.attack, self.adversary)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +175,7 @@ class ScoreRow:
         quantity: the number.
         interval: the confidence interval in print.
         n: independent items behind it.
+        closed_form: whether it is a closed-form measure of a release.
     """
 
     item: str
@@ -174,6 +184,7 @@ class ScoreRow:
     quantity: Quantity
     interval: str
     n: int
+    closed_form: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,7 +280,7 @@ def build(record: Record) -> Report:
     return Report(
         title=str(record.run.get("name") or "audit"),
         complete=record.complete,
-        missing=_missing(record),
+        missing=missing_groups(record),
         verdict=reading.verdict_on("run"),
         thresholds=_thresholds(record),
         scenarios=_scenarios(reading, attempts),
@@ -308,6 +319,7 @@ def _attempt(reading: Reading, line: Line, folder: Path | None, *, validation: b
         scenario=str(line.get("scenario")),
         example=line.get("example"),
         attack="perfect attacker" if validation else str(line.get("attack")),
+        adversary="" if validation else str(line.get("adversary") or ""),
         psnr=quantity(reading.score(line, "psnr")),
         pixel_rmse=quantity(error),
         baseline=quantity(baseline),
@@ -322,6 +334,7 @@ def _attempt(reading: Reading, line: Line, folder: Path | None, *, validation: b
         picture=data_uri(folder, line.get("picture")),
         note=str(line.get("note") or (error.note if error else "")),
         validation=validation,
+        wrong_pairing=quantity(reading.score(line, "wrong_pairing_rmse")),
     )
 
 
@@ -456,13 +469,13 @@ def _kind(reading: Reading) -> str:
 
 
 def _score_rows(reading: Reading, kind: str) -> list[ScoreRow]:
-    rows = []
+    rows, risk = [], {str(line.get("item")) for line in reading.of_kind("risk")}
     for line, score in reading.score_lines:
         interval = "" if score.interval is None else f"{decimal(score.interval[0])} to {decimal(score.interval[1])}"
         rows.append(
             ScoreRow(
                 item=str(line.get("item")),
-                name=words.score_name(score.name, entry_noun(kind)),
+                name=words.score_name(score.name, entry_noun(kind)) + words.score_setting(score.details),
                 unit={
                     "pixel_rmse": error_name(kind),
                     "pixel_mse": f"{entry_noun(kind)} MSE",
@@ -471,6 +484,7 @@ def _score_rows(reading: Reading, kind: str) -> list[ScoreRow]:
                 quantity=quantity(score),
                 interval=interval,
                 n=score.n,
+                closed_form=str(line.get("item")) in risk,
             )
         )
     return rows
@@ -479,12 +493,3 @@ def _score_rows(reading: Reading, kind: str) -> list[ScoreRow]:
 def _thresholds(record: Record) -> dict[str, float]:
     given = mapping(record.run.get("thresholds"))
     return {name: number for name, value in given.items() if (number := as_number(value)) is not None}
-
-
-def _missing(record: Record) -> list[str]:
-    """The groups that the run line announces and that are not whole."""
-    rows: dict[str, list[Line]] = {}
-    for line in record.lines:
-        rows.setdefault(str(line.get("group")), []).append(line)
-    whole = {name for name, lines in rows.items() if len({r.get("line") for r in lines}) == lines[0].get("of")}
-    return [str(name) for name in sequence(record.run.get("groups")) if str(name) not in whole]

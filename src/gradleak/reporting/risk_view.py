@@ -185,11 +185,12 @@ def spectra(reading: Reading) -> list[Spectrum]:
         if key in seen:
             continue
         seen.add(key)
+        # Releases of one example that have spectra of their own (another protocol, clipping) are told apart by scenario.
         rank, entries = as_number(line.get("rank")), as_number(line.get("P"))
         found.append(
             Spectrum(
                 example=line.get("example"),
-                label=f"example {line.get('example')}" if line.get("example") is not None else str(line.get("item")),
+                label=_spectrum_label(line, sum(str(line.get("example")) == place[0] for place in seen) > 1),
                 eigenvalues=sorted(numbers, reverse=True),
                 rank=None if rank is None else int(rank),
                 size=len(numbers),
@@ -197,6 +198,13 @@ def spectra(reading: Reading) -> list[Spectrum]:
             )
         )
     return found
+
+
+def _spectrum_label(line: Line, another: bool) -> str:
+    if line.get("example") is None:
+        return str(line.get("item"))
+    label = f"example {line.get('example')}"
+    return f"{label}, {line.get('scenario')}" if another and line.get("scenario") is not None else label
 
 
 def predicted_score(reading: Reading, release: Line) -> Score | None:

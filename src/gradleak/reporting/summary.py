@@ -7,8 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from gradleak.reporting.adversaries import adversaries
 from gradleak.reporting.reading import load
 from gradleak.reporting.report import Attempt, Report, ScenarioView, build
+from gradleak.reporting.utility_view import utilities
 from gradleak.results import Record, Verdict
 from gradleak.results.score import jsonable
 
@@ -90,6 +92,36 @@ def summarize(report: Report, *, per_record: bool = False) -> dict[str, Any]:
             }
             for view in report.bounds
         ],
+        "adversaries": [
+            {
+                "scenario": view.scenario,
+                **({"example": view.example} if per_record else {}),
+                "attack": view.attack,
+                "static_pixel_rmse": view.static.value,
+                "adaptive_pixel_rmse": view.adaptive.value,
+                "baseline_pixel_rmse": view.baseline.value,
+                "notes": list(view.notes),
+            }
+            for view in adversaries(report)
+        ],
+        "utility": [
+            {
+                "scenario": view.scenario,
+                "metric": view.metric,
+                "value": view.value.value,
+                "outcome": view.value.outcome.label if view.value.outcome else None,
+                "interval": view.interval or None,
+                "test_rows": view.rows,
+                "seeds": view.seeds,
+                "credit": view.credit,
+                "epsilon": view.epsilon.value,
+                "epsilon_note": view.epsilon_note or None,
+                "kept_share": view.kept_share,
+                "cosine": view.cosine,
+                "layers_replaced": list(view.replaced),
+            }
+            for view in utilities(report.reading)
+        ],
         "controls": [
             {"name": control.title, "passed": control.passed, "pixel_rmse": control.pixel_rmse.value}
             for control in report.controls
@@ -147,6 +179,7 @@ def _attempt(attempt: Attempt | None, *, per_record: bool) -> dict[str, Any] | N
         **place,
         "scenario": attempt.scenario,
         "attack": attempt.attack,
+        **({"adversary": attempt.adversary} if attempt.adversary else {}),
         "outcome": attempt.outcome.label if attempt.outcome else None,
         **numbers,
         "plain_gradients": attempt.plain_gradients,

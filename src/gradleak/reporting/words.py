@@ -114,7 +114,31 @@ KNOWLEDGE_LABELS: Mapping[str, str] = {
     "targets": "True labels",
     "domain": "Kind, shape and range of the data",
     "public": "Public data of the same kind",
+    "statistics": "BatchNorm statistics of the private batch",
 }
+
+WRONG_PAIRING = (
+    "Claims on a batch come in no order and are paired with its examples one to one before they are scored. The same "
+    "claims, each held against a wrong example, reach the errors below on average: an error near its own has found nothing "
+    "about single examples, however small it looks."
+)
+
+ADVERSARIES = (
+    "Who attacks a defended release either knows the defenses and their constants (adaptive), or takes the update for an "
+    "undefended one (static); both start from the same guesses. The stronger counts: what keeps off the static adversary alone "
+    "is no protection, and a refused attack is no evidence of safety."
+)
+
+
+def attack_name(attack: str, adversary: str) -> str:
+    """The attack, and which adversary ran it, where there are two.
+
+    Args:
+        attack: its name.
+        adversary: "adaptive", "static" or "".
+    """
+    return f"{attack}, {adversary}" if adversary else attack
+
 
 LABEL_ROUTES: Mapping[str, str] = {
     "recovered": "recovered",
@@ -162,6 +186,21 @@ def reason(code: str) -> str:
         code: for instance "control_failed".
     """
     return REASONS.get(code, code.replace("_", " "))
+
+
+def score_setting(details: Mapping[str, object]) -> str:
+    """The numbers that tell two scores of one name apart, in brackets; "" without any.
+
+    Args:
+        details: of the score.
+    """
+    letters = {"epsilon": "ε", "std": "noise std", "noise_std": "noise std"}
+    found = [
+        f"{letter} = {value:.3g}"
+        for key, letter in letters.items()
+        if isinstance(value := details.get(key), float) and value > 0
+    ]
+    return f" ({', '.join(found)})" if found else ""
 
 
 def score_name(name: str, entry: str = "pixel") -> str:

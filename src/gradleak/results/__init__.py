@@ -47,7 +47,15 @@ from gradleak.results.errors import (
     UnsupportedError,
 )
 from gradleak.results.nouns import entries_noun, entry_noun, error_name
-from gradleak.results.numbers import check_count, check_not_negative, check_positive, check_share
+from gradleak.results.numbers import (
+    check_count,
+    check_finite,
+    check_not_negative,
+    check_positive,
+    check_seed,
+    check_share,
+    is_number,
+)
 from gradleak.results.outcome import Outcome
 from gradleak.results.record import Record, RecordWriter
 from gradleak.results.score import Evidence, Leakier, Score
@@ -105,10 +113,13 @@ __all__ = [
     "Verdict",
     "VerdictKind",
     "check_count",
+    "check_finite",
     "check_not_negative",
     "check_positive",
+    "check_seed",
     "check_share",
     "entries_noun",
     "entry_noun",
     "error_name",
+    "is_number",
 ]

@@ -17,7 +17,7 @@ def check_positive(name: str, value: object) -> None:
     Example:
         >>> check_positive("std", 0.1)
     """
-    if not is_number(value) or not 0.0 < float(value) < math.inf:  # type: ignore[arg-type]
+    if not 0.0 < _as_float(value) < math.inf:
         raise InputError(f"{name}: expected a finite positive number, got {value!r}")
 
 
@@ -27,7 +27,7 @@ def check_share(name: str, value: object) -> None:
     Raises:
         InputError: naming the field.
     """
-    if not is_number(value) or not 0.0 < float(value) < 1.0:  # type: ignore[arg-type]
+    if not 0.0 < _as_float(value) < 1.0:
         raise InputError(f"{name}: expected a number between 0 and 1, got {value!r}")
 
 
@@ -37,7 +37,7 @@ def check_not_negative(name: str, value: object) -> None:
     Raises:
         InputError: naming the field.
     """
-    if not is_number(value) or not 0.0 <= float(value) < math.inf:  # type: ignore[arg-type]
+    if not 0.0 <= _as_float(value) < math.inf:
         raise InputError(f"{name}: expected a finite number of at least 0, got {value!r}")
 
 
@@ -47,10 +47,30 @@ def check_count(name: str, value: object, *, least: int = 1) -> None:
     Raises:
         InputError: naming the field.
     """
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+    if not _whole(value) or value < least:  # type: ignore[operator]
         raise InputError(
             f"{name}: expected at least {least}, got {value!r}{'' if _whole(value) else ', no whole number'}"
         )
+
+
+def check_finite(name: str, value: object) -> None:
+    """Refuse what is no finite number.
+
+    Raises:
+        InputError: naming the field.
+    """
+    if not math.isfinite(_as_float(value)):
+        raise InputError(f"{name}: expected a finite number, got {value!r}")
+
+
+def check_seed(name: str, value: object) -> None:
+    """Refuse what `torch.Generator.manual_seed` does not take: no whole number, or one of more than 64 bits.
+
+    Raises:
+        InputError: naming the field.
+    """
+    if not _whole(value) or not -(2**63) <= int(value) < 2**64:  # type: ignore[call-overload]
+        raise InputError(f"{name}: expected a whole number of at most 64 bits, got {value!r}")
 
 
 def is_number(value: object) -> bool:
@@ -60,3 +80,13 @@ def is_number(value: object) -> bool:
 
 def _whole(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _as_float(value: object) -> float:
+    """The number as a float, infinite where it is too large for one; NaN for what is no number."""
+    if not is_number(value):
+        return math.nan
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        return math.inf

@@ -47,6 +47,12 @@ class Outcome(Enum):
         "Check the update for non-finite entries, lower the step size, or use float64.",
         False,
     )
+    CONSTANT = (
+        "The model gives one answer whatever its input is, so that it is of no use.",
+        "Give a defense no credit for what such a model hides; look for a layer that erases its input, or train with less "
+        "noise.",
+        None,
+    )
     UNSUPPORTED = (
         "This combination of model, release and measure or attack is not supported.",
         "See the note for the reason and for what to use instead.",
@@ -73,6 +79,10 @@ class Outcome(Enum):
         self.explanation = explanation
         self.remedy = remedy
         self.has_value = has_value
+
+    def __repr__(self) -> str:
+        """The name alone; explanation and remedy are long."""
+        return f"<{type(self).__name__}.{self.name}>"
 
     @property
     def label(self) -> str:

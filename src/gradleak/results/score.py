@@ -25,10 +25,11 @@ class Evidence(StrEnum):
 
 
 class Leakier(StrEnum):
-    """Whether a higher or a lower value means that more leaks."""
+    """Whether a higher or a lower value means that more leaks; neither for what is no measure of leakage."""
 
     HIGHER = "higher"
     LOWER = "lower"
+    NEITHER = "neither"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,7 @@ class Score:
         name: what was measured, in lower snake case.
         value: the number, or None.
         unit: for instance "input", "pixel_rmse", "dB".
-        leakier: whether higher or lower values mean that more leaks.
+        leakier: whether higher or lower values mean that more leaks, or neither.
         evidence: how the number relates to what the name states.
         interval: (low, high) of a confidence interval, or None.
         n: the number of independent items behind the value.

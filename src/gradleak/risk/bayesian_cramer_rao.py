@@ -24,6 +24,10 @@ from gradleak.results import (
     Outcome,
     Score,
     UnsupportedError,
+    check_count,
+    check_finite,
+    check_positive,
+    is_number,
 )
 from gradleak.risk.continuity import largest_jump
 from gradleak.risk.measure import Unit
@@ -106,20 +110,19 @@ class BayesianCramerRao(SettingMeasure):
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        if self.noise_std is not None and not 0.0 < self.noise_std < math.inf:
-            raise InputError(f"noise_std: expected a finite positive number, got {self.noise_std}")
+        if self.noise_std is not None:
+            check_positive("noise_std", self.noise_std)
         if sum(given is not None for given in (self.public, self.prior, self.prior_std)) != 1:
             raise InputError("BayesianCramerRao: expected one of public, prior and prior_std")
         if not isinstance(self.public, Tensor | Batch | None) or not isinstance(self.prior, GaussianPrior | None):
             raise InputError("BayesianCramerRao: expected public as a tensor or a Batch, and prior as a GaussianPrior")
-        if self.prior_std is not None and not 0.0 < self.prior_std < math.inf:
-            raise InputError(f"prior_std: expected a finite positive number, got {self.prior_std}")
-        if not math.isfinite(self.prior_mean):
-            raise InputError(f"prior_mean: expected a finite number, got {self.prior_mean}")
-        if self.samples < 16:
-            raise InputError(f"samples: expected at least 16, got {self.samples}")
-        if not 0.5 < self.confidence < 1.0:
-            raise InputError(f"confidence: expected a number between 0.5 and 1, got {self.confidence}")
+        if self.prior_std is not None:
+            check_positive("prior_std", self.prior_std)
+        check_finite("prior_mean", self.prior_mean)
+        check_count("samples", self.samples, least=16)
+        check_count("dense_limit", self.dense_limit, least=0)
+        if not is_number(self.confidence) or not 0.5 < self.confidence < 1.0:
+            raise InputError(f"confidence: expected a number between 0.5 and 1, got {self.confidence!r}")
         object.__setattr__(self, "unit", Unit.named(self.unit))
 
     @property

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gradleak.operators import DENSE_LIMIT, GradientJacobian
-from gradleak.results import Outcome, check_count
+from gradleak.results import InputError, Outcome, check_count
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,7 +49,7 @@ def perturbation_directions(
         dense_limit: largest d for the whole spectrum; beyond, only `most=False` is found, by block Lanczos.
 
     Raises:
-        InputError: for count < 1.
+        InputError: for count < 1, a negative dense_limit, or another operator.
 
     Cost: that of the spectrum of AᵀA, and `count` JVPs.
 
@@ -57,6 +57,9 @@ def perturbation_directions(
     perturbations are the left singular vectors of A = Jᵀ).
     """
     check_count("count", count)
+    check_count("dense_limit", dense_limit, least=0)
+    if not isinstance(operator, GradientJacobian):
+        raise InputError(f"perturbation_directions: expected a GradientJacobian, got {type(operator).__name__}")
     if operator.shape[1] <= dense_limit:
         spectrum = operator.spectrum
         kept = spectrum.values > spectrum.threshold

@@ -40,11 +40,15 @@ def each_example(
     """
     if not isinstance(measure, Measure):
         raise InputError(f"each_example: expected a measure, got {type(measure).__name__}")
+    if not isinstance(exposure, Exposure):
+        raise InputError(f"each_example: expected an Exposure, got {type(exposure).__name__}")
     count = exposure.batch.size
     deltas: Sequence[Delta | None]
     if delta is None or (isinstance(delta, Tensor) and delta.dim() == 1):
         deltas = [delta] * count
     else:
+        if not isinstance(delta, Tensor | Sequence) or (isinstance(delta, Tensor) and delta.dim() == 0):
+            raise InputError(f"delta: expected one perturbation for each of {count} examples, got {_what(delta)}")
         deltas = list(delta)
         if len(deltas) != count:
             raise InputError(f"delta: expected one perturbation for each of {count} examples, got {len(deltas)}")
@@ -53,3 +57,7 @@ def each_example(
         measure(operator.exposure, delta=one, operator=operator)
         for operator, one in zip(operators, deltas, strict=True)
     ]
+
+
+def _what(delta: object) -> str:
+    return "a tensor without axes" if isinstance(delta, Tensor) else type(delta).__name__

@@ -85,6 +85,8 @@ class InversionInfluence(Measure):
 
     def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
         assert delta is not None
+        size = _size(delta)
+        delta = delta / size
         projected = operator.adjoint_matmat(delta[:, None])
         solver, reason = self.solver, "asked for"
         if solver is None:
@@ -98,7 +100,7 @@ class InversionInfluence(Measure):
             )
             solver, reason = choice.solver, choice.reason
         if isinstance(solver, InverseSolver):
-            return self._by_iteration(exposure, delta, projected[:, 0], operator, solver, reason)
+            return self._by_iteration(exposure, delta, projected[:, 0], operator, solver, reason, size)
         outcome, note, details = rank_facts(operator)
         if details["rank"] == 0:
             return self._zero_map(operator)
@@ -116,7 +118,7 @@ class InversionInfluence(Measure):
         if round_off > EXACT_TO:
             note = "; ".join(filter(None, [note, _ROUND_OFF.format(round_off)]))
         return self._score(
-            self._norm(moved, exposure),
+            size * self._norm(moved, exposure),
             Evidence.EXACT if round_off <= EXACT_TO else Evidence.ESTIMATE,
             outcome=outcome,
             note=note,
@@ -132,6 +134,7 @@ class InversionInfluence(Measure):
         operator: GradientJacobian,
         solver: InverseSolver,
         reason: str,
+        size: float,
     ) -> Score:
         if float(projected.norm()) == 0.0 and _is_zero(operator):
             return self._zero_map(operator)
@@ -148,10 +151,10 @@ class InversionInfluence(Measure):
         }
         if found.outcome.has_value is False:
             return self._without_value(found.outcome, found.note or f"{solver.label} met NaN or infinity", **details)
-        value, bound = self._norm(found.solution, exposure), math.inf
+        value, bound = size * self._norm(found.solution, exposure), math.inf
         if self.epsilon > 0.0:
             # λmin(AᵀA + εI) >= ε, so the residual bounds the error of the vector, and of its norm.
-            bound = found.residual * float(projected.norm()) / self.epsilon * self._scale(exposure)
+            bound = size * found.residual * float(projected.norm()) / self.epsilon * self._scale(exposure)
             details["error_bound"] = bound
         else:
             details["rank"] = "not determined"
@@ -173,9 +176,9 @@ class InversionInfluence(Measure):
 
     def _norm(self, moved: Tensor, exposure: Exposure) -> float:
         if self.unit == Unit.INPUT:
-            return float(moved.norm())
+            return _norm(moved)
         scale = exposure.pixel_scale().to(moved.dtype)
-        return float((scale * moved).norm()) / math.sqrt(moved.numel())
+        return _norm(scale * moved) / math.sqrt(moved.numel())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,6 +251,18 @@ class InversionInfluenceLowerBound(Measure):
             note="a lower bound of I²F, not of the error of every attack",
             details=details | {"eigenvalue_max": largest, "route": operator.route},
         )
+
+
+def _size(delta: Tensor) -> float:
+    """The power of two next to the largest entry: a perturbation over it has the same digits, and squares in range."""
+    largest = float(delta.abs().max())
+    return math.ldexp(1.0, math.frexp(largest)[1] - 1) if largest > 0.0 else 1.0
+
+
+def _norm(vector: Tensor) -> float:
+    """The L2 norm, also where squares of the entries are too small or too large for a floating point number."""
+    largest = float(vector.abs().max())
+    return largest * float((vector / largest).norm()) if 0.0 < largest < math.inf else largest
 
 
 def _is_zero(operator: GradientJacobian) -> bool:

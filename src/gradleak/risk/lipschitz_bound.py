@@ -12,7 +12,7 @@ from torch import Tensor
 from gradleak.core import Exposure
 from gradleak.linalg import LinearOperator
 from gradleak.operators import DENSE_LIMIT, GradientJacobian
-from gradleak.results import ZHANG_2023, Citation, Evidence, Outcome, Score, check_count, check_positive
+from gradleak.results import ZHANG_2023, Citation, Evidence, Outcome, Score, check_count, check_positive, check_seed
 from gradleak.risk.extreme import largest_by_lanczos, largest_gram_eigenvalue
 from gradleak.risk.measure import Measure, Unit
 
@@ -67,6 +67,7 @@ class LipschitzBound(Measure):
         """Check the fields."""
         check_count("samples", self.samples)
         check_positive("radius", self.radius)
+        check_seed("seed", self.seed)
         check_count("dense_limit", self.dense_limit, least=0)
         object.__setattr__(self, "unit", Unit.named(self.unit))
 

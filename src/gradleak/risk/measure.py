@@ -12,7 +12,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from gradleak.core import Exposure, NotGaussian
+from gradleak.core import Exposure, NotGaussian, Objective
 from gradleak.operators import GradientJacobian
 from gradleak.results import Citation, Evidence, InputError, Leakier, Outcome, Score
 
@@ -106,6 +106,13 @@ class Measure(ABC):
     @abstractmethod
     def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
         """The score; `delta` is flat, finite and in the dtype of `operator`, and not None if `needs_delta`."""
+
+    def check(self, objective: Objective) -> None:  # noqa: B027 - most measures take every model
+        """Refuse a model that this measure, as it is configured, does not fit, before anything is computed.
+
+        Raises:
+            InputError: saying what does not fit.
+        """
 
     def unsupported(self, reason: str) -> Score:
         """The score without a value, for a reason that lies outside of the measure."""
@@ -206,6 +213,12 @@ def rank_facts(operator: GradientJacobian) -> tuple[Outcome, str, dict[str, Any]
     )
 
 
+def _is_real(entry: object) -> bool:
+    if not isinstance(entry, Tensor) or entry.is_complex():
+        return False
+    return entry.layout is torch.strided and not entry.is_meta
+
+
 def flat_perturbation(exposure: Exposure, delta: Delta, name: str) -> Tensor:
     """Tensors of the release as one float64 vector (P,), in the order of the shared parameters.
 
@@ -213,9 +226,9 @@ def flat_perturbation(exposure: Exposure, delta: Delta, name: str) -> Tensor:
         InputError: for missing, unknown or differently shaped tensors, or another number of entries.
     """
     entries = list(delta.values()) if isinstance(delta, Mapping) else [delta]
-    if not all(isinstance(entry, Tensor) and not entry.is_complex() for entry in entries):
-        kinds = sorted({str(x.dtype) if isinstance(x, Tensor) else type(x).__name__ for x in entries})
-        raise InputError(f"{name}: expected a real tensor, or one a shared parameter, got {', '.join(kinds)}")
+    if not all(_is_real(entry) for entry in entries):
+        kinds = sorted({f"{x.layout} of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__ for x in entries})
+        raise InputError(f"{name}: expected a real dense tensor, or one a shared parameter, got {', '.join(kinds)}")
     if isinstance(delta, Mapping):
         expected = exposure.objective.params
         wrong = [
@@ -228,6 +241,8 @@ def flat_perturbation(exposure: Exposure, delta: Delta, name: str) -> Tensor:
                 f"{name}: expected one tensor a shared parameter, of its shape; missing, unknown or of another shape: "
                 f"{', '.join(sorted(wrong))}"
             )
-        delta = dict(delta)
+        delta = {key: tensor.detach() for key, tensor in delta.items()}
+    else:
+        delta = delta.detach()
     # In the objective's own dtype a float32 model would round the perturbation.
     return exposure.to(torch.float64).flat_delta(delta)

@@ -12,7 +12,7 @@ from torch import Tensor
 from gradleak.core import Exposure, Update
 from gradleak.linalg import Spectrum
 from gradleak.operators import GradientJacobian, pullback
-from gradleak.results import Evidence, InputError, Leakier, Outcome, Score, UnsupportedError
+from gradleak.results import Evidence, InputError, Leakier, Outcome, Score, UnsupportedError, check_count
 from gradleak.risk.measure import check_operator, flat_perturbation
 
 # Secant steps on one linearization: each costs about three plain gradients, a new linearization hundreds.
@@ -89,8 +89,14 @@ def perfect_attacker(
     Source: Zhang et al. 2023, equations 1 and 8 (the L2 inversion); Moré 1978 (Levenberg-Marquardt); Dennis, Gay and
     Welsch 1981 (secant correction of the second-order part), here with the two-loop recursion of Nocedal 1980.
     """
-    if max_steps < 1:
-        raise InputError(f"max_steps: expected at least 1, got {max_steps}")
+    check_count("max_steps", max_steps)
+    if not isinstance(exposure, Exposure) or not isinstance(update, Update):
+        raise InputError(
+            f"perfect_attacker: expected an Exposure and an Update, got {type(exposure).__name__} and "
+            f"{type(update).__name__}"
+        )
+    if not isinstance(operator, GradientJacobian | None):
+        raise InputError(f"operator: expected a GradientJacobian or None, got {type(operator).__name__}")
     if operator is None:
         operator = GradientJacobian(exposure)
     else:

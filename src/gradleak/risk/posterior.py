@@ -12,7 +12,17 @@ from torch import Tensor
 from gradleak.core import Exposure
 from gradleak.linalg import Gram, LanczosQuadrature, LinearOperator, TraceSolver
 from gradleak.operators import DENSE_LIMIT, GradientJacobian
-from gradleak.results import LEDOIT_WOLF_2004, VAN_TREES_1968, Citation, Evidence, InputError, Outcome, Score
+from gradleak.results import (
+    LEDOIT_WOLF_2004,
+    VAN_TREES_1968,
+    Citation,
+    Evidence,
+    InputError,
+    Outcome,
+    Score,
+    check_count,
+    check_positive,
+)
 from gradleak.risk.measure import Measure, Unit, not_gaussian
 from gradleak.risk.prior import GaussianPrior, posterior_factor
 
@@ -67,12 +77,14 @@ class LinearizedPosteriorError(Measure):
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        if not 0.0 < self.noise_std < math.inf:
-            raise InputError(f"noise_std: expected a finite positive number, got {self.noise_std}")
+        check_positive("noise_std", self.noise_std)
+        check_count("dense_limit", self.dense_limit, least=0)
         if (self.prior_std is None) == (self.prior is None):
             raise InputError("LinearizedPosteriorError: expected one of prior_std and prior")
-        if self.prior_std is not None and not 0.0 < self.prior_std < math.inf:
-            raise InputError(f"prior_std: expected a finite positive number, got {self.prior_std}")
+        if self.prior_std is not None:
+            check_positive("prior_std", self.prior_std)
+        if not isinstance(self.prior, GaussianPrior | None):
+            raise InputError(f"prior: expected a GaussianPrior, got {type(self.prior).__name__}")
         if not isinstance(self.solver, TraceSolver):
             raise InputError(
                 "solver: expected LanczosQuadrature, HutchPlusPlus or Hutchinson, got " + type(self.solver).__name__

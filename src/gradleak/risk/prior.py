@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from sklearn.covariance import LedoitWolf
 from torch import Tensor
 
 from gradleak.core import Batch, Domain
-from gradleak.results import InputError
+from gradleak.results import InputError, check_finite, check_positive
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,7 +26,8 @@ class GaussianPrior:
         origin: where it comes from, for the record.
 
     Raises:
-        InputError: for sizes that disagree, or a covariance that is not symmetric, finite and positive definite.
+        InputError: for what is no real tensor, sizes that disagree, or a covariance that is not symmetric, finite and
+            positive definite.
 
     Source: shrinkage as in Ledoit and Wolf 2004.
     """
@@ -40,6 +40,12 @@ class GaussianPrior:
 
     def __post_init__(self) -> None:
         """Check sizes and definiteness."""
+        for name, given in (("mean", self.mean), ("covariance", self.covariance)):
+            if not isinstance(given, Tensor) or not given.is_floating_point():
+                kind = given.dtype if isinstance(given, Tensor) else type(given).__name__
+                raise InputError(f"{name}: expected a tensor of floating point numbers, got {kind}")
+        if not isinstance(self.domain, Domain | None):
+            raise InputError(f"domain: expected a Domain or None, got {type(self.domain).__name__}")
         size = self.mean.numel()
         if self.mean.dim() != 1 or tuple(self.covariance.shape) != (size, size) or size == 0:
             raise InputError(
@@ -112,8 +118,10 @@ class GaussianPrior:
             >>> prior.mean.tolist(), round(float(prior.covariance[0, 0]), 6)
             ([5.0, 5.0], 9.0)
         """
-        if not 0.0 < std < math.inf or not math.isfinite(mean):
-            raise InputError(f"GaussianPrior: expected a finite mean and a positive std, got {mean} and {std}")
+        check_positive("std", std)
+        check_finite("mean", mean)
+        if not isinstance(domain, Domain):
+            raise InputError(f"domain: expected a Domain, got {type(domain).__name__}")
         middle = domain.from_pixels(torch.full(domain.shape, mean, dtype=torch.float64)).reshape(-1)
         deviations = std / domain.pixel_scale(middle).reshape(-1)
         return cls(

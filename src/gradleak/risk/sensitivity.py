@@ -12,10 +12,20 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.core import Exposure
+from gradleak.core import Exposure, Objective
 from gradleak.linalg import TraceEstimate, group_squared_norms
 from gradleak.operators import DENSE_LIMIT, GradientJacobian
-from gradleak.results import MO_2021, Citation, Evidence, InputError, Leakier, Outcome, Score
+from gradleak.results import (
+    MO_2021,
+    Citation,
+    Evidence,
+    InputError,
+    Leakier,
+    Outcome,
+    Score,
+    check_count,
+    check_seed,
+)
 from gradleak.risk.measure import Measure
 
 
@@ -78,8 +88,9 @@ class Sensitivity(Measure):
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        if self.samples < 2:
-            raise InputError(f"samples: expected at least 2, got {self.samples}")
+        check_count("dense_limit", self.dense_limit, least=0)
+        check_count("samples", self.samples, least=2)
+        check_seed("seed", self.seed)
         if self.norm not in tuple(JacobianNorm):
             raise InputError(f"norm: expected one of {', '.join(JacobianNorm)}, got {self.norm!r}")
         object.__setattr__(self, "norm", JacobianNorm(self.norm))
@@ -94,6 +105,14 @@ class Sensitivity(Measure):
     @property
     def _unit(self) -> str:
         return "gradient/input"
+
+    def check(self, objective: Objective) -> None:
+        """Refuse groups that name parameters which the model does not share.
+
+        Raises:
+            InputError: with the nearest name that there is.
+        """
+        self._groups(list(objective.params))
 
     def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
         groups = self._groups(list(exposure.objective.params))

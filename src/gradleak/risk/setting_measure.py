@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Domain, Objective, Release
-from gradleak.results import Citation, Evidence, InputError, Leakier, Outcome, Score
+from gradleak.results import Citation, Evidence, InputError, Leakier, Outcome, Score, check_count
 from gradleak.risk.measure import Unit
 
 
@@ -73,12 +73,26 @@ class SettingMeasure(ABC):
             generator: of all random numbers; None is a fresh one with seed 0.
 
         Raises:
-            InputError: if targets and batch_size disagree, or the measure needs what is not given.
+            InputError: if targets and batch_size disagree, an argument is of another kind, or the measure needs what is not
+                given.
             UnsupportedError: if the release cannot be differentiated.
         """
+        for name, value, kind in (
+            ("objective", objective, Objective),
+            ("release", release, Release),
+            ("domain", domain, Domain | None),
+            ("generator", generator, torch.Generator | None),
+        ):
+            if not isinstance(value, kind):
+                wanted = getattr(kind, "__name__", str(kind))
+                raise InputError(f"{name}: expected {wanted}, got {type(value).__name__}")
+        if targets is not None and (not isinstance(targets, Tensor) or targets.dim() == 0 or targets.shape[0] == 0):
+            raise InputError("targets: expected a tensor (b, ...) of the labels of a batch, or None")
         size = batch_size if targets is None else int(targets.shape[0])
-        if batch_size is not None and (batch_size < 1 or batch_size != size):
-            raise InputError(f"batch_size: expected at least 1, and the number of targets, got {batch_size}")
+        if batch_size is not None:
+            check_count("batch_size", batch_size)
+            if batch_size != size:
+                raise InputError(f"batch_size: expected the number of targets, {size}, got {batch_size}")
         setting = Setting(objective=objective, release=release, batch_size=size or 1, targets=targets, domain=domain)
         return self._measure(setting, generator or torch.Generator().manual_seed(0))
 

@@ -17,8 +17,10 @@ from gradleak.scoring.pairing import Pairing
 def label_accuracy(reconstruction: Reconstruction, batch: Batch, pairing: Pairing | None) -> Score | None:
     """The share of examples whose class was claimed rightly; None for targets that are no classes.
 
-    With a pairing of the images each claimed label is held against its example. Without one (no image was claimed)
-    the order of a batch means nothing, and the share is that of the overlap of the two label counts.
+    With a pairing of the images each claimed label is held against its example; details hold the share of the overlap
+    of the two label counts too (`by_counts`), which does not hang on the images, and a note says so where it is larger:
+    all labels of a batch can be known while no image is. Without a pairing (no image was claimed) the order of a batch
+    means nothing, and the share is that of the overlap.
 
     Args:
         reconstruction: the claim; its targets are indices (b,) or one row of class weights an example (b, c).
@@ -43,13 +45,15 @@ def label_accuracy(reconstruction: Reconstruction, batch: Batch, pairing: Pairin
         shape = f"{tuple(claim.shape)} {str(claim.dtype).removeprefix('torch.')}"
         return _score(None, Outcome.UNSUPPORTED, note=f"the claimed targets ({shape}) are no class labels")
     names, claimed = truth.tolist(), claim.tolist()
+    overlap = sum((Counter(names) & Counter(claimed)).values()) / len(names)
     if pairing is None:
-        overlap = sum((Counter(names) & Counter(claimed)).values())
         counts = {"aggregation": "share", "matching": "counts"}
-        return _score(overlap / len(names), reconstruction.outcome, n=len(names), details=counts)
+        return _score(overlap, reconstruction.outcome, n=len(names), details=counts)
     right = [False if place is None else names[i] == claimed[place] for i, place in enumerate(pairing.claim_of)]
-    details = {"aggregation": "share", "matching": "paired", "per_example": right}
-    return _score(sum(right) / len(right), reconstruction.outcome, n=len(right), details=details)
+    share = sum(right) / len(right)
+    note = f"as counts of the batch, whatever the images, {overlap:.0%} are right" if overlap > share else ""
+    details = {"aggregation": "share", "matching": "paired", "per_example": right, "by_counts": overlap}
+    return _score(share, reconstruction.outcome, n=len(right), note=note, details=details)
 
 
 def class_indices(targets: Tensor) -> Tensor | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -73,6 +73,7 @@ class StudyResult:
         conclusion: what holds and what does not, in words computed from the findings.
         details: raw numbers for a closer look.
         tables: numbers side by side, printed before the findings.
+        figures: SVG by name, written beside the page and shown in it.
     """
 
     study: str
@@ -81,20 +82,24 @@ class StudyResult:
     conclusion: Sequence[str]
     details: dict[str, Any] = field(default_factory=dict)
     tables: Sequence[Table] = ()
+    figures: Mapping[str, str] = field(default_factory=dict)
 
     def markdown(self) -> str:
         """The study as a Markdown page."""
         head = ["| quantity | ours | 95 % interval | paper | n | note |", "| --- | --- | --- | --- | --- | --- |"]
         lines = [f"# {self.study}", "", *(f"- {line}" for line in self.conclusion), ""]
+        lines += [line for name in self.figures for line in (f"![{name}]({name}.svg)", "")]
         lines += [line for table in self.tables for line in table.markdown()]
         return "\n".join([*lines, *head, *(finding.row() for finding in self.findings), ""])
 
     def write(self, out: Path) -> Path:
-        """Write `<study>.md` and `<study>.json` into `out`; returns the Markdown file."""
+        """Write `<study>.md`, `<study>.json` and the figures into `out`; returns the Markdown file."""
         out.mkdir(parents=True, exist_ok=True)
+        for name, svg in self.figures.items():
+            (out / f"{name}.svg").write_text(svg, encoding="utf-8")
         page = out / f"{self.study}.md"
         page.write_text(self.markdown(), encoding="utf-8")
-        document = describe(self) | {"details": self.details}
+        document = describe(self) | {"details": self.details, "figures": list(self.figures)}
         (out / f"{self.study}.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
         return page
 

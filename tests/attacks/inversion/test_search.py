@@ -28,7 +28,7 @@ from gradleak.attacks import (
     SquaredError,
     Start,
 )
-from gradleak.core import Batch, Domain, Objective, Reconstruction, Update
+from gradleak.core import Batch, Domain, LayerStatistics, Objective, Reconstruction, Update
 from gradleak.models import lenet_i2f
 from gradleak.results import InputError, Outcome
 from tests.attacks.setting import DIGIT, Setting, rows, setting, small_net
@@ -180,7 +180,9 @@ def test_the_state_of_another_attack_is_refused(tmp_path: Path) -> None:
     case = cases[0]
     objective = case.knowledge.objective
     moved = Objective.from_module(small_net(seed=5))
+    moments = {"0": LayerStatistics(mean=torch.zeros(1), variance=torch.ones(1))}
     others: dict[str, tuple[Attack, Setting, int]] = {
+        "statistics": (attack, replace(case, knowledge=replace(case.knowledge, statistics=moments)), 20),
         "settings": (_search(NOISY, 25), case, 20),
         "update": (attack, _cases(2)[0], 20),
         "start": (attack, case, 21),

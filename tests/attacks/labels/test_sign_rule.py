@@ -51,12 +51,13 @@ def test_two_classes_need_a_bias() -> None:
     ("net", "targets", "loss", "reason"),
     [
         (_net(), torch.tensor([3, 3, 3, 7]), "cross_entropy", "the batch has 4"),
-        (_net(1), torch.tensor([[1.0]]), "bce_with_logits", "loss is bce_with_logits"),
+        (_net(1), torch.tensor([[1.0]]), "bce_with_logits", "one logit"),
         (_net(), torch.rand(1, 10, generator=torch.Generator()), "mse", "loss is mse"),
         (_net(1), torch.tensor([0]), "cross_entropy", "one logit"),
         (nn.Sequential(_net(), nn.Softplus()), torch.tensor([2]), "cross_entropy", "not made by a linear"),
         (_net(), 0.5 * torch.eye(10)[[2]] + 0.5 * torch.eye(10)[[5]], "cross_entropy", "classes 2, 5"),
-        (_net(), 0.1 / 10 + 0.9 * torch.eye(10)[[2]], nn.CrossEntropyLoss(label_smoothing=0.9), "smoothed"),
+        (_net(), torch.tensor([2]), lambda outputs, y: nn.functional.cross_entropy(outputs.tanh(), y), "<lambda>"),
+        (_net(bias=False), torch.tensor([2]), nn.CrossEntropyLoss(label_smoothing=0.2), "are smoothed"),
     ],
 )
 def test_what_the_rule_cannot_read_is_said(net: nn.Module, targets: Tensor, loss, reason: str) -> None:
@@ -75,6 +76,61 @@ def test_a_frozen_head_gives_nothing() -> None:
 
 def test_a_hard_label_under_torchs_own_loss_module_is_read() -> None:
     assert _recover(_net(), torch.tensor([4]), loss=nn.CrossEntropyLoss()).targets.tolist() == [4]
+
+
+def test_settings_of_the_loss_that_keep_the_signs_change_nothing() -> None:
+    weights = torch.linspace(0.2, 3.0, 10)
+    for loss in (nn.CrossEntropyLoss(weight=weights), nn.CrossEntropyLoss(reduction="sum")):
+        assert _recover(_net(), torch.tensor([4]), loss=loss).targets.tolist() == [4]
+    net = nn.Sequential(*_net(), nn.LogSoftmax(dim=1))
+    assert _recover(net, torch.tensor([4]), loss="nll").targets.tolist() == [4]
+    assert _recover(net, torch.tensor([4]), loss=nn.NLLLoss()).targets.tolist() == [4]
+
+
+@pytest.mark.parametrize(
+    ("release", "claims"),
+    [
+        (Release(FedSGD()), 25),
+        (Release(FedAvg(learning_rate=0.02, epochs=3, momentum=0.5)), 25),
+        (Release(FedSGD(), [GaussianNoise(std=0.01)]), 15),
+        (Release(FedSGD(), [Clip(0.01)]), 0),  # the scale is hidden
+    ],
+    ids=repr,
+)
+def test_known_smoothing_gives_the_right_label_or_none(release: Release, claims: int) -> None:
+    """A model that is sure of its example makes the entry of the label positive and those of others negative."""
+    made, wrong, signs = 0, 0, 0
+    for seed in range(50):
+        generator = torch.Generator().manual_seed(seed)
+        net = initialize_uniform(_net(3), low=-1.5, high=1.5, generator=generator)
+        inputs = torch.rand(1, 6, generator=generator)
+        with torch.no_grad():
+            label = net(inputs).argmax(dim=1)
+        objective = Objective.from_module(net, loss=nn.CrossEntropyLoss(label_smoothing=0.1))
+        batch = Batch(inputs, label, DOMAIN)
+        update = release(objective, batch, generator)
+        found = SignRule()(update, HonestButCurious().disclose(objective, release, batch))
+        made += found.targets is not None
+        wrong += found.targets is not None and found.targets.tolist() != label.tolist()
+        bias = update.tensors["2.bias"]
+        signs += int((bias < 0).sum()) == 1 and int(bias.argmin()) != int(label)
+    assert wrong == 0
+    assert made >= claims
+    assert signs > 1  # what the bare rule would have named
+
+
+def test_a_weight_that_is_used_twice_is_not_read() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.map = initialize_uniform(nn.Linear(6, 6, bias=False), generator=torch.Generator().manual_seed(1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.map(torch.tanh(self.map(x)))
+
+    found = _recover(Twice(), torch.tensor([4]))
+    assert found.targets is None
+    assert "not shared by itself" in found.note
 
 
 def test_clipping_keeps_the_label() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gradleak.attacks import AdaptiveLabelRecovery, ConsistentLabels, ZeroShotLabels, recover_labels
 from gradleak.core import Batch, Domain, HonestButCurious, Objective, Release, Update
-from gradleak.defenses import Sign
+from gradleak.defenses import DPSGD, Sign
 from gradleak.protocols import FedSGD, LocalAdam
 from gradleak.results import InconsistentUpdateError, InputError, KnowledgeError, Outcome
 from tests.attacks.labels.cases import net, released
@@ -166,3 +166,43 @@ def test_needs_are_named() -> None:
     update, knowledge = released(net(), [3, 3, 7])
     with pytest.raises(KnowledgeError, match="batch_size"):
         recover_labels(update, replace(knowledge, batch_size=None))
+
+
+@pytest.mark.parametrize("targets", [[0, 1, 1, 0], [1, 1, 1, 0], [1, 1], [0]])
+def test_two_classes_without_a_bias_have_no_consistent_counts(targets: list[int]) -> None:
+    """The rows of the weight only differ in sign: "all of one class" fits any batch, at whole numbers."""
+    for seed in range(4):
+        update, knowledge = released(net(2, bias=False, seed=seed), targets, seed=seed)
+        found = ConsistentLabels()(update, knowledge)
+        assert found.targets is None
+        assert "only differ in sign" in found.note
+        chosen = recover_labels(update, knowledge)
+        assert chosen.targets is None or chosen.targets.tolist() == sorted(targets)
+
+
+def _trained(steps: int = 120) -> torch.nn.Sequential:
+    """A network that is sure of the class of most inputs near ten centers."""
+    model, generator = net(10), torch.Generator().manual_seed(0)
+    centers = torch.rand(10, 12, generator=generator)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    for _ in range(steps):
+        labels = torch.randint(10, (64,), generator=generator)
+        inputs = (centers[labels] + 0.15 * torch.randn(64, 12, generator=generator)).clamp(0, 1)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+    return model
+
+
+def test_examples_that_a_trained_model_is_sure_of_are_not_counted_where_the_scale_is_hidden() -> None:
+    """They leave nothing in the gradient, and those that are left explain the update as if they were all."""
+    model = _trained()
+    release = [DPSGD(clip_norm=1.0, noise_std=0.05, noise="per_example")]
+    for seed in range(12):
+        labels = torch.randint(10, (4,), generator=torch.Generator().manual_seed(seed)).tolist()
+        update, knowledge = released(model, labels, defenses=release, seed=seed)
+        for attack in (ConsistentLabels(), AdaptiveLabelRecovery()):
+            found = attack(update, knowledge)
+            assert found.targets is None or found.targets.tolist() == sorted(labels)
+        chosen = recover_labels(update, knowledge)
+        assert chosen.targets is None or chosen.targets.tolist() == sorted(labels)

@@ -27,6 +27,7 @@ from gradleak.attacks.inversion.idlg import IDLG
 from gradleak.attacks.inversion.inverting_gradients import InvertingGradients
 from gradleak.attacks.inversion.local_training import LocalTraining
 from gradleak.attacks.inversion.matching import (
+    AbsoluteError,
     CosineDistance,
     LayerWeights,
     Matching,
@@ -56,6 +57,7 @@ __all__ = [
     "GS",
     "IDLG",
     "LBFGS",
+    "AbsoluteError",
     "Adam",
     "BatchNormInversion",
     "BatchNormStatistics",

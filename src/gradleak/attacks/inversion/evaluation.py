@@ -91,7 +91,7 @@ class Evaluator:
         for prior in rules.priors:
             self._expected = {**self._expected, **prior.expected(self._problem)}
         self._watches = any(prior.reads_layers for prior in rules.priors) and bool(self._expected)
-        after = self._problem.release.after_gradient
+        after = self._problem.after_gradient
         plain = not self._problem.release.defenses and self._problem.release.protocol.shares_gradient
         self._after = None if plain else after
         self._graph_allowed = after is not None and not rules.compile

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -26,10 +26,12 @@ from gradleak.core import (
     DiagonalGaussian,
     Knowledge,
     LayerStatistics,
+    ModelDefense,
     Objective,
     Release,
     Update,
 )
+from gradleak.core.objective import Tensors
 from gradleak.core.release import Noise
 from gradleak.results import KnowledgeError, UnsupportedError
 
@@ -97,6 +99,7 @@ class Problem:
         label_confidence: of recovered labels, else None.
         statistics: disclosed BatchNorm statistics of the private batch, by layer, or None.
         reading: how the update is read: the last defenses backward.
+        draws: objectives over which the release of a guess is averaged: the objective, or several draws of its noise.
         stated: the release as it is known, where `release` only approximates it; None where both are one.
         information: what the attack goes by besides the update, in words.
     """
@@ -112,6 +115,7 @@ class Problem:
     noise: Noise
     note: str
     reading: Reading
+    draws: Sequence[Objective]
     label_confidence: float | None = None
     statistics: Mapping[str, LayerStatistics] | None = None
     stated: Release | None = None
@@ -173,6 +177,7 @@ class Problem:
             noise=known_law(reading.release, objective, knowledge.batch_size),
             note=note,
             reading=reading,
+            draws=_draws(objective, reading.release),
             label_confidence=confidence,
             statistics=knowledge.statistics,
             stated=stated,
@@ -188,11 +193,22 @@ class Problem:
 
     def released_tensors(self, inputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
         """The released mean of a guess by parameter name; pure and safe under torch.func transforms."""
-        return self.release.mean(self.objective, self.objective.params, Batch(inputs, targets))
+        return self._tensors(self.release, inputs, targets)
+
+    @property
+    def after_gradient(self) -> Callable[[Tensors], Tensors] | None:
+        """What the defenses make of the plain gradient; None where the release is not a function of one gradient."""
+        return self.release.after_gradient if len(self.draws) == 1 else None
+
+    def _tensors(self, release: Release, inputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
+        batch = Batch(inputs, targets)
+        made = [release.mean(objective, objective.params, batch) for objective in self.draws]
+        if len(made) == 1:
+            return made[0]
+        return {name: torch.stack([one[name] for one in made]).mean(dim=0) for name in made[0]}
 
     def _mean(self, release: Release, inputs: Tensor, targets: Tensor) -> Tensor:
-        batch = Batch(inputs, targets)
-        return self.objective.flatten(release.mean(self.objective, self.objective.params, batch))
+        return self.objective.flatten(self._tensors(release, inputs, targets))
 
     def mean(self, flat: Tensor, labels: Tensor | None) -> Tensor:
         """The released mean (P,) at flat unknowns (n,)."""
@@ -240,7 +256,7 @@ class Problem:
     @property
     def release_cost(self) -> float:
         """What one released mean costs, in plain gradients of the batch."""
-        return self.release.protocol.plain_gradients(self.space.batch_size)
+        return self.release.protocol.plain_gradients(self.space.batch_size) * len(self.draws)
 
     @property
     def round_off(self) -> float:
@@ -282,6 +298,20 @@ class Problem:
         if self.label_confidence is not None:
             facts["label_confidence"] = self.label_confidence
         return facts
+
+
+DRAWS = 8
+"""Draws of a model's own noise over which an adversary who knows it averages."""
+
+
+def _draws(objective: Objective, release: Release) -> Sequence[Objective]:
+    """The objectives whose mean gradient a guess is put through."""
+    for defense in release.defenses:
+        if isinstance(defense, ModelDefense):
+            found = defense.draws(objective, DRAWS)
+            if len(found) > 1:
+                return found
+    return [objective]
 
 
 def readable(knowledge: Knowledge) -> Reading:

@@ -20,12 +20,14 @@ from gradleak.attacks.inversion.gauss_newton.residual_system import (
     Cost,
     ResidualSystem,
 )
+from gradleak.attacks.inversion.gauss_newton.spectral import without_spectral_noise
 from gradleak.attacks.inversion.gauss_newton.steps import Steps
 from gradleak.attacks.inversion.inverting_gradients import InvertingGradients
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, LabelSource, Problem, readable
 from gradleak.attacks.inversion.variables import Pixels, Start
 from gradleak.attacks.monitor import Monitor
-from gradleak.core import Knowledge, Reconstruction, Update, describe
+from gradleak.core import Batch, Knowledge, Reconstruction, Update, describe
+from gradleak.defenses import SpectralNoise
 from gradleak.results import LEVENBERG_MARQUARDT, ZHANG_2023, ZHAO_2020, Citation, InputError, Outcome
 
 LOCKSTEP_UNKNOWNS = 384
@@ -60,6 +62,9 @@ class GaussNewton(Attack):
     there; `plateau` at a stationary point above the floor (a local minimum, or noise that the adversary does not know),
     where no step helps, or where the residual stopped falling; else `budget_spent`, also where the residual is at the
     floor and the rank could not be resolved (Krylov steps).
+
+    Defenses that are known and read entry by entry (pruning, signs, rounding) bound the update (`Reading`); the rule of
+    known spectral noise is undone (`without_spectral_noise`).
 
     **Assumptions**: g is differentiable; quadratic convergence needs a smooth network (or the right gates) and an
     identifiable input. Rank is a statement about the neighborhood: inputs far away that explain the update too (the
@@ -156,9 +161,53 @@ class GaussNewton(Attack):
     def _recover(
         self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
     ) -> Reconstruction:
+        last = knowledge.release.defenses[-1] if knowledge.release.defenses else None
+        if not isinstance(last, SpectralNoise) or last.norm == 0:
+            return self._search(update, knowledge, generator, monitor)
+        free = replace(self, box=False)
+        return without_spectral_noise(
+            lambda seen, known: free._search(seen, known, generator, monitor),
+            lambda seen, known, guess: _search_from(self, seen, known, guess, generator, monitor),
+            update,
+            knowledge,
+            generator,
+        )
+
+    def _search(
+        self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
+    ) -> Reconstruction:
+        """From random starts."""
         pixels = Pixels(start=Start.UNIFORM, box=self.box)
         problem = Problem.pose(update, knowledge, pixels=pixels, policy=self.labels, dtype=torch.float64)
         return _Attempt(self, problem, update, knowledge, generator, monitor).run()
+
+
+def _search_from(
+    config: GaussNewton,
+    update: Update,
+    knowledge: Knowledge,
+    guess: Batch,
+    generator: torch.Generator,
+    monitor: Monitor,
+) -> Reconstruction:
+    """The claim of one start at a guess in place of a random one, labels as in the guess; without free gates.
+
+    Args:
+        config: of the attack.
+        update: aligned.
+        knowledge: of the adversary.
+        guess: inputs, and targets as class indices or soft labels.
+        generator: the only source of randomness.
+        monitor: progress.
+    """
+    given = replace(knowledge, targets=guess.targets) if not guess.targets.is_floating_point() else knowledge
+    pixels = Pixels(start=Start.UNIFORM, box=config.box)
+    problem = Problem.pose(update, given, pixels=pixels, policy=config.labels, dtype=torch.float64)
+    attempt = _Attempt(replace(config, free_gates=False), problem, update, given, generator, monitor)
+    point = problem.variables.encode(problem.space, guess.inputs.to(torch.float64), guess.targets)
+    run = attempt._descent(attempt.system, point.clamp(attempt.system.low, attempt.system.high))
+    attempt._descend([run])
+    return attempt._claim([run])
 
 
 class _Attempt:

@@ -244,7 +244,7 @@ def gate_system(problem: Problem, max_bytes: int, cost: Cost, most_unknowns: int
     plain = int(problem.variables.bounds(problem.space)[0].numel())
     # More unknowns than entries fit anything.
     room = min(most_unknowns, entries) - plain
-    if problem.release.after_gradient is None or room < 1:
+    if problem.after_gradient is None or room < 1:
         return None
     try:
         system = GateSystem(problem, max_bytes, cost, 0)

@@ -200,7 +200,7 @@ class ResidualSystem:
 
     def _mixed(self, flat: Tensor) -> MixedDerivative | None:
         problem = self.problem
-        after = problem.release.after_gradient
+        after = problem.after_gradient
         if after is None or problem.objective.stops_gradients(self.guess(flat)):
             return None
         weights = None if self.weights is None else problem.objective.unflatten(self.weights)
@@ -231,7 +231,8 @@ class ResidualSystem:
         self.cost.releases += 3
         single, double = torch.float32, torch.float64
         objective = self.problem.objective.to(single)
-        low = replace(self.problem, objective=objective, space=replace(self.problem.space, dtype=single))
+        draws = [draw.to(single) for draw in self.problem.draws]
+        low = replace(self.problem, objective=objective, draws=draws, space=replace(self.problem.space, dtype=single))
         labels = self.problem.labels
         if labels is not None and labels.is_floating_point():
             labels = labels.to(single)

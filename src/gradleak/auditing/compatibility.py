@@ -1,0 +1,270 @@
+"""Which attack runs on which defense, by an adversary who knows it and by one who does not, asked before anything runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import textwrap
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from gradleak.attacks import Attack
+from gradleak.attacks.labels.sign_rule import is_cross_entropy
+from gradleak.auditing.adversary import Adversary
+from gradleak.auditing.catalog import catalog
+from gradleak.core import Batch, Defense, Domain, DomainKind, HonestButCurious, Knowledge, Objective, Release
+from gradleak.defenses import (
+    DPSGD,
+    AdversarialPerturbation,
+    BottleneckModel,
+    GaussianNoise,
+    LayerNoise,
+    NoiseOn,
+    Quantize,
+    SensitiveClassifier,
+    VariationalBottleneck,
+)
+from gradleak.models import Activation, initialize_default, mlp
+from gradleak.protocols import FedSGD
+from gradleak.results import InputError
+
+FEATURES, HIDDEN, CLASSES = 6, 5, 3
+WIDTH = 110
+
+MARKS: Mapping[frozenset[Adversary], str] = {
+    frozenset(Adversary): "+",
+    frozenset({Adversary.ADAPTIVE}): "a",
+    frozenset({Adversary.STATIC}): "s",
+    frozenset(): "-",
+}
+MEANINGS: Mapping[str, str] = {
+    "+": "static and adaptive",
+    "a": "adaptive only",
+    "s": "static only",
+    "-": "refused",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """What becomes of one attack on one defense, or on one with noise behind it.
+
+    Attributes:
+        attack: the name of the attack's class.
+        defenses: the names of the defenses, as in `defenses()`, in the order in which they act.
+        refused: why an adversary is refused, before anything is computed; those who are not run.
+    """
+
+    attack: str
+    defenses: tuple[str, ...]
+    refused: Mapping[Adversary, str]
+
+    @property
+    def runs(self) -> frozenset[Adversary]:
+        """The adversaries for whom the attack runs."""
+        return frozenset(Adversary) - set(self.refused)
+
+    @property
+    def mark(self) -> str:
+        """One letter of `MEANINGS`."""
+        return MARKS[self.runs]
+
+    @property
+    def place(self) -> str:
+        """The defenses in words."""
+        return ", then ".join(self.defenses)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SmallSetting:
+    """A setting of a few dozen parameters in which a defense can stand.
+
+    Attributes:
+        objective: a sigmoid MLP with cross entropy, with a bottleneck where the defense is one.
+        batch: one table row, its label and a sensitive value.
+        release: one gradient, defended.
+    """
+
+    objective: Objective
+    batch: Batch
+    release: Release
+
+
+def pairs() -> list[Pair]:
+    """Every attack of the catalog on every defense of it, alone and, where that differs, with Gaussian noise behind it.
+
+    An attack is given all that it needs besides the defenses (`knowledge_for`), so that what is refused is refused for the defense. Order
+    matters: what can be read backward at the end of a release may be out of reach behind noise.
+
+    **Cost**: no gradient; a fraction of a second.
+    """
+    attacks = {name: _attack(entry.constructor) for name, entry in catalog()["attacks"].items()}
+    found = []
+    for name in defenses():
+        alone = _row(attacks, (name,))
+        found += alone
+        noisy = _row(attacks, (name, GaussianNoise.__name__))
+        if [pair.mark for pair in noisy] != [pair.mark for pair in alone]:
+            found += noisy
+    return found
+
+
+def defenses() -> dict[str, Callable[[], Defense]]:
+    """How to make a small example of every defense of the catalog, for `small_setting`; some in a second setting."""
+    kinds = {name: partial(_example, entry.constructor) for name, entry in catalog()["defenses"].items()}
+    return dict(sorted({**kinds, **_EXAMPLES, **_SECOND}.items()))
+
+
+def _example(kind: Callable[..., Defense]) -> Defense:
+    """An example of a defense whose required settings are numbers."""
+    assert inspect.isclass(kind)
+    hints = typing.get_type_hints(kind)
+    given: dict[str, float | int] = {}
+    for field in dataclasses.fields(kind):
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            if hints.get(field.name) not in _NUMBERS:
+                raise InputError(
+                    f"{kind.__name__}.{field.name}: expected an example of this defense in gradleak.auditing.compatibility, "
+                    "got none, and it cannot be filled by its type; add one"
+                )
+            given[field.name] = _NUMBERS[hints[field.name]]
+    made: Defense = kind(**given)
+    return made
+
+
+def small_setting(*names: str) -> SmallSetting:
+    """A setting with the examples of these defenses, in the order in which they act; the same every time."""
+    generator = torch.Generator().manual_seed(0)
+    made = defenses()
+    chosen = [made[name]() for name in names]
+    bottleneck = next((defense for defense in chosen if isinstance(defense, VariationalBottleneck)), None)
+    if bottleneck is None:
+        objective = Objective.from_module(_mlp(FEATURES, CLASSES, generator))
+    else:
+        encoder, decoder = _mlp(FEATURES, HIDDEN, generator), _mlp(bottleneck.width, CLASSES, generator)
+        model: BottleneckModel = bottleneck.insert(encoder, decoder, features=HIDDEN, generator=generator)
+        objective = Objective.from_module(model, loss=bottleneck.loss(), mode="train")
+    batch = Batch(
+        torch.rand(1, FEATURES, generator=generator),
+        torch.tensor([1]),
+        Domain(shape=(FEATURES,), kind=DomainKind.TABULAR),
+        sensitive=torch.tensor([1]),
+    )
+    return SmallSetting(objective=objective, batch=batch, release=Release(FedSGD(), chosen))
+
+
+def knowledge_for(attack: Attack, setting: SmallSetting, adversary: Adversary) -> Knowledge:
+    """What an adversary knows who is given whatever else the attack needs.
+
+    That is the labels, too, where the loss is not cross entropy, from whose gradient they could be read.
+    """
+    labels = "targets" in attack.needs or not is_cross_entropy(setting.objective.loss_name)
+    threat = HonestButCurious(targets=labels, statistics="statistics" in attack.needs)
+    return adversary.of(threat.disclose(setting.objective, setting.release, setting.batch))
+
+
+def as_text(found: Sequence[Pair]) -> str:
+    """The matrix for a terminal: one line an attack, one numbered column a defense, and the reasons below."""
+    places, attacks = _axes(found)
+    width = max(map(len, attacks))
+    lines = ["attack x defense: " + ", ".join(f"{mark} {meaning}" for mark, meaning in MEANINGS.items())]
+    lines.append(f"  {'':<{width}}" + "".join(f"{number:>3}" for number in range(1, len(places) + 1)))
+    for attack in attacks:
+        marks = [pair.mark for pair in found if pair.attack == attack]
+        lines.append(f"  {attack:<{width}}" + "".join(f"{mark:>3}" for mark in marks))
+    columns = "; ".join(f"{number} {place}" for number, place in enumerate(places, 1))
+    lines += textwrap.wrap(columns, width=WIDTH, initial_indent="  ", subsequent_indent="  ")
+    for text in _reasons(found, lambda place: str(places.index(place) + 1)):
+        lines += textwrap.wrap(text, width=WIDTH, initial_indent="  ", subsequent_indent="    ")
+    return "\n".join(lines)
+
+
+def as_markdown(found: Sequence[Pair]) -> str:
+    """The page of the documentation."""
+    places, attacks = _axes(found)
+    marks = {(pair.attack, pair.place): pair.mark for pair in found}
+    cells = {**MEANINGS, "+": "both", "a": "adaptive", "s": "static"}
+    lines = [
+        "# Which attack runs on which defense",
+        "",
+        "Asked of every attack of `gradleak list` before anything is computed, on a small network",
+        "(`python docs/generate_attack_defense_matrix.py`); a test runs every pair that is said to run. An *adaptive*",
+        "adversary knows the defenses and their constants, a *static* one takes the update for an undefended one. What is",
+        "refused is no evidence of safety. Defenses of which only the last place can be read have a second row, with noise",
+        "behind them. The labels are given where the loss is not cross entropy (the bottleneck's). Label attacks are never refused: they say of an update that it does not identify the labels.",
+        "",
+        f"| defense | {' | '.join(attacks)} |",
+        "| --- |" + " --- |" * len(attacks),
+    ]
+    lines += [f"| {place} | {' | '.join(cells[marks[attack, place]] for attack in attacks)} |" for place in places]
+    lines += ["", "Refused, and why:", ""]
+    lines += [f"- {text}" for text in _reasons(found, str)]
+    return "\n".join(lines) + "\n"
+
+
+def _row(attacks: Mapping[str, Attack], names: tuple[str, ...]) -> list[Pair]:
+    setting = small_setting(*names)
+    found = []
+    for name, attack in attacks.items():
+        reasons = {who: attack.refusal(knowledge_for(attack, setting, who)) for who in Adversary}
+        refused = {adversary: reason for adversary, reason in reasons.items() if reason is not None}
+        found.append(Pair(attack=name, defenses=names, refused=refused))
+    return found
+
+
+def _axes(found: Sequence[Pair]) -> tuple[list[str], list[str]]:
+    return list(dict.fromkeys(pair.place for pair in found)), list(dict.fromkeys(pair.attack for pair in found))
+
+
+def _reasons(found: Sequence[Pair], label: Callable[[str], str]) -> list[str]:
+    """Every reason once, with those whom it concerns."""
+    places, attacks = _axes(found)
+    concerned: dict[tuple[Adversary, str], list[Pair]] = {}
+    for pair in found:
+        for adversary, reason in pair.refused.items():
+            concerned.setdefault((adversary, reason), []).append(pair)
+    texts = []
+    for (adversary, reason), refused in concerned.items():
+        where = list(dict.fromkeys(pair.place for pair in refused))
+        who = list(dict.fromkeys(pair.attack for pair in refused))
+        on = "every defense" if len(where) == len(places) else ", ".join(map(label, where))
+        rest = [attack for attack in attacks if attack not in who]
+        by = ", ".join(who) if len(who) <= len(rest) else f"all but {', '.join(rest)}" if rest else "every attack"
+        texts.append(f"{by}, {adversary.value}, on {on}: {reason}")
+    return texts
+
+
+def _attack(kind: Callable[..., Attack]) -> Attack:
+    return kind()
+
+
+def _mlp(features: int, classes: int, generator: torch.Generator) -> torch.nn.Sequential:
+    model = mlp(features=features, hidden=(HIDDEN,), classes=classes, activation=Activation.SIGMOID, generator=generator)
+    initialize_default(model, generator=generator)
+    return model
+
+
+def _perturbation() -> AdversarialPerturbation:
+    size = small_setting().objective.size
+    zeros, generator = torch.zeros(size), torch.Generator().manual_seed(0)
+    classifier = SensitiveClassifier(zeros, zeros + 1, hidden=4, classes=2, generator=generator)
+    return AdversarialPerturbation(classifier=classifier.requires_grad_(False))
+
+
+_NUMBERS: Mapping[type, float | int] = {float: 0.5, int: 4}
+_EXAMPLES: Mapping[str, Callable[[], Defense]] = {
+    "AdversarialPerturbation": _perturbation,
+    "DPSGD": lambda: DPSGD(clip_norm=0.5, noise_std=0.1, noise=NoiseOn.SUM),
+    "LayerNoise": lambda: LayerNoise(std={"0": 0.1, "2": 0.2}),
+    "VariationalBottleneck": lambda: VariationalBottleneck(width=4),
+}
+# Settings of a defense that attacks meet in another way than its default.
+_SECOND: Mapping[str, Callable[[], Defense]] = {
+    "Quantize(stochastic=False)": lambda: Quantize(bits=4, stochastic=False),
+}
+
+__all__ = ["Pair", "SmallSetting", "as_markdown", "as_text", "defenses", "knowledge_for", "pairs", "small_setting"]

@@ -1,0 +1,66 @@
+"""How the models of an audit are trained and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gradleak.core import describe
+from gradleak.results import PlanError
+from gradleak.utility import Task, Training
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UtilityPlan:
+    """How the models of an audit are trained and judged.
+
+    Attributes:
+        task: rows and model.
+        training: rounds and rates.
+        seeds: how many trainings a scenario.
+        learning_rates: to choose from for every scenario, on training rows held back; empty for that of the training.
+
+    Raises:
+        PlanError: for less than one seed.
+    """
+
+    task: Task
+    training: Training
+    seeds: int = 3
+    learning_rates: Sequence[float] = ()
+
+    def __post_init__(self) -> None:
+        """Check the number of seeds."""
+        if self.seeds < 1:
+            raise PlanError(f"utility.seeds: expected at least 1, got {self.seeds}")
+
+    def check(self) -> None:
+        """Refuse rows, model and training that do not fit together.
+
+        Raises:
+            InputError: saying what does not.
+        """
+        self.training.smallest_share(self.task.train.size)
+        self.task.start(torch.Generator().manual_seed(0))
+
+    def estimate(self, scenarios: int) -> float:
+        """The expected cost in plain gradients of a round's batch: a release costs about three."""
+        trainings = scenarios * (self.seeds + len(self.learning_rates))
+        return 3.0 * trainings * self.training.rounds * self.training.clients
+
+    def resolved(self) -> dict[str, Any]:
+        """What determines it, JSON-ready, without any data value."""
+        return {
+            "train_rows": self.task.train.size,
+            "test_rows": self.task.test.size,
+            "training": describe(self.training),
+            "seeds": self.seeds,
+            "learning_rates": list(self.learning_rates),
+            "replacement": describe(self.task.replacement),
+        }
+
+
+__all__ = ["UtilityPlan"]

@@ -1,0 +1,289 @@
+"""Utility: what a model trained through a release is worth, with its interval, its epsilon and what was replaced in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from gradleak.core import Objective, Release, describe
+from gradleak.dp import Accounting, NoGuarantee, Unit, mechanism_of
+from gradleak.results import Evidence, InputError, Leakier, Outcome, Score, UnsupportedError
+from gradleak.results.score import jsonable
+from gradleak.utility.layers import ReplacedLayer
+from gradleak.utility.metric import Metric, worth
+from gradleak.utility.rounds import ReleaseOfRound
+from gradleak.utility.task import Task
+from gradleak.utility.training import AnyRelease, Closeness, Run, Training, train
+
+EPSILONS = ("classical_gaussian_epsilon", "gaussian_epsilon", "pld_epsilon", "rdp_epsilon")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Utility:
+    """What a model trained through a release is worth, and at which price of privacy.
+
+    Attributes:
+        task: its name.
+        release: its description.
+        training: rounds and rates.
+        score: `test_accuracy`, `test_auroc` or `test_r2`: the mean over seeds. Details: every seed's, and `blind`, what
+            the best answer that ignores the input reaches.
+        epsilons: one step by the classical formula and exactly, the whole training by PLD and RDP; without a value and
+            with the reason ("none") for a heuristic release.
+        closeness: of releases to undefended updates, mean over seeds; None where nothing was compared.
+        replaced: layers of the model that others stand in for.
+        runs: one a seed.
+    """
+
+    task: str
+    release: dict[str, Any]
+    training: Training
+    score: Score
+    epsilons: tuple[Score, ...]
+    closeness: Closeness | None
+    replaced: tuple[ReplacedLayer, ...]
+    runs: tuple[Run, ...]
+
+    @property
+    def epsilon(self) -> Score:
+        """Of the whole training, by PLD."""
+        return next(score for score in self.epsilons if score.name == "pld_epsilon")
+
+    @property
+    def credit(self) -> bool:
+        """Whether a defense may be credited with what it hides: the model beats every answer that ignores the input.
+
+        That is, no seed diverged or came out constant, and the interval lies above `blind`.
+        """
+        if self.score.outcome is not Outcome.CONVERGED or self.score.interval is None:
+            return False
+        return bool(self.score.interval[0] > self.score.details["blind"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready dictionary, without outputs or weights."""
+        found: dict[str, Any] = jsonable(
+            {
+                "task": self.task,
+                "release": self.release,
+                "training": describe(self.training),
+                "score": self.score.to_dict(),
+                "credit": self.credit,
+                "epsilons": [score.to_dict() for score in self.epsilons],
+                "closeness": None if self.closeness is None else vars(self.closeness),
+                "replaced": [vars(layer) | {"erases": layer.erases} for layer in self.replaced],
+                "runs": [
+                    {
+                        "seed": run.seed,
+                        "outcome": run.outcome.label,
+                        "rounds": run.rounds,
+                        "empty_rounds": run.empty_rounds,
+                        "silent_rounds": run.silent_rounds,
+                        "note": run.note,
+                    }
+                    for run in self.runs
+                ],
+            }
+        )
+        return found
+
+
+def measure_utility(
+    task: Task,
+    release: AnyRelease,
+    training: Training,
+    *,
+    seeds: Sequence[int] = (0, 1, 2),
+    settings_tried: int = 1,
+) -> Utility:
+    """What models trained through a release are worth on rows they have not seen, with a 95 % interval, and epsilon.
+
+    One federated training a seed (`train`); the metric and its interval are those of `worth`. A training that diverged
+    makes the whole score *not_finite*; one that gives the same answer for every row makes it *constant*, with its value
+    beside: a model that lost its input hides everything, and its defense gets no credit for it (`Utility.credit`).
+
+    Epsilon is counted by `gradleak.dp` for the release as it was trained with: how often an example takes part follows
+    from the training, and Poisson sampling amplifies. It covers the updates, not the choice among settings: with
+    `settings_tried` above 1 a note says so. No guarantee is left where BatchNorm statistics of all training rows go
+    into the model that is judged.
+
+    Args:
+        task: rows and model.
+        release: protocol and defenses, or what makes them anew every round.
+        training: rounds and rates.
+        seeds: different from each other; three or more show the spread.
+        settings_tried: how many settings were tried on the private rows, this one among them.
+
+    Raises:
+        InputError: without a seed, with one twice, or for data that do not fit.
+        UnsupportedError: where the release is refused by the model.
+
+    **Cost**: one training a seed.
+    """
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise InputError(f"measure_utility: expected different seeds, at least one, got {list(seeds)}")
+    start = task.start(torch.Generator().manual_seed(0))
+    runs = tuple(train(task, release, training, seed=seed) for seed in seeds)
+    return Utility(
+        task=task.name,
+        release=_description(release),
+        training=training,
+        score=score_of(task, training, runs),
+        epsilons=training_epsilons(task, release, training, settings_tried=settings_tried),
+        closeness=_closeness(runs),
+        replaced=start.replaced,
+        runs=runs,
+    )
+
+
+def refused(task: Task, release: AnyRelease, training: Training, reason: str) -> Utility:
+    """The utility of a release that the model refuses: without a value, with the reason."""
+    score = Score(
+        name="test_utility",
+        value=None,
+        unit="share",
+        leakier=Leakier.NEITHER,
+        evidence=Evidence.ESTIMATE,
+        n=task.test.size,
+        outcome=Outcome.UNSUPPORTED,
+        note=reason,
+    )
+    return Utility(
+        task=task.name,
+        release=_description(release),
+        training=training,
+        score=score,
+        epsilons=_without("the release is refused", Outcome.UNSUPPORTED),
+        closeness=None,
+        replaced=(),
+        runs=(),
+    )
+
+
+def training_epsilons(
+    task: Task, release: AnyRelease, training: Training, *, settings_tried: int = 1
+) -> tuple[Score, ...]:
+    """Epsilon of one step (two formulas) and of the whole training (two accountants), or "none" with the reason."""
+    objective = task.start(torch.Generator().manual_seed(0)).objective
+    at_first = release if isinstance(release, Release) else release.at(objective, torch.Generator().manual_seed(0))
+    examples = training.batch_size or max(
+        1, round((training.sampling_rate or 1.0) * task.train.size / training.clients)
+    )
+    mechanism = mechanism_of(at_first, objective, examples)
+    if objective.batch_statistics:
+        return _without(
+            f"BatchNorm statistics of the training rows ({', '.join(objective.batch_statistics)}) go into the model "
+            "without noise"
+        )
+    sampled = training.sampling_rate is not None and training.sampling_rate < 1
+    if not isinstance(mechanism, NoGuarantee) and sampled and not _can_be_empty(at_first, objective):
+        return _without("a round whose sample is empty sends nothing, which shows that it is", Outcome.UNSUPPORTED)
+    by_client = not isinstance(mechanism, NoGuarantee) and mechanism.unit is Unit.CLIENT
+    accounting = Accounting(
+        delta=training.delta,
+        rounds=training.rounds if by_client else training.takes_part(task.train.size),
+        # A client is there in every round, whichever of its rows are drawn.
+        sampling_rate=1.0 if by_client or not sampled else training.sampling_rate or 1.0,
+        adjacency=training.adjacency,
+        settings_tried=settings_tried,
+    )
+    found = tuple(accounting(at_first, objective, examples))
+    if training.delta * task.train.size <= 1:
+        return found
+    warning = f"delta {training.delta:g} is above one over the {task.train.size} training rows, which protects nobody"
+    return tuple(replace(score, note="; ".join(filter(None, (score.note, warning)))) for score in found)
+
+
+def _can_be_empty(release: Release, objective: Objective) -> bool:
+    try:
+        release.of_nothing(objective, torch.Generator().manual_seed(0))
+    except UnsupportedError:
+        return False
+    return True
+
+
+def _without(reason: str, outcome: Outcome = Outcome.NOT_INFORMATIVE) -> tuple[Score, ...]:
+    return tuple(
+        Score(
+            name=name,
+            value=None,
+            unit="epsilon",
+            leakier=Leakier.HIGHER,
+            evidence=Evidence.UPPER_BOUND,
+            outcome=outcome,
+            note=f"none: {reason}",
+        )
+        for name in EPSILONS
+    )
+
+
+def score_of(task: Task, training: Training, runs: Sequence[Run]) -> Score:
+    """The score of finished trainings; see `measure_utility`."""
+    metric = _metric(task, runs)
+    counts = Counter(run.outcome for run in runs)
+    notes = list(dict.fromkeys(run.note for run in runs if run.note))
+    details: dict[str, Any] = {
+        "seeds": [run.seed for run in runs],
+        "test_rows": task.test.size,
+        "train_rows": task.train.size,
+        "rounds": training.rounds,
+        "empty_rounds": [run.empty_rounds for run in runs],
+        "silent_rounds": [run.silent_rounds for run in runs],
+    }
+    given = [run.outputs for run in runs if run.outputs is not None]
+    found = worth(metric, given, task.truth(), seed=runs[0].seed) if given else None
+    if found is not None:
+        details |= {"blind": found.blind, "per_seed": list(found.per_seed)}
+    outcome = Outcome.CONVERGED
+    if counts[Outcome.NOT_FINITE]:
+        outcome = Outcome.NOT_FINITE
+        notes = [f"{counts[outcome]} of {len(runs)} seeds: {notes[0]}"]
+    elif counts[Outcome.CONSTANT]:
+        outcome = Outcome.CONSTANT
+        notes = [f"{counts[outcome]} of {len(runs)} seeds: {notes[0]}"]
+    elif len(runs) == 1:
+        notes = ["one seed: the interval covers the choice of test rows alone"]
+    value = None if found is None or outcome is Outcome.NOT_FINITE else found.value
+    return Score(
+        name=f"test_{metric.value}",
+        value=value,
+        unit="share" if metric is Metric.ACCURACY else metric.value,
+        leakier=Leakier.NEITHER,
+        evidence=Evidence.ESTIMATE,
+        interval=None if found is None or value is None else found.interval,
+        n=task.test.size,
+        outcome=outcome,
+        note="; ".join(notes),
+        details=details,
+    )
+
+
+def _metric(task: Task, runs: Sequence[Run]) -> Metric:
+    outputs = next((run.outputs for run in runs if run.outputs is not None), None)
+    return task.judged_by((task.outputs(runs[0].objective) if outputs is None else outputs).shape[1])
+
+
+def _closeness(runs: Sequence[Run]) -> Closeness | None:
+    found = [run.closeness for run in runs if run.closeness is not None]
+    if not found:
+        return None
+    cosines = [close.cosine for close in found if close.cosine is not None]
+    norms = [close.relative_norm for close in found if close.relative_norm is not None]
+    return Closeness(
+        kept_share=fmean(close.kept_share for close in found),
+        cosine=fmean(cosines) if len(cosines) == len(found) else None,
+        relative_norm=fmean(norms) if len(norms) == len(found) else None,
+        probes=sum(close.probes for close in found),
+    )
+
+
+def _description(release: AnyRelease) -> dict[str, Any]:
+    described: dict[str, Any] = describe(release) if isinstance(release, ReleaseOfRound) else release.describe()
+    return described
+
+
+__all__ = ["Utility", "measure_utility", "refused", "score_of", "training_epsilons"]

@@ -1,0 +1,97 @@
+"""Releases that are made anew at every round, because a part of them is trained at the parameters of the round."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from gradleak.core import Batch, Defense, Objective, Protocol, Release, describe
+from gradleak.defenses import AdversarialPerturbation
+from gradleak.defenses.adversarial_perturbation import train_sensitive_classifier
+from gradleak.protocols import FedSGD
+from gradleak.results import check_count
+
+
+class ReleaseOfRound(ABC):
+    """What makes the release of a round."""
+
+    @abstractmethod
+    def at(self, objective: Objective, generator: torch.Generator) -> Release:
+        """The release at these parameters.
+
+        Args:
+            objective: the loss at the parameters of the round.
+            generator: the only source of randomness.
+        """
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PerturbedRounds(ReleaseOfRound):
+    """Adversarial perturbation against a classifier of the sensitive variable that is trained at every round.
+
+    Half-way through a training a classifier of its start no longer fits. Every round one is trained on releases of public
+    rows at the parameters of that round, through the defenses before the perturbation.
+
+    **Cost**: a round costs `updates` releases and the training of the classifier more.
+
+    **Source**: Li et al. 2024, section 6.1 (3).
+
+    Attributes:
+        public: rows with their sensitive variable, none of them private.
+        batch_size: how many rows make an update, as the client has it.
+        protocol: what the client computes.
+        before: defenses before the perturbation.
+        target: the value that an update is to be taken for, or None for any but the true one.
+        gamma: γ, the largest change of an entry.
+        alpha: α, the step.
+        steps: of the perturbation.
+        updates: how many updates the classifier is trained on.
+        hidden: units of its hidden layer.
+        epochs: its passes over the updates.
+    """
+
+    public: Batch = field(repr=False)
+    batch_size: int
+    protocol: Protocol = field(default_factory=FedSGD)
+    before: Sequence[Defense] = ()
+    target: int | None = None
+    gamma: float = 0.005
+    alpha: float = 0.002
+    steps: int = 5
+    updates: int = 64
+    hidden: int = 32
+    epochs: int = 10
+
+    def __post_init__(self) -> None:
+        """Check the sizes; what the perturbation takes, it checks itself."""
+        for name in ("batch_size", "updates", "hidden", "epochs"):
+            check_count(f"PerturbedRounds.{name}", getattr(self, name))
+
+    def at(self, objective: Objective, generator: torch.Generator) -> Release:
+        """The release with a classifier that was trained at these parameters."""
+        classifier = train_sensitive_classifier(
+            objective,
+            Release(self.protocol, self.before),
+            self.public,
+            batch_size=self.batch_size,
+            generator=generator,
+            updates=self.updates,
+            hidden=self.hidden,
+            epochs=self.epochs,
+        )
+        perturbation = AdversarialPerturbation(
+            classifier=classifier, target=self.target, gamma=self.gamma, alpha=self.alpha, steps=self.steps
+        )
+        return Release(self.protocol, [*self.before, perturbation])
+
+    def describe(self) -> dict[str, Any]:
+        """A JSON-ready description, without a value of the public rows."""
+        described: dict[str, Any] = describe(self)
+        return described | {"public": f"{self.public.size} rows"}
+
+
+__all__ = ["PerturbedRounds", "ReleaseOfRound"]

@@ -1,0 +1,148 @@
+"""The matrix attack by defense: what is said to run runs, and what is refused is refused before anything is computed."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from tests.contracts.test_attacks import EXAMPLES
+
+from gradleak.attacks import Attack, GaussNewton, InvertingGradients
+from gradleak.auditing import catalog
+from gradleak.auditing.adversary import Adversary
+from gradleak.auditing.compatibility import (
+    MEANINGS,
+    Pair,
+    as_markdown,
+    as_text,
+    defenses,
+    knowledge_for,
+    pairs,
+    small_setting,
+)
+from gradleak.core import Knowledge, Update
+from gradleak.results import KnowledgeError, UnsupportedError
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "attack-defense-matrix.md"
+FAST = (GaussNewton, InvertingGradients)
+LABEL_ATTACKS = [entry.constructor for entry in catalog()["labels"].values()]
+TINY = {"iterations": 1, "restarts": 1, "starts": 1, "max_steps": 1, "warm_iterations": 1}
+
+pytestmark = pytest.mark.usefixtures("global_rng_unchanged")
+
+
+@pytest.fixture(scope="module")
+def matrix() -> list[Pair]:
+    return pairs()
+
+
+def tiny(kind: type[Attack]) -> Attack:
+    attack = EXAMPLES[kind]
+    fields = {field.name for field in dataclasses.fields(attack)}
+    return dataclasses.replace(attack, **{name: value for name, value in TINY.items() if name in fields})
+
+
+def case(attack: Attack, pair: Pair, adversary: Adversary) -> tuple[Update, Knowledge]:
+    setting = small_setting(*pair.defenses)
+    generator = torch.Generator().manual_seed(1)
+    update = setting.release(setting.objective, setting.batch, generator)
+    return update, knowledge_for(attack, setting, adversary)
+
+
+def test_every_attack_meets_every_defense(matrix: list[Pair]) -> None:
+    rooms = catalog()
+    assert set(defenses()) >= set(rooms["defenses"])
+    assert {(pair.attack, pair.defenses) for pair in matrix} >= {
+        (attack, (defense,)) for attack in rooms["attacks"] for defense in defenses()
+    }
+    for name, make in defenses().items():
+        assert type(make()).__name__ == name.split("(")[0]
+
+
+def test_a_static_adversary_is_never_refused_for_a_defense_by_attacks_that_need_no_defense(matrix: list[Pair]) -> None:
+    kinds = {kind.__name__: kind for kind in EXAMPLES}
+    for pair in matrix:
+        needs_them = "defenses" in kinds[pair.attack].needs
+        assert (Adversary.STATIC in pair.refused) == needs_them
+
+
+def _sweep(
+    matrix: list[Pair], kind: type[Attack], monkeypatch: pytest.MonkeyPatch, adversaries: Sequence[Adversary]
+) -> None:
+    attack = tiny(kind)
+    rows = [pair for pair in matrix if pair.attack == kind.__name__]
+    assert rows
+    for pair in rows:
+        for adversary in adversaries:
+            update, knowledge = case(attack, pair, adversary)
+            generator = torch.Generator().manual_seed(2)
+            if adversary in pair.runs:
+                found = attack(update, knowledge, generator=generator)
+                assert found.inputs is None or bool(torch.isfinite(found.inputs).all()), pair
+                assert found.outcome.label not in ("unsupported", "failed"), pair
+                continue
+            with monkeypatch.context() as patch:
+                patch.setattr(kind, "_recover", None)
+                patch.setattr(kind, "_recover_many", None)
+                with pytest.raises((KnowledgeError, UnsupportedError)) as refusal:
+                    attack(update, knowledge, generator=generator)
+            assert str(refusal.value) == pair.refused[adversary]
+            assert torch.equal(generator.get_state(), torch.Generator().manual_seed(2).get_state())
+
+
+@pytest.mark.parametrize("kind", FAST, ids=lambda kind: kind.__name__)
+def test_pairs_that_are_said_to_run_do_and_others_raise_before_anything_is_computed(
+    matrix: list[Pair], kind: type[Attack], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _sweep(matrix, kind, monkeypatch, [Adversary.ADAPTIVE])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
+def test_all_other_pairs(matrix: list[Pair], kind: type[Attack], monkeypatch: pytest.MonkeyPatch) -> None:
+    _sweep(matrix, kind, monkeypatch, [Adversary.STATIC] if kind in FAST else list(Adversary))
+
+
+@pytest.mark.parametrize("adversary", list(Adversary))
+def test_label_attacks_answer_under_every_defense(matrix: list[Pair], adversary: Adversary) -> None:
+    for pair in [pair for pair in matrix if pair.attack == "GaussNewton"]:
+        update, knowledge = case(GaussNewton(), pair, adversary)
+        for kind in LABEL_ATTACKS:
+            found = kind()(update, knowledge, generator=torch.Generator().manual_seed(2))
+            assert found.note
+            assert found.targets is None or found.targets.shape == (1,)
+
+
+def test_the_page_is_what_the_attacks_say(matrix: list[Pair]) -> None:
+    assert PAGE.read_text(encoding="utf-8") == as_markdown(matrix), "run python docs/generate_attack_defense_matrix.py"
+
+
+def test_the_text_has_a_mark_for_every_pair_and_a_reason_for_every_refusal(matrix: list[Pair]) -> None:
+    text = as_text(matrix)
+    places = list(dict.fromkeys(pair.place for pair in matrix))
+    for attack in dict.fromkeys(pair.attack for pair in matrix):
+        marks = next(line for line in text.splitlines() if line.split()[:1] == [attack]).split()[1:]
+        assert marks == [pair.mark for pair in matrix if pair.attack == attack]
+        assert len(marks) == len(places)
+    joined = " ".join(text.split())
+    assert all(" ".join(reason.split()) in joined for pair in matrix for reason in pair.refused.values())
+    assert all(f"{mark} {meaning}" in text for mark, meaning in MEANINGS.items())
+
+
+def test_a_refusal_of_an_order_of_defenses_names_it(matrix: list[Pair]) -> None:
+    found = next(pair for pair in matrix if pair.attack == "GaussNewton" and pair.defenses == ("Sign", "GaussianNoise"))
+    assert found.runs == {Adversary.STATIC}
+    assert found.mark == "s"
+    assert "Sign before GaussianNoise" in found.refused[Adversary.ADAPTIVE]
+
+
+def test_gradleak_list_prints_it() -> None:
+    command = [sys.executable, "-m", "gradleak.cli", "list"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout
+    assert "attack x defense: + static and adaptive" in shown
+    assert "Sign before GaussianNoise" in " ".join(shown.split())
