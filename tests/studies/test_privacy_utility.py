@@ -54,7 +54,7 @@ def test_every_defense_has_a_point_with_utility_and_privacy(tmp_path: Path) -> N
 def test_attacks_stand_beside_the_predictions() -> None:
     result = PrivacyUtility(
         families=(Family.PRUNE,),
-        values=(0.3,),
+        values=(0.9,),
         **(SMALL | {"attack": "gauss_newton", "attack_iterations": 4, "rounds": 3}),
     ).run(say=lambda _: None)
     privacy = result.tables[0]

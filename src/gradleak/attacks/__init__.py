@@ -68,6 +68,7 @@ from gradleak.attacks.labels import (
     recover_labels,
 )
 from gradleak.attacks.monitor import Checkpoint, Monitor, Progress
+from gradleak.attacks.rounds import pool_rounds
 
 __all__ = [
     "DGL",
@@ -133,6 +134,7 @@ __all__ = [
     "ZeroShotLabels",
     "fit_learning_rate",
     "neighboring_protocols",
+    "pool_rounds",
     "recover_labels",
     "rerun_under",
     "residuals_under",

@@ -14,7 +14,14 @@ from gradleak.core import Batch, DiagonalGaussian, Exposure, Reconstruction, Rel
 from gradleak.defenses import GaussianNoise
 from gradleak.operators import DerivativeCheck, GradientJacobian, check_derivative
 from gradleak.results import Evidence, GradleakError, Leakier, Outcome, Score, UnsupportedError
-from gradleak.risk import GaussianReconstructionError, InversionInfluence, Measure, SettingMeasure, perfect_attacker
+from gradleak.risk import (
+    GaussianReconstructionError,
+    InversionInfluence,
+    Measure,
+    SettingMeasure,
+    Unit,
+    perfect_attacker,
+)
 from gradleak.scoring import score_images
 
 # Of one check of a derivative, in plain gradients: at most 11 values, a product and its graph.
@@ -223,9 +230,11 @@ def _noise_scores(plan: Plan, exposure: Exposure, operator: GradientJacobian) ->
     noise = exposure.noise
     std = uniform_std(noise) if isinstance(noise, DiagonalGaussian) else None
     if std is not None and std > 0:
+        asked = {m.unit for m in plan.measures if isinstance(m, GaussianReconstructionError) and m.std == std}
         return [
             GaussianReconstructionError(std=std, unit=unit)(exposure, operator=operator)
-            for unit in ("pixel_rmse", "input")
+            for unit in Unit
+            if unit not in asked
         ]
     unit = GaussianReconstructionError(std=1.0, unit="pixel_rmse")(exposure, operator=operator)
     if noise is not None or unit.value is None or not 0 < unit.value < float("inf"):

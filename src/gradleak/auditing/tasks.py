@@ -67,7 +67,8 @@ def groups(plan: Plan) -> list[Group]:
     for index in sorted({index for scenario in plan.scenarios for index in scenario.examples}):
         found.append(Group(name=f"release/example {index}", work=_Release(index), headline=f"release {index}"))
     for index in sorted({index for scenario in plan.scenarios for index in scenario.examples}):
-        found.append(Group(name=f"risk/example {index}", work=RiskTask(index), headline=f"risk of example {index}"))
+        noun = "batch" if plan.batches[index].size > 1 else "example"
+        found.append(Group(name=f"risk/example {index}", work=RiskTask(index), headline=f"risk of {noun} {index}"))
     if any(isinstance(measure, SettingMeasure) for measure in plan.measures):
         for scenario in plan.scenarios:
             for index in same_labels(plan, scenario):

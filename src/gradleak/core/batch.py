@@ -63,6 +63,19 @@ class Batch:
         """The number of examples, b."""
         return int(self.inputs.shape[0])
 
+    def declared_domain(self) -> Domain:
+        """The domain of this batch, for whoever states errors in pixels.
+
+        Raises:
+            InputError: if there is none.
+        """
+        if self.domain is None:
+            raise InputError(
+                "batch.domain: expected a declared domain (shape, range, normalization), got None; errors in pixels "
+                "mean nothing without it. Pass Batch(..., domain=Domain.image(...)), or Domain.guess(inputs) and say so"
+            )
+        return self.domain
+
     def validate(self) -> Batch:
         """This batch, after checking that its values are finite.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import torch
@@ -34,6 +34,7 @@ class Domain:
         mean: per channel (first axis of `shape`), or one number for all, or None for 0.
         std: as `mean`, positive, or None for 1.
         kind: image, tabular row or one-dimensional signal.
+        guessed: whether `Domain.guess` made it from values of data; a domain that is written out is stated.
 
     Raises:
         InputError: for an empty shape, low >= high, or a mean or std of the wrong length or sign.
@@ -45,6 +46,7 @@ class Domain:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     kind: DomainKind = DomainKind.IMAGE
+    guessed: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -91,7 +93,7 @@ class Domain:
         Three axes an example make an image, one a table row, two a signal. The range is [0, 1], [-1, 1] or, for images
         with values above 100, [0, 255] where all values lie in it, else the smallest and largest value seen, rounded
         outwards to one significant digit so that no value of the data is in it. The guess still uses the defender's
-        data, so a caller that guesses has to say so.
+        data, so it is marked as `guessed`: the knowledge of an adversary who is told it, and reports, say so.
 
         Raises:
             InputError: if there are NaN or infinite values, or no values.
@@ -112,7 +114,9 @@ class Domain:
         else:
             low, high = min(-_round_up(-low), 0.0), max(_round_up(high), 0.0)
         kind = kinds.get(inputs.dim() - 1, DomainKind.TABULAR)
-        return cls(shape=tuple(inputs.shape[1:]), low=low, high=high, kind=kind)
+        found = cls(shape=tuple(inputs.shape[1:]), low=low, high=high, kind=kind)
+        object.__setattr__(found, "guessed", True)
+        return found
 
     @property
     def size(self) -> int:

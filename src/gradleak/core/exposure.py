@@ -51,8 +51,12 @@ class Exposure:
 
     @property
     def domain(self) -> Domain:
-        """The stated domain of the batch, or one guessed from its data."""
-        return self.batch.domain or Domain.guess(self.batch.inputs)
+        """The domain of the batch.
+
+        Raises:
+            InputError: if there is none: errors in pixels mean nothing without it.
+        """
+        return self.batch.declared_domain()
 
     @property
     def noise(self) -> Noise:
@@ -73,7 +77,11 @@ class Exposure:
         return self.mean(self.inputs)
 
     def pixel_scale(self) -> Tensor:
-        """By how much each entry of x changes its pixel in [0, 1], (d,)."""
+        """By how much each entry of x changes its pixel in [0, 1], (d,).
+
+        Raises:
+            InputError: if the batch has no domain.
+        """
         return self.domain.pixel_scale(self.batch.inputs).reshape(-1).repeat(self.batch.size)
 
     def flat_delta(self, delta: Tensor | Mapping[str, Tensor]) -> Tensor:

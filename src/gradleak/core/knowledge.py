@@ -27,7 +27,7 @@ class Knowledge:
         defenses: the defenses in order, with their public constants (noise level, clip norm).
         batch_size: the number of examples behind the update.
         targets: the labels of the batch, in its order: a disclosed truth, printed in every report.
-        domain: shape, range and normalization of an example.
+        domain: shape, range and normalization of an example; a disclosed truth where it was guessed from the data.
         public: public (shadow) data of the same domain.
         statistics: what the private batch left in BatchNorm layers, by layer: a disclosed truth, printed in reports.
         assumed: names of fields that the adversary does not know but takes to be so; None for none.
@@ -103,4 +103,6 @@ class Knowledge:
                 }
             else:
                 card[entry.name] = describe(value)
+        if self.domain is not None and self.domain.guessed:
+            card["domain"]["guessed"] = True
         return card

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ _HOOK_FLAGS = (
     "_forward_pre_hooks_with_kwargs",
 )
 _TENSOR_TABLES = ("_parameters", "_buffers", "_modules")
+# What colors a terminal: torch puts it into the messages of its loader.
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _INTERNALS = frozenset(vars(nn.Module()))
 
 
@@ -238,8 +241,8 @@ class Attributes:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its type."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """The first line of an error's message, without the escape codes that color a terminal, or its type."""
+    return (_ESCAPES.sub("", str(error)).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _replace_hooks(part: nn.Module, memo: dict[int, Any]) -> bool:

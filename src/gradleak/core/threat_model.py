@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -33,7 +34,8 @@ class HonestButCurious(ThreatModel):
 
     Attributes:
         batch_size: whether the number of examples is known.
-        domain: whether shape, range and normalization of an example are known.
+        domain: whether shape, range and normalization of an example are known. A batch without a domain has one guessed
+            from its values, which is a truth: a warning, the knowledge card and the report say so.
         targets: whether the true labels are disclosed (a truth: the report says so).
         defenses: whether the defenses and their constants are known (an adaptive adversary).
         public: public data of the same domain, or None.
@@ -58,7 +60,7 @@ class HonestButCurious(ThreatModel):
         """
         if self.public is not None:
             _refuse_overlap(self.public, batch)
-        domain = batch.domain or Domain.guess(batch.inputs)
+        domain = (batch.domain or _guess(batch)) if self.domain else None
         seen = objective
         for defense in release.defenses:
             seen = defense.as_seen(seen) if isinstance(defense, ModelDefense) else seen
@@ -68,11 +70,22 @@ class HonestButCurious(ThreatModel):
             defenses=release.defenses if self.defenses else None,
             batch_size=batch.size if self.batch_size else None,
             targets=batch.targets.detach().clone() if self.targets else None,
-            domain=domain if self.domain else None,
+            domain=domain,
             public=self.public,
             statistics=batch_norm_statistics(objective, batch.inputs) if self.statistics else None,
             assumed=None if self.protocol is None else ("protocol",),
         )
+
+
+def _guess(batch: Batch) -> Domain:
+    """A domain from the values of the private batch; never in silence, since the adversary is told it."""
+    domain = Domain.guess(batch.inputs)
+    warnings.warn(
+        f"no domain was stated; guessed {domain.kind.value} data in [{domain.low:g}, {domain.high:g}] from the private "
+        "batch, and the adversary is told so; state gradleak.Domain in the Batch",
+        stacklevel=3,
+    )
+    return domain
 
 
 def _refuse_overlap(public: Batch, batch: Batch) -> None:

@@ -69,7 +69,7 @@ class GradientJacobian(LinearOperator):
         UnsupportedError: at the first product, if two evaluations of g differ, or the model cannot be differentiated by
             any route or says that it has no second derivative.
 
-    Cost: one plain gradients on construction; A takes about 0.5 plain gradients a column on a small network.
+    Cost: one plain gradient on construction; A takes about 0.5 plain gradients a column on a small network.
 
     Source: Zhang et al. 2023 (I²F), section 3.1, whose J is Aᵀ.
     """

@@ -11,6 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from gradleak.core.module_copy import first_line
 from gradleak.operators.kernels import KernelWatch, differentiable_kernels
 from gradleak.operators.mixed_derivative import MixedDerivative
 from gradleak.operators.routes import AdjointRoute, Route
@@ -307,7 +308,7 @@ class Linearization:
         return route not in self._reasons
 
     def _refuse(self, route: Route, error: BaseException) -> None:
-        self._reasons[route] = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        self._reasons[route] = first_line(error)
 
     def _by_blocks(self, product: Callable[[Tensor, Tensor], object], rows: Tensor, width: int) -> Tensor:
         """One product a block, each written to its place."""

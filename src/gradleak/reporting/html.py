@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -89,7 +88,6 @@ def _environment() -> Environment:
         "count": count,
         "decimal": decimal,
         "percent": percent,
-        "example": example_name,
         "breakable": breakable,
         "sentence": words.sentence,
     }
@@ -103,12 +101,3 @@ def breakable(name: str) -> Markup:
         name: an untrusted name.
     """
     return Markup("_<wbr>").join(str(name).split("_"))
-
-
-def example_name(example: Any) -> str:
-    """An example in print: "example 3", or a dash.
-
-    Args:
-        example: its index, or None.
-    """
-    return "–" if example is None else f"example {example}"  # noqa: RUF001 - an en dash in an empty cell

@@ -10,7 +10,6 @@ from typing import Any
 
 from gradleak.reporting import words
 from gradleak.reporting.adversaries import adversaries, notes
-from gradleak.reporting.html import example_name
 from gradleak.reporting.numerals import MISSING, Quantity, count, decimal, percent
 from gradleak.reporting.reading import load
 from gradleak.reporting.report import Report, build
@@ -93,7 +92,7 @@ def _head(report: Report) -> Iterable[str]:
     yield ""
     if report.worst:
         worst = report.worst
-        where = f"{worst.label}, {example_name(worst.example)}, {worst.scenario}"
+        where = f"{worst.label}, {report.reading.place(worst.example)}, {worst.scenario}"
         yield f"- Smallest {report.error} reached: {_number(worst.pixel_rmse)} ({escape(where)})"
         yield f"- Its PSNR: {_number(worst.psnr)}"
         yield f"- Blind baseline beside it: {_number(worst.baseline)}"
@@ -139,7 +138,7 @@ def _adversaries(report: Report) -> Iterable[str]:
     rows = [
         (
             escape(view.scenario),
-            escape(example_name(view.example)),
+            escape(report.reading.place(view.example)),
             escape(view.attack),
             *(_number(quantity) for quantity in (view.static, view.adaptive, view.baseline)),
         )
@@ -311,7 +310,7 @@ def _attempts(report: Report) -> Iterable[str]:
         header,
         [
             (
-                escape(example_name(a.example)),
+                escape(report.reading.place(a.example)),
                 escape(a.scenario),
                 escape(a.label),
                 *(_number(q) for q in (a.psnr, a.pixel_rmse, a.baseline, a.ssim, a.labels)),
@@ -340,7 +339,7 @@ def _wrong_pairings(report: Report) -> Iterable[str]:
     yield ""
     rows = [
         (
-            escape(example_name(a.example)),
+            escape(report.reading.place(a.example)),
             escape(a.scenario),
             escape(a.label),
             _number(a.pixel_rmse),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from gradleak.reporting.numerals import as_number
@@ -76,6 +77,53 @@ class Reading:
         """
         score = self.score(item, name, unit)
         return None if score is None else score.value
+
+    @cached_property
+    def batches(self) -> frozenset[str]:
+        """The places of releases that have more than one example behind them."""
+        return frozenset(
+            str(line.get("example")) for line in self.of_kind("release") if (as_number(line.get("batch_size")) or 1) > 1
+        )
+
+    def place(self, example: Any) -> str:
+        """Whose release it is, in print: "example 3", "batch 3" where several examples are behind it, or a dash.
+
+        Args:
+            example: its index, or None.
+        """
+        if example is None:
+            return "–"  # noqa: RUF001 - an en dash in an empty cell
+        return f"{'batch' if str(example) in self.batches else 'example'} {example}"
+
+    def title(self, line: Line) -> str:
+        """The name of an item in print, in which a batch is called one.
+
+        Args:
+            line: an item or score line.
+        """
+        name, example = str(line.get("item")), line.get("example")
+        parts = name.split("/")
+        return "/".join(self.place(example) if part == f"example {example}" else part for part in parts)
+
+    def blind(self, line: Line) -> Score | None:
+        """What the blind adversary reaches, on the example of a batch of which the item's error is.
+
+        The error of an item is that of the example it comes closest to, and blindly another one may be closest.
+
+        Args:
+            line: an attack or a release line.
+        """
+        blind = next((self.score(b, "pixel_rmse") for b in self.beside("baseline", line)), None)
+        error = self.score(line, "pixel_rmse")
+        if blind is None or error is None:
+            return blind
+        own = [as_number(value) for value in sequence(error.details.get("per_example"))]
+        beside = [as_number(value) for value in sequence(blind.details.get("per_example"))]
+        known = [place for place, value in enumerate(own) if value is not None]
+        if not known or len(own) != len(beside):
+            return blind
+        nearest = beside[min(known, key=lambda place: own[place] or 0.0)]
+        return blind if nearest is None else replace(blind, value=nearest)
 
     def verdict_on(self, item: str) -> Verdict | None:
         """The last verdict on an item, or None.

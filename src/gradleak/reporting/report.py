@@ -313,7 +313,6 @@ def _attempt(reading: Reading, line: Line, folder: Path | None, *, validation: b
     listed = sequence(hits.details.get("per_example")) if hits else ()
     if hits and not listed and hits.value is not None:
         listed = (hits.value > 0,)
-    baseline = next((reading.score(b, "pixel_rmse") for b in reading.beside("baseline", line)), None)
     return Attempt(
         item=str(line.get("item")),
         scenario=str(line.get("scenario")),
@@ -322,7 +321,7 @@ def _attempt(reading: Reading, line: Line, folder: Path | None, *, validation: b
         adversary="" if validation else str(line.get("adversary") or ""),
         psnr=quantity(reading.score(line, "psnr")),
         pixel_rmse=quantity(error),
-        baseline=quantity(baseline),
+        baseline=quantity(reading.blind(line)),
         ssim=quantity(reading.score(line, "ssim")),
         labels=quantity(reading.score(line, "label_accuracy")),
         label_route=words.LABEL_ROUTES.get(str(line.get("labels")), str(line.get("labels") or "")),
@@ -402,14 +401,13 @@ def _exhibits(reading: Reading, attempts: Sequence[Attempt], folder: Path | None
         ]
         if not beside:
             continue
-        baseline = next((reading.score(b, "pixel_rmse") for b in reading.beside("baseline", release)), None)
         error = best[1].value if best and best[1].value is not None else float("inf")
         exhibit = Exhibit(
             scenario=str(release.get("scenario")),
             example=release.get("example"),
             original=original,
             attempts=beside,
-            baseline=quantity(baseline),
+            baseline=quantity(reading.blind(best[0] if best else release)),
         )
         exhibits.append((error, len(exhibits), exhibit))
     return [exhibit for _, _, exhibit in sorted(exhibits, key=lambda entry: entry[:2])]
@@ -449,7 +447,7 @@ def _problems(reading: Reading) -> list[Problem]:
             if line.get("status") in ("failed", "refused"):
                 problems.append(
                     Problem(
-                        item=str(line.get("item")),
+                        item=reading.title(line),
                         status=str(line["status"]),
                         outcome=outcome_of(line),
                         note=str(line.get("note") or ""),
@@ -474,13 +472,9 @@ def _score_rows(reading: Reading, kind: str) -> list[ScoreRow]:
         interval = "" if score.interval is None else f"{decimal(score.interval[0])} to {decimal(score.interval[1])}"
         rows.append(
             ScoreRow(
-                item=str(line.get("item")),
+                item=reading.title(line),
                 name=words.score_name(score.name, entry_noun(kind)) + words.score_setting(score.details),
-                unit={
-                    "pixel_rmse": error_name(kind),
-                    "pixel_mse": f"{entry_noun(kind)} MSE",
-                    "input": "input units",
-                }.get(score.unit, score.unit.replace("gradient", "release")),
+                unit=words.unit(score.unit, kind),
                 quantity=quantity(score),
                 interval=interval,
                 n=score.n,

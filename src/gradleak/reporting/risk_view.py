@@ -190,7 +190,7 @@ def spectra(reading: Reading) -> list[Spectrum]:
         found.append(
             Spectrum(
                 example=line.get("example"),
-                label=_spectrum_label(line, sum(str(line.get("example")) == place[0] for place in seen) > 1),
+                label=_spectrum_label(reading, line, sum(str(line.get("example")) == place[0] for place in seen) > 1),
                 eigenvalues=sorted(numbers, reverse=True),
                 rank=None if rank is None else int(rank),
                 size=len(numbers),
@@ -200,10 +200,10 @@ def spectra(reading: Reading) -> list[Spectrum]:
     return found
 
 
-def _spectrum_label(line: Line, another: bool) -> str:
+def _spectrum_label(reading: Reading, line: Line, another: bool) -> str:
     if line.get("example") is None:
         return str(line.get("item"))
-    label = f"example {line.get('example')}"
+    label = reading.place(line.get("example"))
     return f"{label}, {line.get('scenario')}" if another and line.get("scenario") is not None else label
 
 
@@ -272,6 +272,7 @@ def _needed(reading: Reading) -> list[Quantity]:
 def _point(reading: Reading, release: Line, std: float) -> NoisePoint:
     predicted = predicted_score(reading, release)
     best = best_attack(reading, release)
+    blind = reading.blind(release if best is None else best[0])
     return NoisePoint(
         example=release.get("example"),
         scenario=str(release.get("scenario")),
@@ -280,7 +281,7 @@ def _point(reading: Reading, release: Line, std: float) -> NoisePoint:
         lower_bound=first_value(reading, "risk", release, "inversion_influence_lower_bound", "pixel_rmse"),
         perfect_attacker=first_value(reading, "perfect_attacker", release, "pixel_rmse"),
         attack=None if best is None else best[1].value,
-        baseline=first_value(reading, "baseline", release, "pixel_rmse"),
+        baseline=None if blind is None else blind.value,
     )
 
 

@@ -129,13 +129,18 @@ def _setting(reading: Reading, card: Mapping[str, Any], releases: list[Line]) ->
         disclosed.append("The true labels of the private examples were given to the adversary.")
     elif any(line.get("labels") == "disclosed" for r in releases for line in reading.beside("attack", r)):
         disclosed.append("At least one attack was given the true labels of the private examples.")
+    guessed = bool(mapping(card.get("domain")).get("guessed"))
+    if guessed:
+        disclosed.append("The range of the data was guessed from their values, and given to the adversary.")
+    if card.get("statistics") is not None:
+        disclosed.append("The BatchNorm statistics of the private batch were given to the adversary.")
     assumed = set(map(str, sequence(card.get("assumed"))))
     facts = [
         KnownFact(
             label=words.KNOWLEDGE_LABELS.get(key, key.replace("_", " ")),
             known=value is not None and key not in assumed,
             text=("assumed, not known: " if key in assumed else "") + words.knowledge(key, value),
-            truth=key == "targets",
+            truth=key in ("targets", "statistics") or (key == "domain" and guessed),
         )
         for key, value in card.items()
         if key not in (*_BY_SCENARIO, "assumed")

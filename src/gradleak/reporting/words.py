@@ -7,7 +7,7 @@ from typing import Any
 
 from gradleak.reporting.numerals import as_number, count, decimal, percent
 from gradleak.reporting.reading import mapping, sequence
-from gradleak.results import Verdict, VerdictKind
+from gradleak.results import Verdict, VerdictKind, entry_noun, error_name
 
 VERDICT_TITLES: Mapping[VerdictKind, str] = {
     VerdictKind.LEAKS: "Leaks",
@@ -257,6 +257,22 @@ def plain(value: Any) -> str:
     return str(value)
 
 
+def unit(name: str, kind: str | None) -> str:
+    """The unit of a score in print: "pixel RMSE", "input units squared", "release²/input²".
+
+    Args:
+        name: as scores state it.
+        kind: of the data.
+    """
+    known = {
+        "pixel_rmse": error_name(kind),
+        "pixel_mse": f"{entry_noun(kind)} MSE",
+        "input": "input units",
+        "input^2": "input units squared",
+    }
+    return known.get(name, name.replace("gradient", "release").replace("^2", "²"))
+
+
 def knowledge(key: str, value: Any) -> str:
     """An entry of the knowledge card in words.
 
@@ -323,4 +339,4 @@ def domain(card: Mapping[str, Any]) -> str:
     for name in ("mean", "std"):
         if card.get(name) is not None:
             text += f", normalized with {name} {plain(card[name])}"
-    return text
+    return f"{text}; not stated, but guessed from the values of the data" if card.get("guessed") else text

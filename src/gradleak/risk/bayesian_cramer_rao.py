@@ -134,6 +134,10 @@ class BayesianCramerRao(SettingMeasure):
         """The cost in plain gradients: half a gradient a column of A and sample, and the search for jumps."""
         return 0.5 * unknowns * self.samples + 120.0 * LINES
 
+    @property
+    def _unit(self) -> str:
+        return Unit(self.unit).squared
+
     def _measure(self, setting: Setting, generator: torch.Generator) -> Score:
         objective, release = setting.objective, setting.release
         noise = release.noise(objective, examples=setting.batch_size)
@@ -180,7 +184,7 @@ class BayesianCramerRao(SettingMeasure):
         return Score(
             name=self.name,
             value=self._in_unit(limit),
-            unit=str(self.unit),
+            unit=self._unit,
             leakier=self.leakier,
             evidence=Evidence.LOWER_BOUND if smooth else Evidence.ESTIMATE,
             interval=(self._in_unit(limit), self._in_unit(max(high, limit))),
@@ -241,6 +245,8 @@ class BayesianCramerRao(SettingMeasure):
 
     def _note(self, details: dict[str, Any], smooth: bool) -> str:
         notes = [f"average over the stated prior, at {self.confidence:.0%} confidence over its samples"]
+        if "domain" in details:
+            notes.append("the range that a pixel is a share of was guessed from the public examples")
         if not details["holds_for_release"]:
             notes.append(f"for this release with noise of std {details['noise_std']:g}, more than it carries")
         if not smooth:
@@ -253,7 +259,10 @@ class BayesianCramerRao(SettingMeasure):
         if setting.domain is not None:
             return setting.domain.pixel_scale(prior.mean).reshape(-1), False
         if self.public_inputs is None:
-            return prior.pixel_scale(), False
+            raise InputError(
+                "BayesianCramerRao: expected a domain for unit='pixel_rmse', got none; errors in pixels mean nothing "
+                "without it. Pass domain=... to the call or to GaussianPrior, or take unit='input'"
+            )
         return Domain.guess(self.public_inputs).pixel_scale(prior.mean).reshape(-1), True
 
     def _in_unit(self, squared: float) -> float:

@@ -83,6 +83,10 @@ class GaussianReconstructionError(Measure):
             )
         object.__setattr__(self, "unit", Unit.named(self.unit))
 
+    @property
+    def _unit(self) -> str:
+        return Unit(self.unit).squared
+
     def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
         reason = not_gaussian(exposure)
         if reason is not None:

@@ -24,13 +24,19 @@ EXACT_TO = 1e-3
 class Unit(StrEnum):
     """In which space a reconstruction error is stated.
 
-    `input` is the formula's own value, a norm in model-input units (or its square where the measure says so).
+    `input` is the formula's own value, a norm in model-input units; where the formula is a squared error, scores say
+    `input^2`.
     `pixel_rmse` is a root mean squared error over the d entries, in pixels scaled to [0, 1], with the normalization
     undone.
     """
 
     INPUT = "input"
     PIXEL_RMSE = "pixel_rmse"
+
+    @property
+    def squared(self) -> str:
+        """The unit of a score whose formula is a squared error, of which `pixel_rmse` takes the root."""
+        return "input^2" if self is Unit.INPUT else str(self)
 
     @classmethod
     def named(cls, unit: Unit | str) -> Unit:
@@ -79,13 +85,15 @@ class Measure(ABC):
 
         Raises:
             InputError: for a missing delta, a delta of the wrong size or names, or the operator of another batch,
-                model or release.
+                model or release, or errors in pixels of a batch without a domain.
             UnsupportedError: if the release cannot be differentiated.
         """
         if not isinstance(exposure, Exposure):
             raise InputError(f"{type(self).__name__}: expected an Exposure, got {type(exposure).__name__}")
         if not isinstance(operator, GradientJacobian | None):
             raise InputError(f"operator: expected a GradientJacobian or None, got {type(operator).__name__}")
+        if getattr(self, "unit", None) == Unit.PIXEL_RMSE:
+            exposure.batch.declared_domain()
         if self.needs_delta and delta is None:
             raise InputError(
                 f"{type(self).__name__} needs delta, the perturbation of the release: expected "
@@ -121,7 +129,7 @@ class Measure(ABC):
     @property
     def _unit(self) -> str:
         """What the scores are stated in."""
-        return getattr(self, "unit", Unit.INPUT)
+        return str(getattr(self, "unit", Unit.INPUT))
 
     def _score(self, value: float | None, evidence: Evidence, **rest: Any) -> Score:
         if value is not None and not math.isfinite(value):

@@ -97,6 +97,7 @@ def perfect_attacker(
         )
     if not isinstance(operator, GradientJacobian | None):
         raise InputError(f"operator: expected a GradientJacobian or None, got {type(operator).__name__}")
+    exposure.batch.declared_domain()
     if operator is None:
         operator = GradientJacobian(exposure)
     else:

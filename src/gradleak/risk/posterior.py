@@ -91,15 +91,20 @@ class LinearizedPosteriorError(Measure):
             )
         object.__setattr__(self, "unit", Unit.named(self.unit))
 
+    @property
+    def _unit(self) -> str:
+        return Unit(self.unit).squared
+
     def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
         reason = not_gaussian(exposure)
         if reason is not None:
             return self._without_value(Outcome.UNSUPPORTED, f"the noise of this release is not Gaussian: {reason}")
         size = operator.shape[1]
-        pixels = exposure.pixel_scale().to(operator.dtype)
+        stated = exposure.batch.domain is not None
+        # Without a domain nothing below is in pixels.
+        pixels = (exposure.pixel_scale() if stated else torch.ones_like(exposure.inputs)).to(operator.dtype)
         if self.prior_std is not None:
-            stated = exposure.batch.domain is not None
-            matrix = self.prior_std / pixels if stated else torch.full_like(pixels, self.prior_std)
+            matrix = self.prior_std / pixels
             origin = f"isotropic, std {self.prior_std:g} in {'pixels' if stated else 'model-input units (no domain)'}"
         else:
             matrix, origin = self._root_of_example(exposure, operator), self._given_prior.origin

@@ -38,8 +38,9 @@ def score_images(reconstruction: Reconstruction, batch: Batch) -> list[Score]:
     Claims and examples are paired one to one first (the order within a batch cannot be recovered). Each value is the
     worst case over the examples, that is the *smallest* error or the largest similarity; `details` holds
     `per_example` (in the order of the batch, None for an example without a claim), the `median` (an attained value,
-    the leakier one of two middle ones, so that an infinite PSNR is never averaged) and `aggregation`. `exact_hits`
-    is the share of examples with a pixel RMSE below 1e-3. `label_accuracy` comes where targets are classes.
+    the leakier one of two middle ones, so that an infinite PSNR is never averaged) and `aggregation` ("worst for the
+    client"; "share" and "mean" where the value is one over all examples). `exact_hits` is the share of examples with
+    a pixel RMSE below 1e-3. `label_accuracy` comes where targets are classes.
 
     For a batch `wrong_pairing_rmse` says what the same claims reach when each is held against a wrong example, on average:
     an error near it has found nothing about single examples, however small it looks.
@@ -115,12 +116,7 @@ def pixels_of_truth(batch: Batch) -> tuple[Tensor, Domain]:
     Raises:
         InputError: no domain is declared, values are not finite or leave its range, or the channels stand last.
     """
-    domain = batch.domain
-    if domain is None:
-        raise InputError(
-            "batch.domain: expected a declared domain (shape, range, normalization), got None; errors in pixels "
-            "mean nothing without it. Pass Batch(..., domain=Domain.image(...)), or Domain.guess(inputs) and say so"
-        )
+    domain = batch.declared_domain()
     check_channel_axis(domain)
     pixels = domain.to_pixels(batch.validate().inputs.detach().to(torch.float64))
     low, high = float(pixels.min()), float(pixels.max())
@@ -202,7 +198,7 @@ def _worst_first(
 ) -> Score:
     lower = UNITS[name][1] is Leakier.LOWER
     details = {
-        "aggregation": "worst",
+        "aggregation": "worst for the client",
         "median": statistics.median_low(numbers) if lower else statistics.median_high(numbers),
         "per_example": _by_example(numbers, rows, examples),
         **extra,

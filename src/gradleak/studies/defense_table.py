@@ -78,7 +78,7 @@ class DefenseTable(Study):
     count: int = 3
     network: SmallNetwork = SmallNetwork.SIGMOID_LENET
     shields: Sequence[Shield] = tuple(Shield)
-    steps: int = 20
+    steps: int = 40
     iterations: int = 300
     utility_rounds: int = 0
     utility_rate: float = 0.1

@@ -27,7 +27,9 @@ def known_facts(knowledge: Knowledge, *, labels: str, first_order: bool) -> list
     elif knowledge.defenses:
         facts.append(f"defenses: {', '.join(in_words(describe(defense)) for defense in knowledge.defenses)}")
     facts.append(f"labels: {labels}")
-    facts.append("shape, range and normalization of an example, and the number of examples")
+    guessed = knowledge.domain is not None and knowledge.domain.guessed
+    form = "shape, range and normalization of an example" + (", guessed from the data themselves" if guessed else "")
+    facts.append(f"{form}, and the number of examples")
     return facts
 
 

@@ -14,7 +14,7 @@ from gradleak.attacks.attack import Attack
 from gradleak.attacks.inversion.gauss_newton.choice import Choice, choose_steps
 from gradleak.attacks.inversion.gauss_newton.descent import Descent, advance
 from gradleak.attacks.inversion.gauss_newton.gates import GateSystem, gate_system
-from gradleak.attacks.inversion.gauss_newton.identifiability import Identifiability, identifiability
+from gradleak.attacks.inversion.gauss_newton.identifiability import MOST_ALLOWED_RMSE, Identifiability, identifiability
 from gradleak.attacks.inversion.gauss_newton.residual_system import (
     PLAIN_GRADIENTS_PER_PRODUCT,
     Cost,
@@ -366,8 +366,9 @@ class _Attempt:
                 "null_threshold": found.threshold,
                 "smallest_eigenvalue": found.smallest,
                 "rank_resolved": found.resolved,
+                "allowed_rmse": found.allowed_rmse,
             }
-            outcome, note = _judged(found)
+            outcome, note = _judged(found, system.noisy)
             notes.append(note)
         if outcome is not Outcome.CONVERGED and run.stationary:
             notes.append("a stationary point that does not explain the update: a local minimum, or noise not known")
@@ -403,13 +404,18 @@ def _order(problem: Problem) -> str:
     return ""
 
 
-def _judged(found: Identifiability) -> tuple[Outcome, str]:
+def _judged(found: Identifiability, noisy: bool) -> tuple[Outcome, str]:
     """What a residual at the floor is worth."""
     if found.null_dimension > 0:
         least = "" if found.resolved else "at least "
         return Outcome.NOT_IDENTIFIABLE, (
             f"the update is explained, but {least}{found.null_dimension} of {found.free} directions of the input are "
             f"not determined by it; they alone allow a pixel RMSE of {found.open_rmse:.2g}"
+        )
+    if found.allowed_rmse is not None and found.allowed_rmse > MOST_ALLOWED_RMSE and not noisy:
+        return Outcome.NOT_IDENTIFIABLE, (
+            "the update is explained, but along the weakest direction inputs that differ by a pixel RMSE of "
+            f"{found.allowed_rmse:.2g} explain it to its round-off as well"
         )
     if not found.resolved:
         return Outcome.BUDGET_SPENT, (

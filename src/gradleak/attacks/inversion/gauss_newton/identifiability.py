@@ -13,6 +13,9 @@ from gradleak.attacks.inversion.gauss_newton.local_model import LocalModel
 from gradleak.attacks.inversion.gauss_newton.residual_system import ResidualSystem
 from gradleak.linalg import dense_eigenvalues
 
+MOST_ALLOWED_RMSE = 0.05
+"""Inputs that differ by more than this pixel RMSE and explain an update alike are other inputs."""
+
 UNIFORM_VARIANCE = 12.0
 """One over the variance of a uniform number in [0, 1]."""
 
@@ -36,6 +39,9 @@ class Identifiability:
         threshold: eigenvalues of AᵀA up to it, relative to the largest, count as zero; None where none was computed.
         resolved: whether the whole spectrum was looked at.
         smallest: the smallest eigenvalue relative to the largest, or None.
+        allowed_rmse: the pixel RMSE, to first order at the claim, by which an input may differ along the weakest
+            direction and still explain the update to its floor, ‖floor‖/√(λmin · n); None where the spectrum was not
+            looked at.
     """
 
     null_dimension: int
@@ -43,6 +49,7 @@ class Identifiability:
     threshold: float | None
     resolved: bool
     smallest: float | None = None
+    allowed_rmse: float | None = None
 
     @property
     def open_rmse(self) -> float:
@@ -101,6 +108,7 @@ def identifiability(
         threshold=threshold / largest,
         resolved=True,
         smallest=float(values[0]) / largest,
+        allowed_rmse=system.floor / math.sqrt(max(float(values[0]), threshold) * free),
     )
 
 
