@@ -27,6 +27,9 @@ VAN_TREES = {
 }
 
 
+SCENARIO = [{"name": "noisy", "examples": [0], "defenses": [{"use": "GaussianNoise", "std": 0.3}]}]
+
+
 def plan(model: str = "small_mlp", *, std: float = 0.3, measure: dict[str, Any] | None = None, **changes: Any) -> Plan:
     """Two digits under noise, one of them attacked."""
     content = tomllib.loads(SMALL_PLAN) | {
@@ -227,3 +230,18 @@ def test_groups_of_a_sensitivity_are_checked_with_the_plan() -> None:
     named = {"use": "Sensitivity", "by": {"head": ["1.0.weights"]}}
     with pytest.raises(PlanError, match=r"by: group 'head' names '1\.0\.weights', .*is it '1\.0\.weight'"):
         plan(measure=named)
+
+
+def test_a_measure_that_the_audit_takes_anyway_or_that_stands_twice_is_in_the_record_once(tmp_path: Path) -> None:
+    asked = {"use": "GaussianReconstructionError", "std": 0.3, "unit": "input"}
+    twice = {"a": asked, "b": {"use": "GradientNorm"}, "c": {"use": "GradientNorm"}, "d": asked | {"std": 0.2}}
+    record = run_plan(plan(measures=twice, attacks={}, scenarios=SCENARIO), tmp_path / "out", jobs=1)
+    found = [
+        (score.name, score.unit, score.details.get("std")) for item, score in record.scores if item.endswith("0/risk")
+    ]
+    assert found == [
+        ("gaussian_reconstruction_error", "input^2", 0.3),
+        ("gradient_norm", "gradient", None),
+        ("gaussian_reconstruction_error", "input^2", 0.2),
+        ("gaussian_reconstruction_error", "pixel_rmse", 0.3),
+    ]

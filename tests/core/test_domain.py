@@ -119,6 +119,8 @@ def test_a_guess_reads_the_kind_from_the_axes() -> None:
     assert Domain.guess(torch.rand(2, 3, 4, 4)).kind is DomainKind.IMAGE
     assert Domain.guess(torch.rand(2, 1, 9)).kind is DomainKind.SIGNAL
     assert Domain.guess(torch.rand(2, 9)).kind is DomainKind.TABULAR
+    assert Domain.guess(torch.rand(2, 9)).guessed
+    assert not Domain(shape=(9,)).guessed
     eight_bit = Domain.guess(torch.tensor([[[[3.0, 241.0]]]]))
     assert (eight_bit.low, eight_bit.high) == (0.0, 255.0)
 

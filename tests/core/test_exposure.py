@@ -76,9 +76,10 @@ def test_a_named_delta_must_have_the_shapes_of_the_parameters(fault: str) -> Non
         seen.flat_delta(delta)
 
 
-def test_without_a_stated_domain_it_is_guessed() -> None:
-    guessed = exposure(domain=None).domain
-    assert (guessed.shape, guessed.low, guessed.high) == ((2, 3), 0.0, 1.0)
+def test_without_a_stated_domain_there_are_no_pixels() -> None:
+    for ask in (lambda: exposure(domain=None).domain, exposure(domain=None).pixel_scale):
+        with pytest.raises(InputError, match="batch.domain: expected a declared domain"):
+            ask()
 
 
 def test_arguments_in_another_order_are_refused() -> None:

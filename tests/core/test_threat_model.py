@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -46,9 +48,25 @@ def test_disclosed_targets_are_a_copy() -> None:
 
 def test_a_guessed_domain_holds_no_value_of_the_batch() -> None:
     inputs = torch.tensor([[-1.2345, 0.3, 2.3456, 0.1]])
-    domain = HonestButCurious().disclose(objective(), RELEASE, Batch(inputs, torch.tensor([0]))).domain
+    with pytest.warns(
+        UserWarning, match=r"no domain was stated; guessed tabular data in \[-2, 3\] from the private batch"
+    ):
+        knowledge = HonestButCurious().disclose(objective(), RELEASE, Batch(inputs, torch.tensor([0])))
+    domain = knowledge.domain
     assert domain is not None
     assert (domain.low, domain.high) == (-2.0, 3.0)
+    assert domain.guessed
+    assert knowledge.card()["domain"]["guessed"] is True
+
+
+def test_a_domain_that_is_stated_or_withheld_is_no_guess() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        stated = HonestButCurious().disclose(objective(), RELEASE, BATCH)
+        bare = Batch(BATCH.inputs, BATCH.targets)
+        assert HonestButCurious(domain=False).disclose(objective(), RELEASE, bare).domain is None
+    assert not stated.domain.guessed
+    assert "guessed" not in stated.card()["domain"]
 
 
 def test_public_data_must_not_hold_private_examples() -> None:

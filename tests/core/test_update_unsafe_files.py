@@ -61,6 +61,7 @@ def test_no_pickle_is_ever_executed(tmp_path: Path) -> None:
         assert not marker.exists(), f"{name} was executed"
         assert str(path) in str(caught.value)
         assert "\n" not in str(caught.value)
+        assert "\x1b" not in str(caught.value), f"{name}: escape codes of a terminal"
         if not name.endswith(".safetensors"):
             assert "safetensors.torch.save_file" in str(caught.value), f"{name}: the refusal must say how to convert"
 

@@ -72,9 +72,25 @@ def score(item: str, row: Mapping[str, Any], name: str, value: float | None, **f
 def image_scores(item: str, row: Mapping[str, Any], error: float, **fields: Any) -> list[Row]:
     psnr = math.inf if error == 0 else -20 * math.log10(error)
     return [
-        score(item, row, "mse", error**2, **fields, details={"per_example": [error**2], "aggregation": "worst for the client"}),
-        score(item, row, "pixel_rmse", error, **fields, details={"per_example": [error], "aggregation": "worst for the client"}),
-        score(item, row, "psnr", psnr, **fields, details={"per_example": [psnr], "aggregation": "worst for the client"}),
+        score(
+            item,
+            row,
+            "mse",
+            error**2,
+            **fields,
+            details={"per_example": [error**2], "aggregation": "worst for the client"},
+        ),
+        score(
+            item,
+            row,
+            "pixel_rmse",
+            error,
+            **fields,
+            details={"per_example": [error], "aggregation": "worst for the client"},
+        ),
+        score(
+            item, row, "psnr", psnr, **fields, details={"per_example": [psnr], "aggregation": "worst for the client"}
+        ),
         score(item, row, "ssim", max(0.0, 1 - 3 * error), **fields),
         score(item, row, "exact_hits", float(error < 1e-3), **fields, details={"per_example": [error < 1e-3]}),
     ]

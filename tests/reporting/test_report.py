@@ -6,6 +6,7 @@ from typing import Any
 from tests.reporting.pages import Page
 from tests.reporting.sample_record import SampleRecord, score
 
+from gradleak.reporting import words
 from gradleak.reporting.html import render_html
 from gradleak.reporting.markdown import render_markdown
 from gradleak.reporting.report import Report, build
@@ -118,3 +119,47 @@ def test_references_stand_once_and_in_order(report: Report) -> None:
     texts = [reference.text for reference in report.references]
     assert texts == sorted(set(texts))
     assert any("Inversion Influence" in text for text in texts)
+
+
+def test_a_guessed_domain_is_a_truth_in_the_card(tmp_path: Path) -> None:
+    sample = SampleRecord(tmp_path, pictures=False)
+    rows = sample.release("a", 0, None, [1.0])
+    rows[0]["knowledge"]["domain"]["guessed"] = True
+    setting = build(Record(run={}, lines=rows)).settings[0]
+    assert setting.disclosed == ["The range of the data was guessed from their values, and given to the adversary."]
+    fact = next(fact for fact in setting.facts if fact.truth and "guessed" in fact.text)
+    assert fact.text.endswith("values from 0 to 1; not stated, but guessed from the values of the data")
+
+
+def test_disclosed_batch_norm_statistics_are_a_truth_in_the_card(tmp_path: Path) -> None:
+    sample = SampleRecord(tmp_path, pictures=False)
+    rows = sample.release("a", 0, None, [1.0])
+    rows[0]["knowledge"]["statistics"] = {"1": {"mean": "float32[4]"}}
+    setting = build(Record(run={}, lines=rows)).settings[0]
+    assert setting.disclosed == ["The BatchNorm statistics of the private batch were given to the adversary."]
+
+
+def test_a_batch_is_called_one_and_stands_beside_its_own_blind_number(tmp_path: Path) -> None:
+    """The attack comes closest to the first example, the blind adversary to the second."""
+    sample = SampleRecord(tmp_path, pictures=False)
+    lines = sample.release("a", 0, None, [1.0]) + sample.attempt("a", 0, "gauss_newton", 0.01)
+    lines[0]["batch_size"] = 2
+    errors = {"a/example 0/baseline": [0.4, 0.1], "a/example 0/gauss_newton": [0.01, 0.3]}
+    for row in lines:
+        if row["type"] == "score" and row["name"] == "pixel_rmse" and row["item"] in errors:
+            row |= {"value": min(errors[row["item"]]), "details": {"per_example": errors[row["item"]]}}
+    made = build(Record(run={}, lines=lines))
+    assert (made.attempts[0].pixel_rmse.value, made.attempts[0].baseline.value) == (0.01, 0.4)
+    assert made.reading.place(0) == "batch 0"
+    assert made.reading.place(1) == "example 1"
+    assert {row.item for row in made.score_rows} == {"a/batch 0/risk", "a/batch 0/baseline", "a/batch 0/gauss_newton"}
+    assert made.spectra[0].label == "batch 0"
+    for page in (render_markdown(made), render_html(made)):
+        assert "batch 0" in page.lower()
+        assert "example 0" not in page.lower()
+
+
+def test_units_of_squares_are_said_in_words() -> None:
+    assert words.unit("input^2", "image") == "input units squared"
+    assert words.unit("gradient^2/input^2", "image") == "release²/input²"
+    assert words.unit("pixel_rmse", "tabular") == "feature RMSE"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -145,7 +146,13 @@ def test_pixels_and_the_domain() -> None:
     assert score.unit == "pixel_rmse"
     public = given.draw(30, torch.Generator().manual_seed(0))
     guessed = BayesianCramerRao(noise_std=0.5, public=public, unit="pixel_rmse")
-    assert "guessed" in guessed(_linear(2), PLAIN, targets=torch.zeros(1)).details["domain"]
+    score = guessed(_linear(2), PLAIN, targets=torch.zeros(1))
+    assert "guessed" in score.details["domain"]
+    assert "was guessed from the public examples" in score.note
+    assert replace(guessed, unit="input")(_linear(2), PLAIN, targets=torch.zeros(1)).unit == "input^2"
+    bare = BayesianCramerRao(noise_std=0.5, prior=given, unit="pixel_rmse")
+    with pytest.raises(InputError, match="expected a domain for unit='pixel_rmse', got none"):
+        bare(_linear(2), PLAIN, targets=torch.zeros(1))
 
 
 def test_public_labels_are_drawn_and_a_batch_is_joint() -> None:

@@ -54,6 +54,7 @@ def test_pixel_unit_weights_each_entry_by_its_scale() -> None:
 
 def test_rank_deficient_sums_over_the_range() -> None:
     score = GaussianReconstructionError(std=2.0)(diagonal([1.0, 0.0, 1.0], [2.0, 5.0, 1.0]))
+    assert score.unit == "input^2"
     assert score.value == pytest.approx(4 * ((3 / 8) ** 2 + (3 / 4) ** 2))
     assert score.outcome is Outcome.NOT_IDENTIFIABLE
     assert score.details["null_dimension"] == 1

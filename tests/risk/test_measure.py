@@ -13,7 +13,7 @@ from tests.risk.cases import diagonal
 from torch import nn
 
 import gradleak.risk
-from gradleak.core import Batch, Release
+from gradleak.core import Batch, Domain, Release
 from gradleak.defenses import Clip, GaussianNoise
 from gradleak.operators import GradientJacobian
 from gradleak.protocols import FedSGD
@@ -40,6 +40,26 @@ from gradleak.risk.extreme import Extreme
 def test_a_missing_delta_is_named(mlp: Oracle) -> None:
     with pytest.raises(InputError, match=r"InversionInfluence needs delta.*expected 995 entries, got None"):
         InversionInfluence()(mlp.exposure)
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        InversionInfluence(unit="pixel_rmse"),
+        InversionInfluenceLowerBound(unit="pixel_rmse"),
+        LipschitzBound(unit="pixel_rmse"),
+        GaussianReconstructionError(std=1.0, unit="pixel_rmse"),
+        LinearizedPosteriorError(noise_std=1.0, prior_std=1.0, unit="pixel_rmse"),
+    ],
+    ids=lambda measure: measure.name,
+)
+def test_errors_in_pixels_need_a_domain(measure: Measure) -> None:
+    """As `score_images` says: nothing is guessed in silence."""
+    exposure = diagonal([1.0, 2.0], [1.0, 0.5])
+    with pytest.raises(InputError, match=r"expected a declared domain .*, got None; errors in pixels mean nothing"):
+        measure(exposure, delta=torch.ones(2))
+    stated = replace(exposure, batch=replace(exposure.batch, domain=Domain.guess(exposure.batch.inputs)))
+    assert measure(stated, delta=torch.ones(2)).unit == "pixel_rmse"
 
 
 def test_names_and_shapes_of_delta_are_checked(mlp: Oracle) -> None:

@@ -11,12 +11,30 @@ from tests.oracles import Oracle
 from tests.risk.cases import color, diagonal
 
 import gradleak.attacks
-from gradleak.core import Exposure, Release, Update
+from gradleak.core import Domain, Exposure, Release, Update
 from gradleak.defenses import GaussianNoise
 from gradleak.operators import GradientJacobian
 from gradleak.protocols import FedSGD
 from gradleak.results import Evidence, InputError, Outcome, UnsupportedError
 from gradleak.risk import InversionInfluence, perfect_attacker
+
+
+@pytest.fixture(scope="session")
+def lenet(lenet: Oracle) -> Oracle:
+    """With a domain: the error is in pixels."""
+    return _in_pixels(lenet)
+
+
+@pytest.fixture(scope="session")
+def mlp(mlp: Oracle) -> Oracle:
+    """With a domain: the error is in pixels."""
+    return _in_pixels(mlp)
+
+
+def _in_pixels(oracle: Oracle) -> Oracle:
+    batch = oracle.exposure.batch
+    stated = replace(batch, domain=Domain.guess(batch.inputs))
+    return replace(oracle, exposure=replace(oracle.exposure, batch=stated))
 
 
 def _noisy(exposure: Exposure, std: float, seed: int) -> tuple[Exposure, Update]:
@@ -117,6 +135,9 @@ def test_bad_arguments(mlp: Oracle) -> None:
         with pytest.raises(InputError, match=r"expected .*, got (Objective|Tensor|.* and Tensor|int|None)"):
             perfect_attacker(**{"exposure": mlp.exposure, "update": update, **wrong})  # type: ignore[arg-type]
     wide = diagonal([1.0] * 5000, [1.0] * 5000)
+    with pytest.raises(InputError, match=r"batch.domain: expected a declared domain .*, got None"):
+        perfect_attacker(wide, update)
+    wide = replace(wide, batch=replace(wide.batch, domain=Domain(shape=(5000,), high=2.0, kind="tabular")))
     with pytest.raises(UnsupportedError, match="d = 5000 is too large"):
         perfect_attacker(wide, update)
 

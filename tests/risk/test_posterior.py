@@ -65,6 +65,7 @@ def test_an_isotropic_prior_object_is_prior_std(mlp: Oracle) -> None:
     score = LinearizedPosteriorError(noise_std=0.01, prior=prior)(mlp.exposure)
     want = mlp.values["bayesian_cramer_rao_trace_sigma_0.01_prior_std_0.3"]
     assert score.value == pytest.approx(want, rel=1e-6)
+    assert score.unit == "input^2"
 
 
 def test_outcomes_without_a_value(mlp: Oracle) -> None:

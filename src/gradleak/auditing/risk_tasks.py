@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -66,7 +67,7 @@ class SettingTask:
         scenario = next(scenario for scenario in plan.scenarios if scenario.name == self.scenario)
         started = time.perf_counter()
         batch = plan.batches[self.index]
-        measures = [measure for measure in plan.measures if isinstance(measure, SettingMeasure)]
+        measures = [measure for measure in _distinct(plan.measures) if isinstance(measure, SettingMeasure)]
         wrong = _wrong(derivative_of(plan, scenario.release, self.index))
         scores = [
             measure.unsupported(wrong) if wrong else self._score(plan, scenario, measure, batch, place)
@@ -126,7 +127,7 @@ class RiskTask:
         delta = plan.objective.flatten(update.tensors).double() - exact.released_mean()
         noisy = isinstance(exposure.noise, DiagonalGaussian) or bool(scenario.updates)
         scores = []
-        for measure in plan.measures:
+        for measure in _distinct(plan.measures):
             if not isinstance(measure, Measure) or (measure.needs_delta and not noisy):
                 continue
             if wrong and measure.reads_derivative:
@@ -192,6 +193,22 @@ def _shared(plan: Plan, exposure: Exposure, index: int, known: dict[str, _Shared
         operator = GradientJacobian(replace(exposure, release=without_noise), max_bytes=plan.max_bytes)
         known[key] = _Shared(operator, derivative_of(plan, exposure.release, index))
     return known[key]
+
+
+def _distinct(measures: Sequence[Measure | SettingMeasure]) -> list[Measure | SettingMeasure]:
+    """The measures without repeats; those that hold tensors are told apart by identity."""
+    kept: list[Measure | SettingMeasure] = []
+    for measure in measures:
+        if not any(_same(measure, other) for other in kept):
+            kept.append(measure)
+    return kept
+
+
+def _same(first: object, second: object) -> bool:
+    try:
+        return first is second or bool(first == second)
+    except RuntimeError:  # tensors of several entries do not compare to one truth value
+        return False
 
 
 def _wrong(check: DerivativeCheck) -> str:

@@ -27,10 +27,7 @@ BEYOND = 1.0
 
 
 class SmallNetwork(StrEnum):
-    """Networks of these studies: sigmoids with weights uniform(−0.5, 0.5), or ReLU with torch's default weights.
-
-    The LeNet has the very weights of the attack table.
-    """
+    """Networks of these studies: sigmoids with weights uniform(−0.5, 0.5), or ReLU with torch's default weights."""
 
     SIGMOID_LENET = "lenet"
     RELU_CONVNET = "relu_convnet"

@@ -26,7 +26,7 @@ SHARE = 0.05
 
 
 class Shield(StrEnum):
-    """Defenses of the table; c is the norm of the gradient of a public noise image, noise has the norm 0.05 c."""
+    """Defenses of the table; c is the gradient norm of a public noise image, noise has the norm 0.05 c."""
 
     NONE = "none"
     GAUSSIAN = "gaussian"

@@ -15,6 +15,7 @@ from gradleak.utility import Task, Training, measure_utility, split
 ROWS = 3000
 TEST_ROWS = 1000
 BATCH = 32
+MOMENTUM = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,11 @@ def worth_with(network: SmallNetwork, release: Release, settings: UtilitySetting
         make_model=lambda generator: network.model(train, generator),
     )
     training = Training(
-        rounds=settings.rounds, learning_rate=settings.rate, batch_size=min(BATCH, train.size), probes=0
+        rounds=settings.rounds,
+        learning_rate=settings.rate,
+        batch_size=min(BATCH, train.size),
+        momentum=MOMENTUM,
+        probes=0,
     )
     try:
         found = measure_utility(task, release, training, seeds=(settings.seed,))

@@ -14,6 +14,7 @@ from gradleak.attacks import (
     Adam,
     CosineDecay,
     GradInversion,
+    Guess,
     Inversion,
     InvertingGradients,
     SearchStage,
@@ -189,3 +190,19 @@ def test_a_layer_without_a_gradient_is_named_and_the_rest_is_matched() -> None:
         assert torch.isfinite(found.inputs).all()
         assert "zero everywhere in the update: 0.weight, 0.bias" in found.note
         assert found.outcome is Outcome.NOT_IDENTIFIABLE  # a random guess explains it, which is no success
+
+
+@pytest.mark.parametrize(
+    "shape,kind", [((12,), "tabular"), ((1, 12), "signal"), ((1, 3, 4), "image"), ((12, 1, 1), "image")]
+)
+def test_total_variation_says_where_it_does_nothing(shape: tuple[int, ...], kind: str) -> None:
+    truth = Batch(torch.rand(1, *shape, generator=_generator()), torch.tensor([1]), Domain(shape=shape, kind=kind))
+    case = setting(_seeded(AnySize(12)), truth)
+    found = _search(3, priors=(TotalVariation(weight=0.5),))(case.update, case.knowledge, generator=_generator())
+    information = next(fact for fact in found.details["information"] if "variation" in fact.lower())
+    moved = float(TotalVariation(weight=0.5)(Guess(inputs=truth.inputs, domain=truth.domain))) > 0
+    assert ("total variation did nothing" in found.note) is not moved
+    assert information.startswith("prior: TotalVariation(weight=0.5)" if moved else "no total variation: ")
+    assert information.endswith("along the signal alone") is (kind == "signal")
+    quiet = _search(3, priors=(TotalVariation(weight=0.0),))(case.update, case.knowledge, generator=_generator())
+    assert "total variation" not in quiet.note

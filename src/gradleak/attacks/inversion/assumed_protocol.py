@@ -13,12 +13,16 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gradleak.attacks.attack import Attack
 from gradleak.attacks.inversion.matching import CosineDistance
+from gradleak.attacks.inversion.problem import LabelSource
 from gradleak.core import Batch, Knowledge, Protocol, Reconstruction, Update
 from gradleak.protocols import FedAvg, LocalAdam
 from gradleak.results import GradleakError, InputError, KnowledgeError, UnsupportedError
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """By which a learning rate is multiplied unless the caller says otherwise."""
+
+EXPLAINED = 0.1
+"""The largest relative residual of a claim whose norm is taken at its word."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,11 +55,17 @@ class LearningRateFit:
         learning_rate: η, with all else as assumed.
         relative_residual: of the claim there.
         at_limit: whether it lies at an end of the range that was searched, so that it says nothing.
+        believable: whether the claim explains the update there, to a relative residual of 0.1, inside of the range and
+            with labels that were not optimized. It is no proof: a claim whose gradients have another norm than those of
+            the truth explains the update at another rate.
+        note: why it is not believable, else "".
     """
 
     learning_rate: float
     relative_residual: float
     at_limit: bool
+    believable: bool
+    note: str
 
 
 def neighboring_protocols(
@@ -162,7 +172,9 @@ def fit_learning_rate(
 
     Minimizes ‖Δ_η(x̂) − Δ‖/‖Δ‖ over log η by Brent's method. It reads η off the norm of the update, so that it is as
     good as the claim: from a claim found by cosine matching without η (AGA), η comes out right as far as the claim's
-    gradients have the norms of the truth's. It cannot mend a wrong number of steps, of which a short way tells next to
+    gradients have the norms of the truth's. A claim that leaves much of the update unexplained, or whose labels were
+    optimized along with the inputs (soft labels near the model's own answer shorten every gradient), can put η off by a
+    factor of five: the result then is not `believable`, and its note says why. It cannot mend a wrong number of steps, of which a short way tells next to
     nothing: only ηT is fixed then.
 
     Args:
@@ -198,11 +210,30 @@ def fit_learning_rate(
     low, high = max(best - step, center - reach), min(best + step, center + reach)
     fitted = minimize_scalar(residual, bounds=(low, high), method="bounded", options={"xatol": 1e-4, "maxiter": 27})
     value = float(fitted.x)
+    at_limit = abs(abs(value - center) - reach) < 1e-2
+    doubts = _doubts(found, float(fitted.fun), at_limit=at_limit)
     return LearningRateFit(
         learning_rate=math.exp(value),
         relative_residual=float(fitted.fun),
-        at_limit=abs(abs(value - center) - reach) < 1e-2,
+        at_limit=at_limit,
+        believable=not doubts,
+        note="" if not doubts else f"the rate may be far off: {'; '.join(doubts)}",
     )
+
+
+def _doubts(found: Reconstruction, residual: float, *, at_limit: bool) -> list[str]:
+    """Why the norm of a claim's update says nothing certain about the learning rate."""
+    doubts = []
+    if residual > EXPLAINED:
+        doubts.append(
+            f"the claim leaves a relative residual of {residual:.2g} at its best rate, more than {EXPLAINED:g}, so that it "
+            "is not what the update was made from"
+        )
+    if found.details.get("labels") == LabelSource.OPTIMIZED:
+        doubts.append("the labels were optimized with the inputs, and soft ones change the norm of every gradient")
+    if at_limit:
+        doubts.append("it lies at an end of the range that was searched")
+    return doubts
 
 
 def _protocol(knowledge: Knowledge) -> Protocol:

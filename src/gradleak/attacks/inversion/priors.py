@@ -112,13 +112,36 @@ class TotalVariation(Prior):
 
     def __call__(self, guess: Guess) -> Tensor:
         """The weighted total variation."""
-        inputs = guess.inputs
-        total = inputs.new_zeros(())
-        axes = {DomainKind.IMAGE: (-1, -2), DomainKind.SIGNAL: (-1,), DomainKind.TABULAR: ()}[guess.domain.kind]
-        for axis in axes:
-            if inputs.dim() > -axis and inputs.shape[axis] > 1:
-                total = total + inputs.diff(dim=axis).abs().mean()
+        total = guess.inputs.new_zeros(())
+        for axis in _neighbor_axes(guess.domain):
+            total = total + guess.inputs.diff(dim=axis).abs().mean()
         return self.weight * total
+
+    def note(self, problem: Problem) -> str:
+        """That it does nothing, for examples without neighbors such as table rows."""
+        if self.weight == 0 or _neighbor_axes(problem.space.domain):
+            return ""
+        return f"total variation did nothing: {_without_neighbors(problem.space.domain)}"
+
+    def information(self, problem: Problem) -> str:
+        """Its weight and, where not those of images, the neighbors it looks at; or that there are none."""
+        domain = problem.space.domain
+        if not _neighbor_axes(domain):
+            return f"no total variation: {_without_neighbors(domain)}"
+        along = ", along the signal alone" if domain.kind is DomainKind.SIGNAL else ""
+        return super().information(problem) + along
+
+
+def _neighbor_axes(domain: Domain) -> list[int]:
+    """The axes along which entries of an example have neighbors."""
+    axes = {DomainKind.IMAGE: (-1, -2), DomainKind.SIGNAL: (-1,), DomainKind.TABULAR: ()}[domain.kind]
+    return [axis for axis in axes if len(domain.shape) >= -axis and domain.shape[axis] > 1]
+
+
+def _without_neighbors(domain: Domain) -> str:
+    if domain.kind is DomainKind.TABULAR:
+        return "the entries of a table row have no neighbors"
+    return f"an example of shape {domain.shape} has no neighboring entries"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,185 @@
+"""Defended releases are attacked by an adversary who knows the defenses and by one who does not, side by side."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gradleak as gl
+from gradleak.auditing import Adversary, Plan, Refusal, Thresholds, build_plan, judge, refusals, run_plan
+from gradleak.auditing.tasks import groups
+from gradleak.results import PlanError, Record, VerdictKind
+from tests.auditing.test_verdict import BASELINE, attack, release
+
+PLAN = """
+name = "defended"
+seed = 3
+
+[model]
+use = "tests.auditing.small_model:small_mlp"
+
+[data]
+use = "scikit_digits"
+count = 1
+
+[controls]
+positive = false
+
+[attacks.gauss_newton]
+use = "GaussNewton"
+max_steps = 4
+starts = 1
+
+[[scenarios]]
+name = "hidden"
+defenses = [{ use = "Sign" }, { use = "GaussianNoise", std = 1e-3 }]
+attacks = { gauss_newton = "all" }
+
+[[scenarios]]
+name = "open"
+attacks = { gauss_newton = "all" }
+
+[[scenarios]]
+name = "noisy"
+defenses = [{ use = "GaussianNoise", std = 1e-3 }]
+attacks = { gauss_newton = "all" }
+"""
+
+
+def plan(**changes: Any) -> Plan:
+    return build_plan(tomllib.loads(PLAN) | changes, folder=Path())
+
+
+def items(of: Plan) -> list[str]:
+    return [group.name.removeprefix("attack/") for group in groups(of) if group.name.startswith("attack/")]
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    return run_plan(plan(), tmp_path_factory.mktemp("adversaries"), jobs=1)
+
+
+def test_the_adaptive_item_keeps_its_name_and_the_static_one_gets_a_suffix() -> None:
+    assert items(plan()) == [
+        "hidden/example 0/gauss_newton",
+        "hidden/example 0/gauss_newton/static",
+        "open/example 0/gauss_newton",
+        "noisy/example 0/gauss_newton",
+        "noisy/example 0/gauss_newton/static",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "suffixes"), [(["static", "adaptive"], ["", "/static"]), (["adaptive"], [""]), (["static"], ["/static"])]
+)
+def test_a_plan_can_say_who_attacks(chosen: Sequence[str], suffixes: Sequence[str]) -> None:
+    found = [item.removeprefix("noisy/example 0/gauss_newton") for item in items(plan(adversaries=chosen))]
+    assert [suffix for suffix in found if suffix in ("", "/static")] == list(suffixes)
+    content = tomllib.loads(PLAN)
+    content["scenarios"][2]["adversaries"] = chosen
+    one = build_plan(content | {"adversaries": ["adaptive"]}, folder=Path())
+    assert one.scenarios[0].adversaries == [Adversary.ADAPTIVE]
+    assert one.scenarios[2].adversaries == [Adversary(name) for name in chosen]
+
+
+def test_a_server_that_is_not_told_of_defenses_attacks_once() -> None:
+    threat = {"use": "HonestButCurious", "defenses": False}
+    assert not [item for item in items(plan(threat=threat)) if item.endswith("/static")]
+    with pytest.raises(PlanError, match=r"threat\.defenses is false"):
+        plan(threat=threat, adversaries=["adaptive"])
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (["adaptiv"], "did you mean 'adaptive'"),
+        ("static", "expected a list"),
+        ([], "one at least"),
+        (["static", "static"], "at most once"),
+    ],
+)
+def test_other_values_are_one_clear_line(value: Any, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        plan(adversaries=value)
+
+
+def test_an_unstated_choice_leaves_the_digest_of_old_records() -> None:
+    assert "adversaries" not in plan().resolved()["scenarios"][2]
+    assert plan(adversaries=["static"]).digest() != plan().digest()
+
+
+def test_what_will_be_refused_is_known_before_anything_is_computed(record: Record) -> None:
+    found = refusals(plan())
+    assert [(one.scenario, one.attacks, one.adversary) for one in found] == [
+        ("hidden", ["gauss_newton"], Adversary.ADAPTIVE)
+    ]
+    assert "will be refused: hidden: gauss_newton, adaptive: " in str(found[0])
+    assert "Sign before GaussianNoise" in found[0].reason
+    assert record.run["refusals"] == [found[0].to_dict()]
+    assert isinstance(found[0], Refusal)
+
+
+def test_both_stand_in_the_record_and_the_refused_one_with_its_reason(record: Record) -> None:
+    lines = {line["item"]: line for line in record.items if line["kind"] == "attack"}
+    hidden = lines["hidden/example 0/gauss_newton"]
+    assert (hidden["status"], hidden["adversary"]) == ("refused", "adaptive")
+    assert "Sign before GaussianNoise" in hidden["note"]
+    assert lines["hidden/example 0/gauss_newton/static"]["status"] == "done"
+    assert "adversary" not in lines["open/example 0/gauss_newton"]
+    assert lines["noisy/example 0/gauss_newton/static"]["adversary"] == "static"
+    # The noise control takes a run that is not refused, so that the attack stays credible elsewhere.
+    control = next(line for line in record.items if line["item"] == "control/negative/gauss_newton")
+    assert control["passed"] is True
+    verdict = next(verdict for verdict in record.verdicts if verdict.item == "hidden")
+    assert "No adversary who knows the defenses could be tried" in verdict.explanation
+
+
+def test_they_differ_in_what_they_know_alone(record: Record) -> None:
+    one = plan()
+    noisy = one.scenarios[2]
+    told, static = one.knowledge(noisy, 0), one.knowledge(noisy, 0, withheld=True)
+    assert static.defenses is None
+    assert told.defenses == noisy.release.defenses
+    assert replace(told, defenses=None, objective=None, domain=None) == replace(static, objective=None, domain=None)
+    losses = {line["item"]: line["loss"] for line in record.items if line.get("scenario") == "noisy" and "loss" in line}
+    assert len(losses) == 2
+
+
+def test_the_report_shows_them_side_by_side(record: Record, tmp_path: Path) -> None:
+    page = gl.write_html(record, tmp_path / "report.html").read_text(encoding="utf-8")
+    section = page.split('<section id="adversaries">')[1].split("</section>")[0]
+    assert section.count("<tr><th scope=") == 2
+    assert "refused" in section
+    assert "Sign before GaussianNoise" in section
+    assert "gauss_newton, static" in page.replace("<wbr>", "")
+
+
+def both(adaptive: float | None, static: float | None, **more: Any) -> list[Any]:
+    lines = [release(), BASELINE]
+    for error, adversary in ((adaptive, "adaptive"), (static, "static")):
+        item = "undefended/example 0/gn" + ("" if adversary == "adaptive" else "/static")
+        own = more if error is None else {}
+        rows = attack(error, adversary=adversary, **own)
+        lines += [{**row, "item": item, "attack": "gn"} for row in rows]
+    return lines
+
+
+@pytest.mark.parametrize(("adaptive", "static", "who"), [(0.01, 0.25, "adaptive"), (0.25, 0.01, "static")])
+def test_a_leak_by_either_counts(adaptive: float, static: float, who: str) -> None:
+    verdict = judge(both(adaptive, static), Thresholds())[0]
+    assert verdict.verdict is VerdictKind.LEAKS
+    assert verdict.details["adversary"] == who
+    assert f"gn ({who} adversary) rebuilt" in verdict.explanation
+
+
+def test_a_static_failure_beside_a_refusal_says_that_nobody_who_knows_was_tried() -> None:
+    refused = {"status": "refused", "outcome": "unsupported", "note": "it cannot"}
+    verdict = judge(both(None, 0.25, **refused), Thresholds())[0]
+    assert verdict.verdict is VerdictKind.INCONCLUSIVE
+    assert "No adversary who knows the defenses could be tried: it cannot" in verdict.explanation
+    assert "could be tried" not in judge(both(0.25, 0.25), Thresholds())[0].explanation
