@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.contracts.test_attacks import EXAMPLES
 
 from gradleak.attacks import Attack, GaussNewton, InvertingGradients
 from gradleak.auditing import catalog
@@ -27,6 +26,7 @@ from gradleak.auditing.compatibility import (
 )
 from gradleak.core import Knowledge, Update
 from gradleak.results import KnowledgeError, UnsupportedError
+from tests.contracts.test_attacks import EXAMPLES
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "attack-defense-matrix.md"
 FAST = (GaussNewton, InvertingGradients)

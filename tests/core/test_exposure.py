@@ -78,7 +78,7 @@ def test_a_named_delta_must_have_the_shapes_of_the_parameters(fault: str) -> Non
 
 def test_without_a_stated_domain_there_are_no_pixels() -> None:
     for ask in (lambda: exposure(domain=None).domain, exposure(domain=None).pixel_scale):
-        with pytest.raises(InputError, match="batch.domain: expected a declared domain"):
+        with pytest.raises(InputError, match=r"batch.domain: expected a declared domain"):
             ask()
 
 

@@ -10,7 +10,7 @@ from tests.oracles import Oracle
 from tests.risk.cases import color
 from torch import Tensor
 
-from gradleak.core import Batch, Exposure, Objective, Release
+from gradleak.core import Batch, Domain, Exposure, Objective, Release
 from gradleak.defenses import Clip, GaussianNoise
 from gradleak.operators import example_matrices, example_operators
 from gradleak.operators.gradient_jacobian import GradientJacobian
@@ -57,6 +57,8 @@ def _delta(exposure: Exposure, rows: int) -> torch.Tensor:
 @pytest.mark.parametrize("clipped", [False, True])
 def test_has_the_values_of_one_by_one(mlp: Oracle, measure: Measure, clipped: bool) -> None:
     exposure = _clipped(mlp.exposure) if clipped else mlp.exposure
+    stated = Domain.guess(exposure.batch.inputs)
+    exposure = replace(exposure, batch=replace(exposure.batch, domain=stated))
     delta = _delta(exposure, 4)
     together = each_example(measure, exposure, delta)
     for index, score in enumerate(together):

@@ -97,8 +97,8 @@ class SmallSetting:
 def pairs() -> list[Pair]:
     """Every attack of the catalog on every defense of it, alone and, where that differs, with Gaussian noise behind it.
 
-    An attack is given all that it needs besides the defenses (`knowledge_for`), so that what is refused is refused for the defense. Order
-    matters: what can be read backward at the end of a release may be out of reach behind noise.
+    An attack is given all that it needs besides the defenses (`knowledge_for`), so that what is refused is refused for the
+    defense. Order matters: what can be read backward at the end of a release may be out of reach behind noise.
 
     **Cost**: no gradient; a fraction of a second.
     """
@@ -115,7 +115,9 @@ def pairs() -> list[Pair]:
 
 def defenses() -> dict[str, Callable[[], Defense]]:
     """How to make a small example of every defense of the catalog, for `small_setting`; some in a second setting."""
-    kinds = {name: partial(_example, entry.constructor) for name, entry in catalog()["defenses"].items()}
+    kinds: dict[str, Callable[[], Defense]] = {
+        name: partial(_example, entry.constructor) for name, entry in catalog()["defenses"].items()
+    }
     return dict(sorted({**kinds, **_EXAMPLES, **_SECOND}.items()))
 
 
@@ -244,7 +246,9 @@ def _attack(kind: Callable[..., Attack]) -> Attack:
 
 
 def _mlp(features: int, classes: int, generator: torch.Generator) -> torch.nn.Sequential:
-    model = mlp(features=features, hidden=(HIDDEN,), classes=classes, activation=Activation.SIGMOID, generator=generator)
+    model = mlp(
+        features=features, hidden=(HIDDEN,), classes=classes, activation=Activation.SIGMOID, generator=generator
+    )
     initialize_default(model, generator=generator)
     return model
 

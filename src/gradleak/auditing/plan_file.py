@@ -410,7 +410,7 @@ def _adversaries(value: Any, where: str) -> list[Adversary] | None:
         return None
     wrong = [name for name in _list(value, where) if name not in list(Adversary)]
     if wrong:
-        raise PlanError(f"{where}: {unknown('adversary', str(wrong[0]), list(Adversary))}")
+        raise PlanError(f"{where}: {unknown('adversary', str(wrong[0]), [adversary.value for adversary in Adversary])}")
     return [Adversary(name) for name in value]
 
 

@@ -64,6 +64,11 @@ def render_markdown(report: Report) -> str:
     return "\n".join(line for part in parts for line in part) + "\n"
 
 
+def _place(report: Report, example: Any) -> str:
+    assert report.reading is not None
+    return report.reading.place(example)
+
+
 def escape(value: Any) -> str:
     """Untrusted text as one line of Markdown that shows it as it is.
 
@@ -92,7 +97,7 @@ def _head(report: Report) -> Iterable[str]:
     yield ""
     if report.worst:
         worst = report.worst
-        where = f"{worst.label}, {report.reading.place(worst.example)}, {worst.scenario}"
+        where = f"{worst.label}, {_place(report, worst.example)}, {worst.scenario}"
         yield f"- Smallest {report.error} reached: {_number(worst.pixel_rmse)} ({escape(where)})"
         yield f"- Its PSNR: {_number(worst.psnr)}"
         yield f"- Blind baseline beside it: {_number(worst.baseline)}"
@@ -138,7 +143,7 @@ def _adversaries(report: Report) -> Iterable[str]:
     rows = [
         (
             escape(view.scenario),
-            escape(report.reading.place(view.example)),
+            escape(_place(report, view.example)),
             escape(view.attack),
             *(_number(quantity) for quantity in (view.static, view.adaptive, view.baseline)),
         )
@@ -310,7 +315,7 @@ def _attempts(report: Report) -> Iterable[str]:
         header,
         [
             (
-                escape(report.reading.place(a.example)),
+                escape(_place(report, a.example)),
                 escape(a.scenario),
                 escape(a.label),
                 *(_number(q) for q in (a.psnr, a.pixel_rmse, a.baseline, a.ssim, a.labels)),
@@ -339,7 +344,7 @@ def _wrong_pairings(report: Report) -> Iterable[str]:
     yield ""
     rows = [
         (
-            escape(report.reading.place(a.example)),
+            escape(_place(report, a.example)),
             escape(a.scenario),
             escape(a.label),
             _number(a.pixel_rmse),

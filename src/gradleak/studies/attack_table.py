@@ -138,9 +138,10 @@ class AttackTable(Study):
     whose paper gives them and recovered or optimized by the others. LeNet (`lenet_i2f` for digits, `lenet_dlg` for color)
     has sigmoids and weights uniform(−0.5, 0.5), as in the DLG paper; the others have ReLU and torch's default weights.
 
-    Medians are of each quantity by itself (of an even count the mean of the two middle values, so that the median PSNR is
-    not that of the median MSE); the interval of the median is free of assumptions on the distribution (order statistics). Counted costs follow the attack's rule; measured ones are processor time on one
-    thread over the median of 22 plain gradients in the attack's dtype, around the attack, in the same process.
+    Medians are of each quantity by itself (of an even count the mean of the two middle values, so that the median
+    PSNR is not that of the median MSE); the interval of the median is free of assumptions on the distribution (order
+    statistics). Counted costs follow the attack's rule; measured ones are processor time on one thread over the
+    median of 22 plain gradients in the attack's dtype, around the attack, in the same process.
 
     **Source**: the attacks are those of Zhu et al. 2019, Zhao et al. 2020, Geiping et al. 2020, Yin et al. 2021, Huang et
     al. 2021 and Zhang et al. 2023; no paper has this table. Deviation: budgets far below the papers' 4,800 to 24,000

@@ -193,7 +193,7 @@ def test_a_layer_without_a_gradient_is_named_and_the_rest_is_matched() -> None:
 
 
 @pytest.mark.parametrize(
-    "shape,kind", [((12,), "tabular"), ((1, 12), "signal"), ((1, 3, 4), "image"), ((12, 1, 1), "image")]
+    ("shape", "kind"), [((12,), "tabular"), ((1, 12), "signal"), ((1, 3, 4), "image"), ((12, 1, 1), "image")]
 )
 def test_total_variation_says_where_it_does_nothing(shape: tuple[int, ...], kind: str) -> None:
     truth = Batch(torch.rand(1, *shape, generator=_generator()), torch.tensor([1]), Domain(shape=shape, kind=kind))

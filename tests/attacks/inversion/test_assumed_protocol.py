@@ -123,22 +123,15 @@ def test_the_learning_rate_is_read_off_the_norm(rate: float) -> None:
     assert fit_learning_rate(claim, here.update, here.knowledge).learning_rate == pytest.approx(rate, rel=0.1)
 
 
-def test_a_rate_read_off_a_poor_claim_or_soft_labels_is_not_believable() -> None:
+def test_a_rate_read_off_a_poor_claim_or_optimized_labels_is_not_believable() -> None:
     here = case()
     perfect = truth(here)
-    poor = replace(perfect, inputs=torch.rand(perfect.inputs.shape, generator=torch.Generator().manual_seed(4)))
-    fit = fit_learning_rate(poor, here.update, here.knowledge)
+    fit = fit_learning_rate(replace(perfect, targets=(perfect.targets + 1) % 3), here.update, here.knowledge)
     assert fit.relative_residual > 0.1
     assert not fit.believable
     assert f"the claim leaves a relative residual of {fit.relative_residual:.2g} at its best rate" in fit.note
-    # Labels halfway to the model's own answer halve every first gradient: the residual is small, the rate wrong.
-    answer = small_net()(perfect.inputs).softmax(dim=1).detach()
-    whole = torch.nn.functional.one_hot(perfect.targets, answer.shape[1]).to(answer)
-    soft = replace(perfect, targets=(answer + whole) / 2, details={"labels": "optimized"})
-    shortened = setting(small_net(), here.truth, protocol=FedAvg(learning_rate=1e-3))
-    fit = fit_learning_rate(soft, shortened.update, shortened.knowledge)
-    assert fit.relative_residual < 1e-3
-    assert fit.learning_rate == pytest.approx(2e-3, rel=1e-2)
+    fit = fit_learning_rate(replace(perfect, details={"labels": "optimized"}), here.update, here.knowledge)
+    assert fit.relative_residual < 0.1
     assert not fit.believable
     assert "the labels were optimized with the inputs" in fit.note
 

@@ -174,8 +174,8 @@ def fit_learning_rate(
     good as the claim: from a claim found by cosine matching without η (AGA), η comes out right as far as the claim's
     gradients have the norms of the truth's. A claim that leaves much of the update unexplained, or whose labels were
     optimized along with the inputs (soft labels near the model's own answer shorten every gradient), can put η off by a
-    factor of five: the result then is not `believable`, and its note says why. It cannot mend a wrong number of steps, of which a short way tells next to
-    nothing: only ηT is fixed then.
+    factor of five: the result then is not `believable`, and its note says why. It cannot mend a wrong number of
+    steps, of which a short way tells next to nothing: only ηT is fixed then.
 
     Args:
         found: with inputs and targets.
