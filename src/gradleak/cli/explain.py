@@ -75,8 +75,8 @@ def _texts() -> dict[str, Callable[[], str]]:
     for outcome in Outcome:
         text = "outcome {}: {}\nWhat to do: {}".format
         texts[outcome.label] = partial(text, outcome.label, outcome.explanation, outcome.remedy)
-    for study in studies().values():
-        texts[study.name] = partial(_study, study)
+    for name, study in studies().items():
+        texts[name] = partial(_study, study)
     for entries in catalog().values():
         for entry in entries.values():
             texts[entry.name] = partial(_documentation, entry.constructor)

@@ -64,8 +64,8 @@ class GroupNormForBatchNorm:
     Example:
         >>> model = nn.Sequential(nn.Conv2d(1, 32, 3), nn.BatchNorm2d(32), nn.ReLU())
         >>> other, layers = GroupNormForBatchNorm()(model)
-        >>> layers[0].now
-        'GroupNorm(2, 32, eps=1e-05, affine=True)'
+        >>> layers[0].now.startswith("GroupNorm(2, 32")
+        True
     """
 
     channels_per_group: int = 16
