@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 from torch.func import functional_call, grad, jacfwd
 
-from gradleak.core import Batch, Domain, Exposure, Objective, Release
+from gradleak.core import Batch, Domain, Exposure, Objective, Release, one_thread
 from gradleak.datasets import mnist_digits
 from gradleak.operators import GradientJacobian
 from gradleak.protocols import FedSGD
@@ -20,7 +20,6 @@ from gradleak.studies.private_images import (
     geometric_mean,
     isotropic,
     median,
-    one_thread,
     pixel_rmse,
     reach,
     trained,

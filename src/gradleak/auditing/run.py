@@ -10,7 +10,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from gradleak.auditing.refusals import refusals
 from gradleak.auditing.risk_tasks import CHECK_COST, quiet, same_labels
 from gradleak.auditing.tasks import Group, groups
 from gradleak.auditing.verdict import judge
+from gradleak.core import one_thread
 from gradleak.protocols.average_gradient import AverageGradient
 from gradleak.results import Citation, GradleakError, InputError, Outcome, Record, RecordWriter, UnsupportedError
 from gradleak.risk import SettingMeasure
@@ -157,7 +157,7 @@ def estimate(plan: Plan) -> float:
 def _execute(plan: Plan, folder: Path, todo: Sequence[Group], *, jobs: int) -> Iterator[tuple[Group, list[Line]]]:
     """Pairs of group and lines as they are done, so that a kill loses only what is being computed."""
     if jobs == 1 or len(todo) <= 1:
-        with _one_thread():
+        with one_thread():
             for group in todo:
                 yield group, _work(group, plan, folder)
         return
@@ -203,17 +203,6 @@ def _place(group: Group) -> Line:
     names = {"scenario": "scenario", "example": "index", "attack": "attack"}
     place = {key: getattr(work, attribute, None) for key, attribute in names.items()}
     return place | ({"adversary": Adversary.STATIC.value} if getattr(work, "withheld", False) else {})
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """One torch thread inside, the caller's number after it: results must not depend on the machine's cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _jobs(jobs: int | None) -> int:

@@ -25,6 +25,7 @@ from gradleak.core.precision import HALF, Precision, computed_in_half, precision
 from gradleak.core.randomness import derive_generator, derive_seed
 from gradleak.core.reconstruction import Reconstruction
 from gradleak.core.release import Protocol, Release, mean_gradient
+from gradleak.core.threads import one_thread
 from gradleak.core.threat_model import HonestButCurious, ThreatModel
 from gradleak.core.update import Update, UpdateKind
 
@@ -65,6 +66,7 @@ __all__ = [
     "describe",
     "example_gradients",
     "mean_gradient",
+    "one_thread",
     "precision_of",
     "running_statistics",
     "watch_batch_norm",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -38,6 +37,7 @@ from gradleak.core import (
     Update,
     derive_generator,
     describe,
+    one_thread,
     running_statistics,
 )
 from gradleak.datasets import image_file, mnist_digits
@@ -186,7 +186,7 @@ class AttackTable(Study):
         """Compute the study; half an hour of one core for ten images without ResNet-18, which takes hours."""
         store = Store(self.cells)
         rows: list[Row] = []
-        with _one_thread():
+        with one_thread():
             for network in map(TableNetwork, self.networks):
                 setting = self._setting(network)
                 rows.append(Row(network.value, BASELINE, "-", _baseline(setting.examples)))
@@ -390,16 +390,6 @@ def _baseline(examples: Sequence[Batch]) -> list[Line]:
             )
         )
     return lines
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 __all__ = ["AttackTable", "Entrant", "TableNetwork"]

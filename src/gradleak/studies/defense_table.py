@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 
 from gradleak.attacks import Attack, GaussNewton, InvertingGradients
-from gradleak.core import Batch, HonestButCurious, Objective, Release, Update, derive_generator, describe
+from gradleak.core import Batch, HonestButCurious, Objective, Release, Update, derive_generator, describe, one_thread
 from gradleak.protocols import FedSGD
 from gradleak.results import GEIPING_2020, ZHANG_2023, Citation, GradleakError
 from gradleak.scoring import blind_baseline
@@ -26,7 +26,7 @@ from gradleak.studies.defense_cells import (
     predict,
     sentence,
 )
-from gradleak.studies.private_images import SmallNetwork, draw_images, median, one_thread, pixel_rmse
+from gradleak.studies.private_images import SmallNetwork, draw_images, median, pixel_rmse
 from gradleak.studies.shields import Shield
 from gradleak.studies.study import Say, Study, StudyResult
 from gradleak.studies.table_utility import UtilitySettings, worth_with

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -14,7 +13,7 @@ import numpy as np
 import torch
 
 from gradleak.attacks import InvertingGradients, LocalTraining
-from gradleak.core import Batch, HonestButCurious, Objective, Release, derive_generator, describe
+from gradleak.core import Batch, HonestButCurious, Objective, Release, derive_generator, describe, one_thread
 from gradleak.datasets import image_file, mnist_digits
 from gradleak.models import Activation, lenet_dlg
 from gradleak.protocols import FedAvg, FedSGD
@@ -78,7 +77,7 @@ class FedAvgQuality(Study):
         batches = self._batches()
         objective = self._objective(batches[0])
         rows: list[dict[str, Any]] = []
-        with _one_thread():
+        with one_thread():
             costs = {steps: self._costs(objective, batches[0], steps) for steps in self.steps}
             for steps, cost in costs.items():
                 say(
@@ -273,16 +272,6 @@ def _seconds(function: Callable[[], Any]) -> float:
     start = time.process_time()
     function()
     return time.process_time() - start
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 __all__ = ["FedAvgQuality"]

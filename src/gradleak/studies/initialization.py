@@ -12,7 +12,17 @@ import torch
 from torch import nn
 
 from gradleak.attacks import Attack, GaussNewton, InvertingGradients
-from gradleak.core import Batch, Exposure, HonestButCurious, Objective, Release, Update, derive_generator, describe
+from gradleak.core import (
+    Batch,
+    Exposure,
+    HonestButCurious,
+    Objective,
+    Release,
+    Update,
+    derive_generator,
+    describe,
+    one_thread,
+)
 from gradleak.defenses import GaussianNoise
 from gradleak.models import initialize_default, initialize_uniform, lenet_dlg, lenet_i2f
 from gradleak.operators import GradientJacobian
@@ -20,7 +30,7 @@ from gradleak.protocols import FedSGD
 from gradleak.results import ZHANG_2023, Citation
 from gradleak.risk import GaussianReconstructionError, LinearizedPosteriorError
 from gradleak.scoring import blind_baseline
-from gradleak.studies.private_images import draw_images, known, median, one_thread, pixel_rmse, reach, shown
+from gradleak.studies.private_images import draw_images, known, median, pixel_rmse, reach, shown
 from gradleak.studies.study import Finding, Say, Study, StudyResult, Table
 
 Rows = Sequence[dict[str, Any]]

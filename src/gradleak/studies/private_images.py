@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -170,14 +169,3 @@ def geometric_mean(values: Sequence[float], *, seed: int, resamples: int = 2000)
 def shown(value: float | None, form: str = ".3g") -> str:
     """A number as it is printed, "-" for none."""
     return "-" if value is None else format(value, form)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread for torch inside, as many as before afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

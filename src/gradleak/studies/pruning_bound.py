@@ -11,12 +11,22 @@ import torch
 from scipy import stats
 
 from gradleak.attacks import Attack, GaussNewton, InvertingGradients
-from gradleak.core import Batch, Exposure, HonestButCurious, Objective, Release, Update, derive_generator, describe
+from gradleak.core import (
+    Batch,
+    Exposure,
+    HonestButCurious,
+    Objective,
+    Release,
+    Update,
+    derive_generator,
+    describe,
+    one_thread,
+)
 from gradleak.defenses import Prune
 from gradleak.operators import GradientJacobian
 from gradleak.protocols import FedSGD
 from gradleak.results import ZHANG_2023, Citation, GradleakError
-from gradleak.studies.private_images import SmallNetwork, draw_images, median, one_thread, pixel_rmse, reach, shown
+from gradleak.studies.private_images import SmallNetwork, draw_images, median, pixel_rmse, reach, shown
 from gradleak.studies.study import Finding, Say, Study, StudyResult, Table
 
 ATTACKS = ("gauss_newton", "inverting_gradients")

@@ -11,7 +11,17 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks import GaussNewton
-from gradleak.core import Batch, Exposure, HonestButCurious, Objective, Release, Update, derive_generator, describe
+from gradleak.core import (
+    Batch,
+    Exposure,
+    HonestButCurious,
+    Objective,
+    Release,
+    Update,
+    derive_generator,
+    describe,
+    one_thread,
+)
 from gradleak.defenses import SpectralNoise
 from gradleak.operators import GradientJacobian
 from gradleak.protocols import FedSGD
@@ -23,7 +33,6 @@ from gradleak.studies.private_images import (
     isotropic,
     known,
     median,
-    one_thread,
     pixel_rmse,
     reach,
     shown,

@@ -12,7 +12,7 @@ import torch
 from scipy import stats
 
 from gradleak.attacks import GaussNewton
-from gradleak.core import Batch, Exposure, HonestButCurious, Objective, Release, derive_generator, describe
+from gradleak.core import Batch, Exposure, HonestButCurious, Objective, Release, derive_generator, describe, one_thread
 from gradleak.datasets import mnist_digits
 from gradleak.defenses import GaussianNoise
 from gradleak.operators import GradientJacobian
@@ -24,7 +24,6 @@ from gradleak.studies.private_images import (
     balanced,
     known,
     median,
-    one_thread,
     pixel_rmse,
     reach,
     shown,
