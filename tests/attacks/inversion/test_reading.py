@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from gradleak.attacks import DGL, AbsoluteError, CosineDistance, GaussNewton, InvertingGradients, SquaredError
+from gradleak.attacks.inversion.likelihood import laplace_scale
 from gradleak.attacks.inversion.reading import Reading
 from gradleak.core import Bounds, Defense, HonestButCurious, Objective, Release
 from gradleak.defenses import (
@@ -174,3 +175,16 @@ def test_gauss_newton_knows_the_residual_that_laplace_noise_leaves() -> None:
     case = setting(small_net(), rows(1), defenses=[LaplaceNoise(scale=1e-4)], threat=HonestButCurious(targets=True))
     found = GaussNewton(starts=1)(case.update, case.knowledge, generator=_generator())
     assert found.details["at_floor"]
+
+
+@pytest.mark.parametrize(
+    "earlier", [RandomSparsify(0.5), LayerNoise(std={"0": 0.1}), GaussianNoise(std=0.1), Quantize(bits=4)], ids=repr
+)
+def test_laplace_noise_on_top_of_other_randomness_has_no_law_that_is_used(earlier: Defense) -> None:
+    objective = Objective.from_module(small_net()).to(torch.float64)
+    together = Release(FedSGD(), [earlier, LaplaceNoise(scale=1e-4)])
+    assert laplace_scale(together, objective.params) is None
+    assert laplace_scale(Release(FedSGD(), [Clip(1.0), LaplaceNoise(scale=1e-4)]), objective.params) == 1e-4
+    case = setting(small_net(), rows(1), defenses=together.defenses, threat=HonestButCurious(targets=True))
+    found = DGL(iterations=2)(case.update, case.knowledge, generator=_generator())
+    assert found.inputs is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
 from gradleak.attacks.inversion.matching import AbsoluteError, LayerWeights, Matching, SquaredError
@@ -32,19 +34,19 @@ def known_law(release: Release, objective: Objective, examples: int) -> Noise:
         examples: of the batch.
     """
     law = release.noise(objective, examples=examples)
-    scale = laplace_scale(release)
+    scale = laplace_scale(release, objective.params)
     if isinstance(law, NotGaussian) and scale is not None:
         return DiagonalGaussian(std=dict.fromkeys(objective.params, scale * 2**0.5))
     return law
 
 
-def laplace_scale(release: Release) -> float | None:
+def laplace_scale(release: Release, shapes: Mapping[str, torch.Tensor]) -> float | None:
     """The scale b where the release ends in Laplace noise and has no other noise, else None."""
     if not release.defenses or not isinstance(release.defenses[-1], LaplaceNoise):
         return None
     scale = float(release.defenses[-1].scale)
     # Other noise under it makes a law that is neither.
-    return scale if scale > 0 and all(_silent(defense) for defense in release.defenses[:-1]) else None
+    return scale if scale > 0 and all(_silent(defense, shapes) for defense in release.defenses[:-1]) else None
 
 
 def stds(law: Noise, objective: Objective) -> torch.Tensor | None:
@@ -72,7 +74,7 @@ def likely(matching: Matching, release: Release, law: Noise, objective: Objectiv
         law: of the noise.
         objective: of the client.
     """
-    if isinstance(matching, SquaredError) and laplace_scale(release) is not None:
+    if isinstance(matching, SquaredError) and laplace_scale(release, objective.params) is not None:
         matching = AbsoluteError()
     if isinstance(law, DiagonalGaussian):
         noisy = [std for std in law.std.values() if std > 0]
@@ -83,8 +85,8 @@ def likely(matching: Matching, release: Release, law: Noise, objective: Objectiv
     return matching.bind(objective)
 
 
-def _silent(defense: Defense) -> bool:
+def _silent(defense: Defense, shapes: Mapping[str, torch.Tensor]) -> bool:
     """Whether a defense adds nothing at random."""
     if isinstance(defense, UpdateDefense):
-        return defense.noise({}) is None
+        return defense.noise(shapes) is None
     return isinstance(defense, ExampleDefense) and not defense.closes
