@@ -267,6 +267,16 @@ def test_a_broken_row_is_marked_and_the_others_are_not(route: Route) -> None:
     torch.testing.assert_close(found.gradient[[0, 2]], whole.gradient[[0, 2]], rtol=1e-12, atol=0)
 
 
+def test_a_large_model_keeps_its_graph_where_compiling_does_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "LOCKSTEP_ENTRIES", 10)
+    batch = rows(1).to(torch.float64)
+    objective = Objective.from_module(small_net()).to(torch.float64)
+    plain, asked = (_evaluator(objective, batch, rows=2, compiled=compiled) for compiled in (False, True))
+    guesses = _guesses(batch, 2)
+    assert asked.route is Route.GRAPH
+    assert torch.equal(plain(guesses).gradient, asked(guesses).gradient)
+
+
 def test_a_compiler_that_fails_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_, **__):
         raise RuntimeError("InvalidCxxCompiler: No working C++ compiler found\nmore lines")

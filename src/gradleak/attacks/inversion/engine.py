@@ -72,7 +72,8 @@ class Inversion(Attack):
 
     With `compile` the derivative goes through `torch.compile` first, as one graph or not at all: 34 seconds for one start
     of the 28×28 LeNet, for iterations 1.5 times as fast, and 44 for eight starts, 2.3 times as fast, so that it pays from
-    25,000 and 6,000 iterations on; a ResNet-18 takes 140 and gains nothing on its kept graph. Values differ by round-off.
+    25,000 and 6,000 iterations on. A model of more than 2¹⁸ shared numbers keeps its graph on a processor, compile or not:
+    a ResNet-18 would take 140 seconds and be slower for them. Values differ by round-off; `details["route"]` says what ran.
 
     **Cost**: 3 plain gradients an evaluation and start (forward and backward pass for g, and differentiating both),
     times what the protocol's release costs: this rule is what `plain_gradients` counts, whatever the machine needed.
@@ -90,7 +91,7 @@ class Inversion(Attack):
         patience: a target stops after so many evaluations in which none of its starts improved by 1e-3 relative; None
             never.
         max_bytes: memory for updates in lockstep; more starts than fit are done in chunks of the same loop.
-        compile: whether `torch.compile` is used.
+        compile: whether `torch.compile` is used where it pays.
     """
 
     name: ClassVar[str] = "inversion"
