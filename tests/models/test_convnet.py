@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from gradleak.models import Norm, convnet
+from gradleak.models import Norm, convnet, convnet9
 from gradleak.results import InputError
 
 pytestmark = pytest.mark.usefixtures("global_rng_unchanged")
@@ -60,3 +60,23 @@ def test_numbers_out_of_range_are_refused() -> None:
         convnet(width=12, norm="group")
     with pytest.raises(InputError, match="expected an activation"):
         convnet(activation="swish")
+
+
+def test_nine_convolutions_are_those_of_the_table() -> None:
+    model = convnet9()
+    channels = [3, 8, 16, 16, 32, 32, 32, 32, 32, 32]
+    kernels = [part for part in model if isinstance(part, nn.Conv2d)]
+    assert [(part.in_channels, part.out_channels) for part in kernels] == list(itertools.pairwise(channels))
+    x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    found = model(x)
+    for number, part in enumerate(kernels, start=1):
+        x = F.relu(F.conv2d(x, part.weight, part.bias, padding=1))
+        if number in (6, 9):
+            x = F.max_pool2d(x, 3)
+    torch.testing.assert_close(found, F.linear(x.flatten(1), model.linear.weight, model.linear.bias))
+
+
+def test_the_gradient_of_the_paper_has_the_length_of_eight_convolutions() -> None:
+    assert sum(p.numel() for p in convnet(classes=2, width=8, norm="none").parameters()) == 45_922
+    with pytest.raises(InputError, match="convnet9: expected size of at least 9, got 8"):
+        convnet9(size=8)

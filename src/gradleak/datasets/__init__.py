@@ -1,7 +1,36 @@
-"""Real data: from inside Python packages, or from a file of one's own; nothing is downloaded."""
+"""Real data: from inside Python packages, or from files of one's own; nothing is downloaded.
 
-from gradleak.datasets.adult import adult_census
+`adult_census`, `mnist_digits`, `scikit_digits` and `image_file` return a `Batch` to audit. The others return a
+`gradleak.games.Population` to play an inference game on, or the `Table` behind it.
+"""
+
+from gradleak.datasets.adult import adult_census, adult_files, adult_files_table, adult_population, adult_table
 from gradleak.datasets.digits import mnist_digits, scikit_digits
+from gradleak.datasets.faces import celeba, utkface
+from gradleak.datasets.german import german_credit, german_credit_table
+from gradleak.datasets.heritage_health import heritage_health, heritage_health_table
 from gradleak.datasets.image_file import image_file
+from gradleak.datasets.speech import crema_d, speech_digits
+from gradleak.datasets.synthetic import cifar_images, constructed_users, idx_images
 
-__all__ = ["adult_census", "image_file", "mnist_digits", "scikit_digits"]
+__all__ = [
+    "adult_census",
+    "adult_files",
+    "adult_files_table",
+    "adult_population",
+    "adult_table",
+    "celeba",
+    "cifar_images",
+    "constructed_users",
+    "crema_d",
+    "german_credit",
+    "german_credit_table",
+    "heritage_health",
+    "heritage_health_table",
+    "idx_images",
+    "image_file",
+    "mnist_digits",
+    "scikit_digits",
+    "speech_digits",
+    "utkface",
+]

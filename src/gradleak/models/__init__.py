@@ -1,7 +1,7 @@
 """The networks of the papers, with explicit initialization: the same generator gives the same weights."""
 
 from gradleak.models.activation import Activation
-from gradleak.models.convnet import convnet
+from gradleak.models.convnet import convnet, convnet9
 from gradleak.models.initialize import initialize_default, initialize_uniform
 from gradleak.models.lenet import lenet_dlg, lenet_i2f
 from gradleak.models.linear import linear_model
@@ -13,6 +13,7 @@ __all__ = [
     "BasicBlock",
     "Norm",
     "convnet",
+    "convnet9",
     "initialize_default",
     "initialize_uniform",
     "lenet_dlg",

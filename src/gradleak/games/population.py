@@ -1,0 +1,73 @@
+"""Rows that an inference game is played on: what the model sees, what it is trained for, and what shall stay private."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from gradleak.core import Batch, Domain
+from gradleak.results import InputError
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Population:
+    """Rows from which a game draws its private, test and public data.
+
+    Attributes:
+        name: for tables and records.
+        inputs: what the model sees, (n, *shape), floating point. A property is no part of it; an attribute is.
+        targets: what it is trained for, (n,) class indices or (n, ...) numbers.
+        sensitive: the sensitive variable of every row, (n,) int64, from 0 to m − 1.
+        values: names of its m values, at least two.
+        users: who every row belongs to, (n,) int64, or None where rows have no owner.
+        side: what an adversary may know of every row besides its gradient, φ(x), (n, s), or None for nothing.
+        domain: shape and range of an example, or None.
+
+    Raises:
+        InputError: for sizes that disagree, fewer than two values, or a sensitive variable out of range.
+    """
+
+    name: str
+    inputs: Tensor = field(repr=False)
+    targets: Tensor = field(repr=False)
+    sensitive: Tensor = field(repr=False)
+    values: Sequence[str]
+    users: Tensor | None = field(default=None, repr=False)
+    side: Tensor | None = field(default=None, repr=False)
+    domain: Domain | None = None
+
+    def __post_init__(self) -> None:
+        """Check the sizes and the range of the sensitive variable."""
+        Batch(self.inputs, self.targets, self.domain, self.sensitive)
+        if len(self.values) < 2:
+            raise InputError(
+                f"Population.values: expected at least two values of the sensitive variable, got {list(self.values)}"
+            )
+        if self.sensitive.dim() != 1 or self.sensitive.dtype != torch.int64:
+            raise InputError(
+                f"Population.sensitive: expected (n,) int64, got {tuple(self.sensitive.shape)} {self.sensitive.dtype}"
+            )
+        low, high = int(self.sensitive.min()), int(self.sensitive.max())
+        if low < 0 or high >= len(self.values):
+            raise InputError(
+                f"Population.sensitive: expected 0 to {len(self.values) - 1}, the places of its {len(self.values)} values, "
+                f"got {low} to {high}"
+            )
+        for name, rows in (("users", self.users), ("side", self.side)):
+            if rows is not None and rows.shape[:1] != self.inputs.shape[:1]:
+                raise InputError(f"Population.{name}: expected {self.size} rows, got {tuple(rows.shape)}")
+
+    @property
+    def size(self) -> int:
+        """The number of rows, n."""
+        return int(self.inputs.shape[0])
+
+    def rows(self, places: Tensor) -> Batch:
+        """The rows at these places, with their sensitive variable."""
+        return Batch(self.inputs[places], self.targets[places], self.domain, self.sensitive[places])
+
+
+__all__ = ["Population"]
