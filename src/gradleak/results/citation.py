@@ -310,3 +310,98 @@ BONAWITZ_2017 = Citation(
     venue="CCS",
     year=2017,
 )
+BREIMAN_2001 = Citation(
+    key="breiman2001forests",
+    authors="Breiman",
+    title="Random Forests",
+    venue="Machine Learning 45(1)",
+    year=2001,
+    identifier="10.1023/A:1010933404324",
+)
+SNELL_2017 = Citation(
+    key="snell2017prototypical",
+    authors="Snell, Swersky and Zemel",
+    title="Prototypical Networks for Few-shot Learning",
+    venue="NeurIPS",
+    year=2017,
+    identifier="arXiv:1703.05175",
+)
+FRANK_HALL_2001 = Citation(
+    key="frank2001ordinal",
+    authors="Frank and Hall",
+    title="A Simple Approach to Ordinal Classification",
+    venue="ECML",
+    year=2001,
+    identifier="10.1007/3-540-44795-4_13",
+)
+FRIEDMAN_1989 = Citation(
+    key="friedman1989regularized",
+    authors="Friedman",
+    title="Regularized Discriminant Analysis",
+    venue="Journal of the American Statistical Association 84(405)",
+    year=1989,
+    identifier="10.1080/01621459.1989.10478752",
+)
+FRIEDMAN_2001 = Citation(
+    key="friedman2001boosting",
+    authors="Friedman",
+    title="Greedy Function Approximation: A Gradient Boosting Machine",
+    venue="Annals of Statistics 29(5)",
+    year=2001,
+    identifier="10.1214/aos/1013203451",
+)
+LI_2006 = Citation(
+    key="li2006projections",
+    authors="Li, Hastie and Church",
+    title="Very Sparse Random Projections",
+    venue="KDD",
+    year=2006,
+    identifier="10.1145/1150402.1150436",
+)
+HALKO_2011 = Citation(
+    key="halko2011randomized",
+    authors="Halko, Martinsson and Tropp",
+    title="Finding Structure with Randomness: Probabilistic Algorithms for Constructing Approximate Matrix Decompositions",
+    venue="SIAM Review 53(2)",
+    year=2011,
+    identifier="arXiv:0909.4061",
+)
+ROSS_2008 = Citation(
+    key="ross2008incremental",
+    authors="Ross, Lim, Lin and Yang",
+    title="Incremental Learning for Robust Visual Tracking",
+    venue="International Journal of Computer Vision 77",
+    year=2008,
+)
+BALLE_2022 = Citation(
+    key="balle2022informed",
+    authors="Balle, Cherubin and Hayes",
+    title="Reconstructing Training Data with Informed Adversaries",
+    venue="IEEE Symposium on Security and Privacy",
+    year=2022,
+    identifier="arXiv:2201.04845",
+)
+HAYES_2023 = Citation(
+    key="hayes2023bounding",
+    authors="Hayes, Mahloujifar and Balle",
+    title="Bounding Training Data Reconstruction in DP-SGD",
+    venue="NeurIPS",
+    year=2023,
+    identifier="arXiv:2302.07225",
+)
+KAISSIS_2023 = Citation(
+    key="kaissis2023rero",
+    authors="Kaissis, Hayes, Ziller and Rueckert",
+    title="Bounding data reconstruction attacks with the hypothesis testing interpretation of differential privacy",
+    venue="arXiv",
+    year=2023,
+    identifier="arXiv:2307.03928",
+)
+DONG_2022 = Citation(
+    key="dong2022gdp",
+    authors="Dong, Roth and Su",
+    title="Gaussian Differential Privacy",
+    venue="Journal of the Royal Statistical Society B 84(1)",
+    year=2022,
+    identifier="arXiv:1905.02383",
+)

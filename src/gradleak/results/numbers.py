@@ -73,6 +73,16 @@ def check_seed(name: str, value: object) -> None:
         raise InputError(f"{name}: expected a whole number of at most 64 bits, got {value!r}")
 
 
+def check_flag(name: str, value: object) -> None:
+    """Refuse what is no truth value.
+
+    Raises:
+        InputError: naming the field.
+    """
+    if not isinstance(value, bool):
+        raise InputError(f"{name}: expected True or False, got {value!r}")
+
+
 def is_number(value: object) -> bool:
     """Whether it is a real number, of Python's or numpy's, and no truth value."""
     return isinstance(value, Real) and not isinstance(value, bool)

@@ -47,6 +47,11 @@ class Outcome(Enum):
         "Check the update for non-finite entries, lower the step size, or use float64.",
         False,
     )
+    NOT_RESOLVABLE = (
+        "The data are too few to tell what was asked for (a rate of 0.1 % from 200 samples, two classes from one).",
+        "Play more trials, or ask for a rate that they resolve; this is not evidence of safety.",
+        False,
+    )
     CONSTANT = (
         "The model gives one answer whatever its input is, so that it is of no use.",
         "Give a defense no credit for what such a model hides; look for a layer that erases its input, or train with less "

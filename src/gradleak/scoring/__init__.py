@@ -1,9 +1,11 @@
-"""Claim against truth: image errors in pixels scaled to [0, 1], one-to-one pairing, blind baselines."""
+"""Claim against truth: image errors in pixels scaled to [0, 1], one-to-one pairing, blind baselines; guesses of adversaries."""
 
 from gradleak.scoring.baseline import BASELINE_NAMES, blind_baseline
+from gradleak.scoring.classification import confusion, leaks, score_posteriors
 from gradleak.scoring.image import SSIM_WINDOW, mse, psnr, rmse, ssim, ssim_obstacle
 from gradleak.scoring.labels import label_accuracy
 from gradleak.scoring.pairing import Pairing, pair, wrong_pairing_rmse
+from gradleak.scoring.pooling import pooled
 from gradleak.scoring.reconstruction import EXACT_HIT_RMSE, pixels_of_truth, score_images
 
 __all__ = [
@@ -12,13 +14,17 @@ __all__ = [
     "SSIM_WINDOW",
     "Pairing",
     "blind_baseline",
+    "confusion",
     "label_accuracy",
+    "leaks",
     "mse",
     "pair",
     "pixels_of_truth",
+    "pooled",
     "psnr",
     "rmse",
     "score_images",
+    "score_posteriors",
     "ssim",
     "ssim_obstacle",
     "wrong_pairing_rmse",

@@ -1,0 +1,24 @@
+"""Attribute inference: a feature inside of the inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gradleak.games.value_game import OneValueGame
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AttributeGame(OneValueGame):
+    """How well the value of a feature that the model sees can be inferred from gradients.
+
+    All k rows of a batch share the value. The population's inputs hold the feature; apart from that the game is
+    `PropertyGame`.
+
+    **Source**: Li et al. 2024, section 3.2 (attribute inference game); there k = 16 and AUROC 0.9991 for gender on Adult.
+    """
+
+    kind: ClassVar[str] = "attribute"
+
+
+__all__ = ["AttributeGame"]

@@ -1,0 +1,285 @@
+"""What came out of a game: posteriors of every trial, scored by round and together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradleak.attacks.inference import combine_rounds
+from gradleak.games.information import information_scores
+from gradleak.games.reading import Floats, Knows
+from gradleak.results import InputError, Outcome, Score
+from gradleak.results.score import jsonable
+from gradleak.scoring.classification import AUROC, score_posteriors
+from gradleak.scoring.pooling import pooled
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SeedResult:
+    """One seed of a game.
+
+    Attributes:
+        seed: of everything that was drawn.
+        outcome: of the training; after *not_finite* nothing was released, and there are no posteriors.
+        truth: a of every trial, (T,).
+        log_posteriors: by adversary, one (T, m) an observed round, of models fitted on balanced sets.
+        details: by adversary, of the fit of every observed round (features, share of clipped posteriors).
+        prior: P(a) as the adversary takes it, (m,).
+        blind: p*, the largest P(a) by which a was drawn.
+        utility: of the trained model; None where no test rows judged it.
+        rows: numbers of private, test and public rows.
+        routes: how the gradients were computed.
+        notes: for the reader.
+        seconds: of wall time of the training and of every round, and of processor time of all together ("cpu").
+        law: P(a) by which the trials were drawn, (m,); None for not known.
+        bound: on the information of all observed updates of a batch; None where nothing was observed, or the adversary
+            knows more of the batch than its updates.
+    """
+
+    seed: int
+    outcome: Outcome
+    truth: NDArray[np.int64] = field(repr=False)
+    log_posteriors: Mapping[Knows, Sequence[Floats]] = field(repr=False)
+    details: Mapping[Knows, Sequence[Mapping[str, Any]]] = field(repr=False)
+    prior: Floats
+    blind: float
+    utility: Score | None
+    rows: Mapping[str, int]
+    routes: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    seconds: Mapping[str, Any] = field(default_factory=dict)
+    law: Floats | None = field(default=None, repr=False)
+    bound: Score | None = field(default=None, repr=False)
+
+    def posterior(self, adversary: Knows, places: Sequence[int]) -> Floats:
+        """The log-posterior of every trial, (T, m), from the observed rounds at these places of the list; prior once.
+
+        Raises:
+            InputError: if the training diverged, so that there is none.
+        """
+        logs = self.log_posteriors[adversary]
+        if not logs:
+            raise InputError(f"seed {self.seed}: expected posteriors, got none: {', '.join(self.notes)}")
+        # A value that the adversary takes for impossible is as good as that; the logarithm stays finite.
+        return combine_rounds(np.stack(list(logs)), np.log(np.maximum(self.prior, 1e-300)), rounds=places)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GameResult:
+    """What adversaries made of the updates, one seed or several pooled.
+
+    The posteriors and the truth of the trials are kept in memory, for further scores; `lines` holds none of them.
+
+    Attributes:
+        kind: "attribute", "property", "distribution" or "user".
+        game: a description of the game.
+        population: its name.
+        values: names of the m values.
+        observed: the rounds, from 0.
+        adversaries: which ones played.
+        runs: one a seed.
+        jobs: how many processes.
+        seconds: of wall time.
+    """
+
+    kind: str
+    game: Mapping[str, Any] = field(repr=False)
+    population: str
+    values: Sequence[str]
+    observed: Sequence[int]
+    adversaries: Sequence[Knows]
+    runs: Sequence[SeedResult]
+    jobs: int
+    seconds: float
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds."""
+        return tuple(run.seed for run in self.runs)
+
+    def scores(
+        self,
+        adversary: Knows | str | None = None,
+        *,
+        rounds: Sequence[int] | None = None,
+        false_positive_rates: Sequence[float] = (0.01,),
+    ) -> list[Score]:
+        """Success rate, AUROC, advantage and true-positive rates of one adversary; several seeds are pooled.
+
+        Args:
+            adversary: "static" or "adaptive"; None for the strongest that played.
+            rounds: those of the observed rounds, by number, that it saw; None for all of them, combined.
+            false_positive_rates: where true-positive rates are asked for.
+
+        Returns:
+            What `score_posteriors` gives for one seed and `pooled` for more. If the training of a seed diverged, all of
+            them are without a value, *not_finite*: what diverges is not safe.
+
+        Raises:
+            InputError: for an adversary that did not play, or a round that was not observed.
+        """
+        kind = self._adversary(adversary)
+        seen = list(self.observed) if rounds is None else list(rounds)
+        if not seen or any(number not in self.observed for number in seen):
+            raise InputError(f"scores: expected some of the observed rounds {list(self.observed)}, got {seen}")
+        places = [list(self.observed).index(number) for number in seen]
+        diverged = [run for run in self.runs if not run.log_posteriors[kind]]
+        per_seed = [
+            score_posteriors(
+                run.posterior(kind, places) if run.log_posteriors[kind] else np.empty((0, len(self.values))),
+                run.truth if run.log_posteriors[kind] else np.empty(0, dtype=np.int64),
+                blind=run.blind,
+                false_positive_rates=false_positive_rates,
+            )
+            for run in self.runs
+        ]
+        if diverged:
+            note = f"{len(diverged)} of {len(self.runs)} seeds: {diverged[0].notes[-1]}"
+            lost = per_seed[self.seeds.index(diverged[0].seed)]
+            return [replace(score, outcome=Outcome.NOT_FINITE, note=note) for score in lost]
+        return per_seed[0] if len(per_seed) == 1 else pooled(per_seed)
+
+    def score(self, name: str, adversary: Knows | str | None = None, *, rounds: Sequence[int] | None = None) -> Score:
+        """One of `scores`, by its name.
+
+        Raises:
+            InputError: if there is none of that name.
+        """
+        found = [score for score in self.scores(adversary, rounds=rounds) if score.name == name]
+        if not found:
+            names = [score.name for score in self.scores(adversary)]
+            raise InputError(f"score: expected one of {', '.join(names)}, got {name!r}")
+        return found[0]
+
+    def by_round(self, adversary: Knows | str | None = None) -> dict[int, list[Score]]:
+        """The scores of an adversary who saw one round alone, by observed round."""
+        return {number: self.scores(adversary, rounds=[number]) for number in self.observed}
+
+    def information(self, adversary: Knows | str | None = None) -> list[Score]:
+        """Information of all observed updates, and the advantage that it allows: bounded, and estimated by an adversary.
+
+        The estimate is over the trials of all seeds. P(a) is the mean over seeds, and the bound the largest of them.
+
+        Args:
+            adversary: "static" or "adaptive".
+
+        Returns:
+            What `information_scores` gives; nothing where a training diverged or a value was never drawn.
+
+        Raises:
+            InputError: for an adversary that did not play.
+        """
+        kind = self._adversary(adversary)
+        laws = [run.law for run in self.runs if run.law is not None and run.log_posteriors[kind]]
+        if len(laws) < len(self.runs) or not all((law > 0).all() for law in laws):
+            return []
+        places = range(len(self.observed))
+        bounds = [run.bound for run in self.runs if run.bound is not None]
+        return information_scores(
+            np.concatenate([run.posterior(kind, places) for run in self.runs]),
+            np.concatenate([run.truth for run in self.runs]),
+            np.mean(laws, axis=0),
+            bound=max(bounds, key=lambda bound: bound.value or 0.0) if len(bounds) == len(self.runs) else None,
+        )
+
+    @property
+    def outcome(self) -> Outcome:
+        """Of the trainings: the worst of them."""
+        for outcome in (Outcome.NOT_FINITE, Outcome.CONSTANT):
+            if any(run.outcome is outcome for run in self.runs):
+                return outcome
+        return Outcome.CONVERGED
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader has to know, each once."""
+        return list(dict.fromkeys(note for run in self.runs for note in run.notes))
+
+    def lines(self, item: str | None = None) -> list[Line]:
+        """JSON-ready lines of a record: one of type item an adversary, then its scores, together and by round.
+
+        No posterior of a trial, no truth and no row is among them.
+
+        Args:
+            item: the name of the item; None for the kind of the game and the population.
+        """
+        name = item or f"{self.kind} inference on {self.population}"
+        lines: list[Line] = []
+        for adversary in self.adversaries:
+            place = {"item": name, "scenario": None, "example": None, "attack": str(adversary)}
+            lines.append(
+                {
+                    "type": "item",
+                    "item": name,
+                    "kind": "game",
+                    "scenario": None,
+                    "example": None,
+                    "attack": str(adversary),
+                    "status": "done",
+                    "outcome": self.outcome.label,
+                    "note": "; ".join(self.notes),
+                    "seconds": self.seconds,
+                    "game": jsonable(self.game),
+                    "values": list(self.values),
+                    "observed": list(self.observed),
+                    "runs": [self._summary(run, adversary) for run in self.runs],
+                }
+            )
+            if adversary is self.adversaries[0]:
+                lines += [
+                    {"type": "score", **place, "seed": run.seed, **run.utility.to_dict()}
+                    for run in self.runs
+                    if run.utility is not None
+                ]
+            lines += [
+                {"type": "score", **place, "rounds": list(self.observed), **score.to_dict()}
+                for score in [*self.scores(adversary), *self.information(adversary)]
+            ]
+            lines += [
+                {"type": "score", **place, "rounds": [number], **score.to_dict()}
+                for number, scores in self.by_round(adversary).items()
+                for score in scores
+            ]
+        return lines
+
+    def _adversary(self, adversary: Knows | str | None) -> Knows:
+        if adversary is None:
+            return Knows.ADAPTIVE if Knows.ADAPTIVE in self.adversaries else Knows.STATIC
+        if adversary not in tuple(self.adversaries):
+            raise InputError(f"scores: expected one of {', '.join(self.adversaries)}, who played, got {adversary!r}")
+        return Knows(adversary)
+
+    def _summary(self, run: SeedResult, adversary: Knows) -> Line:
+        """What a record says of a seed: numbers over all trials."""
+        summary: Line = {
+            "seed": run.seed,
+            "outcome": run.outcome.label,
+            "trials": len(run.truth),
+            "rows": dict(run.rows),
+            "prior": run.prior.tolist(),
+            "blind": run.blind,
+            "routes": list(run.routes),
+            "fits": [jsonable(dict(details)) for details in run.details[adversary]],
+            "seconds": jsonable(dict(run.seconds)),
+        }
+        if run.log_posteriors[adversary]:
+            together = run.posterior(adversary, range(len(self.observed)))
+            auroc = next(
+                score for score in score_posteriors(together, run.truth, blind=run.blind) if score.name == AUROC
+            )
+            summary["roc"] = auroc.details.get("roc")
+            of_truth = together[np.arange(len(run.truth)), run.truth]
+            summary["log_posterior_of_truth"] = {
+                "mean": float(of_truth.mean()),
+                "quantiles": [float(found) for found in np.quantile(of_truth, [0.05, 0.25, 0.5, 0.75, 0.95])],
+            }
+        return summary
+
+
+__all__ = ["GameResult", "SeedResult"]

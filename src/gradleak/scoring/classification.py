@@ -1,0 +1,335 @@
+"""An adversary's posteriors against the truth: success rate, AUROC, advantage, and what it finds without false alarms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gradleak.results import Evidence, InputError, Leakier, Outcome, Score, check_share
+from gradleak.scoring.intervals import Interval, area_interval, rate_interval
+from gradleak.scoring.roc import Area, Curve, Floats, Truth, area, class_scores, curve, enough_negatives
+
+SUCCESS, AUROC, ADVANTAGE, TPR = "attack_success_rate", "auroc", "advantage", "tpr_at_fpr"
+SCORE_NAMES = (SUCCESS, AUROC, ADVANTAGE, TPR)
+
+# A rate of false positives counts as resolved where at least so many negatives are expected above its threshold.
+LEAST_FALSE_POSITIVES = 5.0
+# Log-posteriors of one trial that lie as close as this tie: sums over rounds end there by round-off.
+TIE = 1e-9
+
+
+def score_posteriors(
+    log_posteriors: ArrayLike,
+    truth: ArrayLike,
+    *,
+    blind: float,
+    false_positive_rates: Sequence[float] = (0.01,),
+    least_false_positives: float = LEAST_FALSE_POSITIVES,
+    confidence: float = 0.95,
+) -> list[Score]:
+    """What an adversary's guesses of a variable with m values are worth: four scores, each with its interval.
+
+    - `attack_success_rate`: p, the share of trials whose most probable value is the true one; values that tie share the
+      credit, as if the guess were drawn among them.
+    - `auroc`: the mean over the values that occur of the area under the ROC curve of that value against all others.
+    - `advantage`: max(p − p*, 0)/(1 − p*) over the best blind guess p*. `details["unclipped"]` is (p − p*)/(1 − p*), and
+      `details["unclipped_interval"]` its interval; `leaks` reads the verdict from there.
+    - `tpr_at_fpr`, one for each false-positive rate asked: for two values the share of trials with value 1 that are
+      found when this share of the others is taken for one; for more, the mean over the values that occur. The threshold
+      is that of the trials themselves. Equal scores are accepted by lot; nothing else is interpolated. Where fewer than
+      `least_false_positives` trials of a kind are expected above the threshold the outcome is `not_resolvable`.
+
+    **Assumptions**: trials are independent draws, and p* is known, not estimated from them. The intervals cover the draw of
+    trials alone: the private rows, the training and the fitted adversary are given. `pooled` adds other seeds.
+
+    Args:
+        log_posteriors: (n, m) logarithms of posteriors, prior included, up to a constant of the row.
+        truth: (n,) whole numbers from 0 to m − 1.
+        blind: p*, in (0, 1]: the success rate of the best guess that ignores the update, max P(a).
+        false_positive_rates: where true-positive rates are asked for, each between 0 and 1.
+        least_false_positives: how many expected false positives resolve a rate.
+        confidence: of the intervals.
+
+    Returns:
+        Scores with evidence "attack": success rate (`details["confusion"]`: (m, m) counts, truth by guess), AUROC
+        (`details["roc"]`: points of the curve of value 1, or with m > 2 of the mean over values), advantage, and one TPR
+        a rate. Without a number the outcome is `not_resolvable` (no trials, one value only, too few) or `not_finite`;
+        with p* = 1 the advantage is `not_informative`.
+
+    Raises:
+        InputError: for sizes that do not fit, a truth out of range, or a rate out of range.
+
+    **Cost**: O(m n log n).
+
+    **Source**: Li et al. 2024, section 5.1.2. Deviations: ties are credited by their share; p* is a maximum where the
+    paper writes arg max; intervals are ours (Clopper–Pearson for rates; DeLong's variance in Wilson's interval for areas).
+
+    Example:
+        >>> posteriors = np.log([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7], [0.2, 0.8]])
+        >>> [score.value for score in score_posteriors(posteriors, [0, 1, 1, 1], blind=0.75)][:3]
+        [0.75, 1.0, 0.0]
+    """
+    logs, true = _checked(log_posteriors, truth)
+    if not 0.0 < blind <= 1.0:
+        raise InputError(f"blind: expected the success rate of a guess, in (0, 1], got {blind!r}")
+    check_share("confidence", confidence)
+    for rate in false_positive_rates:
+        check_share("false_positive_rates", rate)
+    obstacle = _obstacle(logs)
+    if obstacle:
+        names = [*SCORE_NAMES[:3], *[TPR] * len(false_positive_rates)]
+        return [_without(name, obstacle, len(true)) for name in names]
+    success = _success(logs, true, confidence)
+    return [
+        success,
+        _auroc(logs, true, confidence),
+        _advantage(success, true, blind, confidence),
+        *(_found(logs, true, rate, least_false_positives, confidence) for rate in false_positive_rates),
+    ]
+
+
+def leaks(score: Score) -> bool:
+    """Whether an advantage is more than chance: its interval over trials, not clipped at 0, lies above 0.
+
+    Args:
+        score: an advantage of `score_posteriors` or `pooled`.
+
+    Raises:
+        InputError: for another score.
+    """
+    if score.name != ADVANTAGE:
+        raise InputError(f"leaks: expected the score {ADVANTAGE}, got {score.name}")
+    interval = score.details.get("unclipped_interval")
+    return score.value is not None and interval is not None and float(interval[0]) > 0.0
+
+
+def confusion(log_posteriors: ArrayLike, truth: ArrayLike) -> Floats:
+    """How often which value was guessed for which: (m, m), truth by guess; a trial with a tie is split among its guesses.
+
+    Args:
+        log_posteriors: (n, m).
+        truth: (n,).
+    """
+    logs, true = _checked(log_posteriors, truth)
+    return _counts(_credit(logs), true)
+
+
+def _checked(log_posteriors: ArrayLike, truth: ArrayLike) -> tuple[Floats, Truth]:
+    logs, given = np.asarray(log_posteriors, dtype=np.float64), np.asarray(truth)
+    if logs.ndim != 2 or logs.shape[1] < 2:
+        raise InputError(f"log_posteriors: expected (n, m) with m of at least 2, got {logs.shape}")
+    if given.shape != logs.shape[:1] or (not np.issubdtype(given.dtype, np.integer) and given.size):
+        raise InputError(f"truth: expected {logs.shape[0]} whole numbers, got {given.shape} {given.dtype}")
+    true = given.astype(np.int64)
+    if true.size and not 0 <= int(true.min()) <= int(true.max()) < logs.shape[1]:
+        raise InputError(
+            f"truth: expected 0 to {logs.shape[1] - 1}, the columns of log_posteriors, got {true.min()} to {true.max()}"
+        )
+    return logs, true
+
+
+def _obstacle(logs: Floats) -> tuple[Outcome, str] | None:
+    if not len(logs):
+        return Outcome.NOT_RESOLVABLE, "there is no trial"
+    # −∞ says "impossible" and is a posterior; a row without a finite entry is none.
+    bad = int((np.isnan(logs).any(axis=1) | np.isposinf(logs).any(axis=1) | np.isneginf(logs).all(axis=1)).sum())
+    if bad:
+        return Outcome.NOT_FINITE, f"{bad} of {len(logs)} trials have no finite posterior"
+    return None
+
+
+def _credit(logs: Floats) -> Floats:
+    """Which values are guessed, (n, m): 1 for the most probable one, or a share for each of those that tie."""
+    best = logs >= logs.max(axis=1, keepdims=True) - TIE
+    return best / best.sum(axis=1, keepdims=True)
+
+
+def _counts(credit: Floats, true: Truth) -> Floats:
+    table = np.zeros((credit.shape[1], credit.shape[1]))
+    np.add.at(table, true, credit)
+    return table
+
+
+def _success(logs: Floats, true: Truth, confidence: float) -> Score:
+    credit = _credit(logs)
+    right = float(credit[np.arange(len(true)), true].sum())
+    ties = int((credit.max(axis=1) < 1.0).sum())
+    return _score(
+        SUCCESS,
+        right / len(true),
+        rate_interval(right, len(true), confidence),
+        len(true),
+        note=f"{ties} trials tie and share their credit" if ties else "",
+        details={"confusion": _counts(credit, true).tolist(), "ties": ties, "confidence": confidence},
+    )
+
+
+def _auroc(logs: Floats, true: Truth, confidence: float) -> Score:
+    classes, absent = _present(logs, true)
+    if len(classes) < 2:
+        return _without(AUROC, _one_class(classes), len(true))
+    scores = class_scores(logs)
+    areas = {place: area(scores[:, place], true == place) for place in classes}
+    value = math.fsum(found.value for found in areas.values()) / len(areas)
+    smallest = min(min(int((true == place).sum()), int((true != place).sum())) for place in classes)
+    details: dict[str, Any] = {
+        "classes": classes,
+        "per_class": [areas[place].value for place in classes],
+        "roc": _roc({place: curve(scores[:, place], true == place) for place in _shown(logs, classes)}),
+        "confidence": confidence,
+    }
+    # A few pairs in the wrong order tell too small a variance; simulations of the coverage hold with this ceiling.
+    ceiling, variance = float(len(true) * len(classes)), _variance(list(areas.values()))
+    interval = area_interval(value, variance, pairs=smallest, ceiling=ceiling, confidence=confidence)
+    notes = [_absence(absent)]
+    if interval[1] < 0.5:
+        notes.append("below 0.5: the updates tell the values apart, and this adversary reads them the wrong way round")
+    return _score(AUROC, value, interval, len(true), note="; ".join(filter(None, notes)), details=details)
+
+
+def _variance(areas: Sequence[Area]) -> float:
+    """Of the mean of areas over the same trials."""
+    influence: Floats = np.mean([found.influence for found in areas], axis=0)
+    trials = len(influence)
+    return float(np.square(influence).sum()) / (trials * max(trials - 1, 1))
+
+
+def _advantage(success: Score, true: Truth, blind: float, confidence: float) -> Score:
+    if success.value is None or success.interval is None:
+        return _without(ADVANTAGE, (success.outcome, success.note), len(true))
+    if blind >= 1.0:
+        why = "the best blind guess is always right (p* = 1), so that nothing is left to gain"
+        return _without(ADVANTAGE, (Outcome.NOT_INFORMATIVE, why), len(true))
+    low, high = (float((end - blind) / (1.0 - blind)) for end in success.interval)
+    unclipped = (success.value - blind) / (1.0 - blind)
+    most = int(np.bincount(true).max())
+    details = {
+        "unclipped": unclipped,
+        "unclipped_interval": [low, high],
+        "blind": blind,
+        "blind_observed": most / len(true),
+        "success_rate": success.value,
+        "confidence": confidence,
+    }
+    return _score(
+        ADVANTAGE,
+        max(unclipped, 0.0),
+        (max(low, 0.0), max(high, 0.0)),
+        len(true),
+        note=_blind_note(most, len(true), blind),
+        details=details,
+    )
+
+
+def _blind_note(most: int, trials: int, blind: float) -> str:
+    """A p* below what the trials themselves allow a blind guesser makes an advantage of nothing; say so."""
+    if rate_interval(most, trials, 0.999)[0] <= blind:
+        return ""
+    return (
+        f"one value makes up {most / trials:.1%} of the trials, more than p* = {blind:.4g} allows: the trials were not drawn "
+        "from the prior behind p*, and the advantage is too large"
+    )
+
+
+def _found(logs: Floats, true: Truth, share: float, least: float, confidence: float) -> Score:
+    details = {"false_positive_rate": share, "least_false_positives": least, "confidence": confidence}
+    classes, absent = _present(logs, true)
+    if len(classes) < 2:
+        return _without(TPR, _one_class(classes), len(true), details)
+    scores, shown = class_scores(logs), _shown(logs, classes)
+    negatives = min(int((true != place).sum()) for place in shown)
+    if not enough_negatives(negatives, share, least):
+        why = (
+            f"{negatives} negatives leave {negatives * share:.3g} above the threshold of a false-positive rate of "
+            f"{share:.3g}, and {least:.3g} are asked for: at least {math.ceil(least / share - 1e-9)} negatives would do"
+        )
+        return _without(TPR, (Outcome.NOT_RESOLVABLE, why), len(true), details)
+    curves = [curve(scores[:, place], true == place) for place in shown]
+    found = [line.rate(share * line.negatives) for line in curves]
+    # The mean of the ends is what they would be if the errors of all classes went the same way: wide enough.
+    ends = [line.rate_interval(share, confidence) for line in curves]
+    low, high = (math.fsum(end) / len(ends) for end in zip(*ends, strict=True))
+    value = math.fsum(found) / len(found)
+    return _score(
+        TPR,
+        value,
+        (min(low, value), max(high, value)),
+        len(true),
+        note=_absence(absent),
+        details={**details, "classes": shown, "per_class": found, "negatives": negatives},
+    )
+
+
+def _present(logs: Floats, true: Truth) -> tuple[list[int], list[int]]:
+    counts: NDArray[np.int64] = np.bincount(true, minlength=logs.shape[1])
+    return [place for place, n in enumerate(counts) if n], [place for place, n in enumerate(counts) if not n]
+
+
+def _shown(logs: Floats, classes: Sequence[int]) -> list[int]:
+    """The classes whose curves count: of two the second, whose curve mirrors that of the first; else all that occur."""
+    return [1] if logs.shape[1] == 2 else list(classes)
+
+
+def _roc(curves: Mapping[int, Curve]) -> dict[str, Any]:
+    if len(curves) == 1:
+        ((place, line),) = curves.items()
+        false, true = line.points()
+        return {"of": place, "fpr": false, "tpr": true}
+    grid = np.unique(np.concatenate([line.points()[0] for line in curves.values()]))
+    if len(grid) > 100:
+        grid = np.unique(np.concatenate([[0.0], np.geomspace(grid[1], 1.0, 60), np.linspace(0.0, 1.0, 41)]))
+    means = [float(np.mean([line.rate(rate * line.negatives) for line in curves.values()])) for rate in grid]
+    return {"of": "mean", "fpr": [float(rate) for rate in grid], "tpr": means}
+
+
+def _one_class(classes: Sequence[int]) -> tuple[Outcome, str]:
+    return Outcome.NOT_RESOLVABLE, f"every trial has the value {classes[0]}, and it takes two to tell them apart"
+
+
+def _absence(absent: Sequence[int]) -> str:
+    return f"values that never occurred are left out: {', '.join(map(str, absent))}" if absent else ""
+
+
+def _score(name: str, value: float, interval: Interval, n: int, *, note: str = "", details: Mapping[str, Any]) -> Score:
+    return Score(
+        name=name,
+        value=value,
+        unit="auroc" if name == AUROC else "share",
+        leakier=Leakier.HIGHER,
+        evidence=Evidence.ATTACK,
+        interval=interval,
+        n=n,
+        note=note,
+        details=details,
+    )
+
+
+def _without(name: str, why: tuple[Outcome, str], n: int, details: Mapping[str, Any] | None = None) -> Score:
+    return Score(
+        name=name,
+        value=None,
+        unit="auroc" if name == AUROC else "share",
+        leakier=Leakier.HIGHER,
+        evidence=Evidence.ATTACK,
+        n=n,
+        outcome=why[0],
+        note=why[1],
+        details=details or {},
+    )
+
+
+__all__ = [
+    "ADVANTAGE",
+    "AUROC",
+    "LEAST_FALSE_POSITIVES",
+    "SCORE_NAMES",
+    "SUCCESS",
+    "TPR",
+    "confusion",
+    "leaks",
+    "score_posteriors",
+]
