@@ -55,5 +55,5 @@ def test_layers_are_the_modules_that_own_the_tensors() -> None:
 
 @pytest.mark.parametrize("max_norm", [0.0, float("nan"), "1.0", None])
 def test_impossible_norms_are_refused(max_norm: Any) -> None:
-    with pytest.raises(InputError, match=r"ClipPerLayer.max_norm: expected a positive number, got"):
+    with pytest.raises(InputError, match=r"ClipPerLayer.max_norm: expected a finite positive number, got"):
         ClipPerLayer(max_norm)

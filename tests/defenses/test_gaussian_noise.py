@@ -61,5 +61,5 @@ def test_zero_noise_is_no_noise() -> None:
 
 @pytest.mark.parametrize("std", [-1e-9, float("nan"), float("inf"), "0.1", None])
 def test_impossible_deviations_are_refused(std: Any) -> None:
-    with pytest.raises(InputError, match=r"GaussianNoise.std: expected a number of at least 0, got"):
+    with pytest.raises(InputError, match=r"GaussianNoise.std: expected a finite number of at least 0, got"):
         GaussianNoise(std=std)

@@ -39,5 +39,5 @@ def test_a_release_is_the_gradient_plus_noise() -> None:
 
 @pytest.mark.parametrize("scale", [-0.1, float("nan"), "0.1"])
 def test_a_scale_that_is_none_is_refused(scale: float) -> None:
-    with pytest.raises(InputError, match=r"LaplaceNoise.scale: expected a number of at least 0"):
+    with pytest.raises(InputError, match=r"LaplaceNoise.scale: expected a finite number of at least 0"):
         LaplaceNoise(scale=scale)

@@ -59,9 +59,9 @@ def test_the_derivative_of_the_release_stays() -> None:
 def test_faults_are_named() -> None:
     with pytest.raises(InputError, match=r"names of layers, got 'first'; the update has '0', '2'"):
         Release(FedSGD(), [LayerNoise(std={"first": 0.1})]).noise(objective())
-    with pytest.raises(InputError, match=r"expected a number of at least 0 for 0, got -1.0"):
+    with pytest.raises(InputError, match=r"LayerNoise.std\['0'\]: expected a finite number of at least 0, got -1.0"):
         LayerNoise(std={"0": -1.0})
-    with pytest.raises(InputError, match=r"for default, got nan"):
+    with pytest.raises(InputError, match=r"LayerNoise.default: expected a finite number of at least 0, got nan"):
         LayerNoise(std={}, default=float("nan"))
     with pytest.raises(InputError, match=r"expected numbers by layer, got 0.1; write \{'0': 0.1\}"):
         LayerNoise(std=0.1)  # type: ignore[arg-type]

@@ -87,7 +87,7 @@ def test_what_closed_form_measures_say_of_it() -> None:
         ({"bits": 1}, r"bits: expected a whole number from 2 to 16, got 1"),
         ({"bits": 2.5}, r"bits: expected a whole number"),
         ({"bits": 4, "range": "mean"}, r"range: expected one of largest, norm, got 'mean'"),
-        ({"bits": 4, "limit": 0.0}, r"limit: expected a positive number or None, got 0.0"),
+        ({"bits": 4, "limit": 0.0}, r"limit: expected a finite positive number, got 0.0"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments: dict[str, Any], message: str) -> None:

@@ -149,6 +149,9 @@ def test_the_adversary_does_not_get_the_draw() -> None:
     assert check_update(known, release, data, update).status.value == "consistent"
     found = GaussNewton()(update, knowledge, generator=generator())
     assert found.inputs is None or float((found.inputs - data.inputs).abs().max()) > 1e-2
-    told = GaussNewton()(update, replace(knowledge, objective=known, defenses=None), generator=generator())
+    unlisted = HonestButCurious(targets=True).disclose(known, Release(FedSGD()), data)
+    assert unlisted.objective is knowledge.objective
+    opened = HonestButCurious(targets=True, masks=True).disclose(known, release, data)
+    told = GaussNewton()(update, opened, generator=generator())
     assert told.inputs is not None
     assert float((told.inputs - data.inputs).abs().max()) < 1e-6, "with the draw it would be read exactly"

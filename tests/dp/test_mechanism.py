@@ -23,7 +23,7 @@ from gradleak.defenses import (
     Sign,
     SpectralNoise,
 )
-from gradleak.dp import GaussianMechanism, NoGuarantee, Unit, mechanism_of
+from gradleak.dp import GaussianMechanism, NoGuarantee, Unit, guarantee_of, mechanism_of
 from gradleak.protocols import FedAvg, FedSGD, LocalAdam, SecureAggregation
 
 PER_EXAMPLE = DPSGD(clip_norm=0.5, noise_std=0.1, noise="per_example")
@@ -47,6 +47,9 @@ def found(protocol: Protocol, *defenses: Defense, examples: int = 9) -> Gaussian
         (FedSGD(), [ClipPerExample(0.5), LayerNoise(std={"0": 0.1}, default=0.2)], {"std": 0.9, "fixed": False, "tight": False}),
         (FedAvg(learning_rate=0.1), [ClipPerExample(0.5), GaussianNoise(std=0.01)], {"std": 0.9, "fixed": False}),
         (FedAvg(learning_rate=0.1, epochs=3), [PUBLIC], {"std": 0.1, "steps": 3, "fixed": True}),
+        (FedAvg(learning_rate=0.1, batch_size=9), [PUBLIC], {"std": 0.1, "fixed": False}),
+        (LocalAdam(batch_size=40), [PUBLIC], {"std": 0.1, "fixed": False}),
+        (SecureAggregation(protocol=FedSGD(), examples=[9]), [PUBLIC], {"std": 0.1, "fixed": False}),
         (FedAvg(learning_rate=0.1, epochs=3, batch_size=4), [PER_EXAMPLE], {"std": 0.1, "steps": 3, "fixed": False}),
         (LocalAdam(epochs=2), [ON_SUM], {"std": 0.1, "steps": 2, "fixed": False}),
         (SecureAggregation(protocol=FedSGD(), examples=[4, 5]), [PER_EXAMPLE], {"std": 0.2, "fixed": False}),
@@ -147,3 +150,53 @@ def test_the_worst_neighbor_moves_the_update_by_as_much_noise_as_is_stated(
         without = torch.stack([row for other, row in enumerate(clipped) if other != place]).sum(dim=0)
         moves.append(float((with_it - without).norm()) / std)
     assert max(moves) == pytest.approx(1 / mechanism.noise_multiplier, rel=1e-6)
+
+
+@dataclass(frozen=True)
+class ClipAndNoise(Clip):
+    """A bound and noise in one defense, labeled formal."""
+
+    guarantee: ClassVar[Guarantee] = Guarantee.FORMAL
+    std: float = 0.1
+
+    def noise(self, shapes: Mapping[str, Tensor]) -> DiagonalGaussian | None:
+        return DiagonalGaussian(std=dict.fromkeys(shapes, self.std)) if self.std else None
+
+
+def test_a_bound_and_noise_in_one_defense_hide_a_client() -> None:
+    together = found(FedSGD(), ClipAndNoise(0.5))
+    assert together == found(FedSGD(), Clip(0.5), GaussianNoise(std=0.1))
+    assert isinstance(together, GaussianMechanism)
+    assert together.unit is Unit.CLIENT
+    more = found(FedSGD(), ClipAndNoise(0.5), GaussianNoise(std=0.1), Prune(0.5))
+    assert isinstance(more, GaussianMechanism)
+    assert more.std == pytest.approx(0.1 * 2**0.5)
+
+
+def test_a_formal_label_alone_is_no_epsilon_and_the_reason_says_so() -> None:
+    gap = found(FedSGD(), ClipAndNoise(0.5, std=0.0))
+    assert isinstance(gap, NoGuarantee)
+    assert "labeled formal by ClipAndNoise, which is not enough to count an epsilon" in gap.reason
+
+
+@pytest.mark.parametrize(
+    ("defenses", "expected"),
+    [
+        ([], ""),
+        ([ON_SUM], "formal, hides an example"),
+        ([ON_SUM, Prune(0.9), Sign()], "formal, hides an example"),
+        ([ClipPerExample(0.5), GaussianNoise(std=0.1)], "formal, hides an example"),
+        ([Clip(0.5), GaussianNoise(std=0.1)], "formal, hides a client"),
+        ([GaussianNoise(std=0.1), Clip(0.5)], "heuristic"),
+        ([GaussianNoise(std=0.1)], "heuristic"),
+        ([ON_SUM, SpectralNoise(norm=0.1)], "heuristic"),
+        ([ON_SUM, AdversarialPerturbation(classifier=nn.Identity())], "heuristic"),
+        ([Prune(0.9)], "heuristic"),
+    ],
+    ids=repr,
+)
+def test_a_release_is_formal_or_not_as_a_whole(defenses: list[Defense], expected: str) -> None:
+    release = Release(FedSGD(), defenses)
+    assert guarantee_of(release, objective(), 9) == expected
+    has_epsilon = isinstance(mechanism_of(release, objective(), 9), GaussianMechanism)
+    assert has_epsilon == expected.startswith("formal")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import ClassVar
 
 import torch
@@ -13,7 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gradleak.core import Batch, BatchDefense, Bounds, Guarantee, Noise, Objective, Release
-from gradleak.results import LI_2024, MADRY_2018, Citation, InputError, UnsupportedError
+from gradleak.results import (
+    LI_2024,
+    MADRY_2018,
+    Citation,
+    InputError,
+    UnsupportedError,
+    check_count,
+    check_not_negative,
+    check_positive,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +73,11 @@ class AdversarialPerturbation(BatchDefense):
                 f"AdversarialPerturbation.classifier: expected a torch.nn.Module, got {type(self.classifier).__name__}; "
                 "train_sensitive_classifier makes one"
             )
-        if not _is_number(self.gamma) or not 0 <= self.gamma < math.inf:
-            raise InputError(f"AdversarialPerturbation.gamma: expected a number of at least 0, got {self.gamma!r}")
-        if not _is_number(self.alpha) or not 0 < self.alpha < math.inf:
-            raise InputError(f"AdversarialPerturbation.alpha: expected a positive number, got {self.alpha!r}")
-        if not isinstance(self.steps, Integral) or isinstance(self.steps, bool) or self.steps < 1:
-            raise InputError(f"AdversarialPerturbation.steps: expected at least 1, got {self.steps!r}")
+        check_not_negative("AdversarialPerturbation.gamma", self.gamma)
+        check_positive("AdversarialPerturbation.alpha", self.alpha)
+        check_count("AdversarialPerturbation.steps", self.steps)
+        if self.target is not None:
+            check_count("AdversarialPerturbation.target", self.target, least=0)
 
     def mean(self, update: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """The perturbed update; the perturbation is a constant for derivatives.
@@ -105,44 +111,67 @@ class AdversarialPerturbation(BatchDefense):
         """Within γ of what came out; no sensitive variable is needed for that."""
         return after.widened(dict.fromkeys(after.lower, float(self.gamma)))
 
+    def many(self, flat: Tensor, sensitive: Tensor | None) -> Tensor:
+        """Updates (n, P) with each one perturbed, all at once: what `mean` gives one by one.
+
+        Args:
+            flat: updates, in the order of their tensors.
+            sensitive: the sensitive variable of every example of their batches, (n, k), or None with a `target`.
+
+        Raises:
+            UnsupportedError: without the sensitive variable where it is needed.
+            InputError: for values that the classifier does not have.
+        """
+        return flat + self._perturbations(flat.detach(), sensitive)
+
     def _perturbation(self, flat: Tensor, batch: Batch) -> Tensor:
+        sensitive = None if batch.sensitive is None else batch.sensitive.reshape(batch.size, -1)[:, 0][None]
+        return self._perturbations(flat[None], sensitive)[0]
+
+    def _perturbations(self, flat: Tensor, sensitive: Tensor | None) -> Tensor:
         parameters = {name: p.detach() for name, p in self.classifier.state_dict().items()}
         dtype = next((p.dtype for p in parameters.values() if p.is_floating_point()), flat.dtype)
-        point = flat.to(dtype)
+        points = flat.to(dtype)
+
+        def logits(moved: Tensor) -> Tensor:
+            found: Tensor = torch.func.functional_call(self.classifier, parameters, (moved[None],))
+            return found
 
         def loss(moved: Tensor, shares: Tensor) -> Tensor:
-            logits = torch.func.functional_call(self.classifier, parameters, (moved[None],))
-            return F.cross_entropy(logits, shares[None])
+            return F.cross_entropy(logits(moved), shares[None])
 
-        classes = torch.func.functional_call(self.classifier, parameters, (point[None],)).shape[-1]
-        shares, way = self._shares(batch, classes)
-        shares = shares.to(point)
-        change = torch.zeros_like(point)
+        shares, way = self._shares(len(flat), sensitive, logits(points[0]).shape[-1])
+        shares = shares.to(points)
+        change = torch.zeros_like(points)
+        slope_of = torch.func.grad(loss)
+        if len(flat) > 1:
+            slope_of = torch.func.vmap(slope_of, randomness="same")
         for _ in range(self.steps):
-            slope = torch.func.grad(loss)(point + change, shares)
+            moved = points + change
+            slope = slope_of(moved, shares) if len(flat) > 1 else slope_of(moved[0], shares[0])[None]
             change = (change + way * self.alpha * slope.sign()).clamp(-self.gamma, self.gamma)
         return change.detach().to(flat.dtype)
 
-    def _shares(self, batch: Batch, classes: int) -> tuple[Tensor, int]:
-        """The value whose loss is climbed (1) or descended (−1), as shares over the classes."""
+    def _shares(self, count: int, sensitive: Tensor | None, classes: int) -> tuple[Tensor, int]:
+        """The value of each update whose loss is climbed (1) or descended (−1), as shares over the classes."""
         if self.target is not None:
             if not 0 <= self.target < classes:
                 raise InputError(
                     f"AdversarialPerturbation.target: expected a value from 0 to {classes - 1}, got {self.target}"
                 )
-            return F.one_hot(torch.tensor(self.target), classes).double(), -1
-        if batch.sensitive is None:
+            return F.one_hot(torch.tensor(self.target), classes).double().expand(count, classes), -1
+        if sensitive is None:
             raise UnsupportedError(
                 "AdversarialPerturbation: expected a batch with its sensitive variable, got none; pass "
                 "Batch(..., sensitive=...), or a target"
             )
-        values = batch.sensitive.reshape(batch.size, -1)[:, 0].long()
+        values = sensitive.long()
         if int(values.min()) < 0 or int(values.max()) >= classes:
             raise InputError(
                 f"Batch.sensitive: expected values from 0 to {classes - 1}, which the classifier knows, got "
                 f"{int(values.min())} to {int(values.max())}"
             )
-        return F.one_hot(values, classes).double().mean(dim=0), 1
+        return F.one_hot(values, classes).double().mean(dim=1), 1
 
 
 class SensitiveClassifier(nn.Module):
@@ -245,7 +274,3 @@ def train_sensitive_classifier(
             loss.backward()
             optimizer.step()
     return model.eval().requires_grad_(False)
-
-
-def _is_number(value: float) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from numbers import Real
+from functools import reduce
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from gradleak.core import Guarantee, Noise, UpdateDefense
-from gradleak.results import ABADI_2016, Citation, InputError
+from gradleak.results import ABADI_2016, Citation, check_positive
 
 
 @dataclass(frozen=True)
@@ -34,10 +33,10 @@ class Clip(UpdateDefense):
 
     def __post_init__(self) -> None:
         """Check the norm."""
-        check_max_norm("Clip", self.max_norm)
+        check_positive("Clip.max_norm", self.max_norm)
 
     def mean(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The clipped update; its norm is taken in float32 at least, where the squares of half precision overflow."""
+        """The clipped update; squares neither overflow nor vanish, whatever the format and the size of the entries."""
         return scaled_to(self.max_norm, update)
 
     def noise(self, shapes: Mapping[str, Tensor]) -> Noise:
@@ -54,23 +53,31 @@ class Clip(UpdateDefense):
 
 
 def scaled_to(max_norm: float, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors scaled down together so that their joint L2 norm is at most `max_norm`; differentiable, also at zero."""
-    squared = sum((_at_least_float32(tensor) ** 2).sum() for tensor in tensors.values())
+    """Tensors scaled down together so that their joint L2 norm is at most `max_norm`; differentiable, also at zero.
+
+    Squares are taken of x/s, with s the power of two below the largest magnitude, so that they neither overflow nor
+    vanish. Dividing by it rounds nothing, and no derivative runs through s, on which the norm s‖x/s‖ does not depend.
+    """
+    inverse = 1 / power_of_two(tensors.values())
+    squared = sum((_at_least_float32(tensor) * inverse).square().sum() for tensor in tensors.values())
     assert isinstance(squared, Tensor)
-    bites = squared > max_norm**2
+    bites = squared > (max_norm * inverse) ** 2
     # The inner where keeps the derivative of rsqrt finite at a zero update.
-    scale = torch.where(bites, max_norm * torch.rsqrt(torch.where(bites, squared, 1.0)), 1.0)
+    scale = torch.where(bites, max_norm * torch.rsqrt(torch.where(bites, squared, 1.0)) * inverse, 1.0)
     return {name: (tensor * scale).to(tensor.dtype) for name, tensor in tensors.items()}
 
 
-def check_max_norm(defense: str, value: float) -> None:
-    """Refuse a `max_norm` that is no positive number.
+def power_of_two(tensors: Iterable[Tensor]) -> Tensor:
+    """The power of two at most as large as the largest magnitude, a constant whose inverse is a number, too.
 
-    Raises:
-        InputError: naming the defense.
+    1 where all entries are zero, or there is none.
     """
-    if not isinstance(value, Real) or not (math.isfinite(value) and value > 0):
-        raise InputError(f"{defense}.max_norm: expected a positive number, got {value!r}")
+    wide = [_at_least_float32(tensor.detach()) for tensor in tensors if tensor.numel()]
+    if not wide:
+        return torch.ones(())
+    largest = reduce(torch.maximum, [torch.maximum(tensor.amax(), -tensor.amin()) for tensor in wide])
+    tiny = torch.finfo(largest.dtype).tiny
+    return torch.where(largest > 0, largest.clamp(tiny, 1 / tiny), 1.0).log2().floor().exp2()
 
 
 def _at_least_float32(tensor: Tensor) -> Tensor:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from gradleak.core import ExampleDefense, Guarantee
-from gradleak.defenses.clip import check_max_norm, scaled_to
-from gradleak.results import ABADI_2016, Citation
+from gradleak.defenses.clip import scaled_to
+from gradleak.results import ABADI_2016, Citation, check_positive
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class ClipPerExample(ExampleDefense):
 
     def __post_init__(self) -> None:
         """Check the norm."""
-        check_max_norm("ClipPerExample", self.max_norm)
+        check_positive("ClipPerExample.max_norm", self.max_norm)
 
     @property
     def bound(self) -> float:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Guarantee, Noise, UpdateDefense
-from gradleak.defenses.clip import check_max_norm, scaled_to
+from gradleak.defenses.clip import scaled_to
 from gradleak.defenses.layers import layers
-from gradleak.results import MCMAHAN_2018, Citation
+from gradleak.results import MCMAHAN_2018, Citation, check_positive
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ClipPerLayer(UpdateDefense):
 
     def __post_init__(self) -> None:
         """Check the norm."""
-        check_max_norm("ClipPerLayer", self.max_norm)
+        check_positive("ClipPerLayer.max_norm", self.max_norm)
 
     def mean(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The update with every layer clipped by itself."""

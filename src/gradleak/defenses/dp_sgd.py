@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from numbers import Real
 from typing import ClassVar
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 from gradleak.core import DiagonalGaussian, ExampleDefense, Guarantee
 from gradleak.defenses.clip_per_example import ClipPerExample
 from gradleak.defenses.draws import normal
-from gradleak.results import ABADI_2016, LI_2024, Citation, InputError
+from gradleak.results import ABADI_2016, LI_2024, Citation, InputError, check_positive, is_number
 
 
 class NoiseOn(StrEnum):
@@ -83,7 +82,7 @@ class DPSGD(ExampleDefense):
         if self.expected_batch_size is not None:
             positive["expected_batch_size"] = self.expected_batch_size
         for name, value in positive.items():
-            if not isinstance(value, Real) or isinstance(value, bool) or not (math.isfinite(value) and value > 0):
+            if not is_number(value) or not (math.isfinite(value) and value > 0):
                 hint = "; without noise it is ClipPerExample" if name == "noise_std" and value == 0 else ""
                 raise InputError(f"DPSGD.{name}: expected a positive number, got {value!r}{hint}")
         if self.noise not in tuple(NoiseOn):
@@ -99,7 +98,13 @@ class DPSGD(ExampleDefense):
     def from_noise_multiplier(
         cls, noise_multiplier: float, *, clip_norm: float, expected_batch_size: float | None = None
     ) -> DPSGD:
-        """DP-SGD with noise on the sum of standard deviation `noise_multiplier` times `clip_norm`."""
+        """DP-SGD with noise on the sum of standard deviation `noise_multiplier` times `clip_norm`.
+
+        Raises:
+            InputError: for a number that is not positive.
+        """
+        check_positive("DPSGD.noise_multiplier", noise_multiplier)
+        check_positive("DPSGD.clip_norm", clip_norm)
         return cls(
             clip_norm=clip_norm,
             noise_std=noise_multiplier * clip_norm,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import ClassVar
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from gradleak.core import DiagonalGaussian, Guarantee, Noise, UpdateDefense
 from gradleak.defenses.draws import mean_of, normal
-from gradleak.results import ABADI_2016, Citation, InputError
+from gradleak.results import ABADI_2016, Citation, check_not_negative
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +33,7 @@ class GaussianNoise(UpdateDefense):
 
     def __post_init__(self) -> None:
         """Check the standard deviation."""
-        if not isinstance(self.std, Real) or not (math.isfinite(self.std) and self.std >= 0):
-            raise InputError(f"GaussianNoise.std: expected a number of at least 0, got {self.std!r}")
+        check_not_negative("GaussianNoise.std", self.std)
 
     def mean(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The update itself."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import ClassVar
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 from gradleak.core import DiagonalGaussian, Guarantee, Noise, NotGaussian, UpdateDefense
 from gradleak.defenses.draws import laplace, mean_of
 from gradleak.defenses.gaussian_noise import GaussianNoise
-from gradleak.results import DWORK_2006, ZHU_2019, Citation, InputError
+from gradleak.results import DWORK_2006, ZHU_2019, Citation, check_not_negative
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +40,7 @@ class LaplaceNoise(UpdateDefense):
 
     def __post_init__(self) -> None:
         """Check the scale."""
-        if not isinstance(self.scale, Real) or not (math.isfinite(self.scale) and self.scale >= 0):
-            raise InputError(f"LaplaceNoise.scale: expected a number of at least 0, got {self.scale!r}")
+        check_not_negative("LaplaceNoise.scale", self.scale)
 
     def mean(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The update itself."""

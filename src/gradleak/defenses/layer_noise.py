@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import ClassVar
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 from gradleak.core import DiagonalGaussian, Guarantee, Noise, UpdateDefense
 from gradleak.defenses.draws import mean_of, normal
 from gradleak.defenses.layers import layers
-from gradleak.results import MO_2021, Citation, InputError
+from gradleak.results import MO_2021, Citation, InputError, check_not_negative
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +53,11 @@ class LayerNoise(UpdateDefense):
         """Check the standard deviations."""
         if not isinstance(self.std, Mapping):
             raise InputError(f"LayerNoise.std: expected numbers by layer, got {self.std!r}; write {{'0': 0.1}}")
-        for name, value in {**self.std, "default": self.default}.items():
-            if not isinstance(value, Real) or not (math.isfinite(value) and value >= 0):
-                raise InputError(f"LayerNoise.std: expected a number of at least 0 for {name}, got {value!r}")
+        for name, value in self.std.items():
+            if not isinstance(name, str):
+                raise InputError(f"LayerNoise.std: expected names of layers, got {name!r}")
+            check_not_negative(f"LayerNoise.std[{name!r}]", value)
+        check_not_negative("LayerNoise.default", self.default)
         object.__setattr__(self, "std", dict(self.std))
 
     def __hash__(self) -> int:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from numbers import Real
 from typing import ClassVar
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from gradleak.core import Bounds, Guarantee, Noise, UpdateDefense
 from gradleak.defenses.layers import layers
-from gradleak.results import LIN_2018, ZHU_2019, Citation, InputError
+from gradleak.results import LIN_2018, ZHU_2019, Citation, InputError, is_number
 
 
 class PruneBy(StrEnum):
@@ -48,7 +47,7 @@ class Prune(UpdateDefense):
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        if not isinstance(self.ratio, Real) or not 0 <= self.ratio < 1:
+        if not is_number(self.ratio) or not 0 <= self.ratio < 1:
             raise InputError(f"Prune.ratio: expected a number from 0 to below 1, got {self.ratio!r}")
         if self.by not in tuple(PruneBy):
             raise InputError(f"Prune.by: expected one of {', '.join(PruneBy)}, got {self.by!r}")

@@ -6,15 +6,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from numbers import Integral, Real
+from numbers import Integral
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from gradleak.core import Bounds, Guarantee, Noise, NotGaussian, UpdateDefense
+from gradleak.defenses.clip import power_of_two
 from gradleak.defenses.draws import uniform
-from gradleak.results import ALISTARH_2017, Citation, InputError
+from gradleak.results import ALISTARH_2017, Citation, InputError, check_flag, check_positive
 
 
 class QuantizeRange(StrEnum):
@@ -50,7 +51,7 @@ class Quantize(UpdateDefense):
         limit: a fixed r for all tensors in place of `range`, or None.
 
     Raises:
-        InputError: for a number out of range.
+        InputError: for a number out of range, or a `stochastic` that is no truth value.
 
     Example:
         >>> import torch
@@ -72,8 +73,9 @@ class Quantize(UpdateDefense):
             raise InputError(f"Quantize.bits: expected a whole number from 2 to 16, got {self.bits!r}")
         if self.range not in tuple(QuantizeRange):
             raise InputError(f"Quantize.range: expected one of {', '.join(QuantizeRange)}, got {self.range!r}")
-        if self.limit is not None and (not isinstance(self.limit, Real) or not 0 < self.limit < math.inf):
-            raise InputError(f"Quantize.limit: expected a positive number or None, got {self.limit!r}")
+        check_flag("Quantize.stochastic", self.stochastic)
+        if self.limit is not None:
+            check_positive("Quantize.limit", self.limit)
         object.__setattr__(self, "range", QuantizeRange(self.range))
 
     @property
@@ -158,7 +160,10 @@ class Quantize(UpdateDefense):
         wide = tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32))
         if self.limit is not None:
             return torch.full((), self.limit, dtype=wide.dtype, device=wide.device)
-        return wide.abs().max() if self.range is QuantizeRange.LARGEST else wide.square().sum().sqrt()
+        if self.range is QuantizeRange.LARGEST:
+            return wide.abs().max()
+        unit = power_of_two([wide])
+        return unit * (wide / unit).square().sum().sqrt()
 
     def _clipped(self, tensor: Tensor) -> Tensor:
         return tensor if self.limit is None else tensor.clamp(-self.limit, self.limit)

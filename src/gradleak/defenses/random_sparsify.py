@@ -13,7 +13,7 @@ from torch import Tensor
 from gradleak.core import Bounds, Guarantee, Noise, NotGaussian, UpdateDefense
 from gradleak.defenses.draws import uniform
 from gradleak.defenses.top_k import check_share, kept_count
-from gradleak.results import KONECNY_2016, STICH_2018, Citation
+from gradleak.results import KONECNY_2016, STICH_2018, Citation, check_flag
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class RandomSparsify(UpdateDefense):
         unbiased: whether kept entries are scaled up.
 
     Raises:
-        InputError: for a share out of range.
+        InputError: for a share out of range, or an `unbiased` that is no truth value.
     """
 
     guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
@@ -46,8 +46,9 @@ class RandomSparsify(UpdateDefense):
     unbiased: bool = True
 
     def __post_init__(self) -> None:
-        """Check the share."""
+        """Check the fields."""
         check_share("RandomSparsify", self.share)
+        check_flag("RandomSparsify.unbiased", self.unbiased)
 
     @property
     def kept_share(self) -> float:

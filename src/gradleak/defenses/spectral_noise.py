@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -23,7 +21,7 @@ from gradleak.core import (
     Release,
 )
 from gradleak.operators import DENSE_LIMIT, GradientJacobian
-from gradleak.results import ZHANG_2023, Citation, InputError, UnsupportedError
+from gradleak.results import ZHANG_2023, Citation, UnsupportedError, check_count, check_not_negative
 
 if TYPE_CHECKING:
     from gradleak.core.objective import Tensors
@@ -71,12 +69,9 @@ class SpectralNoise(BatchDefense):
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        if not isinstance(self.norm, Real) or not (math.isfinite(self.norm) and self.norm >= 0):
-            raise InputError(f"SpectralNoise.norm: expected a number of at least 0, got {self.norm!r}")
-        if not isinstance(self.directions, Integral) or isinstance(self.directions, bool) or self.directions < 1:
-            raise InputError(
-                f"SpectralNoise.directions: expected a whole number of at least 1, got {self.directions!r}"
-            )
+        check_not_negative("SpectralNoise.norm", self.norm)
+        check_count("SpectralNoise.directions", self.directions)
+        check_count("SpectralNoise.dense_limit", self.dense_limit, least=0)
 
     def mean(self, update: Mapping[str, Tensor], batch: Batch) -> Tensors:
         """The update itself."""

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from numbers import Real
 from typing import ClassVar
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 from gradleak.core import Bounds, Guarantee, Noise, UpdateDefense
 from gradleak.defenses.layers import layers
 from gradleak.defenses.prune import smallest_kept, without_smallest
-from gradleak.results import LIN_2018, STICH_2018, Citation, InputError
+from gradleak.results import LIN_2018, STICH_2018, Citation, InputError, is_number
 
 
 class TopKBy(StrEnum):
@@ -106,5 +105,5 @@ def check_share(defense: str, share: float) -> None:
     Raises:
         InputError: naming the defense.
     """
-    if not isinstance(share, Real) or isinstance(share, bool) or not 0 < share <= 1:
+    if not is_number(share) or not 0 < share <= 1:
         raise InputError(f"{defense}.share: expected a number above 0 and at most 1, got {share!r}")

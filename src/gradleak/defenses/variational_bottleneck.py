@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from gradleak.core import Guarantee, Mode, ModelDefense, Objective, derive_seed
+from gradleak.core import Guarantee, Mode, ModelDefense, Objective
 from gradleak.core.objective import LOSSES
-from gradleak.results import ALEMI_2017, LI_2024, Citation, InputError
+from gradleak.results import ALEMI_2017, LI_2024, Citation, InputError, check_count, check_not_negative
 
 
 class BottleneckOutput(NamedTuple):
@@ -39,7 +37,7 @@ class VariationalBottleneck(ModelDefense):
     The gradient is another one, and so is A; ε is drawn anew in every forward pass of a training. An `Objective`
     draws it from its `mask_seed`, as dropout masks: closed-form measures hold for that draw. A threat model discloses
     the objective with another seed, since the client's draw is not known: with it an attack reads the input as if
-    nothing were hidden. Attacks that know this defense match the mean gradient of several draws. In eval mode the
+    nothing were hidden. Attacks match the mean gradient of several draws, as of any model that draws. In eval mode the
     layer passes μ and hides nothing, which is refused. Under per-example defenses every example has the same ε.
 
     It gives no formal guarantee: it lowers a bound on I(x; h), not on what the gradient says of x.
@@ -63,10 +61,8 @@ class VariationalBottleneck(ModelDefense):
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        if not isinstance(self.beta, Real) or not (math.isfinite(self.beta) and self.beta >= 0):
-            raise InputError(f"VariationalBottleneck.beta: expected a number of at least 0, got {self.beta!r}")
-        if not isinstance(self.width, Integral) or isinstance(self.width, bool) or self.width < 1:
-            raise InputError(f"VariationalBottleneck.width: expected at least 1, got {self.width!r}")
+        check_not_negative("VariationalBottleneck.beta", self.beta)
+        check_count("VariationalBottleneck.width", self.width)
 
     def layer(self, features: int, *, generator: torch.Generator) -> BottleneckLayer:
         """The layer for an encoder of so many outputs an example."""
@@ -94,15 +90,6 @@ class VariationalBottleneck(ModelDefense):
         if isinstance(loss, str) and loss not in LOSSES:
             raise InputError(f"loss: expected one of {', '.join(LOSSES)} or a callable, got {loss!r}")
         return BottleneckLoss(LOSSES[loss] if isinstance(loss, str) else loss, float(self.beta))
-
-    def as_seen(self, objective: Objective) -> Objective:
-        """The objective with another draw of ε: the client's is not known to an adversary."""
-        return replace(objective, mask_seed=derive_seed(objective.mask_seed, "another draw of the bottleneck"))
-
-    def draws(self, objective: Objective, count: int) -> list[Objective]:
-        """The objective with so many draws of ε."""
-        seeds = [derive_seed(objective.mask_seed, "draw of the bottleneck", str(number)) for number in range(count)]
-        return [replace(objective, mask_seed=seed) for seed in seeds]
 
     def check(self, objective: Objective) -> None:
         """Refuse an objective without the layer, its term with this β, or its noise.
@@ -140,6 +127,8 @@ class BottleneckLayer(nn.Module):
         width: of h.
         generator: of the weights, uniform within ±1/√features; biases start at 0.
     """
+
+    draws_in_training: ClassVar[bool] = True
 
     def __init__(self, features: int, width: int, *, generator: torch.Generator) -> None:
         """Two linear heads with weights from the generator."""

@@ -8,7 +8,7 @@ from gradleak.dp.accounting import (
     pld_epsilon,
     rdp_epsilon,
 )
-from gradleak.dp.mechanism import GaussianMechanism, NoGuarantee, Unit, mechanism_of
+from gradleak.dp.mechanism import GaussianMechanism, NoGuarantee, Unit, guarantee_of, mechanism_of
 from gradleak.dp.poisson import PoissonDraw, poisson_release, poisson_sample
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Unit",
     "classical_gaussian_epsilon",
     "exact_gaussian_epsilon",
+    "guarantee_of",
     "mechanism_of",
     "pld_epsilon",
     "poisson_release",

@@ -15,7 +15,9 @@ from gradleak.core import (
     Defense,
     DiagonalGaussian,
     ExampleDefense,
+    Guarantee,
     ModelDefense,
+    NotGaussian,
     Objective,
     Protocol,
     Release,
@@ -24,7 +26,7 @@ from gradleak.core import (
 from gradleak.defenses import GaussianNoise, LayerNoise
 from gradleak.protocols import FedAvg, LocalAdam, SecureAggregation
 from gradleak.protocols.local_steps import mini_batches
-from gradleak.results import InputError
+from gradleak.results import check_count, check_positive
 
 
 class Unit(StrEnum):
@@ -43,8 +45,8 @@ class GaussianMechanism:
         std: standard deviation of the noise on every entry of that quantity.
         steps: how often a unit takes part in a release (local epochs).
         unit: an example, or the whole update of a client.
-        fixed: whether divisor, noise and mini-batches do not depend on how many examples there are, as Poisson
-            sampling needs.
+        fixed: whether divisor, noise and mini-batches do not depend on how many examples there are, however many, as
+            Poisson sampling needs: a protocol with mini-batches is never so.
         tight: whether `std` is that of every entry; else it is the smallest, and every epsilon an upper bound.
     """
 
@@ -58,10 +60,8 @@ class GaussianMechanism:
     def __post_init__(self) -> None:
         """Check the numbers."""
         for name, value in (("sensitivity", self.sensitivity), ("std", self.std)):
-            if not 0 < value < math.inf:
-                raise InputError(f"GaussianMechanism.{name}: expected a positive number, got {value!r}")
-        if self.steps < 1:
-            raise InputError(f"GaussianMechanism.steps: expected at least 1, got {self.steps!r}")
+            check_positive(f"GaussianMechanism.{name}", value)
+        check_count("GaussianMechanism.steps", self.steps)
 
     @property
     def noise_multiplier(self) -> float:
@@ -112,6 +112,27 @@ def mechanism_of(release: Release, objective: Objective, examples: int) -> Gauss
     return found or NoGuarantee(reason=_gap(at_example, after))
 
 
+def guarantee_of(release: Release, objective: Objective, examples: int) -> str:
+    """What a release as a whole promises, in words for a table.
+
+    "formal, hides an example", "formal, hides a client" or "heuristic"; "" without defenses. The class of a defense says
+    what it promises alone. A release has a guarantee where `mechanism_of` finds one: heuristic defenses can make one
+    together (per-example clipping and Gaussian noise), and a defense that looks at the batch again takes away that of
+    another.
+
+    Args:
+        release: protocol and defenses.
+        objective: the client's loss.
+        examples: b, the number of examples of the batch.
+    """
+    if not release.defenses:
+        return ""
+    found = mechanism_of(release, objective, examples)
+    if isinstance(found, NoGuarantee):
+        return Guarantee.HEURISTIC.value
+    return f"{Guarantee.FORMAL.value}, hides {'an example' if found.unit is Unit.EXAMPLE else 'a client'}"
+
+
 def _noisy_steps(
     protocol: Protocol,
     defense: ExampleDefense,
@@ -140,8 +161,8 @@ def _noisy_steps(
         sensitivity=defense.bound,
         std=min(known),
         steps=epochs,
-        # One more example shifts all later ones to other mini-batches.
-        fixed=same and len(sizes) == 1,
+        # One more example shifts all later ones to other mini-batches, also where so many fit into one.
+        fixed=same and _whole_batches(protocol),
         tight=isinstance(law, DiagonalGaussian) and len(set(law.std.values())) == 1,
     )
 
@@ -202,7 +223,10 @@ def _noisy_update(after: Sequence[Defense], shapes: Mapping[str, Tensor]) -> Gau
     for place, defense in enumerate(after):
         bound = defense.bound(shapes) if isinstance(defense, UpdateDefense) else None
         law, rest = _leading_noise(after[place + 1 :], shapes)
-        if bound is None or law is None:
+        own = None if bound is None or not isinstance(defense, UpdateDefense) else defense.noise(shapes)
+        if isinstance(own, DiagonalGaussian):  # a defense that bounds and adds noise in one
+            law = own if law is None else own.added_to(law)
+        if bound is None or law is None or isinstance(own, NotGaussian):
             continue
         if (looks := _looks_again(rest)) is not None:
             return looks
@@ -251,6 +275,13 @@ def _steps(protocol: Protocol, examples: int) -> tuple[int, list[int]] | NoGuara
     return NoGuarantee(reason=f"how often {type(protocol).__name__} uses an example is not known")
 
 
+def _whole_batches(protocol: Protocol) -> bool:
+    """Whether every gradient is that of the whole batch, however many examples it has."""
+    if isinstance(protocol, FedAvg | LocalAdam):
+        return protocol.batch_size is None
+    return protocol.shares_gradient
+
+
 def _divisor(defense: ExampleDefense, examples: int) -> float:
     """By what a defense divides the sum over so many examples."""
     ones = {"one": torch.ones(examples, 1, dtype=torch.float64)}
@@ -268,4 +299,6 @@ def _gap(at_example: Sequence[ExampleDefense], after: Sequence[Defense]) -> str:
         if noisy
         else "no noise with a guarantee is added"
     )
-    return f"{', '.join(names)}: heuristic, {what}"
+    formal = [type(defense).__name__ for defense in (*at_example, *after) if defense.guarantee is Guarantee.FORMAL]
+    label = f"labeled formal by {' and '.join(formal)}, which is not enough to count an epsilon" if formal else "heuristic"
+    return f"{', '.join(names)}: {label}, {what}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from gradleak.core import Batch, Objective, Release, Update
-from gradleak.results import InputError
+from gradleak.results import InputError, is_number
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,7 +34,7 @@ def poisson_sample(data: Batch, *, rate: float, generator: torch.Generator) -> B
     Raises:
         InputError: for a rate out of range.
     """
-    if not 0 < rate <= 1:
+    if not is_number(rate) or not 0 < rate <= 1:
         raise InputError(f"poisson_release: expected a rate above 0 and at most 1, got {rate!r}")
     coins = torch.rand(data.size, generator=generator, dtype=torch.float64, device=generator.device)
     places = (coins < rate).nonzero().flatten().to(data.inputs.device)
