@@ -7,8 +7,19 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from gradleak.attacks import Attack, GaussNewton
-from gradleak.core import HonestButCurious, Knowledge, Reconstruction, Update, UpdateKind
+from gradleak.attacks import DLG, Attack, GaussNewton, InvertingGradients
+from gradleak.attacks.inversion.problem import LabelPolicy
+from gradleak.core import (
+    Batch,
+    HonestButCurious,
+    Knowledge,
+    Objective,
+    Reconstruction,
+    Release,
+    Update,
+    UpdateKind,
+)
+from gradleak.protocols import FedSGD
 from gradleak.results import InconsistentUpdateError, InputError, KnowledgeError, Outcome
 from tests.attacks.setting import rows, setting, small_net
 
@@ -95,6 +106,34 @@ def test_a_gap_in_knowledge_is_refused_before_the_update_is_read() -> None:
     broken = Update(tensors={"nothing": torch.full((1,), torch.nan)})
     with pytest.raises(KnowledgeError, match="probe needs batch_size"):
         Probe()(broken, case.knowledge, generator=_generators(1)[0])
+
+
+@pytest.mark.parametrize(
+    "attack", [GaussNewton(), InvertingGradients(), GaussNewton(labels=LabelPolicy.OPTIMIZE), DLG()]
+)
+def test_labels_that_nobody_can_have_are_refused_before_anything_is_computed(attack: Attack) -> None:
+    model = small_net()
+    batch = Batch(rows(1).inputs, torch.rand((1, 3)), rows(1).domain)
+    objective, release = Objective.from_module(model, loss="mse"), Release(FedSGD())
+    hidden = HonestButCurious().disclose(objective, release, batch)
+    refusal = attack.refusal(hidden)
+    assert refusal is not None
+    assert "for cross entropy only, and the loss is 'mse'" in refusal
+    broken = Update(tensors={"nothing": torch.full((1,), torch.nan)})
+    with pytest.raises(KnowledgeError, match="for cross entropy only"):
+        attack(broken, hidden, generator=_generators(1)[0])
+    assert attack.refusal(HonestButCurious(targets=True).disclose(objective, release, batch)) is None
+
+
+def test_labels_under_a_loss_that_is_cross_entropy_by_another_name_are_not_refused() -> None:
+    batch, release = rows(1), Release(FedSGD())
+    weighted = torch.nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0]))
+    named = lambda outputs, targets: weighted(outputs, targets)  # noqa: E731
+    for loss in (weighted, named):
+        knowledge = HonestButCurious().disclose(Objective.from_module(small_net(), loss=loss), release, batch)
+        assert GaussNewton().refusal(knowledge) is None
+    optimizing = GaussNewton(labels=LabelPolicy.OPTIMIZE)
+    assert "disclose targets" in str(optimizing.refusal(knowledge))
 
 
 def test_a_claim_that_is_not_finite_is_withdrawn() -> None:

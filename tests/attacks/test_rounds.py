@@ -6,11 +6,23 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from gradleak.attacks import GaussNewton, pool_rounds
 from gradleak.core import Defense, HonestButCurious, Objective, Release, Update, UpdateKind
-from gradleak.defenses import DPSGD, GaussianNoise, LaplaceNoise, LayerNoise, Prune, Quantize, RandomSparsify, Sign
-from gradleak.protocols import FedSGD
+from gradleak.defenses import (
+    DPSGD,
+    Clip,
+    GaussianNoise,
+    LaplaceNoise,
+    LayerNoise,
+    Prune,
+    Quantize,
+    RandomSparsify,
+    Sign,
+)
+from gradleak.models import initialize_default
+from gradleak.protocols import FedAvg, FedSGD
 from gradleak.results import InputError, UnsupportedError
 from tests.attacks.setting import rows, small_net
 
@@ -80,6 +92,101 @@ def test_what_draws_nothing_stays_as_it_is() -> None:
     pooled, after = pool_rounds(updates, knowledge)
     assert after.defenses == (Prune(0.5),)
     assert all(torch.equal(tensor, updates[0].tensors[name]) for name, tensor in pooled.tensors.items())
+    assert pooled.provenance["pooling"] == "the first; nothing in the release is random"
+
+
+@pytest.mark.parametrize("defense", [None, Prune(0.5), Sign(), Clip(0.1)], ids=repr)
+def test_updates_that_differ_though_nothing_is_random_are_not_of_one_batch(defense: Defense | None) -> None:
+    objective, release, updates, threat = _case(*([] if defense is None else [defense]))
+    knowledge = threat.disclose(objective, release, rows(1).to(torch.float64))
+    other = release(objective, rows(2).to(torch.float64), torch.Generator())
+    with pytest.raises(InputError, match="expected equal updates, since nothing in the release is random"):
+        pool_rounds([updates[0], other], knowledge)
+    # Round-off is no difference.
+    nearly = replace(other, tensors={name: tensor * (1 + 1e-12) for name, tensor in updates[0].tensors.items()})
+    pool_rounds([updates[0], nearly], knowledge)
+
+
+@pytest.mark.parametrize(
+    "defenses",
+    [(GaussianNoise(std=0.1),), (GaussianNoise(std=0.1), Sign()), (Quantize(bits=4),), (Prune(0.5),)],
+    ids=repr,
+)
+def test_who_does_not_know_the_defenses_takes_the_mean(defenses: tuple[Defense, ...]) -> None:
+    objective, release, updates, _ = _case(*defenses)
+    knowledge = HonestButCurious(defenses=False).disclose(objective, release, rows(1).to(torch.float64))
+    pooled, after = pool_rounds(updates, knowledge)
+    assert after is knowledge
+    for name, tensor in pooled.tensors.items():
+        expected = torch.stack([update.tensors[name] for update in updates]).mean(dim=0)
+        torch.testing.assert_close(tensor, expected, rtol=1e-12, atol=1e-15)
+    assert pooled.provenance["pooling"].startswith("the mean; the defenses")
+
+
+def _drawing(*defenses: Defense) -> tuple[Objective, Release, list[Update]]:
+    """Updates of one batch through a model whose dropout masks are drawn anew every time."""
+    model = nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Dropout(0.5), nn.Linear(16, 3))
+    initialize_default(model, generator=torch.Generator().manual_seed(0))
+    objective = Objective.from_module(model, mode="train").to(torch.float64)
+    release, batch = Release(FedSGD(), defenses), rows(1).to(torch.float64)
+    updates = [
+        release(replace(objective, mask_seed=seed), batch, torch.Generator().manual_seed(seed))
+        for seed in range(ROUNDS)
+    ]
+    return objective, release, updates
+
+
+@pytest.mark.parametrize("defenses", [(), (Clip(0.1),), (GaussianNoise(std=0.01),)], ids=repr)
+def test_masks_of_a_model_average_out(defenses: tuple[Defense, ...]) -> None:
+    objective, release, updates = _drawing(*defenses)
+    batch = rows(1).to(torch.float64)
+    pooled, knowledge = pool_rounds(updates, HonestButCurious(targets=True).disclose(objective, release, batch))
+    assert knowledge.defenses == tuple(
+        GaussianNoise(std=0.01 / 8) if isinstance(defense, GaussianNoise) else defense for defense in defenses
+    )
+    # Fresh draws of the released mean are on average as far as two independent means of 64 and 256 are.
+    fresh = [
+        objective.flatten(release.mean(replace(objective, mask_seed=1000 + seed), objective.params, batch))
+        for seed in range(256)
+    ]
+    center, spread = torch.stack(fresh).mean(dim=0), torch.stack(fresh).var(dim=0).sum()
+    one, many = (float((objective.flatten(u.tensors) - center).square().sum()) for u in (updates[0], pooled))
+    noise = objective.size * (0.01 / 8) ** 2 if GaussianNoise(std=0.01) in defenses else 0
+    assert many == pytest.approx(float(spread) * (1 / ROUNDS + 1 / 256) + noise, rel=0.5)
+    assert many < one / 10
+
+
+@pytest.mark.parametrize("defense", [Prune(0.5), Sign(), RandomSparsify(0.5)], ids=repr)
+def test_a_model_that_draws_before_what_is_read_entry_by_entry_is_refused(defense: Defense) -> None:
+    objective, release, updates = _drawing(defense)
+    knowledge = HonestButCurious(targets=True).disclose(objective, release, rows(1).to(torch.float64))
+    with pytest.raises(UnsupportedError, match=f"no {type(defense).__name__} after a model that draws"):
+        pool_rounds(updates, knowledge)
+
+
+def test_with_disclosed_masks_updates_have_to_agree() -> None:
+    objective, release, updates = _drawing()
+    knowledge = HonestButCurious(targets=True, masks=True).disclose(objective, release, rows(1).to(torch.float64))
+    with pytest.raises(InputError, match="nothing in the release is random"):
+        pool_rounds(updates, knowledge)
+
+
+def test_noise_inside_of_local_steps_follows_no_pooled_law() -> None:
+    objective = Objective.from_module(small_net()).to(torch.float64)
+    batch, noisy = rows(1).to(torch.float64), DPSGD(clip_norm=1.0, noise_std=0.1, noise="sum")
+    for epochs in (1, 3):
+        release = Release(FedAvg(learning_rate=0.5, epochs=epochs), [noisy])
+        updates = [release(objective, batch, torch.Generator().manual_seed(seed)) for seed in range(4)]
+        knowledge = HonestButCurious(targets=True).disclose(objective, release, batch)
+        if epochs == 1:
+            assert pool_rounds(updates, knowledge)[1].defenses == (replace(noisy, noise_std=0.05),)
+            continue
+        with pytest.raises(UnsupportedError, match="inside the local training of FedAvg"):
+            pool_rounds(updates, knowledge)
+        with pytest.raises(UnsupportedError, match="how many local steps"):
+            pool_rounds(updates, replace(knowledge, batch_size=None, targets=None))
+        static = HonestButCurious(defenses=False).disclose(objective, release, batch)
+        assert "mean" in pool_rounds(updates, static)[0].provenance["pooling"]
 
 
 @pytest.mark.parametrize(

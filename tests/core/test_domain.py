@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from gradleak.core import Domain, DomainKind
+from gradleak.core import Domain, DomainKind, describe
 from gradleak.results import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch, on its first jvp
@@ -121,6 +122,10 @@ def test_a_guess_reads_the_kind_from_the_axes() -> None:
     assert Domain.guess(torch.rand(2, 9)).kind is DomainKind.TABULAR
     assert Domain.guess(torch.rand(2, 9)).guessed
     assert not Domain(shape=(9,)).guessed
+    assert replace(Domain.guess(torch.rand(2, 9)), high=2.0).guessed  # a changed copy is no statement
+    assert not replace(Domain(shape=(9,)), high=2.0).guessed
+    assert Domain.guess(torch.rand(2, 9)) == Domain(shape=(9,), kind="tabular")
+    assert "guessed" not in describe(Domain.guess(torch.rand(2, 9)))  # the knowledge card says it aloud
     eight_bit = Domain.guess(torch.tensor([[[[3.0, 241.0]]]]))
     assert (eight_bit.low, eight_bit.high) == (0.0, 255.0)
 

@@ -30,6 +30,7 @@ def full() -> Knowledge:
         public=Batch(torch.full((3, 4), SECRET), torch.tensor([SECRET] * 3)),
         statistics={"1": LayerStatistics(mean=torch.full((3,), SECRET), variance=torch.full((3,), SECRET))},
         assumed=("protocol",),
+        masks=0,
     )
 
 

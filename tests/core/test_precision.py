@@ -5,7 +5,17 @@ import pytest
 import torch
 from torch import nn
 
-from gradleak.core import Batch, Objective, Release, Update, computed_in_half, precision_of, whole_precision
+from gradleak.core import (
+    Batch,
+    Objective,
+    Release,
+    Update,
+    UpdateDefense,
+    computed_in_half,
+    precision_of,
+    whole_precision,
+)
+from gradleak.defenses import Quantize, Sign
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError
 
@@ -70,6 +80,18 @@ def test_what_says_nothing_about_its_format() -> None:
     assert computed_in_half([torch.zeros(1000), torch.full((1000,), float("nan"))]) is None
     assert computed_in_half([torch.ones(1000).half()]) is None  # half itself needs no guess
     assert computed_in_half([torch.linspace(0.1, 1.0, 1000).half().float() / 3.0]) is None  # no power of two
+
+
+@pytest.mark.parametrize(
+    "defense",
+    [Sign(), Quantize(bits=8, stochastic=False, limit=1.0), Quantize(bits=8, stochastic=False, limit=127 / 64)],
+    ids=["sign", "limit 1", "grid of 1/64"],
+)
+def test_signs_and_levels_are_no_half_precision(defense: UpdateDefense) -> None:
+    plain = {name: 2.0 * tensor / tensor.abs().max() for name, tensor in _gradient(1.0, torch.float32).tensors.items()}
+    assert computed_in_half(defense.mean(plain).values()) is None
+    # Powers of two, which are on no even grid, take one leading digit.
+    assert computed_in_half(tensor.sign() * 2.0 ** tensor.abs().log2().round() for tensor in plain.values()) is None
 
 
 def test_alignment_lists_every_tensor_that_is_not_finite() -> None:

@@ -18,14 +18,28 @@ from gradleak.core import (
     HonestButCurious,
     NotGaussian,
     Objective,
+    Protocol,
     Release,
     Stage,
     UpdateDefense,
     UpdateKind,
     derive_generator,
 )
-from gradleak.defenses import Clip, ClipPerExample, ClipPerLayer, GaussianNoise, Prune, Sign
-from gradleak.protocols import FedSGD
+from gradleak.defenses import (
+    DPSGD,
+    Clip,
+    ClipPerExample,
+    ClipPerLayer,
+    GaussianNoise,
+    LaplaceNoise,
+    Prune,
+    Quantize,
+    RandomSparsify,
+    Sign,
+    SpectralNoise,
+    TopK,
+)
+from gradleak.protocols import FedAvg, FedSGD
 from gradleak.results import InputError, UnsupportedError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch, on its first jvp
@@ -312,3 +326,29 @@ def test_the_release_is_a_plain_gradient_without_defenses() -> None:
     expected = torch.autograd.grad(F.cross_entropy(model(INPUTS), LABELS), list(model.parameters()))
     for tensor, reference in zip(update.tensors.values(), expected, strict=True):
         torch.testing.assert_close(tensor, reference)
+
+
+class _Root(nn.Module):
+    """A finite loss with a derivative that is none: the root of a square at 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.last((self.first(x) * 0).square().sqrt())
+        return out
+
+
+@pytest.mark.parametrize(
+    "defense",
+    [None, Sign(), Prune(0.5), TopK(0.3), RandomSparsify(0.1), Quantize(bits=4), Quantize(bits=4, limit=1.0), Clip(1.0),
+     ClipPerLayer(1.0), ClipPerExample(1.0), GaussianNoise(std=1.0), LaplaceNoise(scale=1.0),
+     DPSGD(clip_norm=1.0, noise_std=1.0, noise="sum"), SpectralNoise(norm=1.0)],
+    ids=repr,
+)  # fmt: skip
+@pytest.mark.parametrize("protocol", [FedSGD(), FedAvg(learning_rate=0.1, epochs=2)], ids=repr)
+def test_no_defense_makes_numbers_of_a_gradient_that_is_none(protocol: Protocol, defense: Defense | None) -> None:
+    known = Objective.from_module(_Root())
+    with pytest.raises(InputError, match=r"got NaN or infinity in first.weight"):
+        Release(protocol, [] if defense is None else [defense])(known, BATCH, torch.Generator())

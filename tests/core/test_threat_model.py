@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -77,6 +78,76 @@ def test_public_data_must_not_hold_private_examples() -> None:
     assert HonestButCurious(public=clean).disclose(objective(), RELEASE, BATCH).public is clean
     other = Batch(torch.rand(5, 7), torch.zeros(5))
     assert HonestButCurious(public=other).disclose(objective(), RELEASE, BATCH).public is other
+
+
+class Rare(nn.Module):
+    """Draws, and hardly ever lets it show."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layer(x)
+        return out + 1 if bool(torch.rand(()) < 1e-6) else out
+
+
+def _noisy_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.cross_entropy(outputs + torch.randn_like(outputs), targets)
+
+
+DRAWING = {
+    "dropout": lambda: Objective.from_module(
+        nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 3)), mode="train", mask_seed=5
+    ),
+    "code of its own": lambda: Objective.from_module(Rare(), mask_seed=5),
+    "loss": lambda: Objective.from_module(nn.Linear(4, 3), loss=_noisy_loss, mask_seed=5),
+}
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_the_clients_draw_is_disclosed_only_as_a_truth_that_is_printed(name: str) -> None:
+    known, release = DRAWING[name](), Release(FedSGD())
+    before = torch.get_rng_state()
+    by_default = HonestButCurious().disclose(known, release, BATCH)
+    assert torch.equal(before, torch.get_rng_state())
+    assert by_default.objective is not None
+    assert by_default.objective.mask_seed != 5
+    assert by_default.masks is None
+    assert by_default.card()["masks"] is None
+    # All targets of one model share one objective, so that they can run in lockstep.
+    assert HonestButCurious(targets=True).disclose(known, release, BATCH).objective is by_default.objective
+    opened = HonestButCurious(masks=True).disclose(known, release, BATCH)
+    assert opened.objective is known
+    assert opened.masks == opened.card()["masks"] == 5
+    with pytest.raises(InputError, match=f"mask_seed=5, got {by_default.objective.mask_seed}"):
+        replace(opened, objective=by_default.objective)
+
+
+@pytest.mark.parametrize("mode", ["eval", "train"])
+def test_a_model_that_draws_nothing_is_disclosed_as_it_is(mode: str) -> None:
+    model = nn.Sequential(nn.Dropout(0.0), nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
+    model += nn.Sequential(nn.Dropout(0.5)) if mode == "eval" else nn.Sequential()
+    known = Objective.from_module(model, mode=mode)
+    knowledge = HonestButCurious(masks=True).disclose(known, RELEASE, BATCH)
+    assert knowledge.objective is known
+    assert knowledge.masks is None
+
+
+def test_the_objective_holds_nothing_that_the_batch_left_in_the_model() -> None:
+    """Running statistics and counters, moved by a release in train mode, would tell moments of the batch."""
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(0.5), nn.Linear(5, 3))
+    known = Objective.from_module(model, mode="train")
+    before = {name: buffer.clone() for name, buffer in known.buffers.items()}
+    release = Release(FedAvg(learning_rate=0.1, epochs=2))
+    update = release(known, BATCH, torch.Generator().manual_seed(0))
+    seen = HonestButCurious().disclose(known, release, BATCH).objective
+    assert seen is not None
+    assert int(before["1.num_batches_tracked"]) == 0
+    for name, buffer in before.items():
+        assert torch.equal(seen.buffers[name], buffer)
+        assert torch.equal(model.get_buffer(name), buffer)
+    assert set(update.tensors) == set(known.params)
 
 
 def test_an_assumed_protocol_takes_the_place_of_the_true_one_and_is_marked() -> None:

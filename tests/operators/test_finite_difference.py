@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -18,8 +19,8 @@ from tests.operators.models import (
 from tests.operators.test_any_model import MODELS
 from torch import Tensor, nn
 
-from gradleak.core import Batch, Exposure, Objective, Release
-from gradleak.defenses import Clip, GaussianNoise, Sign
+from gradleak.core import Batch, Exposure, Guarantee, Objective, Release, UpdateDefense
+from gradleak.defenses import Clip, GaussianNoise, Quantize, Sign
 from gradleak.models import lenet_dlg, lenet_i2f, resnet8, resnet18
 from gradleak.operators import GradientJacobian, central_difference_adjoint, check_derivative
 from gradleak.protocols import FedSGD
@@ -141,6 +142,42 @@ def test_a_map_without_derivative_and_a_random_one() -> None:
     check = check_derivative(random, generator=_generator())
     assert check.outcome is Outcome.UNSUPPORTED
     assert "not deterministic" in check.note
+
+
+@pytest.mark.parametrize("bits", [3, 4, 8])
+def test_rounding_is_flat_and_no_fault_of_the_model(bits: int) -> None:
+    smooth = exposure_of(between(torch.tanh), (4,))
+    release = Release(FedSGD(), [Clip(0.5), Quantize(bits=bits, stochastic=False)])
+    check = check_derivative(replace(smooth, release=release), generator=_generator())
+    assert check.outcome is Outcome.NOT_INFORMATIVE
+    assert "Quantize is constant almost everywhere" in check.note
+
+
+@dataclass(frozen=True)
+class _Detaching(UpdateDefense):
+    """A home-made defense that leaves out its derivative and does not say so."""
+
+    guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
+
+    def mean(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: tensor.detach() * tensor for name, tensor in update.items()}
+
+    def noise(self, shapes: Mapping[str, Tensor]) -> None:
+        return None
+
+    def draw(self, update: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
+        return self.mean(update)
+
+
+def test_a_defense_that_detaches_is_blamed_in_place_of_the_model() -> None:
+    smooth, wrong = (exposure_of(between(function), (4,)) for function in (torch.tanh, DetachedCube.apply))
+    notes = [
+        check_derivative(replace(exposure, release=Release(FedSGD(), [_Detaching()])), generator=_generator())
+        for exposure in (smooth, wrong)
+    ]
+    assert [check.outcome for check in notes] == [Outcome.INCONSISTENT, Outcome.INCONSISTENT]
+    assert "the derivative of _Detaching is wrong (that of the model alone is right)" in notes[0].note
+    assert "the second derivative of the model is wrong" in notes[1].note
 
 
 def _cotangent(exposure: Exposure) -> Tensor:

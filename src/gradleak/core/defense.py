@@ -99,7 +99,8 @@ class Defense(ABC):
 class ModelDefense(Defense):
     """A defense that is part of the model and its loss, so that the gradient itself is another one.
 
-    It stands in a release so that the record names it, and first; what it does is in the `Objective`.
+    It stands in a release so that the record names it, and first; what it does is in the `Objective`. What it draws it
+    draws as a layer does, from the objective's `mask_seed`, which no adversary is told.
     """
 
     stage: ClassVar[Stage] = Stage.MODEL
@@ -111,20 +112,6 @@ class ModelDefense(Defense):
         Raises:
             InputError: saying what is missing.
         """
-
-    def as_seen(self, objective: Objective) -> Objective:
-        """What an adversary may know of the objective: all of it, unless it holds a random draw of the client's."""
-        return objective
-
-    def draws(self, objective: Objective, count: int) -> Sequence[Objective]:
-        """Objectives over whose gradients an adversary who knows this defense takes the mean; one if it draws nothing.
-
-        Args:
-            objective: as it was disclosed.
-            count: how many draws, where it draws anything.
-        """
-        del count
-        return [objective]
 
 
 class ExampleDefense(Defense):

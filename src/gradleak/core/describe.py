@@ -21,13 +21,13 @@ def describe(value: Any) -> Any:
     """A JSON-ready description of a frozen dataclass: {"use": class name, field: value ...}, nested.
 
     Tensors and arrays are described by dtype and shape only, and long lists of numbers by their length, so that no
-    private value reaches a record.
+    private value reaches a record. Fields whose metadata say {"described": False} are left out.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {
             field.name: describe(getattr(value, field.name))
             for field in dataclasses.fields(value)
-            if field.init and not field.name.startswith("_")
+            if field.init and not field.name.startswith("_") and field.metadata.get("described", True)
         }
         return {"use": type(value).__name__, **fields}
     if value is None or (isinstance(value, bool | str) and not isinstance(value, Enum)):

@@ -34,7 +34,8 @@ class Domain:
         mean: per channel (first axis of `shape`), or one number for all, or None for 0.
         std: as `mean`, positive, or None for 1.
         kind: image, tabular row or one-dimensional signal.
-        guessed: whether `Domain.guess` made it from values of data; a domain that is written out is stated.
+        guessed: whether `Domain.guess` made it from values of data, also where a copy of it is changed
+            (`dataclasses.replace`); a domain that is written out is stated.
 
     Raises:
         InputError: for an empty shape, low >= high, or a mean or std of the wrong length or sign.
@@ -46,7 +47,7 @@ class Domain:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     kind: DomainKind = DomainKind.IMAGE
-    guessed: bool = field(default=False, init=False, repr=False, compare=False)
+    guessed: bool = field(default=False, repr=False, compare=False, metadata={"described": False})
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -114,9 +115,7 @@ class Domain:
         else:
             low, high = min(-_round_up(-low), 0.0), max(_round_up(high), 0.0)
         kind = kinds.get(inputs.dim() - 1, DomainKind.TABULAR)
-        found = cls(shape=tuple(inputs.shape[1:]), low=low, high=high, kind=kind)
-        object.__setattr__(found, "guessed", True)
-        return found
+        return cls(shape=tuple(inputs.shape[1:]), low=low, high=high, kind=kind, guessed=True)
 
     @property
     def size(self) -> int:

@@ -31,6 +31,8 @@ class Knowledge:
         public: public (shadow) data of the same domain.
         statistics: what the private batch left in BatchNorm layers, by layer: a disclosed truth, printed in reports.
         assumed: names of fields that the adversary does not know but takes to be so; None for none.
+        masks: the seed of the client's own dropout masks and other draws of its model, which the objective then has: a
+            disclosed truth, printed in reports. Without it nothing of the client's draw may be in the objective.
     """
 
     objective: Objective | None = field(default=None, repr=False)
@@ -42,9 +44,14 @@ class Knowledge:
     public: Batch | None = None
     statistics: Mapping[str, LayerStatistics] | None = field(default=None, repr=False)
     assumed: Sequence[str] | None = None
+    masks: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the batch size against the targets."""
+        """Check the batch size against the targets, and the masks against the objective."""
+        if self.masks is not None and self.objective is not None and self.objective.mask_seed != self.masks:
+            raise InputError(
+                f"Knowledge.masks: expected an objective with mask_seed={self.masks}, got {self.objective.mask_seed}"
+            )
         if self.batch_size is not None and self.batch_size < 1:
             raise InputError(f"Knowledge.batch_size: expected at least 1, got {self.batch_size}")
         if self.targets is not None and self.batch_size not in (None, self.targets.shape[0]):

@@ -143,9 +143,14 @@ def batch_normalizers(module: nn.Module) -> tuple[str, ...]:
 
 
 def random_layers(module: nn.Module) -> tuple[str, ...]:
-    """The names of torch's layers that draw random numbers in the mode that they are in."""
+    """The names of layers that draw random numbers in the mode that they are in.
+
+    Torch's own, and those that say so by a true attribute `draws_in_training`.
+    """
 
     def draws(part: nn.Module) -> bool:
+        if getattr(part, "draws_in_training", False):
+            return part.training
         if isinstance(part, nn.modules.dropout._DropoutNd | nn.modules.rnn.RNNBase):
             rate = part.p if isinstance(part, nn.modules.dropout._DropoutNd) else part.dropout
             return part.training and rate > 0.0

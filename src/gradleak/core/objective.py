@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gradleak.core.batch import Batch
 from gradleak.core.checkpointing import without_checkpointing
 from gradleak.core.domain import Domain
 from gradleak.core.linear_calls import LinearCalls
+from gradleak.core.losses import LOSSES, Loss, named_loss
+from gradleak.core.masks import masks_of, watch_draws
 from gradleak.core.module_copy import (
     Attributes,
     batch_normalizers,
@@ -28,25 +30,12 @@ from gradleak.core.module_copy import (
     random_layers,
     renamed,
 )
+from gradleak.core.randomness import derive_seed
 from gradleak.core.stop_gradient import gradient_through_stops, stops_gradients
 from gradleak.core.upcast import in_float64
 from gradleak.results import InputError
 
 Tensors = dict[str, Tensor]
-Loss = Callable[[Any, Tensor], Tensor]
-
-
-def _mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """What `F.mse_loss` gives; torch has no forward derivative of that one's backward."""
-    return (outputs - targets).square().mean()
-
-
-LOSSES: Mapping[str, Loss] = {
-    "cross_entropy": F.cross_entropy,
-    "mse": _mean_squared_error,
-    "bce_with_logits": F.binary_cross_entropy_with_logits,
-    "nll": F.nll_loss,
-}
 
 # What a forward pass or a loss raises on data that it cannot take.
 _REFUSALS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError, ArithmeticError)
@@ -93,7 +82,8 @@ class Objective:
         renamed: for every name that lost a wrapper prefix, the name it had.
         loss_name: the name of the loss, for the record; one of `LOSSES` exactly if it is that loss with its defaults.
         mode: eval or train.
-        mask_seed: the seed of dropout masks and other random layers (the global generator is left alone).
+        mask_seed: the seed of dropout masks and other random layers (the global generator is left alone). It is the
+            client's secret: a threat model discloses `redrawn` unless it says otherwise.
         notes: what the private copy left behind (hooks), for the record.
     """
 
@@ -147,7 +137,7 @@ class Objective:
         private.train(mode == Mode.TRAIN)
         tied, names = further_names(private), renamed(module, private)
         ignore_running_statistics(private)
-        loss_name, function = _named_loss(loss)
+        loss_name, function = named_loss(loss)
         return cls(
             params=params,
             frozen=frozen,
@@ -182,6 +172,30 @@ class Objective:
     def random_layers(self) -> tuple[str, ...]:
         """Names of the dropout and other layers that draw in this mode: the release is one of many, of `mask_seed`."""
         return random_layers(self._module)
+
+    @cached_property
+    def redrawn(self) -> Objective:
+        """The same loss with other draws of its random layers; the same object every time.
+
+        What others see of it, since `mask_seed` is the client's own secret.
+        """
+        return replace(self, mask_seed=derive_seed(self.mask_seed, "another draw"))
+
+    def draws(self, inputs: Tensor, targets: Tensor | None = None) -> bool:
+        """Whether model (or loss, where targets are given) draw anything on these inputs (b, *shape).
+
+        Random layers do by name; other code is run once and the generators are watched. True where it fails.
+        """
+        if self.random_layers:
+            return True
+        try:
+            with torch.no_grad(), self._undisturbed(), watch_draws(self.device) as drawn:
+                outputs = self._call(self.params, inputs.to(self.device, self.dtype))
+                if targets is not None:
+                    self._loss(outputs, targets.clone())
+        except _REFUSALS:
+            return True
+        return drawn[0]
 
     def parts(self, kind: type[nn.Module]) -> tuple[nn.Module, ...]:
         """The parts of the model, and of a loss that is a module, of this class; to be looked at, not changed."""
@@ -384,7 +398,7 @@ class Objective:
             yield
             return
         precision = in_float64() if self._upcast else nullcontext()
-        with precision, self._attributes.kept(), _masks(self.mask_seed, self.device), without_checkpointing():
+        with precision, self._attributes.kept(), masks_of(self.mask_seed, self.device), without_checkpointing():
             yield
 
     def _middle_outputs(self, domain: Domain) -> Any:
@@ -428,63 +442,6 @@ class Objective:
             )
 
 
-@contextmanager
-def _masks(seed: int, device: torch.device) -> Iterator[None]:
-    """Random layers draw from this seed; the global generators are put back."""
-    generators = [torch.default_generator]
-    if device.type == "cuda":
-        torch.cuda.init()  # type: ignore[no-untyped-call]
-        index = torch.cuda.current_device() if device.index is None else device.index
-        generators.append(torch.cuda.default_generators[index])
-    before = [generator.get_state() for generator in generators]
-    try:
-        for generator in generators:
-            generator.manual_seed(seed)
-        yield
-    finally:
-        for generator, state in zip(generators, before, strict=True):
-            generator.set_state(state)
-
-
-def _named_loss(loss: str | Loss) -> tuple[str, Loss]:
-    """The name of a loss for the record, and the function; a name of `LOSSES` only for that very loss."""
-    if isinstance(loss, str):
-        return loss, LOSSES[loss]
-    for name, function in LOSSES.items():
-        if loss is function or _is_default(loss, name):
-            return name, function
-    if isinstance(loss, nn.Module):
-        return _settings(loss), copy.deepcopy(loss).requires_grad_(False)
-    name = getattr(loss, "__qualname__", type(loss).__qualname__)
-    return (f"{loss.__module__}.{name}" if name in LOSSES else name), loss
-
-
-def _is_default(loss: Loss, name: str) -> bool:
-    """Whether `loss` is torch's own of this name, a module with the settings that `LOSSES` has."""
-    if name == "mse" and loss is F.mse_loss:
-        return True
-    kind: type[nn.Module] = {
-        "cross_entropy": nn.CrossEntropyLoss,
-        "mse": nn.MSELoss,
-        "bce_with_logits": nn.BCEWithLogitsLoss,
-        "nll": nn.NLLLoss,
-    }[name]
-    return type(loss) is kind and _settings(loss) == f"{kind.__name__}()"
-
-
-def _settings(loss: nn.Module) -> str:
-    """The class of a loss module with those settings that differ from torch's defaults; no values of tensors."""
-    defaults = {"weight": None, "pos_weight": None, "reduction": "mean", "ignore_index": -100, "label_smoothing": 0.0}
-    changed = []
-    for key, default in defaults.items():
-        value = getattr(loss, key, default)
-        if isinstance(value, Tensor):
-            changed.append(f"{key}={list(value.shape)}")
-        elif value != default:
-            changed.append(f"{key}={value}")
-    return f"{type(loss).__name__}({', '.join(changed)})"
-
-
 def _attributes(module: nn.Module, loss: Loss) -> Attributes:
     return Attributes(module, *([loss] if isinstance(loss, nn.Module) else []))
 
@@ -497,3 +454,6 @@ def _same_values(first: Tensor, second: Tensor) -> bool:
     if first.numel() != second.numel() or first.numel() < 2 or first.is_complex():
         return False
     return torch.allclose(first.detach().double().reshape(-1), second.detach().double().reshape(-1), rtol=1e-5, atol=0)
+
+
+__all__ = ["LOSSES", "Classifier", "Loss", "Mode", "Objective", "Tensors"]

@@ -12,6 +12,8 @@ HALF = (torch.float16, torch.bfloat16)
 # Significant bits of the half formats, the hidden one included; fewer come out by chance of small tensors alone.
 _BITS = {torch.bfloat16: 8, torch.float16: 11}
 _ENOUGH = 64
+# By how many bits the range of a tensor must exceed its digits: numbers on an even grid have none to spare.
+_GRID = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +84,9 @@ def computed_in_half(tensors: Iterable[Tensor]) -> torch.dtype | None:
     """The half format that wide numbers were made in, or None.
 
     Numbers of float16 or bfloat16 keep their few significant bits when they are stored wider and when a loss scale that
-    is a power of two is divided out: what was flushed before can be seen only so.
+    is a power of two is divided out: what was flushed before can be seen only so. Signs and rounded updates have few
+    bits too, but lie on an even grid or take few values, which fit every format and are no evidence: a tensor counts
+    only if its small numbers are finer than a grid through its large ones, and enough leading digits must differ.
 
     Args:
         tensors: of one update; tensors of half precision themselves count for nothing here.
@@ -92,18 +96,31 @@ def computed_in_half(tensors: Iterable[Tensor]) -> torch.dtype | None:
         >>> computed_in_half([scaled]), computed_in_half([torch.linspace(0.1, 1.0, 100)])
         (torch.float16, None)
     """
-    bits, count = 0, 0
+    bits, count, different = 0, 0, torch.zeros(0)
     for tensor in tensors:
         if tensor.dtype not in (torch.float32, torch.float64):
             continue
         flat = tensor.detach().reshape(-1)
-        mantissas = torch.frexp(flat[torch.isfinite(flat) & (flat != 0)])[0]
-        count += mantissas.numel()
-        while bits <= _BITS[torch.float16]:
-            scaled = mantissas * 2.0**bits
-            if bool((scaled == scaled.round()).all()):
-                break
-            bits += 1
-    if count < _ENOUGH:
+        mantissas, exponents = torch.frexp(flat[torch.isfinite(flat) & (flat != 0)].abs())
+        digits = _significant_bits(mantissas)
+        if not digits.numel():
+            continue
+        most = int(digits.max())
+        if most > _BITS[torch.float16]:
+            return None
+        if int(exponents.max()) - int((exponents - digits).min()) <= most + _GRID:
+            continue
+        bits, count = max(bits, most), count + digits.numel()
+        different = torch.cat([different, mantissas.cpu().float()]).unique()  # type: ignore[no-untyped-call]
+    if count < _ENOUGH or different.numel() < _ENOUGH // 2:
         return None
     return next((dtype for dtype, most in _BITS.items() if bits <= most), None)
+
+
+def _significant_bits(mantissas: Tensor) -> Tensor:
+    """Of every mantissa in [0.5, 1); one more than those of float16 stands for all that are more."""
+    digits = torch.full_like(mantissas, _BITS[torch.float16] + 1, dtype=torch.int64)
+    for bits in range(_BITS[torch.float16], 0, -1):
+        scaled = mantissas * 2.0**bits
+        digits[scaled == scaled.round()] = bits
+    return digits

@@ -212,8 +212,8 @@ class Release:
             generator: the only source of randomness.
 
         Raises:
-            InputError: if the batch does not fit the model, there is no generator, or a defense of the model is not in
-                the objective.
+            InputError: if the batch does not fit the model, there is no generator, a defense of the model is not in
+                the objective, or the update is not finite, before its defenses or after them.
             UnsupportedError: for a defense of single examples on a model that mixes them.
         """
         _check_generator(generator)
@@ -222,6 +222,8 @@ class Release:
         batch = batch.to(objective.dtype)
         drawn = [_Drawn(defense=defense, generator=generator) for defense in self._at_example]
         update = self.protocol.mean(objective, objective.params, batch, drawn)
+        # A sign or a clip would make numbers of what is none.
+        _refuse_non_finite(update)
         for place, defense in enumerate(self.defenses):
             if isinstance(defense, UpdateDefense):
                 update = defense.draw(update, generator)
@@ -307,12 +309,7 @@ class Release:
         )
 
     def _sealed(self, objective: Objective, update: Mapping[str, Tensor]) -> Update:
-        for name, tensor in update.items():
-            if not bool(torch.isfinite(tensor).all()):
-                raise InputError(
-                    f"release: expected finite numbers, got NaN or infinity in {name} ({tensor.dtype}); "
-                    "check the noise level, the learning rate and the model"
-                )
+        _refuse_non_finite(update)
         return Update(
             tensors={name: tensor.detach().clone() for name, tensor in update.items()},
             kind=self.protocol.kind,
@@ -366,6 +363,15 @@ def _check_order(earlier: Defense, later: Defense) -> None:
             f"Release.defenses: expected {first} last among the defenses of single examples, since it makes their "
             f"mean, got {second} after it; put {second} first"
         )
+
+
+def _refuse_non_finite(update: Mapping[str, Tensor]) -> None:
+    for name, tensor in update.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise InputError(
+                f"release: expected finite numbers, got NaN or infinity in {name} ({tensor.dtype}); "
+                "check the noise level, the learning rate and the model"
+            )
 
 
 def _check_generator(generator: torch.Generator) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from gradleak.core.batch import Batch
 from gradleak.core.batch_norm import batch_norm_statistics
-from gradleak.core.defense import ModelDefense
 from gradleak.core.domain import Domain
 from gradleak.core.knowledge import Knowledge
 from gradleak.core.objective import Objective
@@ -42,6 +41,9 @@ class HonestButCurious(ThreatModel):
         statistics: whether the BatchNorm statistics of the private batch are disclosed, as clients that share their
             buffers do (a truth: the report says so). Taken over the whole batch at the parameters it starts from.
         protocol: what the adversary takes the protocol of the client to be; None where it knows it.
+        masks: whether the client's own draw of what the model draws (dropout masks, the noise of a bottleneck) is
+            disclosed (a truth: the report says so). Without it the adversary gets the objective with another
+            `mask_seed`, and attacks match the mean over draws of their own.
     """
 
     batch_size: bool = True
@@ -51,6 +53,7 @@ class HonestButCurious(ThreatModel):
     public: Batch | None = None
     statistics: bool = False
     protocol: Protocol | None = None
+    masks: bool = False
 
     def disclose(self, objective: Objective, release: Release, batch: Batch) -> Knowledge:
         """The knowledge of this adversary; the batch contributes its size, domain and, if disclosed, its labels.
@@ -61,11 +64,9 @@ class HonestButCurious(ThreatModel):
         if self.public is not None:
             _refuse_overlap(self.public, batch)
         domain = (batch.domain or _guess(batch)) if self.domain else None
-        seen = objective
-        for defense in release.defenses:
-            seen = defense.as_seen(seen) if isinstance(defense, ModelDefense) else seen
+        drawn = objective.draws(batch.inputs, batch.targets)
         return Knowledge(
-            objective=seen,
+            objective=objective.redrawn if drawn and not self.masks else objective,
             protocol=release.protocol if self.protocol is None else self.protocol,
             defenses=release.defenses if self.defenses else None,
             batch_size=batch.size if self.batch_size else None,
@@ -74,6 +75,7 @@ class HonestButCurious(ThreatModel):
             public=self.public,
             statistics=batch_norm_statistics(objective, batch.inputs) if self.statistics else None,
             assumed=None if self.protocol is None else ("protocol",),
+            masks=objective.mask_seed if drawn and self.masks else None,
         )
 
 

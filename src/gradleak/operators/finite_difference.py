@@ -8,7 +8,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from gradleak.core import Exposure
+from gradleak.core import Exposure, ModelDefense, Release
 from gradleak.operators.gradient_jacobian import GradientJacobian
 from gradleak.operators.linearization import Function
 from gradleak.operators.routes import Route
@@ -38,7 +38,8 @@ class DerivativeCheck:
 
     Attributes:
         outcome: converged (they agree); inconsistent (autograd's is wrong); not_informative (no step gave a difference
-            to believe, or nothing depends on the input); unsupported (no route, or the operator is not deterministic).
+            to believe, nothing depends on the input, or a defense is constant almost everywhere); unsupported (no
+            route, or the operator is not deterministic).
         error: ‖A v − difference‖ / ‖difference‖, or None without both.
         smoothness: relative difference of the two best neighboring steps, or None.
         step: the step that was believed, or None.
@@ -93,7 +94,9 @@ def check_derivative(
     the truth itself equal pixels make ties in a max pooling and zeros at the kink of an activation, where differences
     to both sides are right and differ from any derivative. Differences also cross kinks on their way (ReLU, max
     pooling); where no two neighboring steps agree, another place is tried. Both a confirmation and, at two places, a
-    contradiction end the check; what is left is not_informative, no verdict on the derivative.
+    contradiction end the check; what is left is not_informative, no verdict on the derivative. A release with a defense
+    that is `flat` (signs, rounding) is not checked: its derivative is zero, while its values jump and its levels move
+    with their range. Where the model without the defenses agrees, the contradiction is theirs, and the note names them.
 
     Args:
         exposure: objective, private batch and release.
@@ -105,7 +108,7 @@ def check_derivative(
     Raises:
         InputError: for another kind of exposure or generator, or a tolerance that is not between 0 and 1.
 
-    Cost: 5 to 15 plain gradients and a product A v at each of one to three places: one place and at most 11 gradients
+    Cost: 5 to 15 plain gradients and a product A v at each of one to four places: one place and at most 11 gradients
     on the networks of `gradleak.models`, ResNet-18 with ReLU among them.
 
     Example:
@@ -123,6 +126,13 @@ def check_derivative(
             f"check_derivative: expected an Exposure and a torch.Generator, got {type(exposure).__name__} and "
             f"{type(generator).__name__}"
         )
+    flat = [type(defense).__name__ for defense in exposure.release.defenses if defense.flat]
+    if flat:
+        return DerivativeCheck(
+            outcome=Outcome.NOT_INFORMATIVE,
+            note=f"{' and '.join(dict.fromkeys(flat))} is constant almost everywhere (it rounds or keeps signs), so that "
+            "the derivative of the release is zero and says nothing of what the release gives away",
+        )
     exposure = exposure.to(torch.float64)
     contradicted: DerivativeCheck | None = None
     last: DerivativeCheck | None = None
@@ -132,13 +142,33 @@ def check_derivative(
             return last
         if last.outcome is Outcome.INCONSISTENT:
             if contradicted is not None:
-                return last
+                return _blamed(last, exposure, generator, tolerance, max_bytes=max_bytes)
             contradicted = last
     assert last is not None
     if contradicted is None:
         return last
     return replace(
         contradicted, outcome=Outcome.NOT_INFORMATIVE, note="a contradiction at one place was not found again at others"
+    )
+
+
+def _blamed(
+    contradiction: DerivativeCheck, exposure: Exposure, generator: torch.Generator, tolerance: float, *, max_bytes: int
+) -> DerivativeCheck:
+    """The contradiction with the defenses named in place of the model, where the model alone agrees."""
+    release = exposure.release
+    kept = [defense for defense in release.defenses if isinstance(defense, ModelDefense)]
+    removed = [type(defense).__name__ for defense in release.defenses if not isinstance(defense, ModelDefense)]
+    if not removed:
+        return contradiction
+    bare = replace(exposure, release=Release(release.protocol, kept))
+    if _check_beside(bare, generator, tolerance, route=None, max_bytes=max_bytes).outcome is not Outcome.CONVERGED:
+        return contradiction
+    return replace(
+        contradiction,
+        note=f"the derivative of {', '.join(removed)} is wrong (that of the model alone is right): A v differs from "
+        "central differences of the released mean; look in `mean` for what detaches or leaves torch, and where it is "
+        "constant almost everywhere say so by the property `flat`",
     )
 
 

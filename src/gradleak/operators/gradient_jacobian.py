@@ -143,8 +143,8 @@ class GradientJacobian(LinearOperator):
         objective = self.exposure.objective
         zeros = [name for name, tensor in objective.unflatten(self.value).items() if not bool(tensor.any())]
         notes = list(objective.notes)
-        if objective.random_layers:
-            drawn = f"one of many releases: {', '.join(objective.random_layers)} draw the masks of"
+        if objective.draws(self.exposure.batch.inputs, self.exposure.batch.targets):
+            drawn = f"one of many releases: {', '.join(objective.random_layers) or 'model or loss'} draw the masks of"
             notes.append(f"{drawn} mask_seed={objective.mask_seed}")
         if zeros:
             notes.append(f"released as zeros (unused by the loss, or dead units): {', '.join(zeros)}")

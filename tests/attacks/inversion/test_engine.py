@@ -263,13 +263,13 @@ def test_labels_of_other_losses_have_to_be_disclosed() -> None:
         _inversion()(case.update, case.knowledge, generator=_generator())
 
 
-def test_dropout_masks_are_the_clients_and_the_global_rng_stays() -> None:
+def test_disclosed_dropout_masks_are_the_clients_and_the_global_rng_stays() -> None:
     net = nn.Sequential(nn.Linear(12, 32), nn.Dropout(0.5), nn.Tanh(), nn.Linear(32, 3))
     objective = Objective.from_module(net, mode="train").to(torch.float64)
     truth = rows(1).to(torch.float64)
     release = Release(FedSGD())
     update = release(objective, truth, _generator())
-    knowledge = HonestButCurious().disclose(objective, release, truth)
+    knowledge = HonestButCurious(masks=True).disclose(objective, release, truth)
     before = torch.random.get_rng_state()
     found = _inversion(200)(update, knowledge, generator=_generator())
     assert torch.equal(before, torch.random.get_rng_state())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ import torch
 from gradleak.attacks import DGL, AbsoluteError, CosineDistance, GaussNewton, InvertingGradients, SquaredError
 from gradleak.attacks.inversion.likelihood import laplace_scale
 from gradleak.attacks.inversion.reading import Reading
-from gradleak.core import Bounds, Defense, HonestButCurious, Objective, Release
+from gradleak.core import Bounds, Defense, Guarantee, HonestButCurious, Objective, Release, UpdateDefense
 from gradleak.defenses import (
     Clip,
     GaussianNoise,
@@ -188,3 +190,38 @@ def test_laplace_noise_on_top_of_other_randomness_has_no_law_that_is_used(earlie
     case = setting(small_net(), rows(1), defenses=together.defenses, threat=HonestButCurious(targets=True))
     found = DGL(iterations=2)(case.update, case.knowledge, generator=_generator())
     assert found.inputs is not None
+
+
+@dataclass(frozen=True)
+class _Squared(UpdateDefense):
+    """Entries times their own magnitude, by an author who did not write `before`."""
+
+    guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
+
+    def mean(self, update: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {name: tensor * tensor.abs() for name, tensor in update.items()}
+
+    def noise(self, shapes: Mapping[str, torch.Tensor]) -> None:
+        return None
+
+    def draw(self, update: Mapping[str, torch.Tensor], generator: torch.Generator) -> dict[str, torch.Tensor]:
+        return self.mean(update)
+
+
+@pytest.mark.parametrize(
+    ("defenses", "words"),
+    [
+        ([_Squared()], "_Squared not read backward: a guess is put through its mean"),
+        (
+            [_Squared(), Prune(0.5)],
+            "the bounds that Prune leave of every entry; _Squared not read backward: a guess is put through its mean",
+        ),
+        # Noise and a common factor are followed as they are.
+        ([Clip(0.5), GaussianNoise(std=0.1)], ""),
+        ([LaplaceNoise(scale=0.1)], ""),
+    ],
+    ids=repr,
+)
+def test_what_is_not_read_backward_is_said(defenses: Sequence[Defense], words: str) -> None:
+    objective = Objective.from_module(small_net())
+    assert Reading.of(Release(FedSGD(), list(defenses)), objective).words == words

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gradleak.attacks.attack import Attack
+from gradleak.attacks.inversion.masks import draws_of, mean_release
 from gradleak.attacks.inversion.matching import CosineDistance
 from gradleak.attacks.inversion.problem import LabelSource
 from gradleak.core import Batch, Knowledge, Protocol, Reconstruction, Update
@@ -253,9 +254,10 @@ def _trial(protocol: Protocol, found: Reconstruction, update: Update, knowledge:
     release = replace(knowledge, protocol=protocol).release
     target = objective.flatten(update.align(objective).tensors).to(objective.device, torch.float64)
     batch = Batch(found.inputs, found.targets, knowledge.domain).to(objective.dtype)
+    draws = draws_of(knowledge, objective, batch.targets)
     try:
         with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-            mean = objective.flatten(release.mean(objective, objective.params, batch)).double()
+            mean = objective.flatten(mean_release(release, draws, batch)).double()
     except GradleakError as refusal:
         return replace(nothing, note=str(refusal))
     if not bool(torch.isfinite(mean).all()):

@@ -14,7 +14,7 @@ from gradleak.attacks.inversion.local_training import LocalTraining
 from gradleak.attacks.inversion.matching import CosineDistance, Matching
 from gradleak.attacks.inversion.optimizers import Adam, Optimizer
 from gradleak.attacks.inversion.priors import Prior
-from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, Problem, readable
+from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, Problem, check_labels, readable
 from gradleak.attacks.inversion.search import Search
 from gradleak.attacks.inversion.variables import Pixels
 from gradleak.attacks.monitor import Monitor
@@ -137,8 +137,9 @@ class Inversion(Attack):
         return PLAIN_GRADIENTS_PER_EVALUATION * release * self.restarts * (self.evaluations + len(self.stages))
 
     def _check(self, knowledge: Knowledge) -> None:
-        """Refuse defenses that can be neither followed nor read backward."""
+        """Refuse defenses that can be neither followed nor read backward, and labels that nobody can have."""
         readable(knowledge)
+        check_labels(knowledge, LabelPolicy(self.labels))
 
     def _recover(
         self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor

@@ -8,13 +8,14 @@ from typing import Any
 from gradleak.core import Knowledge, describe
 
 
-def known_facts(knowledge: Knowledge, *, labels: str, first_order: bool) -> list[str]:
+def known_facts(knowledge: Knowledge, *, labels: str, first_order: bool, draws: int = 1) -> list[str]:
     """What every inversion uses of its knowledge: update rule, defenses, labels, and the form of an example.
 
     Args:
         knowledge: all that the adversary knows.
         labels: where the labels come from: "disclosed", "recovered" or "optimized".
         first_order: whether local steps are read as the average gradient.
+        draws: over how many draws of the model's random layers the release of a guess is averaged.
     """
     rule = in_words(describe(knowledge.protocol))
     facts = [f"update rule: {rule}"]
@@ -26,6 +27,10 @@ def known_facts(knowledge: Knowledge, *, labels: str, first_order: bool) -> list
         facts.append("defenses: none assumed, since they are not known")
     elif knowledge.defenses:
         facts.append(f"defenses: {', '.join(in_words(describe(defense)) for defense in knowledge.defenses)}")
+    if knowledge.masks is not None:
+        facts.append("masks of random layers: the client's own, disclosed")
+    elif draws > 1:
+        facts.append(f"masks of random layers: not known; the mean over {draws} draws of its own")
     facts.append(f"labels: {labels}")
     guessed = knowledge.domain is not None and knowledge.domain.guessed
     form = "shape, range and normalization of an example" + (", guessed from the data themselves" if guessed else "")

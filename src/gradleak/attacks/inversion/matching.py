@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Objective
-from gradleak.results import DENG_2021, Citation, InputError
+from gradleak.results import DENG_2021, Citation, InputError, check_not_negative
 
 Rows = Sequence[Tensor]
 """An update, one tensor a parameter."""
@@ -226,8 +226,7 @@ class SquaredAndAbsoluteError(Matching):
 
     def __post_init__(self) -> None:
         """Check the weight."""
-        if not self.absolute >= 0:
-            raise InputError(f"SquaredAndAbsoluteError.absolute: expected a number of at least 0, got {self.absolute}")
+        check_not_negative("SquaredAndAbsoluteError.absolute", self.absolute)
 
     def __call__(self, candidate: Tensor, target: Tensor) -> Tensor:
         """The sum of both relative residuals."""
@@ -307,9 +306,9 @@ class LayerWeights(Matching):
 
     def __post_init__(self) -> None:
         """Check the weights."""
-        for name, weight in {**self.weights, "default": self.default}.items():
-            if not 0 <= weight < float("inf"):
-                raise InputError(f"LayerWeights: expected finite weights of at least 0, got {name}={weight}")
+        for name, weight in self.weights.items():
+            check_not_negative(f"LayerWeights.weights[{name!r}]", weight)
+        check_not_negative("LayerWeights.default", self.default)
 
     def __call__(self, candidate: Tensor, target: Tensor) -> Tensor:
         """Nothing: layers have to be bound to a model first."""

@@ -14,10 +14,12 @@ from torch import Tensor
 from gradleak.attacks.inversion.information import known_facts
 from gradleak.attacks.inversion.likelihood import known_law, likely, stds
 from gradleak.attacks.inversion.local_training import LocalTraining
+from gradleak.attacks.inversion.masks import draws_of, mean_release
 from gradleak.attacks.inversion.matching import Matching
 from gradleak.attacks.inversion.reading import Reading
 from gradleak.attacks.inversion.variables import Pixels, PixelsAndLabels, Space, Variables
 from gradleak.attacks.labels import recover_labels
+from gradleak.attacks.labels.reading import why_unreadable
 from gradleak.attacks.labels.sign_rule import is_cross_entropy
 from gradleak.core import (
     HALF,
@@ -26,7 +28,6 @@ from gradleak.core import (
     DiagonalGaussian,
     Knowledge,
     LayerStatistics,
-    ModelDefense,
     Objective,
     Release,
     Update,
@@ -164,6 +165,7 @@ class Problem:
             dtype=objective.dtype,
             device=objective.device,
         )
+        draws = draws_of(knowledge, objective, labels)
         stated = None if release is reading.release or release == reading.release else reading.release
         return cls(
             objective=objective,
@@ -177,13 +179,13 @@ class Problem:
             noise=known_law(reading.release, objective, knowledge.batch_size),
             note=note,
             reading=reading,
-            draws=_draws(objective, reading.release),
+            draws=draws,
             label_confidence=confidence,
             statistics=knowledge.statistics,
             stated=stated,
             information=[
-                *known_facts(knowledge, labels=source.value, first_order=stated is not None),
-                *([reading.words] if reading.bounded else []),
+                *known_facts(knowledge, labels=source.value, first_order=stated is not None, draws=len(draws)),
+                *([reading.words] if reading.words else []),
             ],
         )
 
@@ -201,11 +203,7 @@ class Problem:
         return self.release.after_gradient if len(self.draws) == 1 else None
 
     def _tensors(self, release: Release, inputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
-        batch = Batch(inputs, targets)
-        made = [release.mean(objective, objective.params, batch) for objective in self.draws]
-        if len(made) == 1:
-            return made[0]
-        return {name: torch.stack([one[name] for one in made]).mean(dim=0) for name in made[0]}
+        return mean_release(release, self.draws, Batch(inputs, targets))
 
     def _mean(self, release: Release, inputs: Tensor, targets: Tensor) -> Tensor:
         return self.objective.flatten(self._tensors(release, inputs, targets))
@@ -300,20 +298,6 @@ class Problem:
         return facts
 
 
-DRAWS = 8
-"""Draws of a model's own noise over which an adversary who knows it averages."""
-
-
-def _draws(objective: Objective, release: Release) -> Sequence[Objective]:
-    """The objectives whose mean gradient a guess is put through."""
-    for defense in release.defenses:
-        if isinstance(defense, ModelDefense):
-            found = defense.draws(objective, DRAWS)
-            if len(found) > 1:
-                return found
-    return [objective]
-
-
 def readable(knowledge: Knowledge) -> Reading:
     """How the release is read by an adversary who knows it.
 
@@ -344,6 +328,28 @@ def readable(knowledge: Knowledge) -> Reading:
     return reading
 
 
+def check_labels(knowledge: Knowledge, policy: LabelPolicy) -> None:
+    """Refuse labels that no update of this model and loss gives and that the search cannot find either.
+
+    Raises:
+        KnowledgeError: for a loss other than cross entropy whose labels are not disclosed.
+    """
+    assert knowledge.objective is not None
+    loss = knowledge.objective.loss_name
+    if knowledge.targets is not None or is_cross_entropy(loss):
+        return
+    reason = why_unreadable(knowledge) if policy is LabelPolicy.RECOVER else ""
+    if reason or policy is LabelPolicy.OPTIMIZE:
+        raise _not_had(loss, f": {reason}" if reason else "")
+
+
+def _not_had(loss: str, because: str) -> KnowledgeError:
+    return KnowledgeError(
+        f"labels can be optimized together with the inputs for cross entropy only, and the loss is {loss!r}{because}; "
+        "disclose targets in the threat model"
+    )
+
+
 def _labels(
     update: Update, knowledge: Knowledge, policy: LabelPolicy
 ) -> tuple[Tensor | None, LabelSource, str, float | None]:
@@ -360,10 +366,7 @@ def _labels(
     else:
         because = ""
     if not is_cross_entropy(loss):
-        raise KnowledgeError(
-            f"labels can be optimized together with the inputs for cross entropy only, and the loss is {loss!r}{because}; "
-            "disclose targets in the threat model"
-        )
+        raise _not_had(loss, because)
     return None, LabelSource.OPTIMIZED, f"labels were optimized together with the inputs{because}", None
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.inversion.matching import Matching, Rows, Slope
-from gradleak.core import BatchDefense, Bounds, Objective, Release, UpdateDefense
+from gradleak.core import BatchDefense, Bounds, DiagonalGaussian, Objective, Release, UpdateDefense
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,9 +77,18 @@ class Reading:
     @property
     def words(self) -> str:
         """What is done, for the card of information; "" for nothing."""
-        if not self.last:
-            return ""
-        return f"the bounds that {' and '.join(type(defense).__name__ for defense in self.last)} leave of every entry"
+        followed = [
+            type(defense).__name__
+            for defense in self.release.defenses
+            if isinstance(defense, UpdateDefense | BatchDefense) and _bends(defense, self.names, self.shapes)
+        ]
+        parts = []
+        if self.last:
+            names = " and ".join(type(defense).__name__ for defense in self.last)
+            parts.append(f"the bounds that {names} leave of every entry")
+        if followed:
+            parts.append(f"{' and '.join(followed)} not read backward: a guess is put through its mean")
+        return "; ".join(parts)
 
     def bounds(self, seen: Rows) -> tuple[list[Tensor], list[Tensor]]:
         """Lower and upper bounds of the update before the last defenses; pure."""
@@ -161,6 +170,21 @@ class ReadMatching(Matching):
     def looked_at(self, target: Tensor) -> Tensor:
         """As the inner distance."""
         return self.matching.looked_at(target)
+
+
+def _bends(defense: UpdateDefense | BatchDefense, names: Sequence[str], shapes: Sequence[torch.Size]) -> bool:
+    """Whether a defense does to the entries of a tensor more than noise or a common factor (a clip) would."""
+    if isinstance(defense.carry(DiagonalGaussian(std=dict.fromkeys(names, 1.0))), DiagonalGaussian):
+        return False
+    if isinstance(defense, BatchDefense):
+        return True
+    probe = {
+        name: torch.linspace(-1.0, 2.0, shape.numel(), dtype=torch.float64).reshape(shape)
+        for name, shape in zip(names, shapes, strict=True)
+    }
+    made = defense.mean(probe)
+    factors = {name: (made[name] * probe[name]).sum() / probe[name].square().sum() for name in names}
+    return not all(torch.allclose(made[name], factors[name] * probe[name], atol=1e-9) for name in names)
 
 
 def _centered(made: Tensor, seen: Tensor, lower: Tensor, upper: Tensor) -> Tensor:

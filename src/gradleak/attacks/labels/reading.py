@@ -78,6 +78,21 @@ class Reading:
         return " and ".join(names)
 
 
+def why_unreadable(knowledge: Knowledge) -> str:
+    """Why no update of this model and loss shows labels, or "" where one may.
+
+    **Cost**: one forward pass of two inputs, and what `loss_form` costs.
+    """
+    assert knowledge.objective is not None
+    objective = knowledge.objective
+    inputs, _ = dummy_inputs(knowledge, 2, torch.Generator().manual_seed(0))
+    head = run_head(objective, objective.params, inputs, together=2)
+    if isinstance(head, Unreadable):
+        return head.reason
+    form = loss_form(objective, head.classes, log_softmax=head.log_softmax)
+    return form.reason if isinstance(form, Unreadable) else ""
+
+
 def read(update: Update, knowledge: Knowledge, generator: torch.Generator) -> Reading | Unreadable:
     """The classifier's gradient behind an aligned update, or why none can be read.
 

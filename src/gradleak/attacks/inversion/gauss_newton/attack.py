@@ -23,7 +23,7 @@ from gradleak.attacks.inversion.gauss_newton.residual_system import (
 from gradleak.attacks.inversion.gauss_newton.spectral import without_spectral_noise
 from gradleak.attacks.inversion.gauss_newton.steps import Steps
 from gradleak.attacks.inversion.inverting_gradients import InvertingGradients
-from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, LabelSource, Problem, readable
+from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, LabelSource, Problem, check_labels, readable
 from gradleak.attacks.inversion.variables import Pixels, Start
 from gradleak.attacks.monitor import Monitor
 from gradleak.core import Batch, Knowledge, Reconstruction, Update, describe
@@ -155,8 +155,9 @@ class GaussNewton(Attack):
         )
 
     def _check(self, knowledge: Knowledge) -> None:
-        """Refuse defenses that can be neither followed nor read backward."""
+        """Refuse defenses that can be neither followed nor read backward, and labels that nobody can have."""
         readable(knowledge)
+        check_labels(knowledge, LabelPolicy(self.labels))
 
     def _recover(
         self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor

@@ -1,0 +1,64 @@
+"""Losses by name, and how a loss is named in a record."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Loss = Callable[[Any, Tensor], Tensor]
+
+
+def _mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    """What `F.mse_loss` gives; torch has no forward derivative of that one's backward."""
+    return (outputs - targets).square().mean()
+
+
+LOSSES: Mapping[str, Loss] = {
+    "cross_entropy": F.cross_entropy,
+    "mse": _mean_squared_error,
+    "bce_with_logits": F.binary_cross_entropy_with_logits,
+    "nll": F.nll_loss,
+}
+
+
+def named_loss(loss: str | Loss) -> tuple[str, Loss]:
+    """The name of a loss for the record, and the function; a name of `LOSSES` only for that very loss."""
+    if isinstance(loss, str):
+        return loss, LOSSES[loss]
+    for name, function in LOSSES.items():
+        if loss is function or _is_default(loss, name):
+            return name, function
+    if isinstance(loss, nn.Module):
+        return _settings(loss), copy.deepcopy(loss).requires_grad_(False)
+    name = getattr(loss, "__qualname__", type(loss).__qualname__)
+    return (f"{loss.__module__}.{name}" if name in LOSSES else name), loss
+
+
+def _is_default(loss: Loss, name: str) -> bool:
+    """Whether `loss` is torch's own of this name, a module with the settings that `LOSSES` has."""
+    if name == "mse" and loss is F.mse_loss:
+        return True
+    kind: type[nn.Module] = {
+        "cross_entropy": nn.CrossEntropyLoss,
+        "mse": nn.MSELoss,
+        "bce_with_logits": nn.BCEWithLogitsLoss,
+        "nll": nn.NLLLoss,
+    }[name]
+    return type(loss) is kind and _settings(loss) == f"{kind.__name__}()"
+
+
+def _settings(loss: nn.Module) -> str:
+    """The class of a loss module with those settings that differ from torch's defaults; no values of tensors."""
+    defaults = {"weight": None, "pos_weight": None, "reduction": "mean", "ignore_index": -100, "label_smoothing": 0.0}
+    changed = []
+    for key, default in defaults.items():
+        value = getattr(loss, key, default)
+        if isinstance(value, Tensor):
+            changed.append(f"{key}={list(value.shape)}")
+        elif value != default:
+            changed.append(f"{key}={value}")
+    return f"{type(loss).__name__}({', '.join(changed)})"
