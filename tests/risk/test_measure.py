@@ -28,6 +28,7 @@ from gradleak.risk import (
     LinearizedPosteriorError,
     LipschitzBound,
     Measure,
+    ReconstructionProbability,
     Sensitivity,
     SettingMeasure,
     Vulnerability,
@@ -189,6 +190,11 @@ NO_NUMBERS: list[tuple[type, str]] = [
     (BayesianCramerRao, "samples"),
     (BayesianCramerRao, "confidence"),
     (BayesianCramerRao, "dense_limit"),
+    (ReconstructionProbability, "within"),
+    (ReconstructionProbability, "candidates"),
+    (ReconstructionProbability, "rounds"),
+    (ReconstructionProbability, "confidence"),
+    (ReconstructionProbability, "delta"),
     (Sensitivity, "samples"),
     (Sensitivity, "dense_limit"),
 ]
@@ -197,6 +203,7 @@ NEEDED: dict[type, dict[str, object]] = {
     FisherInformationLoss: {"std": 1.0},
     LinearizedPosteriorError: {"noise_std": 1.0, "prior_std": 1.0},
     BayesianCramerRao: {"noise_std": 1.0, "prior_std": 1.0},
+    ReconstructionProbability: {"candidates": 10},
 }
 
 

@@ -12,6 +12,7 @@ from gradleak.risk.measure import Measure, Unit
 from gradleak.risk.perfect_attacker import PerfectAttack, perfect_attacker
 from gradleak.risk.posterior import LinearizedPosteriorError
 from gradleak.risk.prior import GaussianPrior
+from gradleak.risk.reconstruction_probability import ReconstructionProbability
 from gradleak.risk.sensitivity import JacobianNorm, Partition, Sensitivity
 from gradleak.risk.setting_measure import Setting, SettingMeasure
 from gradleak.risk.vulnerability import Extremum, MatchingLoss, Vulnerability, VulnerabilityFusion
@@ -33,6 +34,7 @@ __all__ = [
     "Partition",
     "PerfectAttack",
     "PerturbationDirections",
+    "ReconstructionProbability",
     "Sensitivity",
     "Setting",
     "SettingMeasure",

@@ -44,12 +44,15 @@ class SettingMeasure(ABC):
         name: the name of the scores.
         citations: where the measure comes from.
         summary: one line for listings.
+        leakier: which direction leaks.
+        reads_derivative: whether it is taken from the derivative of the release.
     """
 
     name: ClassVar[str]
     citations: ClassVar[tuple[Citation, ...]]
     summary: ClassVar[str]
     leakier: ClassVar[Leakier] = Leakier.LOWER
+    reads_derivative: ClassVar[bool] = True
 
     @final
     def __call__(
