@@ -183,3 +183,29 @@ def test_a_static_failure_beside_a_refusal_says_that_nobody_who_knows_was_tried(
     assert verdict.verdict is VerdictKind.INCONCLUSIVE
     assert "No adversary who knows the defenses could be tried: it cannot" in verdict.explanation
     assert "could be tried" not in judge(both(0.25, 0.25), Thresholds())[0].explanation
+
+
+@pytest.mark.parametrize(
+    ("defenses", "expected"),
+    [
+        ([], ""),
+        (
+            [{"use": "ClipPerExample", "max_norm": 1.0}, {"use": "GaussianNoise", "std": 0.1}],
+            "formal, hides an example",
+        ),
+        (
+            [
+                {"use": "DPSGD", "clip_norm": 1.0, "noise_std": 0.1, "noise": "sum"},
+                {"use": "SpectralNoise", "norm": 0.1},
+            ],
+            "heuristic",
+        ),
+    ],
+    ids=["none", "two heuristic ones", "a formal one undone"],
+)
+def test_the_record_labels_a_release_as_a_whole(defenses: list[dict[str, Any]], expected: str, tmp_path: Path) -> None:
+    chosen = plan(scenarios=[{"name": "one", "defenses": defenses, "attacks": {"gauss_newton": "all"}}])
+    group = next(group for group in groups(chosen) if group.name == "release/example 0")
+    line = group.work(chosen, tmp_path)[0]
+    assert line["guarantee"] == expected
+    assert [entry["use"] for entry in line["defenses"]] == [entry["use"] for entry in defenses]

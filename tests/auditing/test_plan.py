@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Mapping, Sequence
+from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from safetensors.torch import save_file
 
 from gradleak.attacks import GaussNewton
 from gradleak.auditing import build_plan, load_plan
+from gradleak.auditing.plan_values import typed
 from gradleak.defenses import Clip, GaussianNoise
 from gradleak.results import GradleakError, PlanError
 
@@ -21,6 +24,61 @@ from .conftest import SMALL_PLAN
 
 def content(**changes: Any) -> dict[str, Any]:
     return tomllib.loads(SMALL_PLAN) | changes
+
+
+def defended(**defense: Any) -> dict[str, Any]:
+    return {"scenarios": [{"name": "a", "defenses": [defense]}]}
+
+
+class Color(StrEnum):
+    RED = "red"
+
+
+class Amount(IntEnum):
+    TWO = 2
+
+
+@pytest.mark.parametrize(
+    ("hint", "given", "made"),
+    [
+        (float, 1, 1.0),
+        (float | None, 2, 2.0),
+        (tuple[int, ...], [1, 2], (1, 2)),
+        (tuple[float, float], [0, 1], (0.0, 1.0)),
+        (Sequence[Color], ["red"], [Color.RED]),
+        (frozenset[Color], ["red", "red"], frozenset({Color.RED})),
+        (set[int], [1, 1, 2], {1, 2}),
+        (Color | None, "red", Color.RED),
+        (Amount, 2, Amount.TWO),
+        (str | float, "1.0", "1.0"),
+        (bool | None, True, True),
+        (Mapping[int, float], {"3": 1}, {3: 1.0}),
+        (Mapping[str, Sequence[float]], {"a": [1, 0.5]}, {"a": [1.0, 0.5]}),
+    ],
+)  # fmt: skip
+def test_values_become_what_the_hint_says(hint: Any, given: Any, made: Any) -> None:
+    found = typed(hint, given, "here")
+    assert found == made
+    assert type(found) is type(made)
+
+
+@pytest.mark.parametrize(
+    ("hint", "given", "message"),
+    [
+        (tuple[int, ...], [1, "2"], r"^here\[1\]: expected int, got the text '2'$"),
+        (Sequence[float], [True], r"^here\[0\]: expected float, got True$"),
+        (set[int], [1, True], r"^here\[1\]: expected int, got True$"),
+        (set[int], ["1"], r"^here\[0\]: expected int, got the text '1'$"),
+        (Mapping[str, Sequence[float]], {"a": [1, "x"]}, r"^here: .*, got \{'a': \[1, 'x'\]\}$"),
+        (Mapping[str, Sequence[float]], {"a": [1, "2"]}, r"^here\.a\[1\]: expected float, got the text '2'$"),
+        (int | float, True, r"^here: expected (int|float), got True$"),
+        (list[bool], ["true"], r"^here\[0\]: expected bool, got the text 'true'$"),
+        (bool | None, 0, r"^here: expected bool, got 0$"),
+    ],
+)  # fmt: skip
+def test_numbers_are_never_made_from_texts_or_truth_values(hint: Any, given: Any, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        typed(hint, given, "here")
 
 
 def test_the_small_plan_becomes_objects(small_plan: Path) -> None:
@@ -64,7 +122,7 @@ def test_the_resolved_plan_holds_no_data(small_plan: Path) -> None:
         ({"seed": True}, r"seed: expected int, got True"),
         ({"pictures": "yes"}, r"pictures: expected bool"),
         ({"scenarios": [{}]}, r"scenarios\[0\]: expected a name"),
-        ({"scenarios": []}, r"at least one batch and one scenario"),
+        ({"scenarios": []}, r"at least one batch or inference game, and one scenario"),
         ({"scenarios": [{"name": "a/b"}]}, r"printable characters without '/'"),
         ({"scenarios": [{"name": "a"}, {"name": "a"}]}, r"different names, got a more than once"),
         ({"scenarios": [{"name": "a", "examples": [7]}]}, r"examples: expected indices among \[0, 1\], got \[7\]"),
@@ -82,6 +140,22 @@ def test_the_resolved_plan_holds_no_data(small_plan: Path) -> None:
         ({"model": {"use": "lenet_i2f", "channel": 3}}, r"did you mean 'channels'"),
         ({"data": {"use": "scikit_digits", "count": 3, "batch_size": 2}}, r"do not divide into batches of 2"),
         ({"data": {"use": "scikit_digits", "count": "3"}}, r"data.count: expected int, got the text '3'"),
+        (defended(use="Quantize", bits=4, limit="1.0"), r"defenses\[0\]\.limit: expected float, got the text '1\.0'"),
+        (defended(use="Quantize", bits=4, limit=True), r"limit: expected float, got True"),
+        (defended(use="Quantize", bits=True), r"bits: expected int, got True"),
+        (defended(use="Quantize", bits=4, stochastic="yes"), r"stochastic: expected bool, got the text 'yes'"),
+        (defended(use="Quantize", bits=4, stochastic=1), r"stochastic: expected bool, got 1"),
+        (defended(use="DPSGD", clip_norm=1.0, noise_std=1.0, noise="sum", expected_batch_size="16"),
+         r"expected_batch_size: expected float, got the text '16'"),
+        (defended(use="DPSGD", clip_norm=1.0, noise_std=1.0, noise="sum", expected_batch_size=True),
+         r"expected_batch_size: expected float, got True"),
+        (defended(use="LayerNoise", std={"0": "0.1"}), r"std\.0: expected float, got the text '0\.1'"),
+        (defended(use="LayerNoise", std={"0": True}), r"std\.0: expected float, got True"),
+        ({"checkpoint_seconds": "30"}, r"checkpoint_seconds: expected float, got the text '30'"),
+        ({"checkpoint_seconds": True}, r"checkpoint_seconds: expected float, got True"),
+        ({"model": {"use": "lenet_i2f", "initialize": {"use": "uniform", "low": "-1"}}},
+         r"model\.initialize\.low: expected float, got the text '-1'"),
+        ({"model": {"use": "lenet_i2f", "initialize": {"use": "uniform", "lov": 1}}}, r"did you mean 'low'"),
         ({"data": {"use": "scikit_digits"}}, r"data: expected count too"),
         ({"attacks": {"a": {"use": "GaussNewton", "max_step": 3}}}, r"attacks.a: .*did you mean 'max_steps'"),
         ({"attacks": {"a": {"max_steps": 3}}}, r"attacks.a: expected a key 'use'"),

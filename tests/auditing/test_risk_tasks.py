@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import gradleak as gl
-from gradleak.auditing import Plan, build_plan, estimate, run_plan
+from gradleak.auditing import Plan, Thresholds, build_plan, estimate, run_plan
 from gradleak.auditing.risk_tasks import same_labels
 from gradleak.results import InputError, PlanError, Record, VerdictKind
 from gradleak.risk import BayesianCramerRao
@@ -67,6 +67,62 @@ def test_too_little_noise_is_not_bounded(std: float, tmp_path: Path) -> None:
     assert record.verdicts[0].verdict is VerdictKind.LEAKS
     assert record.verdicts[1].verdict is VerdictKind.INCONCLUSIVE
     assert "van Trees bound" in record.verdicts[1].explanation
+
+
+CHANCE = {"use": "ReconstructionProbability", "candidates": 1000}
+DP = {"use": "DPSGD", "clip_norm": 1.0, "noise_std": 1.0, "noise": "sum"}
+
+
+def private_plan(defenses: list[dict[str, Any]], *, model: str = "relu_mlp", **fields: Any) -> Plan:
+    scenario = {"name": "noisy", "attacks": {"gauss_newton": [0]}, "defenses": defenses}
+    return plan(model, measure={**CHANCE, **fields}, scenarios=[scenario])
+
+
+def test_differential_privacy_bounds_a_release_that_jumps(tmp_path: Path) -> None:
+    record = run_plan(private_plan([DP]), tmp_path / "out", jobs=1)
+    [first, second] = [score for _, score in record.scores if score.name == "reconstruction_probability"]
+    assert first == second
+    assert first.evidence == "upper_bound"
+    assert first.value == pytest.approx(0.0183, abs=1e-4)  # Φ(1 + Φ⁻¹(1/1000))
+    assert {verdict.verdict for verdict in record.verdicts} == {VerdictKind.BOUNDED}
+    assert record.verdicts[0].reason == "dp_bound"
+    assert "one of 1000 candidates" in record.verdicts[-1].explanation
+    assert record.run["thresholds"]["reconstruction_probability"] == 0.05
+    cited = {citation["key"] for citation in record.run["citations"]}
+    assert {"balle2022informed", "hayes2023bounding", "kaissis2023rero", "dong2022gdp"} <= cited
+
+
+@pytest.mark.parametrize(
+    ("defenses", "reason"),
+    [
+        (
+            [{"use": "GaussianNoise", "std": 1.0}],
+            "no bound on what one example or client adds",
+        ),  # the same noise, no clip
+        ([{"use": "Prune", "ratio": 0.99}], "heuristic"),
+        ([DP | {"noise_std": 0.5}], "is above the limit of 0.05"),
+    ],
+)
+def test_noise_without_a_clip_is_not_bounded(defenses: list[dict[str, Any]], reason: str, tmp_path: Path) -> None:
+    record = run_plan(private_plan(defenses), tmp_path / "out", jobs=1)
+    assert VerdictKind.BOUNDED not in {verdict.verdict for verdict in record.verdicts}
+    assert reason in record.verdicts[1].explanation
+
+
+def test_differential_privacy_needs_no_derivative_and_public_examples_make_its_prior(tmp_path: Path) -> None:
+    public = {"use": "scikit_digits", "count": 1700}
+    whole = private_plan([DP | {"noise_std": 40.0}], within=0.05, candidates=None, public=public)
+    whole = replace(whole, thresholds=Thresholds(pixel_rmse=0.05, reconstruction_probability=0.1))
+    cheap = replace(whole, measures=[measure for measure in whole.measures if measure.name != "inversion_influence"])
+    assert estimate(cheap) - estimate(replace(cheap, measures=[])) < 1.0
+    model = substitute_gradient_model(generator=torch.Generator().manual_seed(0))
+    unattacked = [replace(whole.scenarios[0], attacks={})]
+    wrong = replace(cheap, objective=gl.Objective.from_module(model), attacks={}, scenarios=unattacked)
+    record = run_plan(wrong, tmp_path / "out", jobs=1)
+    check = next(item for item in record.items if item["kind"] == "derivative")
+    assert check["check"] == "wrong"
+    assert {verdict.verdict for verdict in record.verdicts} == {VerdictKind.BOUNDED}
+    assert "public examples, κ at 95% confidence" in record.verdicts[0].explanation
 
 
 def test_an_isotropic_prior_and_a_network_that_jumps(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from gradleak.reporting.html import render_html
 from gradleak.reporting.markdown import render_markdown
 from gradleak.reporting.report import build
 from gradleak.reporting.summary import summarize
-from gradleak.results import PlanError, Record
+from gradleak.results import InputError, PlanError, Record
 
 PLAN = """
 name = "small"
@@ -60,7 +60,7 @@ def test_every_scenario_has_its_utility_in_record_and_reports(tmp_path: Path) ->
     epsilons = {name: score for name, score in record.scores if score.name == "pld_epsilon"}
     assert epsilons["undefended/utility"].value is None
     assert epsilons["private/utility"].value > 1
-    assert "the best of 2 settings tried" in epsilons["private/utility"].note
+    assert "2 settings were tried" in epsilons["private/utility"].note
     line = next(line for line in record.items if line["item"] == "private/utility")
     assert (line["kind"], line["status"], line["outcome"]) == ("utility", "done", "converged")
     assert line["training"]["rounds"] == 30
@@ -71,13 +71,54 @@ def test_every_scenario_has_its_utility_in_record_and_reports(tmp_path: Path) ->
     page, text, document = render_html(report), render_markdown(report), summarize(report)
     for shown in (page, text):
         assert "Utility beside privacy" in shown
-        assert "the best of 2 settings tried on the private data was chosen" in shown
+        assert "2 settings were tried on the private data" in shown
     assert "| undefended | accuracy |" in text
     views = {view["scenario"]: view for view in document["utility"]}
     assert views["undefended"]["credit"] is True
     assert views["undefended"]["epsilon"] is None
     assert views["private"]["epsilon"] == epsilons["private/utility"].value
     assert json.dumps(document)
+
+
+def test_what_stands_side_by_side_says_of_which_release_it_is(tmp_path: Path) -> None:
+    """Epsilon with its terms, the learning rate, and privacy and utility of different releases."""
+    table = content(rounds=8, learning_rates=[0.1, 0.5])
+    del table["utility"]["learning_rate"]
+    report = build(run_plan(build_plan(table, folder=tmp_path), tmp_path / "run", jobs=1))
+    page, text, document = render_html(report), render_markdown(report), summarize(report)
+    for shown in (page, text):
+        assert (
+            "undefended: what was attacked and what was trained through are different releases (1 example against "
+            in shown
+        )
+        assert "(1 example, noise std 1 against 50 examples, noise std 0.02)" in shown
+        # 300 training rows are six batches of 50: twice in eight rounds.
+        assert "δ = 10⁻⁵, takes part in 2 rounds, no sampling, add or remove, hides one example" in shown
+        assert "4 settings were tried on the private data" in shown
+        assert "the best of 2 learning rates was chosen on private rows" in shown
+    assert "none \\[" not in text
+    views = {view["scenario"]: view for view in document["utility"]}
+    assert views["private"]["learning_rate"] in ("0.1", "0.5")
+    assert views["private"]["trained_through"] == "50 examples, noise std 0.02"
+
+
+def test_the_clients_of_secure_aggregation_make_up_the_batch(tmp_path: Path) -> None:
+    table = content(rounds=4, seeds=1, batch_size=6)
+    protocol = {"use": "SecureAggregation", "protocol": {"use": "FedSGD"}, "examples": [2, 4], "clients": 10}
+    table["data"] |= {"count": 6, "batch_size": 6}
+    table["scenarios"] = [{"name": "sum of 2", "protocol": protocol}]
+    record = run_plan(build_plan(table, folder=tmp_path), tmp_path / "run", jobs=1)
+    (score,) = [score for _, score in record.scores if score.name == "test_accuracy"]
+    assert score.value is not None
+    for changes, given in (
+        ({"batch_size": 5}, "of 5;"),
+        ({"batch_size": None, "sampling_rate": 0.1}, "Poisson sample"),
+    ):
+        wrong = {key: value for key, value in (table["utility"] | changes).items() if value is not None}
+        with pytest.raises(InputError, match="write batch_size = 6") as caught:
+            run_plan(build_plan(table | {"utility": wrong}, folder=tmp_path), tmp_path / "other", jobs=1)
+        assert given in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 def test_a_release_that_the_model_refuses_is_refused_by_name(tmp_path: Path) -> None:

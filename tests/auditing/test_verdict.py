@@ -160,7 +160,9 @@ def test_the_run_leaks_if_one_scenario_does() -> None:
     assert "1 not attacked" in by_item["run"].explanation
 
 
-@pytest.mark.parametrize("wrong", [{"pixel_rmse": 0.0}, {"pixel_rmse": 2.0}, {"baseline_ratio": 0.0}])
+@pytest.mark.parametrize(
+    "wrong", [{"pixel_rmse": 0.0}, {"pixel_rmse": 2.0}, {"baseline_ratio": 0.0}, {"reconstruction_probability": 1.0}]
+)
 def test_thresholds_out_of_range_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(PlanError, match="expected a number"):
         Thresholds(**wrong)
@@ -242,6 +244,106 @@ def test_no_bound_where_guessing_is_below_it(blind: float, value: float) -> None
     verdict = judge(lines, Thresholds())[0]
     assert verdict.verdict is VerdictKind.INCONCLUSIVE
     assert "guessing blindly" in verdict.explanation
+
+
+def chance(value: float | None = 0.02, *, item: str = "undefended/example 0", **more: Any) -> Line:
+    """A score of reconstruction robustness as an audit writes it."""
+    details = {
+        "within": 0.1, "mu": 0.5, "kappa": 0.005, "each_example": 0.02, "examples": 1, "rounds": 1, "hidden": "example",
+        "sensitivity": 1.0, "std": 2.0, "epsilon": 1.9, "delta": 1e-5,
+        "prior": {"origin": "drawn like 900 public examples", "examples": 900, "confidence": 0.95},
+    } | more.pop("details", {})  # fmt: skip
+    return {
+        "type": "score", "item": f"{item}/setting", "attack": None, "name": "reconstruction_probability", "value": value,
+        "unit": "probability", "evidence": "upper_bound", "note": "", "details": details,
+    } | more  # fmt: skip
+
+
+def test_differential_privacy_that_leaves_no_fair_chance_is_bounded_and_says_what_it_rests_on() -> None:
+    verdicts = judge([release(), BASELINE, chance(), *attack(0.4)], Thresholds())
+    assert {verdict.verdict for verdict in verdicts} == {VerdictKind.BOUNDED}
+    assert verdicts[0].reason == "dp_bound"
+    text = verdicts[-1].explanation
+    for part in ("an example to a pixel RMSE of 0.1 with a probability above 0.02", "the limit of 0.05", "κ = 0.005",
+                 "ε = 1.9 at δ = 1e-05", "clipping to 1 with noise of std 2 on the sum", "900 public examples",
+                 "κ at 95% confidence", "an average", "several releases"):  # fmt: skip
+        assert part in text
+    assert verdicts[0].details["reconstruction_probability"] == 0.02
+    assert verdicts[0].details["threshold_reconstruction_probability"] == 0.05
+
+
+def test_the_words_fit_a_batch_several_rounds_and_a_hidden_client() -> None:
+    row = chance(details={"examples": 4, "rounds": 3, "hidden": "client"})
+    text = judge([release(), BASELINE, row], Thresholds())[0].explanation
+    assert "who sees 3 such releases of the same data rebuilds any of the 4 examples" in text
+    assert "the differential privacy of the whole client" in text
+    assert "on the update" in text
+    assert "so may who sees several" not in text
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (chance(0.06), "is above the limit of 0.05"),
+        (
+            chance(None, note="the release has no differential privacy: Prune: heuristic"),
+            "no bound: the release has no",
+        ),
+        (chance(details={"within": 0.05}), "state within = 0.1"),
+        (chance(evidence="estimate"), "an estimate, no bound"),
+    ],
+)
+def test_what_leaves_more_than_the_stated_chance_says_why(row: Line, reason: str) -> None:
+    verdict = judge([release(), BASELINE, row, *attack(0.4)], Thresholds())[0]
+    assert (verdict.verdict, verdict.reason) == (VerdictKind.INCONCLUSIVE, "no_attack_reached_threshold")
+    assert reason in verdict.explanation
+
+
+def test_the_largest_chance_counts_and_the_limit_is_the_plan_s() -> None:
+    lines = [release(), BASELINE, chance(0.01), chance(0.06)]
+    assert judge(lines, Thresholds())[0].verdict is VerdictKind.INCONCLUSIVE
+    assert judge(lines, Thresholds(reconstruction_probability=0.1))[0].verdict is VerdictKind.BOUNDED
+    # An error within a larger limit is at least as likely, so that its chance bounds this one's too.
+    assert judge([release(), BASELINE, chance()], Thresholds(pixel_rmse=0.05))[0].verdict is VerdictKind.BOUNDED
+
+
+def test_an_attack_that_leaks_or_comes_as_near_wins_over_differential_privacy() -> None:
+    assert judge([release(), BASELINE, chance(), *attack(0.01)], Thresholds())[0].verdict is VerdictKind.LEAKS
+    lines = [release(), rmse("undefended/example 0/baseline", 0.15), chance(), *attack(0.09)]
+    assert judge(lines, Thresholds())[0].reason == "no_better_than_blind"
+    lines = [release(), rmse("undefended/example 0/baseline", 0.05), chance(), *attack(0.4)]
+    verdict = judge(lines, Thresholds())[0]
+    assert verdict.verdict is VerdictKind.INCONCLUSIVE
+    assert "guessing blindly meets within 0.05" in verdict.explanation
+    sent = release(given=True, gate={"status": "not_applicable", "chi_square_z": 40.0})
+    verdict = judge([sent, BASELINE, chance()], Thresholds())[0]
+    assert verdict.verdict is VerdictKind.INCONCLUSIVE
+    assert "not shown to carry" in verdict.explanation
+
+
+def test_one_of_two_bounds_is_enough() -> None:
+    verdict = judge([release(), BASELINE, bound(0.05), chance()], Thresholds())[0]
+    assert (verdict.verdict, verdict.reason) == (VerdictKind.BOUNDED, "dp_bound")
+    assert "van Trees" not in verdict.explanation
+    verdict = judge([release(), BASELINE, bound(), chance(0.5)], Thresholds())[0]
+    assert (verdict.verdict, verdict.reason) == (VerdictKind.BOUNDED, "bayesian_bound")
+    assert "differential privacy" not in verdict.explanation
+    verdict = judge([release(), BASELINE, bound(), chance()], Thresholds())[0]
+    assert "van Trees" in verdict.explanation
+    assert "differential privacy" in verdict.explanation
+    verdict = judge([release(), BASELINE, bound(0.05), chance(0.5)], Thresholds())[0]
+    assert verdict.verdict is VerdictKind.INCONCLUSIVE
+    assert "not above the limit" in verdict.explanation
+    assert "above the limit of 0.05" in verdict.explanation
+
+
+def test_the_narrowest_of_several_bounded_releases_is_named() -> None:
+    other = [release("other"), rmse("other/example 0/baseline", 0.3)]
+    for first, second, want in ((0.04, 0.3, "0.04"), (0.01, 0.101, "van Trees")):
+        rows = [release(), BASELINE, chance(first), *other, bound(second, item="other/example 0")]
+        text = judge(rows, Thresholds())[-1].explanation
+        assert text.startswith("All 2 scenarios are bounded.")
+        assert want in text
 
 
 @pytest.mark.parametrize("name", ["positive", "negative"])

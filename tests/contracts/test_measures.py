@@ -12,7 +12,9 @@ import torch
 from tests.risk.cases import color, signed
 
 import gradleak.risk
-from gradleak.core import Exposure
+from gradleak.core import Exposure, Release
+from gradleak.defenses import DPSGD
+from gradleak.protocols import FedSGD
 from gradleak.results import Citation, InputError, Score
 from gradleak.risk import (
     BayesianCramerRao,
@@ -21,6 +23,7 @@ from gradleak.risk import (
     LinearizedPosteriorError,
     LipschitzBound,
     Measure,
+    ReconstructionProbability,
     SettingMeasure,
 )
 
@@ -42,7 +45,9 @@ MEASURES = _exported(Measure)
 SETTING_MEASURES = _exported(SettingMeasure)
 EXAMPLES: dict[type[SettingMeasure], SettingMeasure] = {
     BayesianCramerRao: BayesianCramerRao(noise_std=0.1, prior_std=0.3, samples=16),
+    ReconstructionProbability: ReconstructionProbability(candidates=100),
 }
+PRIVATE = Release(FedSGD(), [DPSGD(clip_norm=1.0, noise_std=1.0, noise="sum")])
 
 
 def _build(measure: type[Measure]) -> Measure:
@@ -143,7 +148,8 @@ class TestSettingMeasure:
 
     def test_needs_no_private_input(self, measure: type[SettingMeasure], exposure: Exposure) -> None:
         batch = exposure.batch
-        score = EXAMPLES[measure](exposure.objective, exposure.release, targets=batch.targets[:1], domain=batch.domain)
+        release = exposure.release if measure.reads_derivative else PRIVATE
+        score = EXAMPLES[measure](exposure.objective, release, targets=batch.targets[:1], domain=batch.domain)
         assert score.name == measure.name
         assert score.value is not None
         assert score.value > 0

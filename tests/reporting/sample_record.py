@@ -127,7 +127,7 @@ class SampleRecord:
             "name": self.name,
             "seed": 7,
             "plan": {"name": self.name, "seed": 7, "attacks": self.attacks(), "pictures": self.pictures},
-            "thresholds": {"pixel_rmse": 0.1, "baseline_ratio": 0.5},
+            "thresholds": {"pixel_rmse": 0.1, "baseline_ratio": 0.5, "reconstruction_probability": 0.05},
             "groups": list(self.groups),
             "versions": {"python": "3.11.9", "torch": "2.13.0", "numpy": "2.1.0"},
             "host": {
@@ -209,6 +209,7 @@ class SampleRecord:
             "knowledge": self.knowledge(defenses),
             "release": {"use": "Release", "protocol": {"use": "FedSGD"}, "defenses": defenses},
             "defenses": [{**defense, "guarantee": "heuristic"} for defense in defenses],
+            "guarantee": "heuristic" if defenses else "",
             "noise_std": std,
             "noise_variance": variance,
             "gate": {

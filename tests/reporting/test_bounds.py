@@ -55,6 +55,41 @@ def test_the_weakest_bound_of_a_scenario_stands_with_its_prior_and_its_words(tmp
     assert "0.156 \\[lower bound\\]" in text
 
 
+def chance(example: int, value: float | None, **fields: Any) -> list[Row]:
+    row = item("setting", f"noisy/example {example}/setting", scenario="noisy", example=example)
+    details = {
+        "within": 0.1, "mu": 0.5, "kappa": 0.0078125, "each_example": 0.03125, "rounds": 4, "epsilon": 1.875, "delta": 1e-5,
+        "prior": {"origin": "one of 128 candidates, each as likely, any two more than 0.2 apart"},
+    } | fields.pop("details", {})  # fmt: skip
+    made = {"evidence": "upper_bound", "unit": "probability", "note": "the stated prior", "details": details, **fields}
+    return [row, score(str(row["item"]), row, "reconstruction_probability", value, **made)]
+
+
+def test_the_largest_chance_of_a_scenario_stands_with_its_prior_and_its_privacy(tmp_path: Path) -> None:
+    made = record(*chance(0, 0.03125), *chance(1, 0.0625))
+    page = Page(render_html(build(made)))
+    assert {0.0625, 0.0078125, 0.03125} <= set(page.numbers)
+    for part in ("How often any attacker can rebuild an example", "one of 128 candidates", "μ = 0.5", "ε = 1.88",
+                 "an average over that prior", "upper bound"):  # fmt: skip
+        assert part in page.text
+    [view] = json.loads(write_json(made, tmp_path / "r.json").read_text())["chances"]
+    assert (view["value"], view["evidence"], view["rounds"], view["blind"]) == (0.0625, "upper_bound", 4, 0.0078125)
+    text = write_markdown(made, tmp_path / "r.md").read_text()
+    assert "## How often any attacker can rebuild an example" in text
+    assert "0.0625 \\[upper bound\\]" in text
+    assert "What no attacker does better than" not in page.text
+
+
+def test_a_chance_without_a_value_says_why() -> None:
+    note = f"the release has no differential privacy {HOSTILE}"
+    lines = chance(0, None, outcome=_outcome("not_informative"), note=note, details={"mu": None, "prior": HOSTILE})
+    html = render_html(build(record(*lines)))
+    assert "no differential privacy" in Page(html).text
+    assert "<script" not in html
+    [view] = build(record(*lines)).chances
+    assert (view.value.value, view.value.outcome.label, view.prior) == (None, "not_informative", "")
+
+
 def test_what_is_no_bound_says_so() -> None:
     lines = bound(0, 0.2, evidence="estimate", note="no bound: the release jumps", details={"holds_for_release": False})
     page = Page(render_html(build(record(*lines))))

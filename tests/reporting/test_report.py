@@ -139,6 +139,41 @@ def test_disclosed_batch_norm_statistics_are_a_truth_in_the_card(tmp_path: Path)
     assert setting.disclosed == ["The BatchNorm statistics of the private batch were given to the adversary."]
 
 
+def test_a_release_is_labeled_as_a_whole(tmp_path: Path) -> None:
+    sample = SampleRecord(tmp_path, pictures=False)
+    rows = sample.release("a", 0, 1e-4, [1.0])
+    rows[0]["defenses"] = [
+        {"use": "DPSGD", "guarantee": "formal"},
+        {"use": "AdversarialPerturbation", "guarantee": "heuristic"},
+    ]
+    report = build(Record(run={}, lines=rows))
+    text = render_markdown(report)
+    row = next(line for line in text.splitlines() if "DPSGD" in line)
+    assert "formal" not in row
+    assert "| heuristic |" in row
+    shown = render_html(report).split("What left the client")[1].split("</table>")[0]
+    assert "badge-heuristic" in shown
+    assert "badge-formal" not in shown
+    # A record of an earlier version states the classes of defenses alone.
+    del rows[0]["guarantee"]
+    view = build(Record(run={}, lines=rows)).settings[0].releases[0]
+    assert view.guarantee == "not stated"
+    assert [defense.guarantee for defense in view.defenses] == ["formal", "heuristic"]
+
+
+def test_disclosed_masks_are_a_truth_in_the_card(tmp_path: Path) -> None:
+    sample = SampleRecord(tmp_path, pictures=False)
+    rows = sample.release("a", 0, None, [1.0])
+    rows[0]["knowledge"]["masks"] = 7
+    setting = build(Record(run={}, lines=rows)).settings[0]
+    assert setting.disclosed == [
+        "The client's own draw of dropout masks and other random layers was given to the adversary."
+    ]
+    fact = next(fact for fact in setting.facts if fact.text == "disclosed: its very draw")
+    assert fact.truth
+    assert fact.label == "The client's draw of dropout masks and other random layers"
+
+
 def test_a_batch_is_called_one_and_stands_beside_its_own_blind_number(tmp_path: Path) -> None:
     """The attack comes closest to the first example, the blind adversary to the second."""
     sample = SampleRecord(tmp_path, pictures=False)

@@ -13,7 +13,7 @@ def test_the_document_holds_verdict_reason_and_thresholds(digits: Path, tmp_path
     document = json.loads(write_json(digits, tmp_path / "r.json").read_text())
     assert document["verdict"]["verdict"] == "leaks"
     assert document["verdict"]["reason"] == "attack_reached_threshold"
-    assert document["thresholds"] == {"pixel_rmse": 0.1, "baseline_ratio": 0.5}
+    assert document["thresholds"] == {"pixel_rmse": 0.1, "baseline_ratio": 0.5, "reconstruction_probability": 0.05}
     assert document["complete"] is True
     assert [entry["verdict"] for entry in document["scenarios"]] == ["leaks"] * 4 + ["inconclusive"] * 2
     assert document["worst"]["psnr"] == {"value": "inf", "evidence": "attack"}

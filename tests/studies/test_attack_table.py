@@ -155,6 +155,40 @@ def test_a_refusal_is_a_line_with_its_reason(monkeypatch: pytest.MonkeyPatch) ->
     assert found.findings[-1].note == "too many unknowns"
 
 
+def test_images_of_two_files_of_one_name_do_not_share_cells_and_older_keys_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = tmp_path / "cells.jsonl"
+    small = {"count": 1, "budget": 12, "networks": (LENET,), "attacks": (Entrant.GS,), "cells": str(cells)}
+    random = np.random.default_rng(0)
+    found = []
+    for folder in ("a", "b"):
+        file = tmp_path / folder / "images.npz"
+        file.parent.mkdir()
+        np.savez(file, x=random.integers(0, 256, (3, 8, 8), dtype=np.uint8), y=np.arange(3))
+        found.append(AttackTable(images=str(file), **small).run(say=_quiet).details)
+    assert found[0] != found[1]
+    first, second = (json.loads(text) for text in cells.read_text(encoding="utf-8").splitlines() if text)
+    assert first["key"] | {"content": ""} == second["key"] | {"content": ""}
+    # Cells of before the content was in the key.
+    old = {"key": {name: value for name, value in first["key"].items() if name != "content"}, "lines": first["lines"]}
+    cells.write_text(json.dumps(old), encoding="utf-8")
+    monkeypatch.setattr(Attack, "many", lambda *_, **__: pytest.fail("computed again"))
+    again = AttackTable(images=str(tmp_path / "a" / "images.npz"), **small).run(say=_quiet)
+    assert again.details == found[0]
+
+
+def test_a_state_under_an_older_key_is_gone_on_with(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "cells.jsonl"))
+    older, newer = {"data": "images.npz"}, {"data": "images.npz", "content": "abc"}
+    old, new = store.checkpoint(older), store.checkpoint(newer)
+    assert old is not None
+    assert new is not None
+    assert old.path != new.path
+    old.path.write_bytes(b"state")
+    assert store.checkpoint(newer) == old
+
+
 def test_lines_that_are_no_lines_are_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "cells.jsonl"
     path.write_text('{"other": 1}\n[]\nnot json\n', encoding="utf-8")

@@ -40,7 +40,7 @@ def test_every_defense_has_a_point_with_utility_and_privacy(tmp_path: Path) -> N
     assert float(epsilons["DP-SGD, Poisson, noise on the sum, noise multiplier 0.5"]) > 0
     guarantees = {row[0]: row[1] for row in sent.rows}
     assert guarantees["sign"] == "heuristic"
-    assert guarantees["DP-SGD, noise per example, std 0.5"] == "formal"
+    assert guarantees["DP-SGD, noise per example, std 0.5"] == "formal, hides an example"
     page = result.write(tmp_path)
     assert "![privacy_utility](privacy_utility.svg)" in page.read_text(encoding="utf-8")
     drawn = (tmp_path / "privacy_utility.svg").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gradleak.attacks import DLG, Attack, Blind, GaussNewton, InvertingGradients
-from gradleak.core import Guarantee, Reconstruction, UpdateDefense
+from gradleak.core import DiagonalGaussian, ExampleDefense, Guarantee, Reconstruction, UpdateDefense
 from gradleak.defenses import Clip, GaussianNoise
 from gradleak.results import Outcome
 from gradleak.risk import (
@@ -115,3 +115,71 @@ class Liar(UpdateDefense):
 def test_a_defense_that_adds_less_noise_than_it_says_is_found() -> None:
     with pytest.raises(AssertionError, match="noise of the declared variance"):
         check_defense(Liar())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClipsLater(UpdateDefense):
+    """Claims a bound that it keeps for short updates alone."""
+
+    guarantee: ClassVar[Guarantee] = Guarantee.FORMAL
+
+    def mean(self, update):
+        norm = sum(tensor.square().sum() for tensor in update.values()).sqrt()
+        factor = 1.0 if norm > 1e4 else (1.0 / norm).clamp(max=1.0)
+        return {name: tensor * factor for name, tensor in update.items()}
+
+    def noise(self, shapes):
+        return None
+
+    def draw(self, update, generator):
+        return self.mean(update)
+
+    def bound(self, shapes):
+        return 1.0
+
+
+def test_a_bound_that_long_updates_break_is_found() -> None:
+    with pytest.raises(AssertionError, match="keeps the bound 1 that it claims, also for gradients 1000 times as long"):
+        check_defense(ClipsLater())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForMatrices(ExampleDefense):
+    """Clips every example, written for parameters that have a dimension."""
+
+    guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
+
+    def mean(self, gradients):
+        norms = sum(tensor.flatten(1).square().sum(1) for tensor in gradients.values()).sqrt()
+        return {name: tensor / norms.reshape(-1, *[1] * (tensor.dim() - 1)) for name, tensor in gradients.items()}
+
+
+def test_the_case_that_a_defense_fails_on_is_named() -> None:
+    with pytest.raises(AssertionError) as caught:
+        check_defense(ForMatrices())
+    text = str(caught.value)
+    assert "ForMatrices breaks the contract: expected that `mean` works" in text
+    assert "for a parameter of no dimension (one number): one gradient a row, (b, *shape); it raised IndexError" in text
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoNoiseOnOne(ExampleDefense):
+    """Declares noise on every parameter and leaves one of them out."""
+
+    guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
+    closes: ClassVar[bool] = True
+
+    def mean(self, gradients):
+        return dict(gradients)
+
+    def law(self, shapes, examples):
+        return DiagonalGaussian(std=dict.fromkeys(shapes, 0.5))
+
+    def draw(self, average, examples, generator):
+        drawn = {n: t + 0.5 * torch.randn(t.shape, generator=generator, dtype=t.dtype) for n, t in average.items()}
+        return drawn | {"bias": average["bias"]} if "bias" in drawn else drawn
+
+
+def test_noise_that_one_parameter_lacks_is_found() -> None:
+    with pytest.raises(AssertionError, match="adds noise of the declared variance to bias, for a matrix and a vector"):
+        check_defense(NoNoiseOnOne())

@@ -45,7 +45,15 @@ def test_points_hold_utility_privacy_and_what_a_reader_needs() -> None:
     assert little.score("reached_static").value == pytest.approx(predicted[0], rel=0.5)
     assert little.score("lower_bound_static").value < predicted[0]
     assert len(said) == 3
-    assert "the best of 2 settings" in little.utility.epsilon.note
+    rows = [line.split(" | ") for line in curve.to_markdown().splitlines() if line.startswith("| ")]
+    assert [len(row) for row in rows] == [len(rows[0])] * 5
+    assert rows[3][0] == "| noise, std 0.001"
+    assert rows[3][3] == "yes"
+    assert f"{predicted[0]:.3g}" in rows[3]
+    assert rows[3][-1] == "none |"
+    assert curve.to_svg().startswith("<svg ")
+    assert len(curve.to_dict()["points"]) == 3
+    assert "2 settings were tried" in little.utility.epsilon.note
 
 
 def test_static_and_adaptive_stand_side_by_side() -> None:
@@ -87,7 +95,7 @@ def test_learning_rates_are_chosen_without_the_test_rows_and_counted() -> None:
     assert curve.settings_tried == 6
     assert curve.points[0].learning_rate == 0.01
     assert curve.points[1].learning_rate == 1.0
-    assert "the best of 6 settings" in curve.points[1].utility.epsilon.note
+    assert "6 settings were tried" in curve.points[1].utility.epsilon.note
     shuffled = task(test=gl.Batch(digits()[1].inputs, digits()[1].targets.flip(0), digits()[1].domain))
     again = privacy_utility_curve(shuffled, TRAINING, settings, seeds=[0], learning_rates=[0.01, 1.0, 30.0])
     assert [point.learning_rate for point in again.every] == [point.learning_rate for point in curve.every]

@@ -1,4 +1,4 @@
-"""What the van Trees bound of a setting says on one release, for a verdict."""
+"""What the bounds of a setting on every attacker say on one release, for a verdict: differential privacy and van Trees."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gradleak.risk import BayesianCramerRao
+from gradleak.risk import BayesianCramerRao, ReconstructionProbability
 
 Line = Mapping[str, Any]
 # No law on a range of length 1 has a larger standard deviation.
@@ -17,11 +17,12 @@ NOISE_Z = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a bound has to be above, and what it is compared with.
+    """What a bound has to keep, and what it is compared with.
 
     Attributes:
         error: the error up to which an example counts as rebuilt.
         baseline_ratio: the share of the blind adversary's error up to which it does.
+        probability: the largest chance to rebuild an example that a bound may leave.
         reached: the smallest error of an attack on the release, or None.
         blind: the smallest error of the blind adversary on it, or None.
         noun: what the error is called.
@@ -29,6 +30,7 @@ class Limits:
 
     error: float
     baseline_ratio: float
+    probability: float
     reached: float | None
     blind: float | None
     noun: str
@@ -40,51 +42,117 @@ class Bound:
 
     Attributes:
         holds: whether it makes the release *bounded*.
+        reason: the code of the verdict where it does.
         text: what it says and rests on where it holds, else why it does not.
         details: the numbers behind it.
     """
 
     holds: bool
+    reason: str
     text: str
     details: Mapping[str, Any]
 
 
 def bound_on(release: Line, rows: Sequence[Line], limits: Limits) -> Bound | None:
-    """The weakest van Trees bound on a release, or None where the plan asked for none.
+    """The bounds on a release, or None where the plan asked for none.
 
-    It makes the release *bounded* where the lower confidence limit of the mean error lies above the limit of a leak, for
-    noise that the release carries and a prior that the data could have, and nothing was seen that speaks against it.
+    One is enough to make the release *bounded*: the chance that differential privacy leaves every attacker is at most the
+    limit (`dp_bound`), or the lower confidence limit of van Trees on the mean error lies above the limit of a leak
+    (`bayesian_bound`); for noise that the release carries and a prior that the data could have, and where nothing was seen
+    that speaks against it. Of several scores of one kind the weakest counts.
 
     Args:
         release: the item line of the release.
         rows: all lines of the record.
-        limits: what the bound is held against.
+        limits: what the bounds are held against.
     """
-    scores = [
-        row for row in rows
-        if row["type"] == "score" and row["item"] == f"{release['item']}/setting" and row["name"] == BayesianCramerRao.name
-    ]  # fmt: skip
-    if not scores:
+    here = [row for row in rows if row["type"] == "score" and row["item"] == f"{release['item']}/setting"]
+    found = [
+        bound
+        for name, read in ((ReconstructionProbability.name, _by_privacy), (BayesianCramerRao.name, _by_van_trees))
+        if (scores := [row for row in here if row["name"] == name])
+        for bound in (read(scores, release, limits),)
+    ]
+    if not found:
         return None
+    telling = [bound for bound in found if bound.holds] or found
+    details: dict[str, Any] = {}
+    for bound in found:
+        details |= bound.details
+    margins = [float(bound.details["bound_margin"]) for bound in telling if "bound_margin" in bound.details]
+    return Bound(
+        holds=telling[0].holds,
+        reason=telling[0].reason,
+        text=" ".join(bound.text for bound in telling),
+        details=details | ({"bound_margin": max(margins)} if margins else {}),
+    )
+
+
+def _by_privacy(scores: Sequence[Line], release: Line, limits: Limits) -> Bound:
+    """The largest chance that a score leaves; one without a value is no bound, and one for a smaller error no larger."""
+    reasons = [_no_probability(score, limits) for score in scores]
+    readable = [score for score, reason in zip(scores, reasons, strict=True) if not reason]
+    if not readable:
+        return Bound(holds=False, reason="dp_bound", text=next(filter(None, reasons)), details={})
+    weakest = max(readable, key=lambda score: float(score["value"]))
+    facts, value = weakest["details"], float(weakest["value"])
+    details = {
+        "reconstruction_probability": value,
+        "threshold_reconstruction_probability": limits.probability,
+        "privacy_prior": facts["prior"]["origin"],
+        **{key: facts[key] for key in ("kappa", "mu", "epsilon", "delta", "rounds")},
+        "bound_margin": limits.probability / value,
+    }
+    stated = f"The chance to rebuild an example that differential privacy leaves, {value:.2g},"
+    why_not = (
+        f"{stated} is above the limit of {limits.probability:g}."
+        if value > limits.probability
+        else _seen_against(stated, release, limits)
+    )
+    return Bound(
+        holds=not why_not, reason="dp_bound", text=why_not or _privacy_sentence(weakest, limits), details=details
+    )
+
+
+def _no_probability(score: Line, limits: Limits) -> str:
+    """Why a score says nothing on the chance to rebuild an example, or "" where it does."""
+    if score["value"] is None:
+        return f"Differential privacy gives no bound: {score['note']}."
+    if score["evidence"] != "upper_bound":
+        return "The chance to rebuild an example is an estimate, no bound."
+    within = score["details"]["within"]
+    if within < limits.error:
+        return (
+            f"The chance to rebuild an example is for an error of {within:g}, and up to {limits.error:g} counts as rebuilt; "
+            f"state within = {limits.error:g}."
+        )
+    return ""
+
+
+def _by_van_trees(scores: Sequence[Line], release: Line, limits: Limits) -> Bound:
+    """The smallest lower limit of the mean error."""
     reasons = [_unreadable(score) for score in scores]
     readable = [score for score, reason in zip(scores, reasons, strict=True) if not reason]
     if not readable:
-        return Bound(holds=False, text=next(filter(None, reasons)), details={})
+        return Bound(holds=False, reason="bayesian_bound", text=next(filter(None, reasons)), details={})
     weakest = min(readable, key=lambda score: float(score["value"]))
-    facts = weakest["details"]
+    facts, value = weakest["details"], float(weakest["value"])
     details = {
         "bound": weakest["value"],
         "prior": facts["prior"]["origin"],
         "prior_error": facts["prior_error"],
         "bound_noise_std": facts["noise_std"],
         "confidence": facts["confidence"],
+        "bound_margin": value / limits.error,
     }
-    why_not = _against(float(weakest["value"]), facts, release, limits)
-    return Bound(holds=not why_not, text=why_not or _sentence(weakest, limits), details=details)
+    why_not = _against(value, facts, release, limits)
+    return Bound(
+        holds=not why_not, reason="bayesian_bound", text=why_not or _sentence(weakest, limits), details=details
+    )
 
 
 def _unreadable(score: Line) -> str:
-    """Why a score is no bound for this release, or "" where it is one."""
+    """Why a score is no van Trees bound for this release, or "" where it is one."""
     if score["value"] is None:
         return f"The van Trees bound has no value: {score['note']}."
     if score["unit"] != "pixel_rmse":
@@ -97,21 +165,47 @@ def _unreadable(score: Line) -> str:
 
 
 def _against(value: float, facts: Mapping[str, Any], release: Line, limits: Limits) -> str:
-    """What speaks against the verdict *bounded*, or "" where nothing does."""
+    """What speaks against the verdict *bounded* by van Trees, or "" where nothing does."""
     stated = f"The van Trees bound on the mean error, {value:.2g},"
     if value <= limits.error:
         return f"{stated} is not above the limit of {limits.error:g}."
     if facts["prior_error"] > WIDEST_PRIOR:
         return f"{stated} rests on a prior wider than any data of the stated range can be."
+    if limits.blind is not None and limits.error < limits.blind < limits.baseline_ratio * value:
+        return f"{stated} does not fit this example, which guessing blindly meets within {limits.blind:.2g}."
+    return _seen_against(stated, release, limits)
+
+
+def _seen_against(stated: str, release: Line, limits: Limits) -> str:
+    """What was seen that speaks against any bound on this release, or "" where nothing was."""
     if limits.reached is not None and limits.reached <= limits.error:
         return f"{stated} is an average; an attack came within {limits.reached:.2g} on this very example."
-    if limits.blind is not None and (limits.blind <= limits.error or limits.blind < limits.baseline_ratio * value):
+    if limits.blind is not None and limits.blind <= limits.error:
         return f"{stated} does not fit this example, which guessing blindly meets within {limits.blind:.2g}."
     gate = release.get("gate") or {}
     z = gate.get("chi_square_z")
     if release.get("given") and gate.get("status") != "consistent" and not (z is not None and abs(z) <= NOISE_Z):
         return f"{stated} rests on noise that the update which was sent is not shown to carry."
     return ""
+
+
+def _privacy_sentence(score: Line, limits: Limits) -> str:
+    facts = score["details"]
+    rounds, size = facts["rounds"], facts["examples"]
+    seen = "one such release" if rounds == 1 else f"{rounds} such releases of the same data"
+    what = "an example" if size == 1 else f"any of the {size} examples"
+    prior = facts["prior"]
+    sure = f", κ at {prior['confidence']:.0%} confidence" if "confidence" in prior else ""
+    whose, carrier = ("an example", "sum") if facts["hidden"] == "example" else ("the whole client", "update")
+    return (
+        f"No attacker who sees {seen} rebuilds {what} to a {limits.noun} of {facts['within']:g} with a probability above "
+        f"{score['value']:.2g}, which is at most the limit of {limits.probability:g}. This is reconstruction robustness "
+        f"from the differential privacy of {whose} (μ = {facts['mu']:.3g}, that is ε = {facts['epsilon']:.3g} at δ = "
+        f"{facts['delta']:g}; guessing blindly succeeds with κ = {facts['kappa']:.2g}). It rests on clipping to "
+        f"{facts['sensitivity']:g} with noise of std {facts['std']:.3g} on the {carrier}, and on the stated prior "
+        f"({prior['origin']}{sure}), over which it is an average: who knows more about an example may do better"
+        + (", and so may who sees several releases of the same data." if rounds == 1 else ".")
+    )
 
 
 def _sentence(score: Line, limits: Limits) -> str:

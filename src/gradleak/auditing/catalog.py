@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import gradleak.attacks
+import gradleak.attacks.inference
 import gradleak.datasets
 import gradleak.defenses
+import gradleak.games
 import gradleak.linalg
 import gradleak.models
 import gradleak.protocols
 import gradleak.risk
 from gradleak.attacks import Attack, LabelAttack, Steps
+from gradleak.attacks.inference import Classifier, Features, PrototypeEncoder
 from gradleak.core import Defense, HonestButCurious, Protocol, ThreatModel
+from gradleak.games import InferenceGame
 from gradleak.linalg import Solver
 from gradleak.risk import Measure, SettingMeasure
 
@@ -29,8 +33,8 @@ class Entry:
 
     Attributes:
         name: as written after `use =`.
-        room: "attacks", "labels", "steps", "measures", "solvers", "defenses", "protocols", "threats", "models",
-            "initializers" or "datasets".
+        room: "attacks", "labels", "steps", "games", "classifiers", "features", "encoders", "measures", "solvers",
+            "defenses", "protocols", "threats", "models", "initializers" or "datasets".
         constructor: the class or function.
     """
 
@@ -50,6 +54,10 @@ def catalog() -> dict[str, dict[str, Entry]]:
         "attacks": _classes(gradleak.attacks, Attack),
         "labels": _classes(gradleak.attacks, LabelAttack),
         "steps": _classes(gradleak.attacks, Steps),
+        "games": _classes(gradleak.games, InferenceGame),
+        "classifiers": _classes(gradleak.attacks.inference, Classifier),
+        "features": _classes(gradleak.attacks.inference, Features),
+        "encoders": _classes(gradleak.attacks.inference, PrototypeEncoder),
         "measures": _classes(gradleak.risk, (Measure, SettingMeasure)),
         "solvers": _classes(gradleak.linalg, Solver),
         "defenses": _classes(gradleak.defenses, Defense),

@@ -50,6 +50,8 @@ def check_private_data(plan: Plan, folder: Path) -> None:
     """
     updates = [scenario.updates for scenario in plan.scenarios]
     data = [(batch.inputs, batch.targets, batch.sensitive) for batch in plan.batches]
+    rows = [game.game.population for game in plan.inference.values()]
+    data += [(population.inputs, population.targets, population.sensitive) for population in rows]
     file = folder / PRIVATE_FILE
     if file.exists():
         try:

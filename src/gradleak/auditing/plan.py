@@ -14,6 +14,7 @@ from torch import nn
 from gradleak.attacks import Attack
 from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.fingerprint import fingerprint
+from gradleak.auditing.inference_plan import InferencePlan
 from gradleak.auditing.utility_plan import UtilityPlan
 from gradleak.auditing.verdict import Thresholds
 from gradleak.core import (
@@ -27,6 +28,7 @@ from gradleak.core import (
     Update,
     describe,
 )
+from gradleak.games import PerturbedGame
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, PlanError
 from gradleak.risk import Measure, SettingMeasure
@@ -82,6 +84,8 @@ class Scenario:
         updates: updates that were really sent, by batch index; others are drawn from the release.
         adversaries: against whom the defenses are tested: one who knows them, one who does not, or both; None for both
             where the threat model discloses them, else for the static one that it describes.
+        perturbation: adversarial perturbation behind the release in inference games, which have the public rows that it is
+            trained on; a scenario that has it releases no example and attacks none.
     """
 
     name: str
@@ -91,6 +95,7 @@ class Scenario:
     perfect_attacker: PerfectAttackerRule | None = None
     updates: Mapping[int, Update] = field(default_factory=dict)
     adversaries: Sequence[Adversary] | None = None
+    perturbation: PerturbedGame | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -116,6 +121,7 @@ class Plan:
         max_bytes: memory budget of the closed-form operators.
         domain_guessed: whether the domain of the batches was guessed from their values.
         utility: how models are trained through every release and judged; None for not.
+        inference: inference games by name; they have rows of their own. A plan of games alone has no batches.
         source: the plan as it was written, for the record.
     """
 
@@ -135,6 +141,7 @@ class Plan:
     max_bytes: int = 2**30
     domain_guessed: bool = False
     utility: UtilityPlan | None = None
+    inference: Mapping[str, InferencePlan] = field(default_factory=dict)
     source: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -146,8 +153,14 @@ class Plan:
             raise PlanError(f"checkpoint_seconds: expected a number of at least 0, got {self.checkpoint_seconds}")
         for name in self.attacks:
             _check_name(name, "attack", reserved=("baseline", "risk", "perfect_attacker"))
-        if not self.batches or not self.scenarios:
-            raise PlanError("plan: expected at least one batch and one scenario")
+        if not (self.batches or self.inference) or not self.scenarios:
+            raise PlanError("plan: expected at least one batch or inference game, and one scenario")
+        names = [scenario.name for scenario in self.scenarios]
+        for name, game in self.inference.items():
+            _check_name(name, "inference", reserved=("baseline", "risk", "perfect_attacker", "utility", "setting"))
+            for wanted in game.scenarios or ():
+                if wanted not in names:
+                    raise PlanError(f"inference.{name}: {unknown('scenario', wanted, names)}")
         for scenario in self.scenarios:
             _check_name(scenario.name, "scenario", reserved=("run", "control"))
             for name, examples in {"examples": scenario.examples, **scenario.attacks}.items():
@@ -159,6 +172,11 @@ class Plan:
                     raise PlanError(
                         f"scenario {scenario.name!r}, {name}: expected indices among {list(allowed)}, got {wrong}"
                     )
+            if scenario.perturbation is not None and scenario.examples:
+                raise PlanError(
+                    f"scenario {scenario.name!r}, perturbation: expected no examples, since only inference games have the "
+                    "public rows that it is trained on; write examples = []"
+                )
             self._check_adversaries(scenario)
         for measure in self.measures:
             if isinstance(measure, Measure):
@@ -236,6 +254,7 @@ class Plan:
                     "updates_given": sorted(scenario.updates),
                     # Left out where nothing is stated, so that records from before there were two adversaries resume.
                     **({} if scenario.adversaries is None else {"adversaries": list(scenario.adversaries)}),
+                    **({} if scenario.perturbation is None else {"perturbation": describe(scenario.perturbation)}),
                 }
                 for scenario in self.scenarios
             ],
@@ -244,6 +263,11 @@ class Plan:
             "checkpoint_seconds": self.checkpoint_seconds,
             "max_bytes": self.max_bytes,
             **({} if self.utility is None else {"utility": self.utility.resolved()}),
+            **(
+                {"inference": {name: game.resolved() for name, game in self.inference.items()}}
+                if self.inference
+                else {}
+            ),
             "source": dict(self.source),
         }
 

@@ -6,7 +6,6 @@ valid one. This is the only place where a string picks code.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import os
 import random
@@ -15,19 +14,21 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic.errors import PydanticUserError
 from torch import nn
 
 from gradleak.attacks import Attack
 from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.catalog import Constructor, Entry, catalog
+from gradleak.auditing.inference_plan import InferencePlan
 from gradleak.auditing.plan import Controls, PerfectAttackerRule, Plan, Scenario, unknown
+from gradleak.auditing.plan_names import made_by, meant, missing, named
+from gradleak.auditing.plan_values import list_of, table_of, typed
 from gradleak.auditing.public_data import without_private
 from gradleak.auditing.utility_plan import UtilityPlan
 from gradleak.auditing.verdict import Thresholds
@@ -42,17 +43,20 @@ from gradleak.core import (
     derive_generator,
     derive_seed,
 )
+from gradleak.games import InferenceGame, PerturbedGame
 from gradleak.results import GradleakError, InputError, PlanError
 from gradleak.risk import Measure, SettingMeasure
 from gradleak.utility import GroupNormForBatchNorm, Task, Training, split
 
 TOP_LEVEL = ("name", "seed", "pictures", "save_updates", "checkpoint_seconds", "model", "data", "objective", "threat",
-             "thresholds", "controls", "adversaries", "attacks", "measures", "scenarios", "utility")  # fmt: skip
-SCENARIO = ("name", "protocol", "defenses", "examples", "attacks", "perfect_attacker", "adversaries")
+             "thresholds", "controls", "adversaries", "attacks", "measures", "scenarios", "utility", "inference")  # fmt: skip
+SCENARIO = ("name", "protocol", "defenses", "examples", "attacks", "perfect_attacker", "adversaries", "perturbation")
+_OF_GAMES = ("classifiers", "features", "encoders")
 DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "float64": torch.float64}
 BASES: Mapping[str, tuple[type, ...]] = {
     "attacks": (Attack,),
     "defenses": (Defense,),
+    "games": (InferenceGame,),
     "measures": (Measure, SettingMeasure),
     "protocols": (Protocol,),
     "threats": (ThreatModel,),
@@ -82,30 +86,30 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
 def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
     """The plan that a parsed plan file describes; see `load_plan`."""
     _check_keys(content, TOP_LEVEL, where="plan")
-    for key in ("model", "data", "scenarios"):
+    for key in ("model", "scenarios") if "inference" in content else ("model", "data", "scenarios"):
         if key not in content:
             raise PlanError(f"plan: expected a section [{key}], got none")
-    seed = _typed(int, content.get("seed", 0), "seed")
+    seed = typed(int, content.get("seed", 0), "seed")
     builder = _Builder(folder=folder, seed=seed)
     objective = builder.objective(content["model"], content.get("objective", {}))
-    batches, guessed = builder.batches(content["data"])
+    batches, guessed = builder.batches(content["data"]) if "data" in content else ([], False)
     builder = replace(builder, private=batches)
     shared = {key: content[key] for key in ("adversaries",) if key in content}
     attacks = {
         name: builder.build(spec, "attacks", f"attacks.{name}")
-        for name, spec in _table(content.get("attacks", {}), "attacks").items()
+        for name, spec in table_of(content.get("attacks", {}), "attacks").items()
     }
     measures = [
         builder.build(spec, "measures", f"measures.{name}")
-        for name, spec in _table(content.get("measures", {}), "measures").items()
+        for name, spec in table_of(content.get("measures", {}), "measures").items()
     ]
     return Plan(
-        name=_typed(str, content.get("name", "audit"), "name"),
+        name=typed(str, content.get("name", "audit"), "name"),
         seed=seed,
         objective=objective,
         batches=batches,
         scenarios=[
-            builder.scenario({**shared, **_table(spec, f"scenarios[{place}]")}, place, len(batches))
+            builder.scenario({**shared, **table_of(spec, f"scenarios[{place}]")}, place, len(batches))
             for place, spec in enumerate(content["scenarios"])
         ],
         attacks=attacks,
@@ -113,11 +117,15 @@ def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
         threat=builder.build(content.get("threat", {"use": "HonestButCurious"}), "threats", "threat"),
         thresholds=builder.call(Thresholds, content.get("thresholds", {}), "thresholds"),
         controls=builder.call(Controls, content.get("controls", {}), "controls"),
-        pictures=_typed(bool, content.get("pictures", False), "pictures"),
-        save_updates=_typed(bool, content.get("save_updates", False), "save_updates"),
-        checkpoint_seconds=_typed(float | None, content.get("checkpoint_seconds"), "checkpoint_seconds"),
+        pictures=typed(bool, content.get("pictures", False), "pictures"),
+        save_updates=typed(bool, content.get("save_updates", False), "save_updates"),
+        checkpoint_seconds=typed(float | None, content.get("checkpoint_seconds"), "checkpoint_seconds"),
         domain_guessed=guessed,
         utility=builder.utility(content) if "utility" in content else None,
+        inference={
+            name: builder.inference(spec, content, f"inference.{name}")
+            for name, spec in table_of(content.get("inference", {}), "inference").items()
+        },
         source=content,
     )
 
@@ -133,24 +141,26 @@ class _Builder:
 
     def build(self, spec: Any, room: str, where: str) -> Any:
         """The object that `spec` describes: `use` names the constructor, the rest are its arguments."""
-        table = _table(spec, where)
+        table = table_of(spec, where)
         if "use" not in table:
             raise PlanError(f"{where}: expected a key 'use' that names one of {', '.join(self.rooms[room])}")
         constructor = self._find(table["use"], room, where)
         if not callable(constructor):
             raise PlanError(f"{where}: expected {table['use']} to be a class or a function, got {constructor!r}")
         expected = BASES.get(room)
-        if expected is not None and inspect.isclass(constructor) and not issubclass(constructor, expected):
+        kind = made_by(constructor)
+        if expected is not None and kind is not None and not issubclass(kind, expected):
             raise PlanError(f"{where}: expected {table['use']} to be a kind of {_names(expected)}")
-        if expected is not None and not inspect.isclass(constructor):
+        if expected is not None and kind is None:
             raise PlanError(f"{where}: expected {table['use']} to be a class, a kind of {_names(expected)}")
         return self.call(constructor, {key: value for key, value in table.items() if key != "use"}, where)
 
     def call(self, constructor: Constructor, arguments: Any, where: str) -> Any:
         """`constructor(**arguments)` after names and types were checked."""
-        table = _table(arguments, where)
+        table = table_of(arguments, where)
         parameters = inspect.signature(constructor).parameters
         names = [name for name, parameter in parameters.items() if parameter.kind is not parameter.VAR_KEYWORD]
+        meant(constructor, (key for key in table if key not in names), where)
         _check_keys(table, [name for name in names if name not in ("generator", "seed")], where=where)
         types = _type_hints(constructor)
         checked = {key: self._value(value, types.get(key), f"{where}.{key}") for key, value in table.items()}
@@ -158,12 +168,12 @@ class _Builder:
             checked["seed"] = derive_seed(self.seed, where)
         if "generator" in names:
             checked["generator"] = derive_generator(self.seed, where)
-        missing = [
+        lacking = [
             name for name, parameter in parameters.items()
             if parameter.default is parameter.empty and name in names and name not in checked
         ]  # fmt: skip
-        if missing:
-            raise PlanError(f"{where}: expected {', '.join(missing)} too")
+        if lacking:
+            raise PlanError(f"{where}: expected {missing(lacking, types)} too")
         try:
             with _seeded(derive_seed(self.seed, where, "global")):
                 return constructor(**checked)
@@ -175,14 +185,14 @@ class _Builder:
 
     def objective(self, model: Any, settings: Any) -> Objective:
         """The objective of the plan's model, with weights from a file or drawn from the seed."""
-        weights = _table(model, "model").get("weights")
+        weights = table_of(model, "model").get("weights")
         module = self.module(model)
         if weights is not None:
-            self._load_weights(module, self.folder / _typed(str, weights, "model.weights"))
-        values = _table(settings, "objective")
+            self._load_weights(module, self.folder / typed(str, weights, "model.weights"))
+        values = table_of(settings, "objective")
         _check_keys(values, ("loss", "mode", "mask_seed", "dtype"), where="objective")
         dtype = values.get("dtype", "float32")
-        mask_seed = _typed(int, values.get("mask_seed", 0), "objective.mask_seed")
+        mask_seed = typed(int, values.get("mask_seed", 0), "objective.mask_seed")
         if dtype not in DTYPES:
             raise PlanError(f"objective.dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
         objective = Objective.from_module(
@@ -195,18 +205,16 @@ class _Builder:
 
     def module(self, model: Any) -> nn.Module:
         """The plan's model with weights drawn from the seed."""
-        table = dict(_table(model, "model"))
+        table = dict(table_of(model, "model"))
         table.pop("weights", None)
         initialize = table.pop("initialize", None)
         module = self.build(table, "models", "model")
         if not isinstance(module, nn.Module):
             raise PlanError(f"model: expected {table['use']} to return a torch.nn.Module, got {type(module).__name__}")
         if initialize is not None:
-            spec = dict(_table(initialize, "model.initialize"))
+            spec = dict(table_of(initialize, "model.initialize"))
             entry = self._find(spec.pop("use", ""), "initializers", "model.initialize")
-            _check_keys(spec, [n for n in inspect.signature(entry).parameters if n not in ("model", "generator")],
-                        where="model.initialize")  # fmt: skip
-            entry(module, **spec, generator=derive_generator(self.seed, "model.initialize"))
+            self.call(partial(entry, module), spec, "model.initialize")
         return module
 
     def loss(self, settings: Mapping[str, Any]) -> Any:
@@ -218,7 +226,7 @@ class _Builder:
 
     def utility(self, content: Mapping[str, Any]) -> UtilityPlan:
         """The section `[utility]`: rows of their own, and how new models of `[model]` are trained on them."""
-        table = dict(_table(content["utility"], "utility"))
+        table = dict(table_of(content["utility"], "utility"))
         if "data" not in table or "test_rows" not in table:
             raise PlanError("utility: expected data (rows to train and to test on) and test_rows too")
         trained = list(inspect.signature(Training).parameters)
@@ -227,14 +235,14 @@ class _Builder:
         rows = Batch(*rows) if isinstance(rows, tuple) and len(rows) == 2 else rows
         if not isinstance(rows, Batch):
             raise PlanError(f"utility.data: expected a Batch or (inputs, targets), got {type(rows).__name__}")
-        test_rows = _typed(int, table.pop("test_rows"), "utility.test_rows")
-        seeds = _typed(int, table.pop("seeds", 3), "utility.seeds")
-        rates = _typed(list[float], table.pop("learning_rates", []), "utility.learning_rates")
+        test_rows = typed(int, table.pop("test_rows"), "utility.test_rows")
+        seeds = typed(int, table.pop("seeds", 3), "utility.seeds")
+        rates = typed(list[float], table.pop("learning_rates", []), "utility.learning_rates")
         table.setdefault("learning_rate", rates[0] if rates else None)
         if table["learning_rate"] is None:
             raise PlanError("utility: expected learning_rate, or learning_rates to choose from")
         replacement = table.pop("replacement", None)
-        settings = _table(content.get("objective", {}), "objective")
+        settings = table_of(content.get("objective", {}), "objective")
         try:
             train, test = split(rows, test_rows=test_rows, generator=derive_generator(self.seed, "utility", "split"))
         except InputError as error:
@@ -244,7 +252,7 @@ class _Builder:
                 name="utility",
                 train=train,
                 test=test,
-                make_model=_NewModel(builder=replace(self, private=()), model=_table(content["model"], "model")),
+                make_model=_NewModel(builder=replace(self, private=()), model=table_of(content["model"], "model")),
                 loss=self.loss(settings),
                 mode=settings.get("mode", "eval"),
                 replacement=None
@@ -256,10 +264,34 @@ class _Builder:
             learning_rates=rates,
         )
 
+    def inference(self, spec: Any, content: Mapping[str, Any], where: str) -> InferencePlan:
+        """One table `[inference.NAME]`: a game on rows of its own, with new models of `[model]`."""
+        table = dict(table_of(spec, where))
+        for key, place in (
+            ("model", "[model]"),
+            ("release", "[[scenarios]]"),
+            ("loss", "[objective]"),
+            ("mode", "[objective]"),
+        ):
+            if key in table:
+                raise PlanError(f"{where}: unknown key {key!r}; a game takes it from {place}")
+        seeds = typed(int, table.pop("seeds", 1), f"{where}.seeds")
+        chosen = table.pop("scenarios", "all")
+        scenarios = (
+            None if chosen == "all" else typed(list[str], list_of(chosen, f"{where}.scenarios"), f"{where}.scenarios")
+        )
+        settings = table_of(content.get("objective", {}), "objective")
+        table |= {
+            "model": _NewModel(builder=replace(self, private=()), model=table_of(content["model"], "model")),
+            "loss": self.loss(settings),
+            "mode": settings.get("mode", "eval"),
+        }
+        return InferencePlan(game=self.build(table, "games", where), seeds=seeds, scenarios=scenarios)
+
     def batches(self, data: Any) -> tuple[list[Batch], bool]:
         """The plan's data and whether its domain was guessed; by default every example is released by itself."""
-        table = dict(_table(data, "data"))
-        size = _typed(int, table.pop("batch_size", 1), "data.batch_size")
+        table = dict(table_of(data, "data"))
+        size = typed(int, table.pop("batch_size", 1), "data.batch_size")
         if size < 1:
             raise PlanError(f"data.batch_size: expected at least 1, got {size}")
         whole = self.build(table, "datasets", "data")
@@ -280,7 +312,7 @@ class _Builder:
     def scenario(self, spec: Any, place: int, count: int) -> Scenario:
         """One entry of `[[scenarios]]`."""
         where = f"scenarios[{place}]"
-        table = _table(spec, where)
+        table = table_of(spec, where)
         _check_keys(table, SCENARIO, where=where)
         if "name" not in table:
             raise PlanError(f"{where}: expected a name")
@@ -289,18 +321,21 @@ class _Builder:
         protocol = self.build(table.get("protocol", {"use": "FedSGD"}), "protocols", f"{where}, protocol")
         defenses = [
             self.build(item, "defenses", f"{where}, defenses[{number}]")
-            for number, item in enumerate(_list(table.get("defenses", []), f"{where}, defenses"))
+            for number, item in enumerate(list_of(table.get("defenses", []), f"{where}, defenses"))
         ]
         rule = table.get("perfect_attacker")
         return Scenario(
-            name=_typed(str, table["name"], f"{where}, name"),
+            name=typed(str, table["name"], f"{where}, name"),
             release=Release(protocol, defenses),
             examples=examples,
             attacks={
                 name: self._examples(chosen, examples, f"{where}, attacks.{name}")
-                for name, chosen in _table(table.get("attacks", {}), f"{where}, attacks").items()
+                for name, chosen in table_of(table.get("attacks", {}), f"{where}, attacks").items()
             },
             adversaries=_adversaries(table.get("adversaries"), f"{where}, adversaries"),
+            perturbation=None
+            if "perturbation" not in table
+            else self.call(PerturbedGame, table["perturbation"], f"{where}, perturbation"),
             perfect_attacker=None
             if rule is None
             else self.call(PerfectAttackerRule, rule, f"{where}, perfect_attacker"),
@@ -309,7 +344,9 @@ class _Builder:
     def _examples(self, chosen: Any, allowed: Sequence[int], where: str) -> list[int]:
         if chosen == "all":
             return list(allowed)
-        indices = _list(chosen, where)
+        indices = list_of(chosen, where)
+        if not indices and not allowed:
+            return []
         if not indices or not all(isinstance(index, int) and not isinstance(index, bool) for index in indices):
             raise PlanError(f'{where}: expected "all" or a list of indices such as [0, 1], got {chosen!r}')
         if len(set(indices)) != len(indices):
@@ -317,32 +354,18 @@ class _Builder:
         return indices
 
     def _find(self, name: Any, room: str, where: str) -> Constructor:
-        if not isinstance(name, str):
-            raise PlanError(f"{where}: expected a name after 'use', got {name!r}")
-        if ":" in name:
-            module, _, attribute = name.partition(":")
-            try:
-                found: Constructor = getattr(importlib.import_module(module), attribute)
-            except (ImportError, AttributeError, ValueError) as error:
-                raise PlanError(
-                    f"{where}: cannot import {name!r} ({error}); expected 'package.module:attribute', importable from "
-                    "where the command is run"
-                ) from error
-            return found
-        if name not in self.rooms[room]:
-            raise PlanError(f"{where}: {unknown(room, name, self.rooms[room])}, or 'package.module:attribute'")
-        return self.rooms[room][name].constructor
+        return named(name, room, self.rooms, where)
 
     def _value(self, value: Any, hint: Any, where: str) -> Any:
         if isinstance(value, dict) and "use" in value:
             name = value["use"]
-            for room in ("attacks", "steps", "measures", "solvers", "defenses", "protocols", "models"):
+            for room in ("attacks", "steps", "measures", "solvers", "defenses", "protocols", "models", *_OF_GAMES):
                 if name in self.rooms[room]:
                     return self.build(value, room, where)
             if name in self.rooms["datasets"] or (isinstance(name, str) and ":" in name):
                 return self._public(self.build(value, "datasets", where))
             raise PlanError(f"{where}: nothing is called {name!r}; see `gradleak list`")
-        return value if hint is None else _typed(hint, value, where)
+        return value if hint is None else typed(hint, value, where)
 
     def _public(self, built: Any) -> Any:
         """Data in an argument are public: what the client holds is left out of them."""
@@ -408,40 +431,15 @@ def _seeded(seed: int) -> Iterator[None]:
 def _adversaries(value: Any, where: str) -> list[Adversary] | None:
     if value is None:
         return None
-    wrong = [name for name in _list(value, where) if name not in list(Adversary)]
+    wrong = [name for name in list_of(value, where) if name not in list(Adversary)]
     if wrong:
         raise PlanError(f"{where}: {unknown('adversary', str(wrong[0]), [adversary.value for adversary in Adversary])}")
     return [Adversary(name) for name in value]
 
 
-def _table(value: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise PlanError(f"{where}: expected a table of keys and values, got {value!r}")
-    return value
-
-
-def _list(value: Any, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise PlanError(f"{where}: expected a list, got {value!r}")
-    return value
-
-
-def _typed(hint: Any, value: Any, where: str) -> Any:
-    """`value` converted to the type `hint`; numbers are never made from strings or booleans."""
-    if isinstance(value, bool) and hint in (int, float):
-        raise PlanError(f"{where}: expected {hint.__name__}, got {value!r}")
-    if isinstance(value, str) and hint in (int, float, bool):
-        raise PlanError(f"{where}: expected {hint.__name__}, got the text {value!r}")
-    try:
-        return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value)
-    except ValidationError as error:
-        reason = error.errors()[0]["msg"]
-        raise PlanError(f"{where}: {reason}, got {value!r}") from error
-    except PydanticUserError:  # a hint that pydantic has no schema for; the constructor checks the value itself
-        return value
-
-
 def _type_hints(constructor: Constructor) -> Mapping[str, Any]:
+    if isinstance(constructor, partial):
+        constructor = constructor.func
     target = constructor.__init__ if inspect.isclass(constructor) else constructor
     try:
         return typing.get_type_hints(target)

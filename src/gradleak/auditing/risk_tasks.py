@@ -68,9 +68,12 @@ class SettingTask:
         started = time.perf_counter()
         batch = plan.batches[self.index]
         measures = [measure for measure in _distinct(plan.measures) if isinstance(measure, SettingMeasure)]
-        wrong = _wrong(derivative_of(plan, scenario.release, self.index))
+        reads = any(measure.reads_derivative for measure in measures)
+        wrong = _wrong(derivative_of(plan, scenario.release, self.index)) if reads else ""
         scores = [
-            measure.unsupported(wrong) if wrong else self._score(plan, scenario, measure, batch, place)
+            measure.unsupported(wrong)
+            if wrong and measure.reads_derivative
+            else self._score(plan, scenario, measure, batch, place)
             for place, measure in enumerate(measures)
         ]
         lines: list[Line] = []

@@ -29,6 +29,7 @@ from gradleak.auditing.risk_tasks import CHECK_COST, quiet, same_labels
 from gradleak.auditing.tasks import Group, groups
 from gradleak.auditing.verdict import judge
 from gradleak.core import one_thread
+from gradleak.defenses import AdversarialPerturbation
 from gradleak.protocols.average_gradient import AverageGradient
 from gradleak.results import Citation, GradleakError, InputError, Outcome, Record, RecordWriter, UnsupportedError
 from gradleak.risk import SettingMeasure
@@ -112,10 +113,14 @@ def preflight(plan: Plan) -> None:
                 "private ones among them; take them out"
             )
     if plan.utility is not None:
-        plan.utility.check()
+        plan.utility.check({scenario.name: scenario.release for scenario in plan.scenarios})
+    for name, game in plan.inference.items():
+        game.check(name)
     for scenario in plan.scenarios:
         for update in scenario.updates.values():
             update.align(objective)
+        if not scenario.examples:
+            continue
         first = plan.batches[scenario.examples[0]].to(objective.dtype)
         try:
             scenario.release.mean(objective, objective.params, first)
@@ -137,11 +142,14 @@ def estimate(plan: Plan) -> float:
         (str(quiet(scenario.release).describe()), index) for scenario in plan.scenarios for index in scenario.examples
     }
     total = CHECK_COST * len(maps) + (0 if plan.utility is None else plan.utility.estimate(len(plan.scenarios)))
+    for game in plan.inference.values():
+        total += game.estimate(sum(game.against(scenario.name) for scenario in plan.scenarios))
     about_settings = [measure for measure in plan.measures if isinstance(measure, SettingMeasure)]
     for scenario in plan.scenarios:
         for index in same_labels(plan, scenario) if about_settings else ():
             size = plan.batches[index].inputs.numel()
-            total += CHECK_COST + sum(measure.estimate(size) for measure in about_settings)
+            total += sum(measure.estimate(size) for measure in about_settings)
+            total += CHECK_COST if any(measure.reads_derivative for measure in about_settings) else 0.0
         for index in scenario.examples:
             total += 0.3 * plan.batches[index].inputs.numel()
         for name, examples in scenario.attacks.items():
@@ -224,6 +232,8 @@ def _header(plan: Plan, names: Sequence[str]) -> dict[str, Any]:
         "thresholds": {
             "pixel_rmse": plan.thresholds.pixel_rmse,
             "baseline_ratio": plan.thresholds.baseline_ratio,
+            "reconstruction_probability": plan.thresholds.reconstruction_probability,
+            "advantage": plan.thresholds.advantage,
         },
         "groups": list(names),
         "versions": {name: metadata.version(name) for name in ("torch", "numpy", "scipy")}
@@ -241,8 +251,12 @@ def _header(plan: Plan, names: Sequence[str]) -> dict[str, Any]:
 
 def _citations(plan: Plan) -> list[Citation]:
     sources: list[Any] = [*plan.attacks.values(), *plan.measures]
+    for game in plan.inference.values():
+        parts = (getattr(game.game, name, None) for name in ("features", "adversary", "encoder"))
+        sources += [game.game, *parts]
     for scenario in plan.scenarios:
         sources += [scenario.release.protocol, *scenario.release.defenses]
+        sources += [] if scenario.perturbation is None else [AdversarialPerturbation]
     averaged = [
         getattr(attack, "local_training", None) == LocalTraining.AVERAGE_GRADIENT for attack in plan.attacks.values()
     ]

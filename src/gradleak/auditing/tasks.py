@@ -17,6 +17,7 @@ from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.assumption import protocol_sensitivity
 from gradleak.auditing.controls import noise_update, planted_leak, shortened
 from gradleak.auditing.gate import check_update
+from gradleak.auditing.inference_task import InferenceControl, InferenceTask
 from gradleak.auditing.items import Line, domain_of, item_line, precision_facts, released, score_lines, uniform_std
 from gradleak.auditing.pictures import file_name, save_picture
 from gradleak.auditing.plan import Plan, Scenario
@@ -33,6 +34,7 @@ from gradleak.core import (
     derive_generator,
     describe,
 )
+from gradleak.dp import guarantee_of
 from gradleak.results import KnowledgeError, Outcome, UnsupportedError
 from gradleak.risk import SettingMeasure
 from gradleak.scoring import blind_baseline, score_images
@@ -56,7 +58,7 @@ class Group:
 
 
 def groups(plan: Plan) -> list[Group]:
-    """The groups of a plan, in the order of the record: controls, releases, their risk, settings, attacks, utility."""
+    """The groups of a plan: controls, releases, their risk, settings, attacks, utility, inference games."""
     found: list[Group] = []
     used = [name for name in plan.attacks if any(name in scenario.attacks for scenario in plan.scenarios)]
     if used and plan.controls.positive:
@@ -84,6 +86,25 @@ def groups(plan: Plan) -> list[Group]:
     for scenario in plan.scenarios if plan.utility is not None else ():
         trained = UtilityTask(scenario.name)
         found.append(Group(name=f"utility/{scenario.name}", work=trained, headline=f"utility of {scenario.name}"))
+    return [*found, *_games(plan)]
+
+
+def _games(plan: Plan) -> list[Group]:
+    """The controls of every game, and the game against every scenario."""
+    found: list[Group] = []
+    for name, game in plan.inference.items():
+        controls = {"positive": plan.controls.positive, "negative": plan.controls.negative}
+        for kind in (kind for kind, wanted in controls.items() if wanted):
+            work = InferenceControl(name, planted=kind == "positive")
+            found.append(
+                Group(name=f"control/inference/{kind}/{name}", work=work, headline=f"{kind} control of {name}")
+            )
+        for scenario in plan.scenarios:
+            if game.against(scenario.name):
+                task = InferenceTask(name, scenario.name)
+                found.append(
+                    Group(name=f"inference/{scenario.name}/{name}", work=task, headline=f"{name}: {scenario.name}")
+                )
     return found
 
 
@@ -135,6 +156,7 @@ class _Release:
                 {**describe(defense), "guarantee": defense.guarantee.value, "stage": defense.stage.value}
                 for defense in scenario.release.defenses
             ],
+            "guarantee": guarantee_of(scenario.release, plan.objective, batch.size),
             "noise_std": std,
             "noise_variance": None if std is None else std**2,
             "gate": gate.to_dict(),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from gradleak.core import describe
-from gradleak.results import PlanError
+from gradleak.core import Release, describe
+from gradleak.protocols import SecureAggregation
+from gradleak.results import InputError, PlanError
 from gradleak.utility import Task, Training
 
 
@@ -37,14 +38,27 @@ class UtilityPlan:
         if self.seeds < 1:
             raise PlanError(f"utility.seeds: expected at least 1, got {self.seeds}")
 
-    def check(self) -> None:
-        """Refuse rows, model and training that do not fit together.
+    def check(self, releases: Mapping[str, Release]) -> None:
+        """Refuse rows, model, training and releases that do not fit together.
+
+        Args:
+            releases: of the scenarios, by name.
 
         Raises:
             InputError: saying what does not.
         """
         self.training.smallest_share(self.task.train.size)
         self.task.start(torch.Generator().manual_seed(0))
+        for name, release in releases.items():
+            protocol = release.protocol
+            if isinstance(protocol, SecureAggregation) and self.training.batch_size != sum(protocol.examples):
+                given = self.training.batch_size or f"a Poisson sample of rate {self.training.sampling_rate:g}"
+                raise InputError(
+                    f"utility of scenario {name!r}: a release of SecureAggregation holds the {sum(protocol.examples)} "
+                    f"examples of all its clients ({', '.join(map(str, protocol.examples))}), [utility] makes releases "
+                    f"of {given}; write batch_size = {sum(protocol.examples)} in [utility], or examples that add up to "
+                    "its batch_size, or give this scenario a plan of its own without [utility]"
+                )
 
     def estimate(self, scenarios: int) -> float:
         """The expected cost in plain gradients of a round's batch: a release costs about three."""

@@ -35,7 +35,14 @@ class UtilityTask:
                     chosen.task, scenario.release, training, rates=chosen.learning_rates, seed=seeds[0]
                 )
                 training = replace(training, learning_rate=rate)
-            found = measure_utility(chosen.task, scenario.release, training, seeds=seeds, settings_tried=tried)
+            found = measure_utility(
+                chosen.task,
+                scenario.release,
+                training,
+                seeds=seeds,
+                settings_tried=tried,
+                rates_compared=max(1, len(chosen.learning_rates)),
+            )
         except UnsupportedError as refusal:
             return [line | {"status": "refused", "outcome": Outcome.UNSUPPORTED.label, "note": str(refusal)}]
         facts = {key: value for key, value in found.to_dict().items() if key not in ("score", "epsilons")}

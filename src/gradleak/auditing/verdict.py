@@ -8,6 +8,7 @@ from typing import Any
 
 from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.bound import Limits, bound_on
+from gradleak.auditing.inference_verdict import judge_games
 from gradleak.results import PlanError, Verdict, VerdictKind, error_name
 
 Line = Mapping[str, Any]
@@ -17,15 +18,20 @@ RUN = "run"
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:
-    """When an attack counts as having rebuilt an example.
+    """When an attack counts as having rebuilt an example, and when none can be expected to.
 
     Attributes:
         pixel_rmse: largest error, in pixels scaled to [0, 1].
         baseline_ratio: largest share of the blind adversary's error on the same example.
+        reconstruction_probability: largest chance of any attacker to rebuild an example of a release that is *bounded* by
+            differential privacy.
+        advantage: largest advantage that Fano's inequality may leave to any adversary of an inference game that is *bounded*.
     """
 
     pixel_rmse: float = 0.1
     baseline_ratio: float = 0.5
+    reconstruction_probability: float = 0.05
+    advantage: float = 0.05
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -33,6 +39,13 @@ class Thresholds:
             raise PlanError(f"thresholds.pixel_rmse: expected a number between 0 and 1, got {self.pixel_rmse}")
         if not 0 < self.baseline_ratio <= 1:
             raise PlanError(f"thresholds.baseline_ratio: expected a number in (0, 1], got {self.baseline_ratio}")
+        if not 0 < self.reconstruction_probability < 1:
+            raise PlanError(
+                "thresholds.reconstruction_probability: expected a number between 0 and 1, got "
+                f"{self.reconstruction_probability}"
+            )
+        if not 0 < self.advantage < 1:
+            raise PlanError(f"thresholds.advantage: expected a number between 0 and 1, got {self.advantage}")
 
     def leaks(self, errors: Sequence[float | None], baselines: Sequence[float | None]) -> bool:
         """Whether at least one example is rebuilt.
@@ -72,18 +85,20 @@ class _Attempt:
 
 
 def judge(lines: Iterable[Line], thresholds: Thresholds) -> list[Verdict]:
-    """Verdicts on every release, every scenario and the run, in that order.
+    """Verdicts on every release and inference game, every scenario and the run, in that order.
 
-    *leaks* comes from an attack that never saw the truth, of the adaptive adversary or of the static one; *bounded* from a
-    van Trees bound above the same limit where no attack leaks (`bound_on`); everything else is *inconclusive*, with the
-    reason. A failed control makes every verdict inconclusive.
+    *leaks* comes from an attack that never saw the truth, of the adaptive adversary or of the static one; *bounded* from
+    differential privacy that leaves every attacker at most the stated chance, or from a van Trees bound above the same
+    limit, where no attack leaks (`bound_on`); everything else is *inconclusive*, with the reason. A failed control makes
+    every verdict inconclusive.
 
     Args:
         lines: the item and score lines of a record.
         thresholds: when an example counts as rebuilt.
     """
     rows = list(lines)
-    controls = [row for row in rows if row.get("kind") == "control"]
+    # A game's own controls speak of that game alone.
+    controls = [row for row in rows if row.get("kind") == "control" and row.get("game_name") is None]
     # A noise control that could not run takes its own attack out; without a planted leak found nothing can be read.
     broken = [
         str(row["item"]) for row in controls if row.get("passed") is not True and "negative" not in str(row["item"])
@@ -98,9 +113,13 @@ def judge(lines: Iterable[Line], thresholds: Thresholds) -> list[Verdict]:
     scenarios: dict[str, list[Verdict]] = {}
     for row, verdict in zip(releases, verdicts, strict=False):
         scenarios.setdefault(str(row["scenario"]), []).append(verdict)
+    games = judge_games(rows, thresholds.advantage)
+    played = {str(row["item"]): str(row["scenario"]) for row in rows if row.get("kind") == "inference"}
+    for verdict in games:
+        scenarios.setdefault(played[verdict.item], []).append(verdict)
     by_scenario = [_worst(name, group) for name, group in scenarios.items()]
     parts = [*by_scenario, *verdicts[len(releases) :]]
-    return [*verdicts, *by_scenario, _worst(RUN, parts)] if parts else []
+    return [*verdicts, *games, *by_scenario, _worst(RUN, parts)] if parts else []
 
 
 def _unjudged(row: Line) -> Verdict:
@@ -184,6 +203,7 @@ def _judge_release(
         Limits(
             error=thresholds.pixel_rmse,
             baseline_ratio=thresholds.baseline_ratio,
+            probability=thresholds.reconstruction_probability,
             reached=details["pixel_rmse"],
             blind=details["baseline_pixel_rmse"],
             noun=_noun(release),
@@ -193,7 +213,7 @@ def _judge_release(
         details |= bound.details
     if bound is not None and bound.holds:
         return Verdict(
-            item=item, verdict=VerdictKind.BOUNDED, reason="bayesian_bound", explanation=bound.text, details=details
+            item=item, verdict=VerdictKind.BOUNDED, reason=bound.reason, explanation=bound.text, details=details
         )
     reason, explanation = _why_inconclusive(release, attempts, best, thresholds)
     wrong = _wrong_derivative(release, rows)
@@ -276,7 +296,8 @@ def _noun(release: Line) -> str:
 
 def _worst(item: str, verdicts: Sequence[Verdict]) -> Verdict:
     """The verdict on a set: leaks if any leaks, bounded if all are bounded, else inconclusive."""
-    what = "scenarios" if item == RUN else "attacked releases"
+    games = any("advantage" in verdict.details or "game" in verdict.details for verdict in verdicts)
+    what = "scenarios" if item == RUN else "attacked releases and games" if games else "attacked releases"
     leaking = [verdict for verdict in verdicts if verdict.verdict is VerdictKind.LEAKS]
     bounded = [verdict for verdict in verdicts if verdict.verdict is VerdictKind.BOUNDED]
     idle = [
@@ -291,7 +312,7 @@ def _worst(item: str, verdicts: Sequence[Verdict]) -> Verdict:
     besides += [f"{len(bounded)} bounded"] if bounded else []
     rest = f" ({', '.join(besides)})" if besides else ""
     if leaking:
-        worst = min(leaking, key=lambda verdict: verdict.details.get("pixel_rmse") or 0.0)
+        worst = min(leaking, key=_how_bad)
         place = worst.details.get("worst", worst.item)
         return Verdict(
             item=item,
@@ -307,7 +328,7 @@ def _worst(item: str, verdicts: Sequence[Verdict]) -> Verdict:
             },
         )
     if len(bounded) == len(verdicts):
-        weakest = min(verdicts, key=lambda verdict: verdict.details.get("bound") or 0.0)
+        weakest = min(verdicts, key=lambda verdict: verdict.details.get("bound_margin") or 0.0)
         count = "The only one of the" if len(verdicts) == 1 else f"All {len(verdicts)}"
         members = "scenarios" if item == RUN else "releases"
         return Verdict(
@@ -333,6 +354,12 @@ def _worst(item: str, verdicts: Sequence[Verdict]) -> Verdict:
         else f"None of {len(tested)} {what} is shown to leak{rest}, which is no proof of safety. {place}: {_core(first)}",
         details={**first.details, "leaking": 0, "of": len(tested), "worst": place, "reason_text": _core(first)},
     )
+
+
+def _how_bad(verdict: Verdict) -> tuple[bool, float]:
+    """Worst first: an example that is rebuilt, by its error, before something that is inferred, by its advantage."""
+    error = verdict.details.get("pixel_rmse")
+    return (True, -float(verdict.details.get("advantage") or 0.0)) if error is None else (False, float(error))
 
 
 def _core(verdict: Verdict) -> str:

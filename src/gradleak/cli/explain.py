@@ -35,10 +35,25 @@ SCORES = {
     "nothing about single examples, however small it looks.",
     "noise_std_for_threshold": "The standard deviation of Gaussian noise at which the expected error of an unbiased attacker "
     "reaches the pixel RMSE of the verdict 'leaks'.",
+    "attack_success_rate": "The share of trials of an inference game in which the adversary's most probable value is the true "
+    "one; ties share the credit.",
+    "auroc": "The area under the ROC curve of each value of a sensitive variable against all others, the mean over the values "
+    "that occur; 0.5 is guessing.",
+    "advantage": "max(p - p*, 0)/(1 - p*) for the success rate p of an adversary and p* of the best guess that ignores the "
+    "updates. The verdict 'leaks' reads its interval before it is clipped at 0.",
+    "tpr_at_fpr": "The share of batches with a value that are found when the stated share of the others is taken for one, at "
+    "the threshold of the trials themselves; 'not resolvable' where too few of the others lie above it.",
+    "information_bound": "What noisy updates of bounded norm can tell of a sensitive variable at most, in nats: the sum over "
+    "rounds of (n/2) log(1 + C^2/(n sigma^2)), and at most its entropy.",
+    "information_estimate": "What a trained adversary shows that the updates tell, in nats: the entropy less its cross-entropy "
+    "on trials it has not seen. From below.",
+    "fano_advantage": "The largest advantage that Fano's inequality leaves: a bound with a bound on the information, an "
+    "estimate with an estimate of it.",
 }
 VERDICTS = {
     "leaks": "An attack without truth rebuilt at least one example: pixel RMSE at or below the threshold, and at most "
-    "the stated share of what guessing blindly gives.",
+    "the stated share of what guessing blindly gives. Or an adversary infers a sensitive variable better than the best blind "
+    "guess, with an interval that lies above it.",
     "bounded": "A guarantee bounds what any attacker can do: differential privacy, the Bayesian Cramér-Rao bound with "
     "its prior stated, or Fano's inequality with an upper bound on the information. Never a failed attack.",
     "inconclusive": "Neither shown to leak nor bounded; the reason is given. This is not 'safe'.",

@@ -64,7 +64,8 @@ def audit(
 
     loaded = load_plan(plan)
     if not quiet:
-        typer.echo(f"{loaded.name}: {len(loaded.batches)} batches, {len(loaded.scenarios)} scenarios, "
+        games = f"{len(loaded.inference)} inference games, " if loaded.inference else ""
+        typer.echo(f"{loaded.name}: {len(loaded.batches)} batches, {games}{len(loaded.scenarios)} scenarios, "
                    f"about {estimate(loaded):,.0f} plain gradients", err=True)  # fmt: skip
         for refusal in refusals(loaded):
             typer.echo(str(refusal), err=True)

@@ -1,4 +1,4 @@
-"""Bounds on every attacker over a stated prior, by scenario, and why they do or do not hold for it."""
+"""Bounds on every attacker over a stated prior, by scenario: on the mean error, and on the chance to rebuild an example."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from gradleak.reporting.reading import Reading, mapping
 from gradleak.results import Score
 
 NAME = "bayesian_cramer_rao"
+CHANCE = "reconstruction_probability"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,87 @@ class BoundView:
         return decimal(self.noise_std)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ChanceView:
+    """The largest chance to rebuild an example that differential privacy leaves in a scenario, by prior.
+
+    Attributes:
+        scenario: its name.
+        value: of at least one example of a release, or its outcome.
+        each: of one example.
+        blind: of a blind guess at it, κ.
+        mu: of Gaussian differential privacy; None if not stated.
+        epsilon: at `delta`; None if not stated.
+        delta: None if not stated.
+        within: the error that counts as rebuilt; None if not stated.
+        rounds: how many releases hold the example; None if not stated.
+        prior: in words, "" if not stated.
+        note: what a reader needs to know.
+    """
+
+    scenario: str
+    value: Quantity
+    each: Quantity
+    blind: Quantity
+    mu: float | None
+    epsilon: float | None
+    delta: float | None
+    within: float | None
+    rounds: float | None
+    prior: str
+    note: str
+
+    @property
+    def privacy(self) -> str:
+        """Differential privacy in print: "μ = 0.5 (ε = 1.93 at δ = 10⁻⁵)"."""
+        if self.mu is None:
+            return decimal(None)
+        return f"μ = {decimal(self.mu)} (ε = {decimal(self.epsilon)} at δ = {decimal(self.delta)})"
+
+
+def chances(reading: Reading) -> list[ChanceView]:
+    """One view for every scenario, prior and error, in file order; the largest over the audited labels.
+
+    Args:
+        reading: the sorted lines.
+    """
+    groups: dict[tuple[str, str, float | None], list[Score]] = {}
+    for line in reading.of_kind("setting"):
+        for score in reading.scores.get(str(line.get("item")), ()):
+            if score.name == CHANCE:
+                # The public examples are counted by label, which stands in the words of the prior.
+                prior = "" if _drawn(score) else _prior(score)
+                within = as_number(score.details.get("within"))
+                groups.setdefault((str(line.get("scenario")), prior, within), []).append(score)
+    return [_chance(scenario, scores) for (scenario, _, _), scores in groups.items()]
+
+
+def _chance(scenario: str, scores: Sequence[Score]) -> ChanceView:
+    worst = max(scores, key=lambda score: -1.0 if score.value is None else score.value)
+    facts = worst.details
+    return ChanceView(
+        scenario=scenario,
+        value=quantity(worst),
+        each=_number(worst, "each_example"),
+        blind=_number(worst, "kappa"),
+        mu=as_number(facts.get("mu")),
+        epsilon=as_number(facts.get("epsilon")),
+        delta=as_number(facts.get("delta")),
+        within=as_number(facts.get("within")),
+        rounds=as_number(facts.get("rounds")),
+        prior=_prior(worst),
+        note=worst.note,
+    )
+
+
+def _prior(score: Score) -> str:
+    return str(mapping(score.details.get("prior")).get("origin") or "")
+
+
+def _drawn(score: Score) -> bool:
+    return mapping(score.details.get("prior")).get("examples") is not None
+
+
 def bounds(reading: Reading) -> list[BoundView]:
     """One view for every scenario, prior and unit, in file order.
 
@@ -56,8 +138,7 @@ def bounds(reading: Reading) -> list[BoundView]:
     for line in reading.of_kind("setting"):
         for score in reading.scores.get(str(line.get("item")), ()):
             if score.name == NAME:
-                prior = str(mapping(score.details.get("prior")).get("origin") or "")
-                groups.setdefault((str(line.get("scenario")), prior, score.unit), []).append(score)
+                groups.setdefault((str(line.get("scenario")), _prior(score), score.unit), []).append(score)
     return [_view(scenario, prior, unit, scores) for (scenario, prior, unit), scores in groups.items()]
 
 

@@ -8,13 +8,15 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from gradleak.reporting import words
+from gradleak.reporting import inference_view, words
 from gradleak.reporting.adversaries import adversaries, notes
+from gradleak.reporting.inference_plots import inference_plots
+from gradleak.reporting.inference_view import defense_rows, inferences, noted
 from gradleak.reporting.numerals import count, decimal, percent
 from gradleak.reporting.plots import noise_plot, spectrum_plot
 from gradleak.reporting.reading import load
 from gradleak.reporting.report import Report, build
-from gradleak.reporting.utility_view import TEXT, utilities
+from gradleak.reporting.utility_view import TEXT, utilities, warnings
 from gradleak.results import Record
 
 # Longer tables and galleries fold the rest away, if it is worth folding.
@@ -50,7 +52,7 @@ def render_html(report: Report) -> str:
     Args:
         report: what to show.
     """
-    sides = adversaries(report)
+    sides, games, worths = adversaries(report), inferences(report.reading), utilities(report.reading)
     return (
         _environment()
         .get_template("report.html.j2")
@@ -65,8 +67,14 @@ def render_html(report: Report) -> str:
             adversaries=sides,
             adversaries_shown=_shown(len(sides), ROWS_SHOWN),
             adversary_notes=notes(sides),
-            utilities=utilities(report.reading),
+            utilities=worths,
             utility_text=TEXT,
+            utility_warnings=warnings(worths),
+            inferences=games,
+            inference_defenses=defense_rows(games),
+            inference_figures={caption: Markup(svg) for caption, svg in inference_plots(games).items()},
+            inference_notes=noted(games),
+            inference_text=inference_view,
         )
     )
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from gradleak.reporting import words
 from gradleak.reporting.adversaries import adversaries, notes
-from gradleak.reporting.numerals import MISSING, Quantity, count, decimal, percent
+from gradleak.reporting.inference_markdown import inference_section
+from gradleak.reporting.inference_view import inferences
+from gradleak.reporting.markdown_parts import escape, number, table
+from gradleak.reporting.numerals import MISSING, count, decimal, percent
 from gradleak.reporting.reading import load
 from gradleak.reporting.report import Report, build
-from gradleak.reporting.utility_view import TEXT, utilities
+from gradleak.reporting.utility_markdown import utility_section
 from gradleak.results import Record
 
 ROWS_SHOWN = 40
@@ -48,11 +50,13 @@ def render_markdown(report: Report) -> str:
     parts = [
         _head(report),
         _scenarios(report),
+        inference_section(inferences(report.reading)),
         _adversaries(report),
-        _utility(report),
+        utility_section(report),
         _setting(report),
         _noise(report),
         _bounds(report),
+        _chances(report),
         _spectra(report),
         _measures(report),
         _attempts(report),
@@ -69,17 +73,6 @@ def _place(report: Report, example: Any) -> str:
     return report.reading.place(example)
 
 
-def escape(value: Any) -> str:
-    """Untrusted text as one line of Markdown that shows it as it is.
-
-    Args:
-        value: text of a record.
-    """
-    text = re.sub(r"\s+", " ", str(value))
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_\[\]|#!~])", r"\\\1", text)
-
-
 def _head(report: Report) -> Iterable[str]:
     yield f"# {escape(report.title)}: what the shared updates give away"
     yield ""
@@ -91,16 +84,17 @@ def _head(report: Report) -> Iterable[str]:
         yield "**No verdict.** The record holds no verdict on the whole run."
     else:
         title, why = words.VERDICT_TITLES[verdict.verdict], escape(words.reason(verdict.reason))
-        yield f"**{title}**: {why}. {escape(verdict.explanation)}"
+        explained = report.reading.printed(verdict.explanation) if report.reading else verdict.explanation
+        yield f"**{title}**: {why}. {escape(explained)}"
         yield ""
         yield f"**What to do next.** {words.next_step(verdict)}"
     yield ""
     if report.worst:
         worst = report.worst
         where = f"{worst.label}, {_place(report, worst.example)}, {worst.scenario}"
-        yield f"- Smallest {report.error} reached: {_number(worst.pixel_rmse)} ({escape(where)})"
-        yield f"- Its PSNR: {_number(worst.psnr)}"
-        yield f"- Blind baseline beside it: {_number(worst.baseline)}"
+        yield f"- Smallest {report.error} reached: {number(worst.pixel_rmse)} ({escape(where)})"
+        yield f"- Its PSNR: {number(worst.psnr)}"
+        yield f"- Blind baseline beside it: {number(worst.baseline)}"
         yield f"- Exact hits: {report.hits} of {report.attacked} attacked examples \\[attack\\]"
         yield ""
 
@@ -111,22 +105,26 @@ def _scenarios(report: Report) -> Iterable[str]:
     yield "## By scenario"
     yield ""
     header = ("Scenario", "Verdict", "Leaking, of attacked", "RMSE reached", "Blind baseline", "RMSE predicted", "Why")
-    yield from _table(
+    yield from table(
         header,
         [
             (
                 escape(view.name),
                 words.VERDICT_TITLES[view.verdict.verdict] if view.verdict else "No verdict",
                 f"{view.leaking} of {view.attacked}",
-                _number(view.worst.pixel_rmse) if view.worst else MISSING,
-                _number(view.worst.baseline) if view.worst else MISSING,
-                _number(view.predicted),
+                number(view.worst.pixel_rmse) if view.worst else MISSING,
+                number(view.worst.baseline) if view.worst else MISSING,
+                number(view.predicted),
                 escape(words.reason(view.verdict.reason)) if view.verdict else "",
             )
             for view in report.scenarios
         ],
     )
-    names = {"pixel_rmse": report.error, "baseline_ratio": "share of the blind baseline"}
+    names = {
+        "pixel_rmse": report.error,
+        "baseline_ratio": "share of the blind baseline",
+        "reconstruction_probability": "chance to rebuild an example (bounded)",
+    }
     limits = ", ".join(f"{escape(names.get(name, name))} {decimal(value)}" for name, value in report.thresholds.items())
     yield f"Thresholds of the plan: {limits or 'not stated'}."
     yield ""
@@ -145,50 +143,12 @@ def _adversaries(report: Report) -> Iterable[str]:
             escape(view.scenario),
             escape(_place(report, view.example)),
             escape(view.attack),
-            *(_number(quantity) for quantity in (view.static, view.adaptive, view.baseline)),
+            *(number(quantity) for quantity in (view.static, view.adaptive, view.baseline)),
         )
         for view in views[:ROWS_SHOWN]
     ]
-    yield from _table(("Scenario", "Example", "Attack", "RMSE, static", "RMSE, adaptive", "Blind baseline"), rows)
+    yield from table(("Scenario", "Example", "Attack", "RMSE, static", "RMSE, adaptive", "Blind baseline"), rows)
     yield from (f"- {escape(scenario)}: {escape(note)}" for scenario, note in notes(views))
-    yield ""
-
-
-def _utility(report: Report) -> Iterable[str]:
-    views = utilities(report.reading)
-    if not views:
-        return
-    yield "## Utility beside privacy"
-    yield ""
-    yield TEXT
-    yield ""
-    reached = {view.name: view.worst.pixel_rmse if view.worst else Quantity() for view in report.scenarios}
-    header = (
-        "Scenario", "Test metric", "Value", "95 % interval", "Rows, seeds", "Blind answer", "Credit", "RMSE reached",
-        "Epsilon", "Kept share", "Cosine to the true update", "Layers replaced",
-    )  # fmt: skip
-    yield from _table(
-        header,
-        [
-            (
-                escape(view.scenario),
-                escape(view.metric),
-                _number(view.value),
-                view.interval,
-                f"{view.rows}, {view.seeds}",
-                view.blind,
-                "yes" if view.credit else "no",
-                _number(reached.get(view.scenario, Quantity())),
-                _number(view.epsilon),
-                view.kept_share,
-                view.cosine,
-                escape("; ".join(view.replaced) or "none"),
-            )
-            for view in views
-        ],
-    )
-    noted = [(view.scenario, note) for view in views for note in (view.note, view.epsilon_note) if note]
-    yield from (f"- {escape(scenario)}: {escape(note)}" for scenario, note in noted)
     yield ""
 
 
@@ -207,8 +167,9 @@ def _setting(report: Report) -> Iterable[str]:
             defenses = "; ".join(f"{d.name} ({d.constants}) {d.guarantee}".strip() for d in release.defenses) or "none"
             gate = "; ".join([release.gate, *release.causes])
             routes = "; ".join(release.routes) or "not stated"
-            rows.append(tuple(map(escape, (release.scenario, release.protocol, defenses, gate, routes))))
-        yield from _table(("Scenario", "Protocol", "Defenses", "Consistency gate", "Derivatives by"), rows)
+            whole = release.guarantee or "none"
+            rows.append(tuple(map(escape, (release.scenario, release.protocol, defenses, whole, gate, routes))))
+        yield from table(("Scenario", "Protocol", "Defenses", "Guarantee", "Consistency gate", "Derivatives by"), rows)
         noted = [(release.scenario, note) for release in setting.releases for note in release.notes]
         yield from (f"- {escape(scenario)}: {escape(note)}" for scenario, note in noted)
         if noted:
@@ -237,7 +198,7 @@ def _noise(report: Report) -> Iterable[str]:
     header = ("Noise std", "Lower bound", "Predicted (I²F)", "Perfect attacker", "Real attack", "Blind baseline")
     names = ("lower_bound", "predicted", "perfect_attacker", "attack", "baseline")
     rows = [(level.label, *(level.medians[name].text for name in names)) for level in study.levels]
-    yield from _table(header, rows)
+    yield from table(header, rows)
 
 
 def _bounds(report: Report) -> Iterable[str]:
@@ -248,12 +209,12 @@ def _bounds(report: Report) -> Iterable[str]:
     yield "Van Trees bounds over a stated Gaussian prior, for one release: an average, not a worst case."
     yield ""
     header = ("Scenario", "Bound", "Prior alone", "Noise std", "Prior", "Note")
-    yield from _table(
+    yield from table(
         header,
         [
             (
                 escape(view.scenario),
-                _number(view.value),
+                number(view.value),
                 escape(view.prior_error.text),
                 escape(view.noise),
                 escape(view.prior),
@@ -264,12 +225,39 @@ def _bounds(report: Report) -> Iterable[str]:
     )
 
 
+def _chances(report: Report) -> Iterable[str]:
+    if not report.chances:
+        return
+    yield f"## {words.CHANCES_TITLE}"
+    yield ""
+    yield words.CHANCES
+    yield ""
+    header = ("Scenario", "Chance", "Of each example", "Blind guess", "Within", "Privacy", "Releases", "Prior", "Note")
+    yield from table(
+        header,
+        [
+            (
+                escape(view.scenario),
+                number(view.value),
+                escape(view.each.text),
+                escape(view.blind.text),
+                escape(decimal(view.within)),
+                escape(view.privacy),
+                escape(decimal(view.rounds)),
+                escape(view.prior),
+                escape(view.note),
+            )
+            for view in report.chances
+        ],
+    )
+
+
 def _spectra(report: Report) -> Iterable[str]:
     if not report.spectra:
         return
     yield "## Spectrum of AᵀA"
     yield ""
-    yield from _table(
+    yield from table(
         ("Example", "d", "Rank", "Largest eigenvalue", "Smallest above zero"),
         [
             (escape(s.label), count(s.size), count(s.rank), s.largest.text, s.smallest.text)
@@ -284,13 +272,13 @@ def _measures(report: Report) -> Iterable[str]:
         return
     yield "## Closed-form measures"
     yield ""
-    yield from _table(
+    yield from table(
         ("Item", "Score", "Value", "Unit", "Interval", "Outcome"),
         [
             (
                 escape(row.item),
                 escape(row.name),
-                _number(row.quantity),
+                number(row.quantity),
                 escape(row.unit),
                 escape(row.interval),
                 escape(row.quantity.outcome.label.replace("_", " ") if row.quantity.outcome else MISSING),
@@ -311,14 +299,14 @@ def _attempts(report: Report) -> Iterable[str]:
         yield ""
         return
     header = ("Example", "Scenario", "Attack", "PSNR", "RMSE", "Blind baseline", "SSIM", "Labels", "Outcome")
-    yield from _table(
+    yield from table(
         header,
         [
             (
                 escape(_place(report, a.example)),
                 escape(a.scenario),
                 escape(a.label),
-                *(_number(q) for q in (a.psnr, a.pixel_rmse, a.baseline, a.ssim, a.labels)),
+                *(number(q) for q in (a.psnr, a.pixel_rmse, a.baseline, a.ssim, a.labels)),
                 escape(a.outcome.label.replace("_", " ") if a.outcome else MISSING),
             )
             for a in report.attempts[:ROWS_SHOWN]
@@ -347,12 +335,12 @@ def _wrong_pairings(report: Report) -> Iterable[str]:
             escape(_place(report, a.example)),
             escape(a.scenario),
             escape(a.label),
-            _number(a.pixel_rmse),
-            _number(a.wrong_pairing),
+            number(a.pixel_rmse),
+            number(a.wrong_pairing),
         )
         for a in batches[:ROWS_SHOWN]
     ]
-    yield from _table(("Batch", "Scenario", "Attack", "RMSE, smallest", "RMSE against wrong examples"), rows)
+    yield from table(("Batch", "Scenario", "Attack", "RMSE, smallest", "RMSE against wrong examples"), rows)
 
 
 def _controls(report: Report) -> Iterable[str]:
@@ -362,7 +350,8 @@ def _controls(report: Report) -> Iterable[str]:
         yield "No control stands in the record: its verdicts cannot be relied on."
     for control in report.controls:
         state = {True: "passed", False: "**FAILED**", None: "not run"}[control.passed]
-        yield f"- {escape(control.title)}: {state}, {report.error} {_number(control.pixel_rmse)}. {escape(control.demand)}"
+        reached = f"{control.measure or report.error} {number(control.pixel_rmse)}"
+        yield f"- {escape(control.title)}: {state}, {reached}. {escape(control.demand)}"
         if not control.passed:
             yield f"  {escape(control.meaning)}"
     yield ""
@@ -401,16 +390,3 @@ def _made(report: Report) -> Iterable[str]:
         yield ""
         for place, reference in enumerate(report.references, 1):
             yield f"{place}. {escape(reference.text)}"
-
-
-def _number(quantity: Quantity) -> str:
-    tail = f" \\[{quantity.evidence.replace('_', ' ')}\\]" if quantity.evidence else ""
-    return escape(quantity.text) + tail
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]:
-    yield "| " + " | ".join(header) + " |"
-    yield "|" + " --- |" * len(header)
-    for row in rows:
-        yield "| " + " | ".join(row) + " |"
-    yield ""

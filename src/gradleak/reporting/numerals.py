@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gradleak.results import Outcome, Score
@@ -135,6 +135,21 @@ def quantity(score: Score | None) -> Quantity:
     else:
         text = decimal(score.value)
     return Quantity(value=score.value, text=text, evidence=score.evidence.value, outcome=score.outcome, note=score.note)
+
+
+def beside_blind(found: Quantity, blind: Quantity) -> Quantity:
+    """A predicted error, in words where it is above what guessing blindly gives or above the range of the data.
+
+    A first-order prediction has no ceiling, while no attacker has to do worse than guess: the number stays in brackets.
+
+    Args:
+        found: an error for data scaled to [0, 1].
+        blind: the blind baseline beside it, or none.
+    """
+    limit = min(1.0, 1.0 if blind.value is None else blind.value)
+    if found.value is None or found.value <= limit:
+        return found
+    return replace(found, text=f"above {'the range' if blind.value is None else 'blind'} ({found.text})")
 
 
 def median(values: list[float]) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,55 +9,20 @@ from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
-from gradleak.reporting.numerals import decimal, median
+from gradleak.reporting.drawing import DASHES, INK, MARKERS, SERIES, STYLE, as_svg, finish, new_figure
+from gradleak.reporting.numerals import median
 from gradleak.reporting.risk_view import NoiseStudy, Spectrum
 
-# Drawn in placeholder colors, each then replaced by what the page defines. The fallbacks are the
-# colors of Okabe and Ito, which color-blind readers can tell apart.
-_INK = "#010203"
-_FAINT = "#040506"
-_SERIES = ("#010101", "#020202", "#030303", "#040404", "#050505", "#060606")
-_PAGE_COLORS: Mapping[str, str] = {
-    _INK: "currentColor",
-    _FAINT: "var(--rule, #8886)",
-    _SERIES[0]: "var(--series-1, #0072b2)",
-    _SERIES[1]: "var(--series-2, #56b4e9)",
-    _SERIES[2]: "var(--series-3, #e69f00)",
-    _SERIES[3]: "var(--series-4, #d55e00)",
-    _SERIES[4]: "var(--series-5, #009e73)",
-    _SERIES[5]: "var(--series-6, #cc79a7)",
-}
-_MARKERS = ("o", "s", "D", "v", "^", "P")
 # What stands at the left edge of a plot of errors: nothing smaller makes a difference to anyone.
 _SMALLEST_ERROR = 1e-4
-_DASHES = ("solid", (0, (5, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)), (0, (3, 3)), (0, (8, 2)))
-
-_STYLE: Any = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "gradleak",
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "text.color": _INK,
-    "axes.labelcolor": _INK,
-    "axes.edgecolor": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.8,
-    "legend.frameon": False,
-}
 
 # name of the series -> (legend, color, dash, marker)
 _NOISE_SERIES: Mapping[str, tuple[str, str, Any, str]] = {
-    "predicted": ("predicted by I²F", _SERIES[0], "solid", "o"),
-    "perfect_attacker": ("perfect attacker (validation)", _SERIES[2], (0, (5, 2)), "D"),
-    "attack": ("real attack, random start", _SERIES[3], (0, (6, 2, 1, 2)), "s"),
-    "lower_bound": ("lower bound of I²F", _SERIES[1], (0, (1, 1.4)), "v"),
+    "predicted": ("predicted by I²F", SERIES[0], "solid", "o"),
+    "perfect_attacker": ("perfect attacker (validation)", SERIES[2], (0, (5, 2)), "D"),
+    "attack": ("real attack, random start", SERIES[3], (0, (6, 2, 1, 2)), "s"),
+    "lower_bound": ("lower bound of I²F", SERIES[1], (0, (1, 1.4)), "v"),
 }
 
 
@@ -74,8 +38,8 @@ def noise_plot(study: NoiseStudy, error: str = "pixel RMSE") -> str:
     """
     if not study.levels:
         return ""
-    with matplotlib.rc_context(_STYLE):
-        figure, axes = _figure(7.4, 4.3)
+    with matplotlib.rc_context(STYLE):
+        figure, axes = new_figure(7.4, 4.3)
         for name, (legend, color, dash, marker) in _NOISE_SERIES.items():
             points = [(point.noise_std, value) for point in study.points if (value := getattr(point, name))]
             if not points:
@@ -87,13 +51,13 @@ def noise_plot(study: NoiseStudy, error: str = "pixel RMSE") -> str:
         blind = [point.baseline for point in study.points if point.baseline]
         if blind:
             level = min(blind)
-            axes.axhline(level, color=_INK, linestyle=(0, (2, 3)), linewidth=1.0, label="blind baseline")
+            axes.axhline(level, color=INK, linestyle=(0, (2, 3)), linewidth=1.0, label="blind baseline")
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlabel("standard deviation of the noise on each shared number")
         axes.set_ylabel(error)
-        _finish(figure, axes)
-        return _svg(
+        finish(figure, axes)
+        return as_svg(
             figure,
             prefix="noise",
             title="Predicted and reached error over noise levels",
@@ -111,8 +75,8 @@ def spectrum_plot(spectra: Sequence[Spectrum]) -> str:
     shown = [spectrum for spectrum in spectra if any(value > 0 for value in spectrum.eigenvalues)]
     if not shown:
         return ""
-    with matplotlib.rc_context(_STYLE):
-        figure, axes = _figure(7.4, 3.7)
+    with matplotlib.rc_context(STYLE):
+        figure, axes = new_figure(7.4, 3.7)
         for place, spectrum in enumerate(shown):
             ranks, values = zip(
                 *((rank, value) for rank, value in enumerate(spectrum.eigenvalues, 1) if value > 0), strict=True
@@ -120,8 +84,8 @@ def spectrum_plot(spectra: Sequence[Spectrum]) -> str:
             axes.plot(
                 ranks,
                 values,
-                color=_SERIES[place % len(_SERIES)],
-                linestyle=_DASHES[(place // len(_SERIES)) % len(_DASHES)],
+                color=SERIES[place % len(SERIES)],
+                linestyle=DASHES[(place // len(SERIES)) % len(DASHES)],
                 linewidth=1.5,
                 label=spectrum.label if len(shown) <= 12 else None,
             )
@@ -129,8 +93,8 @@ def spectrum_plot(spectra: Sequence[Spectrum]) -> str:
         axes.set_xlim(0, None)
         axes.set_xlabel("direction of the input, from the most to the least visible")
         axes.set_ylabel("eigenvalue of AᵀA")
-        _finish(figure, axes)
-        return _svg(
+        finish(figure, axes)
+        return as_svg(
             figure,
             prefix="spectrum",
             title="Spectrum of AᵀA",
@@ -182,8 +146,8 @@ def trade_off_plot(
     families = list(dict.fromkeys(point.family for points in shown.values() for point in points))
     if not families:
         return ""
-    with matplotlib.rc_context(_STYLE):
-        figure, first = _figure(7.4, 4.0)
+    with matplotlib.rc_context(STYLE):
+        figure, first = new_figure(7.4, 4.0)
         figure.delaxes(first)
         grid = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
         for axes, (name, points) in zip(grid, shown.items(), strict=True):
@@ -191,13 +155,13 @@ def trade_off_plot(
             for place, family in enumerate(families):
                 _family(axes, family, place, [point for point in points if point.family == family])
             if blind:
-                axes.axvline(blind, color=_INK, linestyle=(0, (2, 3)), linewidth=1.0)
+                axes.axvline(blind, color=INK, linestyle=(0, (2, 3)), linewidth=1.0)
             axes.set_xscale("log")
             axes.set_title(name, fontsize=10)
             axes.set_xlabel(error)
         grid[0].set_ylabel(utility)
-        _finish(figure, *grid)
-        return _svg(
+        finish(figure, *grid)
+        return as_svg(
             figure,
             prefix="trade-off",
             title=f"{utility} against {error}",
@@ -214,8 +178,8 @@ def standalone(svg: str) -> str:
 
 
 def _family(axes: Axes, family: str, place: int, points: Sequence[TradeOff]) -> None:
-    color, dash = _SERIES[place % len(_SERIES)], _DASHES[(place // len(_SERIES)) % len(_DASHES)]
-    marker = _MARKERS[place % len(_MARKERS)]
+    color, dash = SERIES[place % len(SERIES)], DASHES[(place // len(SERIES)) % len(DASHES)]
+    marker = MARKERS[place % len(MARKERS)]
     errors = [max(point.error or 0.0, _SMALLEST_ERROR) for point in points]
     axes.plot(errors, [point.utility for point in points], color=color, linestyle=dash, linewidth=1.4)
     axes.plot([], [], color=color, linestyle=dash, marker=marker, markersize=5, label=family)
@@ -223,63 +187,3 @@ def _family(axes: Axes, family: str, place: int, points: Sequence[TradeOff]) -> 
         low, high = point.interval or (point.utility, point.utility)
         axes.plot([x, x], [low, high], color=color, linewidth=1.0, alpha=0.6)
         axes.plot(x, point.utility, marker, color=color, markersize=5, fillstyle="full" if point.credit else "none")
-
-
-def _figure(width: float, height: float) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasSVG(figure)
-    figure.patch.set_alpha(0.0)
-    axes = figure.add_subplot()
-    axes.patch.set_alpha(0.0)
-    return figure, axes
-
-
-def _finish(figure: Figure, *every: Axes) -> None:
-    for axes in every:
-        axes.grid(True, which="major", color=_FAINT, linewidth=0.6)
-        axes.minorticks_off()
-        # Plain text instead of formulas, so that labels take the font of the page.
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda value, _: decimal(value, 2)))
-    handles, labels = every[0].get_legend_handles_labels()
-    if handles:
-        # Fonts of the page may be wider than the one that the layout was made with.
-        columns = 2 if max(map(len, labels)) > 14 else 3
-        legend = figure.legend(handles, labels, loc="outside upper left", ncols=columns, handlelength=2.6)
-        for text in legend.get_texts():
-            # Names come from a record: a dollar sign in one is no formula.
-            text.set_parse_math(False)
-
-
-def _svg(figure: Figure, *, prefix: str, title: str, description: str) -> str:
-    """The figure as an SVG element for a page: deterministic, without date, in the colors and font of the page."""
-    buffer = io.StringIO()
-    metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
-    figure.savefig(buffer, format="svg", metadata=metadata, transparent=True)
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :]
-    for color, replacement in _PAGE_COLORS.items():
-        text = text.replace(color, replacement)
-    text = re.sub(r"(<text [^>]*style=\")([^\"]*)\"", _inherit_font, text)
-    # Ids are unique within a figure only.
-    text = re.sub(r'\bid="', f'id="{prefix}-', text)
-    text = text.replace("url(#", f"url(#{prefix}-").replace('xlink:href="#', f'href="#{prefix}-')
-    text = re.sub(r' xmlns(:xlink)?="[^"]*"| version="[^"]*"', "", text)
-    text = re.sub(r"\s*<(metadata|style)\b.*?</\1>", "", text, flags=re.DOTALL)
-    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
-    head = (
-        f'<svg role="img" aria-labelledby="{prefix}-title {prefix}-description">'
-        f'<title id="{prefix}-title">{title}</title><desc id="{prefix}-description">{description}</desc>'
-    )
-    size = re.search(r'viewBox="[^"]*"', text)
-    if size:
-        head = head.replace("<svg ", f"<svg {size[0]} ", 1)
-    return re.sub(r"<svg[^>]*>", lambda _: head, text, count=1)
-
-
-def _inherit_font(match: re.Match[str]) -> str:
-    style = re.sub(r"font:\s*([\d.]+px)[^;]*", r"font-size: \1; font-family: inherit", match[2])
-    style = re.sub(r"font-family:\s*[^;]*", "font-family: inherit", style)
-    if "fill" not in style:
-        style += "; fill: currentColor"
-    return f'{match[1]}{style}"'

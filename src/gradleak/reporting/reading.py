@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -104,6 +105,14 @@ class Reading:
         name, example = str(line.get("item")), line.get("example")
         parts = name.split("/")
         return "/".join(self.place(example) if part == f"example {example}" else part for part in parts)
+
+    def printed(self, text: str) -> str:
+        """A text of the record in which the releases of batches are called so, as in the tables.
+
+        Args:
+            text: for instance the explanation of a verdict, which names "scenario/example 1".
+        """
+        return re.sub(r"(?<=/)example (\d+)\b", lambda found: self.place(found[1]), text)
 
     def blind(self, line: Line) -> Score | None:
         """What the blind adversary reaches, on the example of a batch of which the item's error is.

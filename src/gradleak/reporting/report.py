@@ -9,9 +9,9 @@ from typing import Any
 
 from gradleak.reporting import words
 from gradleak.reporting.bibliography import Reference, bibliography
-from gradleak.reporting.bounds import BoundView, bounds
+from gradleak.reporting.bounds import BoundView, ChanceView, bounds, chances
 from gradleak.reporting.information import InformationView, information
-from gradleak.reporting.numerals import Quantity, as_number, decimal, quantity
+from gradleak.reporting.numerals import Quantity, as_number, beside_blind, decimal, quantity
 from gradleak.reporting.pictures import data_uri
 from gradleak.reporting.provenance import Provenance, provenance
 from gradleak.reporting.reading import Line, Reading, mapping, missing_groups, outcome_of, read, sequence
@@ -131,9 +131,10 @@ class ControlView:
         demand: what had to happen.
         passed: whether it did; None if it did not run.
         meaning: what a failure means.
-        pixel_rmse: what the attack reached.
+        pixel_rmse: what the attack reached; of a game its AUROC.
         baseline: the blind baseline beside it.
         note: a sentence for the reader.
+        measure: what was reached, in words; "" for the error of a reconstruction.
     """
 
     title: str
@@ -143,6 +144,7 @@ class ControlView:
     pixel_rmse: Quantity
     baseline: Quantity
     note: str
+    measure: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,6 +207,7 @@ class Report:
         exhibits: pictures, worst first.
         noise: predicted against reached.
         bounds: bounds on every attacker over a stated prior.
+        chances: the largest chance to rebuild an example that differential privacy leaves.
         spectra: eigenvalues.
         attempts: real attacks, worst first.
         notes: the distinct notes of the attempts; their numbers begin with 1.
@@ -232,6 +235,7 @@ class Report:
     exhibits: Sequence[Exhibit]
     noise: NoiseStudy
     bounds: Sequence[BoundView]
+    chances: Sequence[ChanceView]
     spectra: Sequence[Spectrum]
     attempts: Sequence[Attempt]
     notes: Sequence[str]
@@ -291,6 +295,7 @@ def build(record: Record) -> Report:
         exhibits=_exhibits(reading, attempts, folder),
         noise=noise_study(reading),
         bounds=bounds(reading),
+        chances=chances(reading),
         spectra=spectra(reading),
         attempts=attempts,
         notes=notes,
@@ -374,7 +379,7 @@ def _scenarios(reading: Reading, attempts: Sequence[Attempt]) -> list[ScenarioVi
                 attacked=len({str(attempt.example) for attempt in best}),
                 leaking=sum(v is not None and v.verdict is VerdictKind.LEAKS for v in verdicts),
                 worst=best[0] if best else None,
-                predicted=quantity(smallest),
+                predicted=beside_blind(quantity(smallest), best[0].baseline if best else Quantity()),
                 noise=decimal(std) if std else "none",
             )
         )
@@ -417,11 +422,12 @@ def _controls(reading: Reading) -> list[ControlView]:
     views = []
     for line in reading.of_kind("control"):
         name = str(line.get("item"))
-        kind = "/".join(name.split("/")[:2])
+        kind = "/".join(["game" if line.get("game_name") else "control", *name.split("/")[1:2]])
         title, demand, meaning = words.CONTROLS.get(kind, (name, "", "The results of this run cannot be read."))
         title = f"{title}, {line['attack']}" if line.get("attack") else title
         passed = line.get("passed")
-        error = reading.score(line, "pixel_rmse")
+        title = f"{title}, {line['game_name']}" if line.get("game_name") else title
+        error = reading.score(line, "auroc" if line.get("game_name") else "pixel_rmse")
         baseline = as_number(error.details.get("baseline_pixel_rmse")) if error else None
         for place in (line, mapping(line.get("details"))):
             if baseline is None:
@@ -435,6 +441,7 @@ def _controls(reading: Reading) -> list[ControlView]:
                 pixel_rmse=quantity(error),
                 baseline=Quantity(value=baseline, text=decimal(baseline), evidence="exact" if baseline else ""),
                 note=str(line.get("note") or ""),
+                measure="AUROC" if line.get("game_name") else "",
             )
         )
     return views

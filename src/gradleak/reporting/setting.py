@@ -39,7 +39,7 @@ class DefenseView:
     Attributes:
         name: its class.
         constants: its arguments in words.
-        guarantee: "formal", "heuristic" or "".
+        guarantee: "formal", "heuristic" or ""; that of the class, shown where the release as a whole states none.
     """
 
     name: str
@@ -55,6 +55,7 @@ class ReleaseView:
         scenario: its name.
         protocol: the protocol in words.
         defenses: in order.
+        guarantee: of the release as a whole, for instance "formal, hides an example"; "" for none.
         adaptive: whether the adversary knows them.
         gate: result of the consistency gate in words.
         inconsistent: whether the gate failed for at least one release.
@@ -66,6 +67,7 @@ class ReleaseView:
     scenario: str
     protocol: str
     defenses: Sequence[DefenseView]
+    guarantee: str
     adaptive: bool | None
     gate: str
     inconsistent: bool
@@ -134,13 +136,15 @@ def _setting(reading: Reading, card: Mapping[str, Any], releases: list[Line]) ->
         disclosed.append("The range of the data was guessed from their values, and given to the adversary.")
     if card.get("statistics") is not None:
         disclosed.append("The BatchNorm statistics of the private batch were given to the adversary.")
+    if card.get("masks") is not None:
+        disclosed.append("The client's own draw of dropout masks and other random layers was given to the adversary.")
     assumed = set(map(str, sequence(card.get("assumed"))))
     facts = [
         KnownFact(
             label=words.KNOWLEDGE_LABELS.get(key, key.replace("_", " ")),
             known=value is not None and key not in assumed,
             text=("assumed, not known: " if key in assumed else "") + words.knowledge(key, value),
-            truth=key in ("targets", "statistics") or (key == "domain" and guessed),
+            truth=key in ("targets", "statistics", "masks") or (key == "domain" and guessed),
         )
         for key, value in card.items()
         if key not in (*_BY_SCENARIO, "assumed")
@@ -167,6 +171,7 @@ def _release(reading: Reading, scenario: str, lines: list[Line]) -> ReleaseView:
     described = [mapping(entry) for entry in sequence(first.get("defenses"))]
     if not described:
         described = [mapping(entry) for entry in sequence(mapping(first.get("release")).get("defenses"))]
+    together = str(first.get("guarantee") or "")
     gates = [mapping(line.get("gate")) for line in lines]
     stated = [entry for line in lines for entry in (line, *reading.beside("risk", line))]
     inconsistent = any(gate.get("status") == "inconsistent" for gate in gates)
@@ -177,10 +182,12 @@ def _release(reading: Reading, scenario: str, lines: list[Line]) -> ReleaseView:
             DefenseView(
                 name=str(entry.get("use", "defense")),
                 constants=words.constants(entry),
-                guarantee=str(entry.get("guarantee", "")),
+                # Of a defense alone; beside others it may mean nothing.
+                guarantee="" if together else str(entry.get("guarantee", "")),
             )
             for entry in described
         ],
+        guarantee="not stated" if described and "guarantee" not in first else together,
         adaptive=(card.get("defenses") is not None) if described and card else None,
         gate=_gate(gates),
         inconsistent=inconsistent,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gradleak.reporting.adversaries import adversaries
+from gradleak.reporting.inference_view import InferenceView, inferences
 from gradleak.reporting.reading import load
 from gradleak.reporting.report import Attempt, Report, ScenarioView, build
 from gradleak.reporting.utility_view import utilities
@@ -92,6 +93,23 @@ def summarize(report: Report, *, per_record: bool = False) -> dict[str, Any]:
             }
             for view in report.bounds
         ],
+        "chances": [
+            {
+                "scenario": view.scenario,
+                "value": view.value.value,
+                "evidence": view.value.evidence or None,
+                "each_example": view.each.value,
+                "blind": view.blind.value,
+                "within": view.within,
+                "mu": view.mu,
+                "epsilon": view.epsilon,
+                "delta": view.delta,
+                "rounds": view.rounds,
+                "prior": view.prior,
+                "note": view.note,
+            }
+            for view in report.chances
+        ],
         "adversaries": [
             {
                 "scenario": view.scenario,
@@ -114,7 +132,12 @@ def summarize(report: Report, *, per_record: bool = False) -> dict[str, Any]:
                 "test_rows": view.rows,
                 "seeds": view.seeds,
                 "credit": view.credit,
+                "standing": view.standing,
+                "learning_rate": view.learning_rate,
+                "attacked": view.attacked or None,
+                "trained_through": view.trained or None,
                 "epsilon": view.epsilon.value,
+                "epsilon_holds_for": view.epsilon_terms or None,
                 "epsilon_note": view.epsilon_note or None,
                 "kept_share": view.kept_share,
                 "cosine": view.cosine,
@@ -122,8 +145,13 @@ def summarize(report: Report, *, per_record: bool = False) -> dict[str, Any]:
             }
             for view in utilities(report.reading)
         ],
+        "inference": [_inference(view) for view in inferences(report.reading)],
         "controls": [
-            {"name": control.title, "passed": control.passed, "pixel_rmse": control.pixel_rmse.value}
+            {
+                "name": control.title,
+                "passed": control.passed,
+                "auroc" if control.measure else "pixel_rmse": control.pixel_rmse.value,
+            }
             for control in report.controls
         ],
         "problems": [
@@ -153,6 +181,40 @@ def _scenario(view: ScenarioView, *, per_record: bool) -> dict[str, Any]:
         "leaking": view.leaking,
         "worst": _attempt(view.worst, per_record=per_record),
         "smallest_predicted_pixel_rmse": view.predicted.value,
+    }
+
+
+def _inference(view: InferenceView) -> dict[str, Any]:
+    numbers = {
+        name: {
+            "value": found.value,
+            "evidence": found.evidence or None,
+            "outcome": found.outcome.label if found.outcome else None,
+        }
+        for name, found in (
+            ("auroc", view.auroc),
+            ("tpr_at_fpr", view.tpr),
+            ("attack_success_rate", view.success),
+            ("advantage", view.advantage),
+            ("information_bound", view.information),
+            ("fano_advantage_bound", view.fano_bound),
+            ("information_estimate", view.estimate),
+            ("fano_advantage_estimate", view.fano_estimate),
+        )
+    }
+    return {
+        "scenario": view.scenario,
+        "game": view.game,
+        "adversary": view.adversary,
+        "above_chance": view.above_chance,
+        "advantage_interval": view.advantage_interval,
+        "false_positive_rate": view.false_positive_rate,
+        "blind": view.blind_value,
+        "trials": view.trials,
+        "seeds": view.seeds,
+        "utility": view.utility,
+        "utility_metric": view.metric or None,
+        **numbers,
     }
 
 

@@ -17,8 +17,10 @@ VERDICT_TITLES: Mapping[VerdictKind, str] = {
 
 VERDICT_MEANINGS: Mapping[VerdictKind, str] = {
     VerdictKind.LEAKS: "An attack that never saw the truth rebuilt at least one example: its error is below the "
-    "threshold, and at most the stated share of what guessing blindly gives.",
-    VerdictKind.BOUNDED: "A formal guarantee (differential privacy, or a Bayesian bound with its prior stated) limits "
+    "threshold, and at most the stated share of what guessing blindly gives. Or an adversary infers a sensitive variable "
+    "better than the best blind guess, with an interval that lies above it.",
+    VerdictKind.BOUNDED: "A formal guarantee (differential privacy, a Bayesian bound with its prior stated, or a bound on "
+    "the information in the updates) limits "
     "what any attacker can reach.",
     VerdictKind.INCONCLUSIVE: "Neither of the two. The reason is given. A failed attack is never evidence of safety: a "
     "stronger one may succeed.",
@@ -38,7 +40,11 @@ REASONS: Mapping[str, str] = {
     "converged_model": "the model has already learned this batch",
     "all_bounded": "every release is bounded",
     "bayesian_bound": "no attacker does better on average over the stated prior",
+    "dp_bound": "differential privacy leaves no attacker a fair chance under the stated prior",
     "wrong_derivative": "the model has wrong second derivatives",
+    "advantage_above_zero": "an adversary infers a sensitive variable better than the best blind guess",
+    "no_advantage_found": "no adversary did better than the best blind guess",
+    "game_refused": "the inference game could not be played",
 }
 
 _NEXT_LEAKS = (
@@ -65,8 +71,12 @@ NEXT_STEPS: Mapping[str, str] = {
     "no_attack_finished": "See the failed and refused items for the reasons, mend the plan and run again.",
     "no_attack_reached_threshold": "Read the predicted error beside the reached one: where the prediction is small, a "
     "better attack is likely to succeed. Try more starts, or give the adversary more knowledge, before you rely on it.",
+    "no_advantage_found": "Give the adversary more public rows, other features, more rounds or a stronger model, and larger "
+    "batches, before you rely on it: what one adversary does not find another may.",
+    "game_refused": "See the reason; play the game with another release, model or adversary.",
     "all_bounded": _NEXT_BOUNDED,
     "bayesian_bound": _NEXT_BOUNDED,
+    "dp_bound": _NEXT_BOUNDED,
     "wrong_derivative": "Look for a custom autograd function whose backward detaches, leaves torch or is not the "
     "derivative of its forward (quantizers, straight-through estimators), audit with one that is differentiable, or take "
     "attacks that need no derivative.",
@@ -79,6 +89,7 @@ SCORE_NAMES: Mapping[str, str] = {
     "noise_std_for_threshold": "noise std that brings an unbiased attacker to the threshold",
     "gradient_norm": "norm of the release",
     "bayesian_cramer_rao": "van Trees bound on the mean error of every attacker",
+    "reconstruction_probability": "chance of any attacker to rebuild an example",
     "linearized_posterior_error": "error left to an attacker with a prior, linearized",
     "mse": "mean squared {entry} error",
     "pixel_rmse": "{entry} RMSE",
@@ -87,6 +98,13 @@ SCORE_NAMES: Mapping[str, str] = {
     "exact_hits": "exact hits",
     "label_accuracy": "labels found",
     "wrong_pairing_rmse": "{entry} RMSE against wrong examples",
+    "attack_success_rate": "attack success rate",
+    "auroc": "AUROC of an adversary",
+    "advantage": "advantage over the best blind guess",
+    "tpr_at_fpr": "true-positive rate at a low false-positive rate",
+    "information_bound": "bound on the information of the updates",
+    "information_estimate": "information that an adversary shows",
+    "fano_advantage": "advantage that Fano's inequality leaves",
 }
 
 EVIDENCE: Mapping[str, str] = {
@@ -115,6 +133,7 @@ KNOWLEDGE_LABELS: Mapping[str, str] = {
     "domain": "Kind, shape and range of the data",
     "public": "Public data of the same kind",
     "statistics": "BatchNorm statistics of the private batch",
+    "masks": "The client's draw of dropout masks and other random layers",
 }
 
 WRONG_PAIRING = (
@@ -126,7 +145,18 @@ WRONG_PAIRING = (
 ADVERSARIES = (
     "Who attacks a defended release either knows the defenses and their constants (adaptive), or takes the update for an "
     "undefended one (static); both start from the same guesses. The stronger counts: what keeps off the static adversary alone "
-    "is no protection, and a refused attack is no evidence of safety."
+    "is no protection, and a refused attack is no evidence of safety. Error and blind baseline are those of the example of a "
+    "batch that came out closest, which need not be the same one in every row."
+)
+
+
+CHANCES_TITLE = "How often any attacker can rebuild an example"
+
+CHANCES = (
+    "Differential privacy bounds the chance of every attacker, who may know all else, to come within the stated error of an "
+    "example (reconstruction robustness): Φ(μ + Φ⁻¹(κ)), κ the chance of a blind guess under the stated prior. It is an "
+    "average over that prior and over the noise; who knows more about an example, or sees more releases of it, may do better. "
+    "Heuristic defenses have no such number."
 )
 
 
@@ -165,6 +195,16 @@ CONTROLS: Mapping[str, tuple[str, str, str]] = {
         "Something leads to the truth without the update: the truth has reached the attack, or the threshold is so "
         "lax that guessing passes. A verdict “leaks” of this run cannot be trusted.",
     ),
+    "game/positive": (
+        "Positive control of a game: a planted secret",
+        "A model that has the sensitive variable among its inputs must give it away.",
+        "The adversary, its features or the setting is broken: that it finds nothing in this game means nothing.",
+    ),
+    "game/negative": (
+        "Negative control of a game: shuffled labels",
+        "Labels that belong to other trials must not be told.",
+        "Something leads to the labels without the updates. A verdict “leaks” of this game cannot be trusted.",
+    ),
 }
 
 
@@ -194,7 +234,7 @@ def score_setting(details: Mapping[str, object]) -> str:
     Args:
         details: of the score.
     """
-    letters = {"epsilon": "ε", "std": "noise std", "noise_std": "noise std"}
+    letters = {"epsilon": "ε", "std": "noise std", "noise_std": "noise std", "false_positive_rate": "FPR"}
     found = [
         f"{letter} = {value:.3g}"
         for key, letter in letters.items()
@@ -294,6 +334,8 @@ def knowledge(key: str, value: Any) -> str:
         return plain(value)
     if key == "targets":
         return f"disclosed: {plain(value)}"
+    if key == "masks":
+        return "disclosed: its very draw"
     if key == "domain":
         return domain(mapping(value))
     if key == "defenses":

@@ -3,6 +3,8 @@
 from gradleak.studies.attack_table import AttackTable, Entrant, TableNetwork
 from gradleak.studies.defense_table import DefenseTable
 from gradleak.studies.fed_avg_quality import FedAvgQuality
+from gradleak.studies.inference_defenses import InferenceDefenses, InferenceShield
+from gradleak.studies.inference_risk import InferenceRisk, RiskGame
 from gradleak.studies.influence_validation import InfluenceValidation
 from gradleak.studies.initialization import Initialization, InitializationRisk
 from gradleak.studies.label_restoration import LabelRestoration, Network
@@ -23,6 +25,9 @@ __all__ = [
     "Family",
     "FedAvgQuality",
     "Finding",
+    "InferenceDefenses",
+    "InferenceRisk",
+    "InferenceShield",
     "InfluenceValidation",
     "Initialization",
     "InitializationRisk",
@@ -32,6 +37,7 @@ __all__ = [
     "PrivacyUtility",
     "ProbeAttack",
     "PruningBound",
+    "RiskGame",
     "Shield",
     "SmallNetwork",
     "SpectralNoiseGain",

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from scipy import stats
 
 from gradleak.attacks import Blind, Checkpoint
+from gradleak.core import Batch
 from gradleak.studies.study import Finding
 
 BASELINE = "best guess without the update, chosen with the truth"
@@ -136,8 +137,8 @@ class Store:
                 continue
 
     def lines(self, key: Mapping[str, Any]) -> list[Line] | None:
-        """The lines of a group, or None."""
-        return self._groups.get(_digest(key))
+        """The lines of a group, or None; also those kept under the key without `content`, as older files have it."""
+        return self._groups.get(_digest(key), self._groups.get(_digest(_without_content(key))))
 
     def add(self, key: Mapping[str, Any], lines: Sequence[Line]) -> None:
         """Keep the lines of a group, on disk where there is a file."""
@@ -154,7 +155,10 @@ class Store:
         """Where the attack on a group leaves its state; None without a file."""
         if self._path is None:
             return None
-        return Checkpoint(path=self._path.with_name(f"{self._path.name}.{_digest(key)[:12]}.state"))
+        old, new = (
+            self._path.with_name(f"{self._path.name}.{_digest(one)[:12]}.state") for one in (_without_content(key), key)
+        )
+        return Checkpoint(path=old if old.exists() else new)
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
@@ -189,6 +193,20 @@ def conclude(rows: Sequence[Row]) -> list[str]:
 
 def _number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
+
+
+def content_of(examples: Sequence[Batch]) -> str:
+    """A hash of inputs and targets, for keys: two files of one name hold different images."""
+    total = hashlib.sha256()
+    for example in examples:
+        for tensor in (example.inputs, example.targets):
+            total.update(str(tuple(tensor.shape)).encode())
+            total.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return total.hexdigest()[:16]
+
+
+def _without_content(key: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in key.items() if name != "content"}
 
 
 def _digest(key: Mapping[str, Any]) -> str:

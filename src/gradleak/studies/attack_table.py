@@ -45,7 +45,7 @@ from gradleak.models import convnet, initialize_uniform, lenet_dlg, lenet_i2f, r
 from gradleak.protocols import FedSGD
 from gradleak.results import GEIPING_2020, YIN_2021, ZHANG_2023, ZHAO_2020, ZHU_2019, Citation, UnsupportedError
 from gradleak.scoring import blind_baseline, score_images
-from gradleak.studies.attack_lines import BASELINE, Line, Row, Store, conclude
+from gradleak.studies.attack_lines import BASELINE, Line, Row, Store, conclude, content_of
 from gradleak.studies.study import Say, Study, StudyResult, Table
 
 TIMED_GRADIENTS = 11
@@ -260,6 +260,7 @@ class AttackTable(Study):
         """All that a group of lines depends on, besides the code."""
         return {
             "data": "mnist" if self.images is None else Path(self.images).name,
+            "content": content_of([setting.examples[image] for image in group]),
             "only": self.only,
             "network": setting.network.value,
             "width": self.width if setting.network is TableNetwork.CONVNET else None,

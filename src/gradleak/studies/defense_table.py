@@ -13,10 +13,11 @@ import torch
 
 from gradleak.attacks import Attack, GaussNewton, InvertingGradients
 from gradleak.core import Batch, HonestButCurious, Objective, Release, Update, derive_generator, describe, one_thread
+from gradleak.dp import guarantee_of
 from gradleak.protocols import FedSGD
 from gradleak.results import GEIPING_2020, ZHANG_2023, Citation, GradleakError
 from gradleak.scoring import blind_baseline
-from gradleak.studies.attack_lines import Line, Store
+from gradleak.studies.attack_lines import Line, Store, content_of
 from gradleak.studies.defense_cells import (
     ADAPTIVE,
     STATIC,
@@ -128,7 +129,7 @@ class DefenseTable(Study):
             ]
         except GradleakError as error:
             return {**row, "refused": str(error), STATIC: {}, ADAPTIVE: {}}
-        row["guarantee"] = "/".join(sorted({defense.guarantee.value for defense in release.defenses})) or "-"
+        row["guarantee"] = guarantee_of(release, objective, examples[0].size) or "-"
         for who in (STATIC, ADAPTIVE):
             knows = who == ADAPTIVE
             if knows and shield is Shield.NONE:
@@ -159,6 +160,7 @@ class DefenseTable(Study):
         key = {
             "study": self.name,
             "data": "mnist" if self.images is None else Path(self.images).name,
+            "content": content_of(examples),
             "only": self.only,
             "shrink": self.shrink,
             "count": len(examples),

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import nn
 
 from gradleak.attacks import Attack, GaussNewton, InvertingGradients
-from gradleak.core import Batch, Defense, HonestButCurious, Release, derive_generator, derive_seed, describe
+from gradleak.core import Batch, Defense, Guarantee, HonestButCurious, Release, derive_generator, derive_seed, describe
 from gradleak.datasets import adult_census, mnist_digits, scikit_digits
 from gradleak.defenses import DPSGD, Clip, GaussianNoise, Prune, Sign, VariationalBottleneck
+from gradleak.dp import guarantee_of
 from gradleak.models import lenet_dlg, mlp
 from gradleak.protocols import FedSGD
-from gradleak.reporting.plots import TradeOff, standalone, trade_off_plot
 from gradleak.results import LI_2024, ZHANG_2023, Citation, Outcome, Score
 from gradleak.studies.study import Finding, Say, Study, StudyResult, Table
 from gradleak.utility import (
@@ -317,7 +316,7 @@ def _privacy_table(curve: Curve) -> Table:
         title="Pixel RMSE that an attacker is left with, median over the examples",
         columns=["setting", *(name.replace("_", " ") for name in names), "credit"],
         rows=[
-            [_where(point), *(_cell(score) for score in point.privacy), "yes" if point.credit else "no"]
+            [_where(point), *(_cell(score) for score in point.privacy), point.utility.standing.value.replace("_", " ")]
             for point in curve.every
         ],
     )
@@ -330,10 +329,9 @@ def _cell(score: Score) -> str:
 def _defense_table(curve: Curve) -> Table:
     def row(point: Point) -> list[str]:
         close, epsilon = point.utility.closeness, point.utility.epsilon
-        guarantees = {defense.guarantee.value for defense in _defenses(point)} or {"-"}
         return [
             _where(point),
-            ", ".join(sorted(guarantees)),
+            _guarantee(point),
             "-" if close is None else f"{close.kept_share:.3f}",
             "-" if close is None or close.cosine is None else f"{close.cosine:.3f}",
             "none" if epsilon.value is None else f"{epsilon.value:.3g}",
@@ -349,48 +347,25 @@ def _defense_table(curve: Curve) -> Table:
         "layers replaced",
     ]
     return Table(
-        title=f"What is sent, and its epsilon (the best of {curve.settings_tried} settings is not covered by any of them)",
+        title=f"What is sent, and its epsilon (of {curve.settings_tried} settings tried: no epsilon covers a choice among them)",
         columns=columns,
         rows=[row(point) for point in curve.every],
     )
 
 
-def _defenses(point: Point) -> Sequence[Any]:
-    release = point.setting.release
-    if isinstance(release, Release):
-        return release.defenses
-    from gradleak.defenses import AdversarialPerturbation
-
-    return [*getattr(release, "before", ()), AdversarialPerturbation]
+def _guarantee(point: Point) -> str:
+    """What the release of a training promises; "-" without defenses."""
+    release, runs = point.setting.release, point.utility.runs
+    if not isinstance(release, Release) or not runs:
+        # Made anew every round from the batch, or refused by the model.
+        return Guarantee.HEURISTIC.value
+    return guarantee_of(release, runs[0].objective, max(1, point.utility.examples)) or "-"
 
 
 def _figures(curve: Curve) -> dict[str, str]:
     """Utility against what each attacker reaches, or is predicted to where none was run."""
-    held = {score.name for score in curve.undefended.privacy}
-    panels = {}
-    for who in (STATIC, ADAPTIVE):
-        name = next((key for key in (f"reached_{who}", f"predicted_{who}") if key in held), None)
-        if name is not None:
-            panels[f"{who} attacker"] = [
-                _marker(point, name) for point in curve.every if point.utility.score.value is not None
-            ]
-    blind = curve.undefended.score("blind")
-    metric = curve.undefended.utility.score.name.replace("_", " ").replace("auroc", "AUROC")
-    svg = trade_off_plot(panels, utility=metric, blind=None if blind is None else blind.value) if panels else ""
-    return {"privacy_utility": standalone(svg)} if svg else {}
-
-
-def _marker(point: Point, name: str) -> TradeOff:
-    score, utility = point.score(name), point.utility.score
-    assert utility.value is not None
-    return TradeOff(
-        family=point.setting.family,
-        label=point.setting.label,
-        utility=utility.value,
-        interval=utility.interval,
-        error=None if score is None or score.value is None or not math.isfinite(score.value) else score.value,
-        credit=point.credit,
-    )
+    svg = curve.to_svg()
+    return {"privacy_utility": svg} if svg else {}
 
 
 def _conclude(curve: Curve) -> list[str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import scipy.stats
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +21,7 @@ from gradleak.core import (
     ExampleDefense,
     Exposure,
     HonestButCurious,
+    Noise,
     Objective,
     Release,
     Update,
@@ -121,43 +124,118 @@ def check_setting_measure(measure: SettingMeasure) -> None:
 
 
 def check_defense(defense: Defense) -> None:
-    """Raises AssertionError, naming the broken promise, unless the defense keeps the contract.
+    """Raises AssertionError, naming the broken promise and the case, unless the defense keeps the contract.
 
-    Checked: documented, configured by frozen dataclass fields; names and shapes stay and the argument is not changed;
-    for a defense of single examples: every row is treated by itself; for a defense of the update: draws depend on the
-    generator alone, and the noise has the declared variance within five standard errors.
+    Checked: documented, configured by frozen dataclass fields; names and shapes stay and the argument is not changed, for
+    parameters that are matrices, vectors and single numbers; a bound that is claimed holds for vectors of any length;
+    draws depend on the generator alone, and the noise of every parameter has the declared variance (one false alarm in
+    a million). For a defense of single examples: every row is treated by itself. A defense of the model or of the batch
+    is checked for its class alone: what it does needs a model.
 
     Args:
         defense: an instance.
     """
     _check_class(defense, ("stage", "guarantee"))
-    update = {
-        "weight": torch.randn((40, 50), generator=_generator(), dtype=torch.float64),
-        "bias": torch.randn((40,), generator=_generator(), dtype=torch.float64),
-    }
     if isinstance(defense, ExampleDefense):
-        before, mean = _copy(update), defense.mean(update)
-        turned = defense.mean({name: tensor.flip(0) for name, tensor in update.items()})
-        shapes = {name: tensor.shape for name, tensor in mean.items()}
-        _promise(_same(before, update), defense, "leaves its argument as it is")
-        _promise(shapes == {name: tensor.shape for name, tensor in update.items()}, defense, "keeps shapes")
-        alone = all(torch.allclose(tensor.flip(0), turned[name]) for name, tensor in mean.items())
-        _promise(alone, defense, "treats every example by itself")
-    if not isinstance(defense, UpdateDefense):
+        for case, shapes in _SHAPES.items():
+            _check_rows(defense, _drawn({name: (40, *shape) for name, shape in shapes.items()}), case)
+    elif isinstance(defense, UpdateDefense):
+        for case, shapes in _SHAPES.items():
+            _check_update(defense, _drawn(shapes), case)
+
+
+# What a parameter may look like, by the name that a message gives the case.
+_SHAPES = {
+    "a matrix and a vector": {"weight": (40, 50), "bias": (40,)},
+    "a parameter of no dimension (one number)": {"weight": (40, 50), "scale": ()},
+}
+_ALARM = 1e-6
+# Gradients of any length occur: an honest client cannot know how long another's would be.
+_FACTORS = (1e-3, 1.0, 1e3, 1e6)
+
+
+def _check_rows(defense: ExampleDefense, rows: dict[str, Tensor], case: str) -> None:
+    where = f", for {case}: one gradient a row, (b, *shape)"
+    before, mean = _copy(rows), _run(defense, "mean", where, lambda: defense.mean(rows))
+    turned = defense.mean({name: tensor.flip(0) for name, tensor in rows.items()})
+    _promise(_same(before, rows), defense, f"leaves its argument as it is{where}")
+    _promise(_shapes(mean) == _shapes(rows), defense, f"keeps names and shapes{where}")
+    alone = all(torch.allclose(tensor.flip(0), turned[name]) for name, tensor in mean.items())
+    _promise(alone, defense, f"treats every example by itself{where}")
+    for factor in _FACTORS if defense.bound is not None else ():
+        defended = defense.mean({name: factor * tensor for name, tensor in rows.items()})
+        norm = float(torch.stack([tensor.flatten().square().reshape(40, -1).sum(1) for tensor in defended.values()])
+                     .sum(0).sqrt().max())  # fmt: skip
+        _promise_bound(defense, norm, defense.bound, factor, where)
+    average = _run(defense, "average", where, lambda: defense.average(mean))
+    single = {name: tensor[0] for name, tensor in rows.items()}
+    _promise(_shapes(average) == _shapes(single), defense, f"averages to the shapes of the parameters{where}")
+    law = _run(defense, "law", where, lambda: defense.law(single, 40))
+    _check_draws(defense, lambda generator: defense.draw(average, 40, generator), average, law, where)
+    _promise(law is None or type(defense).closes, defense, "says `closes`, since it adds noise to the mean")
+
+
+def _check_update(defense: UpdateDefense, update: dict[str, Tensor], case: str) -> None:
+    where = f", for {case}"
+    before, mean = _copy(update), _run(defense, "mean", where, lambda: defense.mean(update))
+    _promise(_same(before, update), defense, f"leaves its argument as it is{where}")
+    _promise(_shapes(mean) == _shapes(update), defense, f"keeps names and shapes{where}")
+    bound = _run(defense, "bound", where, lambda: defense.bound(update))
+    for factor in _FACTORS if bound is not None else ():
+        defended = defense.mean({name: factor * tensor for name, tensor in update.items()})
+        norm = sum(float(tensor.square().sum()) for tensor in defended.values()) ** 0.5
+        _promise_bound(defense, norm, bound, factor, where)
+    law = _run(defense, "noise", where, lambda: defense.noise(update))
+    _check_draws(defense, lambda generator: defense.draw(update, generator), mean, law, where)
+    _promise(_same(before, update), defense, f"leaves its argument as it is{where}")
+
+
+def _check_draws(
+    defense: Defense, draw: Callable[[torch.Generator], Mapping[str, Tensor]], mean: Mapping[str, Tensor], law: Noise,
+    where: str,
+) -> None:  # fmt: skip
+    """Draws of one update, against its mean and the law that is declared."""
+    first, second = (_run(defense, "draw", where, lambda: draw(_generator())) for _ in range(2))
+    _promise(_same(first, second), defense, f"draws the same from the same generator{where}")
+    if law is None:
+        _promise(_same(first, mean), defense, f"without declared noise draws its mean{where}")
+    if not isinstance(law, DiagonalGaussian):
         return
-    before = _copy(update)
-    mean = defense.mean(update)
-    first, second = defense.draw(update, _generator()), defense.draw(update, _generator())
-    _promise(_same(before, update), defense, "leaves its argument as it is")
-    _promise({k: t.shape for k, t in mean.items()} == {k: t.shape for k, t in update.items()}, defense, "keeps shapes")
-    _promise(_same(first, second), defense, "draws the same from the same generator")
-    noise = defense.noise(update)
-    if noise is None:
-        _promise(_same(first, mean), defense, "without declared noise draws its mean")
-    if isinstance(noise, DiagonalGaussian) and all(std > 0 for std in noise.std.values()):
-        squares = sum(float((((first[k] - mean[k]) / noise.std[k]) ** 2).sum()) for k in update)
-        count = sum(tensor.numel() for tensor in update.values())
-        _promise(abs(squares - count) <= 5 * (2 * count) ** 0.5, defense, "adds noise of the declared variance")
+    _promise(set(law.std) == set(mean), defense, f"declares the noise of every parameter by its name{where}")
+    for name, std in law.std.items():
+        squares, count = float((first[name] - mean[name]).double().square().sum()), mean[name].numel()
+        low, high = scipy.stats.chi2.ppf([_ALARM / 2, 1 - _ALARM / 2], count)
+        kept = low <= squares / std**2 <= high if std > 0 else squares == 0
+        _promise(kept, defense, f"adds noise of the declared variance to {name}{where}")
+
+
+def _promise_bound(defense: Defense, norm: float, bound: float | None, factor: float, where: str) -> None:
+    assert bound is not None
+    kept = norm <= bound * (1 + 1e-6)
+    text = (
+        f"keeps the bound {bound:g} that it claims, also for gradients {factor:g} times as long (got {norm:.3g}){where}"
+    )
+    _promise(kept, defense, text)
+
+
+def _run(defense: Defense, method: str, where: str, call: Callable[[], Any]) -> Any:
+    """What a method gives, with the case in the message where it raises."""
+    try:
+        return call()
+    except Exception as error:
+        raise AssertionError(
+            f"{type(defense).__name__} breaks the contract: expected that `{method}` works{where}; it raised "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def _drawn(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    generator = _generator()
+    return {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in tensors.items()}
 
 
 def _case() -> tuple[Objective, Batch, Release]:

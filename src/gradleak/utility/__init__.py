@@ -2,7 +2,7 @@
 
 from gradleak.utility.curve import Curve, Point, Setting, best_learning_rate, privacy_utility_curve
 from gradleak.utility.layers import GroupNormForBatchNorm, ReplacedLayer, values_normalized
-from gradleak.utility.measure import Utility, measure_utility, training_epsilons
+from gradleak.utility.measure import Standing, Utility, measure_utility, training_epsilons
 from gradleak.utility.metric import Metric, Worth, worth
 from gradleak.utility.privacy import Adversary, ReconstructionProbe
 from gradleak.utility.rounds import PerturbedRounds, ReleaseOfRound
@@ -22,6 +22,7 @@ __all__ = [
     "ReplacedLayer",
     "Run",
     "Setting",
+    "Standing",
     "Start",
     "Task",
     "Training",

@@ -9,6 +9,7 @@ from typing import Any
 from gradleak.core import Release, derive_generator
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Score, UnsupportedError
+from gradleak.utility.curve_view import curve_figure, curve_table
 from gradleak.utility.measure import Utility, measure_utility, refused, score_of
 from gradleak.utility.privacy import ReconstructionProbe
 from gradleak.utility.task import Task, split
@@ -96,6 +97,22 @@ class Curve:
         """All points, the undefended first."""
         return (*([self.original] if self.original else []), self.undefended, *self.points)
 
+    def to_markdown(self) -> str:
+        """A Markdown table: one row a setting, with interval, learning rate, epsilon and every score of the probe."""
+        return curve_table(self)
+
+    def to_svg(self) -> str:
+        """Utility against what a static and an adaptive attacker are left with, as SVG; "" without a probe."""
+        return curve_figure(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready dictionary, the undefended points first."""
+        return {
+            "task": self.task,
+            "settings_tried": self.settings_tried,
+            "points": [point.to_dict() for point in self.every],
+        }
+
 
 def privacy_utility_curve(
     task: Task,
@@ -177,7 +194,14 @@ class _Work:
         if self.rates:
             rate = best_learning_rate(task, setting.release, training, rates=self.rates, seed=self.seeds[0])
             training = replace(training, learning_rate=rate)
-        found = measure_utility(task, setting.release, training, seeds=self.seeds, settings_tried=self.tried)
+        found = measure_utility(
+            task,
+            setting.release,
+            training,
+            seeds=self.seeds,
+            settings_tried=self.tried,
+            rates_compared=max(1, len(self.rates)),
+        )
         privacy: tuple[Score, ...] = ()
         if self.probe is not None:
             start = task.start(derive_generator(self.seeds[0], "weights"))

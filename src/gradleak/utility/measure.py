@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from statistics import fmean
 from typing import Any
 
 import torch
 
-from gradleak.core import Objective, Release, describe
+from gradleak.core import DiagonalGaussian, Objective, Release, describe
 from gradleak.dp import Accounting, NoGuarantee, Unit, mechanism_of
-from gradleak.results import Evidence, InputError, Leakier, Outcome, Score, UnsupportedError
+from gradleak.dp.accounting import can_be_empty
+from gradleak.results import Evidence, InputError, Leakier, Outcome, Score
 from gradleak.results.score import jsonable
 from gradleak.utility.layers import ReplacedLayer
 from gradleak.utility.metric import Metric, worth
@@ -21,6 +23,14 @@ from gradleak.utility.task import Task
 from gradleak.utility.training import AnyRelease, Closeness, Run, Training, train
 
 EPSILONS = ("classical_gaussian_epsilon", "gaussian_epsilon", "pld_epsilon", "rdp_epsilon")
+
+
+class Standing(StrEnum):
+    """Where a model stands against the best answer that ignores the input."""
+
+    ABOVE = "above"
+    NOT_ABOVE = "not_above"
+    UNRESOLVED = "not_resolvable"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,6 +48,8 @@ class Utility:
         closeness: of releases to undefended updates, mean over seeds; None where nothing was compared.
         replaced: layers of the model that others stand in for.
         runs: one a seed.
+        examples: of a release of the training, expected under Poisson sampling.
+        noise_std: on every entry of such a release; 0 without noise, None where it differs or is not Gaussian.
     """
 
     task: str
@@ -48,6 +60,8 @@ class Utility:
     closeness: Closeness | None
     replaced: tuple[ReplacedLayer, ...]
     runs: tuple[Run, ...]
+    examples: int = 0
+    noise_std: float | None = None
 
     @property
     def epsilon(self) -> Score:
@@ -55,14 +69,23 @@ class Utility:
         return next(score for score in self.epsilons if score.name == "pld_epsilon")
 
     @property
-    def credit(self) -> bool:
-        """Whether a defense may be credited with what it hides: the model beats every answer that ignores the input.
+    def standing(self) -> Standing:
+        """Whether the model beats every answer that ignores the input, by the whole interval of its score.
 
-        That is, no seed diverged or came out constant, and the interval lies above `blind`.
+        Above: the interval lies above `blind`, and no seed diverged or came out constant. Not above: a seed did, or the
+        interval lies at or below it. Otherwise rows and seeds are too few to tell.
         """
         if self.score.outcome is not Outcome.CONVERGED or self.score.interval is None:
-            return False
-        return bool(self.score.interval[0] > self.score.details["blind"])
+            return Standing.NOT_ABOVE
+        (low, high), blind = self.score.interval, self.score.details["blind"]
+        if low > blind:
+            return Standing.ABOVE
+        return Standing.NOT_ABOVE if high <= blind else Standing.UNRESOLVED
+
+    @property
+    def credit(self) -> bool:
+        """Whether a defense may be credited with what it hides: `standing` is above."""
+        return self.standing is Standing.ABOVE
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dictionary, without outputs or weights."""
@@ -73,6 +96,9 @@ class Utility:
                 "training": describe(self.training),
                 "score": self.score.to_dict(),
                 "credit": self.credit,
+                "standing": self.standing.value,
+                "examples": self.examples,
+                "noise_std": self.noise_std,
                 "epsilons": [score.to_dict() for score in self.epsilons],
                 "closeness": None if self.closeness is None else vars(self.closeness),
                 "replaced": [vars(layer) | {"erases": layer.erases} for layer in self.replaced],
@@ -99,6 +125,7 @@ def measure_utility(
     *,
     seeds: Sequence[int] = (0, 1, 2),
     settings_tried: int = 1,
+    rates_compared: int = 1,
 ) -> Utility:
     """What models trained through a release are worth on rows they have not seen, with a 95 % interval, and epsilon.
 
@@ -108,8 +135,8 @@ def measure_utility(
 
     Epsilon is counted by `gradleak.dp` for the release as it was trained with: how often an example takes part follows
     from the training, and Poisson sampling amplifies. It covers the updates, not the choice among settings: with
-    `settings_tried` above 1 a note says so. No guarantee is left where BatchNorm statistics of all training rows go
-    into the model that is judged.
+    `settings_tried` or `rates_compared` above 1 a note says so. No guarantee is left where BatchNorm statistics of all
+    training rows go into the model that is judged.
 
     Args:
         task: rows and model.
@@ -117,6 +144,7 @@ def measure_utility(
         training: rounds and rates.
         seeds: different from each other; three or more show the spread.
         settings_tried: how many settings were tried on the private rows, this one among them.
+        rates_compared: of how many learning rates that of the training was the best on private rows.
 
     Raises:
         InputError: without a seed, with one twice, or for data that do not fit.
@@ -133,10 +161,14 @@ def measure_utility(
         release=_description(release),
         training=training,
         score=score_of(task, training, runs),
-        epsilons=training_epsilons(task, release, training, settings_tried=settings_tried),
+        epsilons=training_epsilons(
+            task, release, training, settings_tried=settings_tried, rates_compared=rates_compared
+        ),
         closeness=_closeness(runs),
         replaced=start.replaced,
         runs=runs,
+        examples=_examples(task, training),
+        noise_std=_noise_std(task, release, training, start.objective),
     )
 
 
@@ -165,14 +197,17 @@ def refused(task: Task, release: AnyRelease, training: Training, reason: str) ->
 
 
 def training_epsilons(
-    task: Task, release: AnyRelease, training: Training, *, settings_tried: int = 1
+    task: Task,
+    release: AnyRelease,
+    training: Training,
+    *,
+    settings_tried: int = 1,
+    rates_compared: int = 1,
 ) -> tuple[Score, ...]:
     """Epsilon of one step (two formulas) and of the whole training (two accountants), or "none" with the reason."""
     objective = task.start(torch.Generator().manual_seed(0)).objective
     at_first = release if isinstance(release, Release) else release.at(objective, torch.Generator().manual_seed(0))
-    examples = training.batch_size or max(
-        1, round((training.sampling_rate or 1.0) * task.train.size / training.clients)
-    )
+    examples = _examples(task, training)
     mechanism = mechanism_of(at_first, objective, examples)
     if objective.batch_statistics:
         return _without(
@@ -180,7 +215,8 @@ def training_epsilons(
             "without noise"
         )
     sampled = training.sampling_rate is not None and training.sampling_rate < 1
-    if not isinstance(mechanism, NoGuarantee) and sampled and not _can_be_empty(at_first, objective):
+    # Also with the client as unit: it is there in every round, and whichever of its rows are drawn may be none.
+    if not isinstance(mechanism, NoGuarantee) and sampled and not can_be_empty(at_first, objective):
         return _without("a round whose sample is empty sends nothing, which shows that it is", Outcome.UNSUPPORTED)
     by_client = not isinstance(mechanism, NoGuarantee) and mechanism.unit is Unit.CLIENT
     accounting = Accounting(
@@ -192,18 +228,30 @@ def training_epsilons(
         settings_tried=settings_tried,
     )
     found = tuple(accounting(at_first, objective, examples))
-    if training.delta * task.train.size <= 1:
-        return found
-    warning = f"delta {training.delta:g} is above one over the {task.train.size} training rows, which protects nobody"
-    return tuple(replace(score, note="; ".join(filter(None, (score.note, warning)))) for score in found)
+    warnings = []
+    if rates_compared > 1:
+        warnings.append(
+            f"the best of {rates_compared} learning rates was chosen on private rows, which this epsilon does not cover"
+        )
+    if training.delta * task.train.size > 1:
+        warnings.append(
+            f"delta {training.delta:g} is above one over the {task.train.size} training rows, which protects nobody"
+        )
+    return tuple(replace(score, note="; ".join(filter(None, (score.note, *warnings)))) for score in found)
 
 
-def _can_be_empty(release: Release, objective: Objective) -> bool:
-    try:
-        release.of_nothing(objective, torch.Generator().manual_seed(0))
-    except UnsupportedError:
-        return False
-    return True
+def _examples(task: Task, training: Training) -> int:
+    """Of a release: a batch, or as many as Poisson sampling draws on average."""
+    return training.batch_size or max(1, round((training.sampling_rate or 1.0) * task.train.size / training.clients))
+
+
+def _noise_std(task: Task, release: AnyRelease, training: Training, objective: Objective) -> float | None:
+    at_first = release if isinstance(release, Release) else release.at(objective, torch.Generator().manual_seed(0))
+    noise = at_first.noise(objective, examples=_examples(task, training))
+    if noise is None:
+        return 0.0
+    stds = set(noise.std.values()) if isinstance(noise, DiagonalGaussian) else set()
+    return stds.pop() if len(stds) == 1 else None
 
 
 def _without(reason: str, outcome: Outcome = Outcome.NOT_INFORMATIVE) -> tuple[Score, ...]:
@@ -286,4 +334,4 @@ def _description(release: AnyRelease) -> dict[str, Any]:
     return described
 
 
-__all__ = ["Utility", "measure_utility", "refused", "score_of", "training_epsilons"]
+__all__ = ["Standing", "Utility", "measure_utility", "refused", "score_of", "training_epsilons"]

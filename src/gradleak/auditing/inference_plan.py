@@ -1,0 +1,82 @@
+"""The inference games of an audit: what is played against the release of every scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gradleak.core import Release, derive_seed
+from gradleak.games import InferenceGame, PerturbedGame
+from gradleak.results import InputError, PlanError, UnsupportedError
+
+# Shadow and trial updates are made together, many at a price of one.
+SHARED_COST = 0.1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class InferencePlan:
+    """One game of an audit, played against the releases of some scenarios.
+
+    Attributes:
+        game: rows, model, adversary; its own release is replaced by that of each scenario.
+        seeds: how often it is played, each time with other rows, weights and batches.
+        scenarios: names of those that it is played against; None for all.
+
+    Raises:
+        PlanError: for less than one seed.
+    """
+
+    game: InferenceGame
+    seeds: int = 1
+    scenarios: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the number of seeds."""
+        if isinstance(self.seeds, bool) or not isinstance(self.seeds, int) or self.seeds < 1:
+            raise PlanError(f"inference, seeds: expected a whole number of at least 1, got {self.seeds!r}")
+
+    def against(self, scenario: str) -> bool:
+        """Whether it is played against the release of a scenario."""
+        return self.scenarios is None or scenario in self.scenarios
+
+    def through(self, release: Release, perturbation: PerturbedGame | None) -> InferenceGame:
+        """The game against this release.
+
+        Args:
+            release: protocol and defenses.
+            perturbation: the adversarial perturbation behind them, or None.
+        """
+        if perturbation is None:
+            return replace(self.game, release=release)
+        behind = replace(perturbation, protocol=release.protocol, before=release.defenses)
+        return replace(self.game, release=behind)
+
+    def seeds_of(self, seed: int, name: str) -> list[int]:
+        """The seeds of its plays; the same for every scenario, so that rows and weights are too."""
+        return [derive_seed(seed, "inference", name, str(number)) for number in range(self.seeds)]
+
+    def check(self, name: str) -> None:
+        """Refuse rows and settings that cannot be played; nothing is trained.
+
+        Raises:
+            PlanError: with the reason.
+        """
+        try:
+            self.game.challenge(0)
+        except (InputError, UnsupportedError) as refusal:
+            raise PlanError(f"inference.{name}: {refusal}") from refusal
+
+    def estimate(self, scenarios: int) -> float:
+        """The expected cost in plain gradients of a batch, for so many scenarios."""
+        game = self.game
+        training = game.rounds * getattr(game, "private_rows", game.population.size) / game.batch_size
+        reading = SHARED_COST * len(game.seen) * len(game.playing) * (game.trials + game.shadow_batches)
+        return scenarios * self.seeds * (training + reading)
+
+    def resolved(self) -> dict[str, Any]:
+        """What determines it, JSON-ready, without any data value."""
+        return {"game": self.game.describe(), "seeds": self.seeds, "scenarios": self.scenarios and list(self.scenarios)}
+
+
+__all__ = ["InferencePlan"]

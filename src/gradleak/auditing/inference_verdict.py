@@ -1,0 +1,162 @@
+"""From the lines of inference games to verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gradleak.results import Verdict, VerdictKind
+from gradleak.scoring.classification import ADVANTAGE, AUROC
+
+Line = Mapping[str, Any]
+FANO = "fano_advantage"
+
+
+def judge_games(rows: Sequence[Line], allowed: float) -> list[Verdict]:
+    """A verdict on every game against every scenario.
+
+    *leaks* where an adversary, adaptive or static, has an advantage over the best blind guess whose interval, not clipped
+    at 0, lies above 0; *bounded* where Fano's inequality, with an upper bound on the information of all observed rounds,
+    leaves every adversary an advantage of at most `allowed`; else *inconclusive*, with the reason. An adversary that finds
+    nothing proves nothing.
+
+    Args:
+        rows: the item and score lines of a record.
+        allowed: the largest advantage of a game that is *bounded*.
+    """
+    controls = {
+        str(row.get("game_name")): row
+        for row in reversed(rows)
+        if row.get("kind") == "control" and row.get("game_name") is not None and row.get("passed") is not True
+    }
+    games: dict[str, list[Line]] = {}
+    for row in rows:
+        if row["type"] == "item" and row.get("kind") == "inference":
+            games.setdefault(str(row["item"]), []).append(row)
+    return [
+        _judge(item, items, rows, (controls.get(str(items[0].get("game_name"))), allowed))
+        for item, items in games.items()
+    ]
+
+
+def _judge(item: str, items: Sequence[Line], rows: Sequence[Line], rules: tuple[Line | None, float]) -> Verdict:
+    broken, allowed = rules
+    if broken is not None:
+        return _inconclusive(
+            item,
+            "control_failed",
+            f"{broken['item']} did not give what it had to ({broken.get('expects') or broken.get('note')}), so no result of "
+            "this game can be read.",
+        )
+    done = [row for row in items if row.get("status") == "done"]
+    if any(row.get("status") == "failed" for row in items):
+        return _inconclusive(item, "item_failed", f"The game could not be finished: {items[0].get('note')}.")
+    if not done:
+        return _inconclusive(item, "game_refused", f"The game could not be played: {items[0].get('note')}")
+    found = [(row, score) for row in done if (score := _combined(row, rows, ADVANTAGE)) is not None]
+    leaking = [(row, score) for row, score in found if _low(score) is not None and (_low(score) or 0.0) > 0.0]
+    if leaking:
+        row, score = max(leaking, key=lambda pair: float(pair[1]["value"]))
+        return Verdict(
+            item=item,
+            verdict=VerdictKind.LEAKS,
+            reason="advantage_above_zero",
+            explanation=_sentence(row, score, _combined(row, rows, AUROC)),
+            details=_details(row, score),
+        )
+    bound = next((score for row in done if (score := _combined(row, rows, FANO)) and _bounds(score, allowed)), None)
+    if bound is not None:
+        return Verdict(
+            item=item,
+            verdict=VerdictKind.BOUNDED,
+            reason="fano_bound",
+            explanation=(
+                f"No adversary who sees the updates of one batch in these rounds has an advantage above {bound['value']:.2g} "
+                f"over the best blind guess ({bound['details']['blind']:.1%}), whatever it computes: the noise bounds what "
+                f"they tell (Fano's inequality; the limit is {allowed:g}). This holds on average over batches drawn by the "
+                "prior, and for no more rounds than were counted."
+            ),
+            details={
+                "advantage_bound": bound["value"],
+                "threshold_advantage": allowed,
+                "bound_margin": allowed / max(bound["value"], 1e-12),
+                "game": done[0].get("game_name"),
+            },
+        )
+    if not found:
+        note = next((row.get("note") for row in done if row.get("note")), "no score has a value")
+        return _inconclusive(item, str(done[0].get("outcome") or "no_score"), f"The game has no result: {note}")
+    row, score = max(found, key=lambda pair: float(pair[1]["value"]))
+    low, high = score["details"]["unclipped_interval"]
+    explanation = (
+        f"No adversary did better than a blind guess: the best one ({row['attack']}) has an advantage of {score['value']:.2g} "
+        f"(interval {low:.2g} to {high:.2g}). A stronger adversary, more public rows or more rounds may do better: this is no "
+        "evidence of safety."
+    )
+    details = _details(row, score)
+    return Verdict(
+        item=item,
+        verdict=VerdictKind.INCONCLUSIVE,
+        reason="no_advantage_found",
+        explanation=explanation,
+        details=details,
+    )
+
+
+def _combined(item: Line, rows: Sequence[Line], name: str) -> Line | None:
+    """The score of one adversary from all observed rounds together; None without a value. Bounds before estimates."""
+    found = [
+        row
+        for row in rows
+        if row["type"] == "score"
+        and (row["item"], row.get("attack"), row["name"]) == (item["item"], item["attack"], name)
+        and row.get("rounds") == item.get("observed")
+        and row["value"] is not None
+    ]
+    return min(found, key=lambda row: row.get("evidence") != "upper_bound", default=None)
+
+
+def _bounds(score: Line, allowed: float) -> bool:
+    """Whether an upper bound on every adversary's advantage is at most what is allowed."""
+    return score["evidence"] == "upper_bound" and score["value"] <= allowed
+
+
+def _low(score: Line) -> float | None:
+    interval = (score.get("details") or {}).get("unclipped_interval")
+    return None if interval is None else float(interval[0])
+
+
+def _sentence(item: Line, score: Line, auroc: Line | None) -> str:
+    details = score["details"]
+    what = (
+        ", ".join(map(str, item.get("values") or ()))
+        if len(item.get("values") or ()) <= 6
+        else "the sensitive variable"
+    )
+    area = "" if auroc is None else f", with an AUROC of {auroc['value']:.3f}"
+    rounds = len(item.get("observed") or ())
+    who = f"An {item['attack']}" if item["attack"] == "adaptive" else f"A {item['attack']}"
+    low, high = details["unclipped_interval"]
+    return (
+        f"{who} adversary told {what} from the updates of {rounds} round{'s' if rounds > 1 else ''}: it is right more often "
+        f"than the best blind guess ({details['blind']:.1%}){area}; its advantage is {score['value']:.3f} "
+        f"(interval {low:.3f} to {high:.3f})."
+    )
+
+
+def _details(item: Line, score: Line) -> dict[str, Any]:
+    return {
+        "adversary": item["attack"],
+        "best_attack": f"{item['attack']} adversary",
+        "advantage": score["value"],
+        "advantage_interval": list(score["details"]["unclipped_interval"]),
+        "blind": score["details"]["blind"],
+        "game": item.get("game_name"),
+    }
+
+
+def _inconclusive(item: str, reason: str, explanation: str) -> Verdict:
+    return Verdict(item=item, verdict=VerdictKind.INCONCLUSIVE, reason=reason, explanation=explanation)
+
+
+__all__ = ["judge_games"]

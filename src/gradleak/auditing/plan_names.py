@@ -1,0 +1,139 @@
+"""What a plan file means by a name: an entry of the catalog, one of its class methods, or what is imported."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any, get_args
+
+from gradleak.auditing.catalog import Constructor, Entry
+from gradleak.auditing.plan import unknown
+from gradleak.results import PlanError
+
+# Where a plan names what stands in each room, for whoever looked in another one.
+PLACES: Mapping[str, str] = {
+    "attacks": "a table [attacks.NAME]",
+    "datasets": "the section [data]",
+    "defenses": "the list defenses = [{ use = ... }] of a scenario",
+    "games": "a table [inference.NAME]",
+    "measures": "a table [measures.NAME]",
+    "models": "the section [model]",
+    "protocols": "protocol = { use = ... } of a scenario",
+    "threats": "the section [threat]",
+}
+# What a key that does not exist was meant to be, by the class that it was given to.
+MEANT: Mapping[tuple[str, str], str] = {
+    ("DPSGD", "noise_multiplier"): (
+        "write use = 'DPSGD.from_noise_multiplier' without noise_std and noise, or noise_std = noise_multiplier × "  # noqa: RUF001 - multiplication sign
+        "clip_norm with noise = 'sum'"
+    ),
+}
+
+Rooms = Mapping[str, Mapping[str, Entry]]
+
+
+def named(name: Any, room: str, rooms: Rooms, where: str) -> Constructor:
+    """The constructor that a plan names.
+
+    Args:
+        name: what stands after `use =`: a name of the room, "Class.class_method" or "package.module:attribute".
+        room: where it is looked for.
+        rooms: the catalog.
+        where: what to call the place in messages.
+
+    Raises:
+        PlanError: if there is no such thing, with the nearest name, or the room in which it stands.
+    """
+    if not isinstance(name, str):
+        raise PlanError(f"{where}: expected a name after 'use', got {name!r}")
+    if ":" in name:
+        module, _, attribute = name.partition(":")
+        try:
+            found: Constructor = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise PlanError(
+                f"{where}: cannot import {name!r} ({error}); expected 'package.module:attribute', importable from "
+                "where the command is run"
+            ) from error
+        return found
+    if name in rooms[room]:
+        return rooms[room][name].constructor
+    owner, _, method = name.partition(".")
+    if owner in rooms[room]:
+        makers = class_methods(rooms[room][owner].constructor)
+        if method in makers:
+            made: Constructor = getattr(rooms[room][owner].constructor, method)
+            return made
+        raise PlanError(f"{where}: {unknown('class method', method, makers)}")
+    elsewhere = next((other for other in PLACES if other != room and name in rooms[other]), None)
+    if elsewhere is not None:
+        raise PlanError(
+            f"{where}: {name} is {_one_of(elsewhere)}, not {_one_of(room)}; it stands in {PLACES[elsewhere]}"
+        )
+    raise PlanError(f"{where}: {unknown(room, name, rooms[room])}, or 'package.module:attribute'")
+
+
+def class_methods(constructor: Constructor) -> list[str]:
+    """The public class methods of a class that make an object of it; none for a function.
+
+    Args:
+        constructor: of the catalog.
+    """
+    if not inspect.isclass(constructor):
+        return []
+    return [name for name, _ in inspect.getmembers(constructor, inspect.ismethod) if name.startswith("from_")]
+
+
+def made_by(constructor: Constructor) -> type | None:
+    """The class of which a constructor makes objects; None for a plain function.
+
+    Args:
+        constructor: a class, one of its class methods, or a function.
+    """
+    if inspect.isclass(constructor):
+        return constructor
+    owner = getattr(constructor, "__self__", None)
+    return owner if inspect.isclass(owner) else None
+
+
+def meant(constructor: Constructor, keys: Iterable[str], where: str) -> None:
+    """Refuse a key that does not exist where it is known what it was meant to be.
+
+    Args:
+        constructor: to which the keys are given.
+        keys: of the table.
+        where: what to call the table in messages.
+
+    Raises:
+        PlanError: saying what to write.
+    """
+    for key in keys:
+        hint = MEANT.get((getattr(constructor, "__name__", ""), key))
+        if hint is not None:
+            raise PlanError(f"{where}: unknown key {key!r}; {hint}")
+
+
+def missing(names: Iterable[str], types: Mapping[str, Any]) -> str:
+    """The arguments that a constructor needs too, each with its choices where it has some.
+
+    Args:
+        names: of the arguments.
+        types: their annotations by name.
+    """
+    return ", ".join(f"{name}{_choices(types.get(name))}" for name in names)
+
+
+def _choices(hint: Any) -> str:
+    kinds = (hint, *get_args(hint))
+    choices = [item.value for kind in kinds if inspect.isclass(kind) and issubclass(kind, StrEnum) for item in kind]
+    return f" ({' or '.join(repr(choice) for choice in choices)})" if choices else ""
+
+
+def _one_of(room: str) -> str:
+    word = room.removesuffix("s")
+    return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
+
+
+__all__ = ["class_methods", "made_by", "meant", "missing", "named"]

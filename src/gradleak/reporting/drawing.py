@@ -1,0 +1,131 @@
+"""How plots are drawn: figures as inline SVG that takes its colors from the page, so that it reads in light and in dark."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from gradleak.reporting.numerals import decimal
+
+# Drawn in placeholder colors, each then replaced by what the page defines. The fallbacks are the
+# colors of Okabe and Ito, which color-blind readers can tell apart.
+INK = "#010203"
+FAINT = "#040506"
+SERIES = ("#010101", "#020202", "#030303", "#040404", "#050505", "#060606")
+_PAGE_COLORS: Mapping[str, str] = {
+    INK: "currentColor",
+    FAINT: "var(--rule, #8886)",
+    SERIES[0]: "var(--series-1, #0072b2)",
+    SERIES[1]: "var(--series-2, #56b4e9)",
+    SERIES[2]: "var(--series-3, #e69f00)",
+    SERIES[3]: "var(--series-4, #d55e00)",
+    SERIES[4]: "var(--series-5, #009e73)",
+    SERIES[5]: "var(--series-6, #cc79a7)",
+}
+MARKERS = ("o", "s", "D", "v", "^", "P")
+DASHES = ("solid", (0, (5, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)), (0, (3, 3)), (0, (8, 2)))
+
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "gradleak",
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "legend.frameon": False,
+}
+
+
+def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
+    """A figure with one pair of axes, both without a background of their own.
+
+    Args:
+        width: in inches.
+        height: in inches.
+    """
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasSVG(figure)
+    figure.patch.set_alpha(0.0)
+    axes = figure.add_subplot()
+    axes.patch.set_alpha(0.0)
+    return figure, axes
+
+
+def finish(figure: Figure, *every: Axes) -> None:
+    """Grid, plain numbers on the axes, and one legend above, of what is labeled in the first of them.
+
+    Args:
+        figure: the figure.
+        every: its axes.
+    """
+    for axes in every:
+        axes.grid(True, which="major", color=FAINT, linewidth=0.6)
+        axes.minorticks_off()
+        # Plain text instead of formulas, so that labels take the font of the page.
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(FuncFormatter(lambda value, _: decimal(value, 2)))
+    handles, labels = every[0].get_legend_handles_labels()
+    if handles:
+        # Fonts of the page may be wider than the one that the layout was made with.
+        columns = 2 if max(map(len, labels)) > 14 else 3
+        legend = figure.legend(handles, labels, loc="outside upper left", ncols=columns, handlelength=2.6)
+        for text in legend.get_texts():
+            # Names come from a record: a dollar sign in one is no formula.
+            text.set_parse_math(False)
+
+
+def as_svg(figure: Figure, *, prefix: str, title: str, description: str) -> str:
+    """The figure as an SVG element for a page: deterministic, without date, in the colors and font of the page.
+
+    Args:
+        figure: the figure.
+        prefix: of all its ids, one of its own on a page.
+        title: its name, HTML.
+        description: what it shows, for those who do not see it, HTML.
+    """
+    buffer = io.StringIO()
+    metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    figure.savefig(buffer, format="svg", metadata=metadata, transparent=True)
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    for color, replacement in _PAGE_COLORS.items():
+        text = text.replace(color, replacement)
+    text = re.sub(r"(<text [^>]*style=\")([^\"]*)\"", _inherit_font, text)
+    # Ids are unique within a figure only.
+    text = re.sub(r'\bid="', f'id="{prefix}-', text)
+    text = text.replace("url(#", f"url(#{prefix}-").replace('xlink:href="#', f'href="#{prefix}-')
+    text = re.sub(r' xmlns(:xlink)?="[^"]*"| version="[^"]*"', "", text)
+    text = re.sub(r"\s*<(metadata|style)\b.*?</\1>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
+    head = (
+        f'<svg role="img" aria-labelledby="{prefix}-title {prefix}-description">'
+        f'<title id="{prefix}-title">{title}</title><desc id="{prefix}-description">{description}</desc>'
+    )
+    size = re.search(r'viewBox="[^"]*"', text)
+    if size:
+        head = head.replace("<svg ", f"<svg {size[0]} ", 1)
+    return re.sub(r"<svg[^>]*>", lambda _: head, text, count=1)
+
+
+def _inherit_font(match: re.Match[str]) -> str:
+    style = re.sub(r"font:\s*([\d.]+px)[^;]*", r"font-size: \1; font-family: inherit", match[2])
+    style = re.sub(r"font-family:\s*[^;]*", "font-family: inherit", style)
+    if "fill" not in style:
+        style += "; fill: currentColor"
+    return f'{match[1]}{style}"'
+
+
+__all__ = ["DASHES", "FAINT", "INK", "MARKERS", "SERIES", "STYLE", "as_svg", "finish", "new_figure"]

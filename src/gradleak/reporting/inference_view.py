@@ -1,0 +1,392 @@
+"""What adversaries inferred from updates, and how far that is from chance: the rows behind the section on inference.
+
+It reads these lines of a record (others may stand beside them, further fields are ignored):
+
+- item lines of kind "inference", one for each game and adversary: `item`, `scenario`, `game_name`, `attack` ("static" or
+  "adaptive"), `status`, `outcome`, `note`, `values` (names of the m values), `observed` (numbers of the rounds), `runs` (one
+  a seed), and `game`: `use` (PropertyGame ...), `population`, `batch_size`, `public_rows`, `shadow_batches`, `release`
+  (`defenses`, each with `use` and its arguments). `status` "refused" and "failed" give a row with the outcome.
+- score lines with the same `item` and `attack`, and `rounds`: all observed ones, or one. Names: `auroc` (`details.roc`
+  with `fpr` and `tpr`), `tpr_at_fpr` (`details.false_positive_rate`), `attack_success_rate`, `advantage` (`details.blind`,
+  `details.unclipped_interval`); `information_bound`, `information_estimate` and `fano_advantage` (evidence "upper_bound" or
+  "estimate") stand with all rounds.
+- score lines `test_accuracy`, `test_auroc` or `test_r2` of the same item, one a seed, with any adversary: what the trained
+  model is worth; without them those of the scenario's item of kind "utility".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gradleak.reporting import words
+from gradleak.reporting.numerals import NBSP, Quantity, as_number, decimal, quantity
+from gradleak.reporting.reading import Line, Reading, mapping, outcome_of, sequence
+from gradleak.results import Outcome, Score
+
+TEXT = (
+    "Can the server tell a sensitive variable of the batch behind the updates? Advantage is how much of what a blind guesser "
+    "gets wrong the adversary gets right: 0 is no better than the best guess without the updates, 1 is always right. The "
+    "static adversary does not know the defenses, the adaptive one trains through them; what keeps off the static one alone is "
+    "no protection. Intervals are of 95 %."
+)
+CURVES = (
+    "How many of the batches with the value are found (upward) for how many false alarms (to the right), all observed rounds "
+    "together. On the logarithmic axes the left edge shows what is found almost without false alarms: a curve that is "
+    "close to the diagonal on the left panel may still find some batches for certain."
+)
+FANO = (
+    "Fano's inequality turns a number of nats that the updates may hold into the largest advantage that any adversary can have. "
+    "With an upper bound on the information (Gaussian noise on a bounded update) it is a bound, and 1 says that it is vacuous. "
+    "With the information that a trained adversary shows it is an estimate, from below: a stronger adversary may exceed it."
+)
+_METRICS = {"test_accuracy": "accuracy", "test_auroc": "AUROC", "test_r2": "R²"}
+_NAMES = ("auroc", "tpr", "success", "advantage")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundPoint:
+    """An advantage from one round alone.
+
+    Attributes:
+        number: of the round.
+        advantage: its value, not clipped where that is known.
+        interval: of it, or None.
+        auroc: beside it, or None.
+    """
+
+    number: int
+    advantage: float
+    interval: tuple[float, float] | None
+    auroc: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferenceView:
+    """What one adversary inferred in one game, all observed rounds together.
+
+    Attributes:
+        label: the scenario and the game.
+        scenario: its scenario, or the item.
+        game: what is inferred: "property gender".
+        adversary: "static" or "adaptive".
+        defenses: of the release, in words.
+        auroc: area under the ROC curve.
+        tpr: share found at the false-positive rate.
+        false_positive_rate: of it.
+        success: attack success rate.
+        advantage: over the best blind guess.
+        intervals: of these four by field, in print.
+        blind: p*, in print.
+        blind_value: p*, or None.
+        above_chance: whether the interval of the advantage over trials, not clipped, lies above 0; None without one.
+        information: bound on it, in nats.
+        fano_bound: the largest advantage by the bound.
+        estimate: of the information, in nats.
+        fano_estimate: the advantage by the estimate.
+        trials: over all seeds.
+        seeds: how many.
+        spread: standard deviation of the AUROC over seeds, in print, "" for one seed.
+        rounds: by round.
+        curve: (false, true) positive rates, or None.
+        batch_size: k.
+        public_rows: rows that the adversary has.
+        advantage_interval: of the advantage, or None.
+        utility: mean over seeds of what the model is worth.
+        metric: in which metric.
+        outcome: of the game.
+        note: what a reader needs to know.
+        key: the game and the setting as text, without batch size and shadow rows: what else differs.
+    """
+
+    label: str
+    scenario: str
+    game: str
+    adversary: str
+    defenses: str
+    auroc: Quantity
+    tpr: Quantity
+    false_positive_rate: float | None
+    success: Quantity
+    advantage: Quantity
+    intervals: Mapping[str, str]
+    blind: str
+    blind_value: float | None
+    above_chance: bool | None
+    information: Quantity
+    fano_bound: Quantity
+    estimate: Quantity
+    fano_estimate: Quantity
+    trials: int
+    seeds: int
+    spread: str
+    rounds: Sequence[RoundPoint]
+    curve: tuple[Sequence[float], Sequence[float]] | None = field(repr=False)
+    batch_size: float | None
+    public_rows: float | None
+    advantage_interval: tuple[float, float] | None
+    utility: float | None
+    metric: str
+    outcome: Outcome | None
+    note: str
+    key: str = field(repr=False)
+
+    @property
+    def informed(self) -> bool:
+        """Whether anything stands in the record on the information that the updates hold."""
+        known = (self.information, self.fano_bound, self.estimate, self.fano_estimate)
+        return any(quantity.value is not None or quantity.outcome is not None for quantity in known)
+
+    @property
+    def verdict(self) -> str:
+        """Whether it found more than chance, in words."""
+        if self.above_chance is None:
+            return (
+                self.outcome.label.replace("_", " ")
+                if self.outcome and self.outcome.has_value is False
+                else "no number"
+            )
+        return "above chance" if self.above_chance else "not above chance"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DefenseRow:
+    """Both adversaries against one release.
+
+    Attributes:
+        label: the scenario and the game.
+        defenses: in words.
+        static: the static adversary, or None.
+        adaptive: the adaptive one, or None.
+    """
+
+    label: str
+    defenses: str
+    static: InferenceView | None
+    adaptive: InferenceView | None
+
+
+def inferences(reading: Reading | None) -> list[InferenceView]:
+    """One view for every game and adversary, in file order.
+
+    Args:
+        reading: the sorted lines, or None.
+    """
+    if reading is None:
+        return []
+    scores: dict[tuple[str, str], list[tuple[Line, Score]]] = {}
+    for line, score in reading.score_lines:
+        scores.setdefault((str(line.get("item")), str(line.get("attack"))), []).append((line, score))
+    worth: dict[str, list[Score]] = {}
+    for line, score in reading.score_lines:
+        if score.name in _METRICS:
+            worth.setdefault(str(line.get("item")), []).append(score)
+    apart = {str(line.get("scenario")): str(line.get("item")) for line in reading.of_kind("utility")}
+    views = []
+    for line in reading.of_kind("inference"):
+        item = str(line.get("item"))
+        # What the game's own model is worth comes before what another training of the scenario gave.
+        utility = worth.get(item) or worth.get(apart.get(str(line.get("scenario")), ""), [])
+        views.append(_view(line, scores.get((item, str(line.get("attack"))), ()), utility))
+    return views
+
+
+def defense_rows(views: Sequence[InferenceView]) -> list[DefenseRow]:
+    """Static and adaptive side by side; empty where no game had both.
+
+    Args:
+        views: all of them.
+    """
+    rows: dict[tuple[str, str], dict[str, InferenceView]] = {}
+    for view in views:
+        rows.setdefault((view.label, view.defenses), {})[view.adversary] = view
+    found = [
+        DefenseRow(label=label, defenses=defenses, static=both.get("static"), adaptive=both.get("adaptive"))
+        for (label, defenses), both in rows.items()
+    ]
+    return found if any(row.static and row.adaptive for row in found) else []
+
+
+def noted(views: Sequence[InferenceView]) -> list[tuple[str, str]]:
+    """What has to be said about games, each once: (whom it is about, note).
+
+    Args:
+        views: all of them.
+    """
+    about: dict[str, list[str]] = {}
+    for view in views:
+        for note in _notes(view):
+            about.setdefault(note, []).append(f"{view.label}, {view.adversary}")
+    return [(_whom(names, views), note) for note, names in about.items()]
+
+
+def _whom(names: Sequence[str], views: Sequence[InferenceView]) -> str:
+    if len(names) == len(views) > 1:
+        return "all games"
+    # A note on both adversaries is one on the game.
+    found = [
+        view.label if all(f"{view.label}, {other.adversary}" in names for other in views if other.label == view.label)
+        else f"{view.label}, {view.adversary}"
+        for view in views
+        if f"{view.label}, {view.adversary}" in names
+    ]  # fmt: skip
+    return "; ".join(dict.fromkeys(found))
+
+
+def _notes(view: InferenceView) -> list[str]:
+    quantities = (view.auroc, view.advantage, view.tpr, view.information)
+    return [part for part in dict.fromkeys([view.note, *(found.note for found in quantities)]) if part]
+
+
+def _view(line: Line, found: Sequence[tuple[Line, Score]], utilities: Sequence[Score]) -> InferenceView:
+    observed = list(sequence(line.get("observed")))
+    together = [score for row, score in found if list(sequence(row.get("rounds"))) == observed]
+    by_name = {
+        "auroc": _first(together, "auroc"),
+        "tpr": _first(together, "tpr_at_fpr"),
+        "success": _first(together, "attack_success_rate"),
+        "advantage": _first(together, "advantage"),
+    }
+    advantage, auroc, rate = by_name["advantage"], by_name["auroc"], by_name["tpr"]
+    blind = as_number(mapping(advantage.details).get("blind")) if advantage else None
+    game, runs = mapping(line.get("game")), sequence(line.get("runs"))
+    scenario = str(line.get("scenario") or line.get("item"))
+    spread = as_number(mapping(auroc.details).get("sd")) if auroc else None
+    worth = [score.value for score in utilities if score.value is not None]
+    name = _game_name(line, game)
+    quantities = {key: _printed(score, line) for key, score in by_name.items()}
+    return InferenceView(
+        label=f"{scenario}, {name}" if name and name != scenario else scenario,
+        scenario=scenario,
+        game=name,
+        adversary=str(line.get("attack") or ""),
+        defenses=_defenses(game),
+        auroc=quantities["auroc"],
+        tpr=quantities["tpr"],
+        false_positive_rate=as_number(mapping(rate.details).get("false_positive_rate")) if rate else None,
+        success=quantities["success"],
+        advantage=quantities["advantage"],
+        intervals={key: _interval(score) for key, score in by_name.items()},
+        blind=decimal(blind),
+        blind_value=blind,
+        above_chance=_above(advantage),
+        information=_printed(_first(together, "information_bound"), None),
+        fano_bound=_printed(_first(together, "fano_advantage", "upper_bound"), None),
+        estimate=_printed(_first(together, "information_estimate"), None),
+        fano_estimate=_printed(_first(together, "fano_advantage", "estimate"), None),
+        trials=advantage.n if advantage else 0,
+        seeds=len(runs),
+        spread="" if spread is None else decimal(spread, 2),
+        rounds=_by_round(found),
+        curve=_curve(auroc),
+        batch_size=as_number(game.get("batch_size")),
+        public_rows=as_number(game.get("public_rows")),
+        advantage_interval=_clipped_interval(advantage),
+        utility=sum(worth) / len(worth) if worth else None,
+        metric=_METRICS[utilities[0].name] if utilities else "",
+        outcome=outcome_of(line),
+        note=str(line.get("note") or ""),
+        key=json.dumps([str(line.get("attack")), str(line.get("scenario")), _without_sizes(game)], sort_keys=True),
+    )
+
+
+def _first(scores: Sequence[Score], name: str, evidence: str | None = None) -> Score | None:
+    return next((s for s in scores if s.name == name and evidence in (None, s.evidence.value)), None)
+
+
+def _printed(score: Score | None, line: Line | None) -> Quantity:
+    """With four digits and no percent sign, as such tables are printed; without a score the outcome of the item."""
+    if score is None:
+        outcome = outcome_of(line) if line is not None else None
+        if line is None or outcome is None or outcome.has_value is not False:
+            return Quantity()
+        return Quantity(text=outcome.label.replace("_", " "), outcome=outcome, note=str(line.get("note") or ""))
+    found = quantity(score)
+    return found if score.value is None else replace(found, text=decimal(score.value, 4))
+
+
+def _interval(score: Score | None) -> str:
+    if score is None or score.value is None or score.interval is None:
+        return ""
+    low, high = score.interval
+    return f"{decimal(low)} to{NBSP}{decimal(high)}"
+
+
+def _above(advantage: Score | None) -> bool | None:
+    interval = _unclipped(advantage)
+    return None if interval is None else interval[0] > 0.0
+
+
+def _unclipped(advantage: Score | None) -> tuple[float, float] | None:
+    if advantage is None or advantage.value is None:
+        return None
+    ends = [as_number(end) for end in sequence(mapping(advantage.details).get("unclipped_interval"))]
+    if len(ends) == 2 and ends[0] is not None and ends[1] is not None:
+        return ends[0], ends[1]
+    return advantage.interval
+
+
+def _clipped_interval(advantage: Score | None) -> tuple[float, float] | None:
+    return None if advantage is None or advantage.value is None else advantage.interval
+
+
+def _by_round(found: Sequence[tuple[Line, Score]]) -> list[RoundPoint]:
+    points: dict[int, dict[str, Score]] = {}
+    for line, score in found:
+        rounds = sequence(line.get("rounds"))
+        number = as_number(rounds[0]) if len(rounds) == 1 else None
+        if number is not None and score.value is not None:
+            points.setdefault(int(number), {}).setdefault(score.name, score)
+    return [
+        RoundPoint(
+            number=number,
+            advantage=float(advantage.value or 0.0),
+            interval=advantage.interval,
+            auroc=scores["auroc"].value if "auroc" in scores else None,
+        )
+        for number, scores in sorted(points.items())
+        if (advantage := scores.get("advantage")) is not None
+    ]
+
+
+def _curve(auroc: Score | None) -> tuple[Sequence[float], Sequence[float]] | None:
+    roc = mapping(mapping(auroc.details).get("roc")) if auroc else {}
+    false, true = ([as_number(rate) for rate in sequence(roc.get(key))] for key in ("fpr", "tpr"))
+    pairs = [(f, t) for f, t in zip(false, true, strict=False) if f is not None and t is not None]
+    if len(pairs) < 2:
+        return None
+    return [f for f, _ in pairs], [t for _, t in pairs]
+
+
+def _game_name(line: Line, game: Mapping[str, Any]) -> str:
+    kind = str(game.get("use") or "").removesuffix("Game").lower()
+    return " ".join(part for part in (kind, str(line.get("game_name") or "")) if part)
+
+
+def _defenses(game: Mapping[str, Any]) -> str:
+    release = mapping(game.get("release"))
+    listed = [words.plain(defense) for defense in sequence(release.get("defenses"))]
+    if not listed and release.get("use") not in (None, "Release"):
+        return words.plain(release)
+    return ", ".join(listed) or "none"
+
+
+def _without_sizes(game: Mapping[str, Any]) -> dict[str, Any]:
+    """What else describes a game; sizes of the shadow data and of the batch are the axes of plots."""
+    axes = ("batch_size", "public_rows", "shadow_batches", "observed", "adversaries")
+    return {key: value for key, value in game.items() if key not in axes}
+
+
+__all__ = [
+    "CURVES",
+    "FANO",
+    "TEXT",
+    "DefenseRow",
+    "InferenceView",
+    "RoundPoint",
+    "defense_rows",
+    "inferences",
+    "noted",
+]

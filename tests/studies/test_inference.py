@@ -1,0 +1,76 @@
+"""The studies of inference games, at small size: numbers, papers beside them, cells that are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gradleak.studies import InferenceDefenses, InferenceRisk, InferenceShield, RiskGame
+from gradleak.studies.game_cells import Cell, GameStore
+
+SMALL = {"trials": 300, "shadow_batches": 300, "rounds": 2, "private_rows": 600, "seeds": 1}
+
+
+def silent(line: str) -> None:
+    del line
+
+
+def test_property_inference_is_told_beside_the_paper_and_kept(tmp_path: Path) -> None:
+    pytest.importorskip("xai", reason="the Adult census comes with the package xai")
+    study = InferenceRisk(
+        games=[RiskGame.PROPERTY], batch_sizes=[1], public_rows=[100], cells=str(tmp_path / "cells.jsonl"), **SMALL
+    )
+    found = study.run(say=silent)
+    values = {finding.quantity: finding for finding in found.findings}
+    own = values["property inference, k = 16: AUROC"]
+    assert own.paper == "0.9919"
+    assert own.ours is not None
+    assert own.interval is not None
+    assert own.ours > 0.9 > (values["property inference, k = 1: AUROC"].ours or 1.0)
+    assert values["property inference, k = 16, 100 public rows: AUROC"].paper == "0.92"
+    kept = InferenceRisk(**{**vars(study), "compute": False}).run(say=silent)
+    assert [finding.ours for finding in kept.findings] == [finding.ours for finding in found.findings]
+    assert any("grows with the batch" in line for line in found.conclusion)
+
+
+def test_nothing_is_computed_where_nothing_is_kept(tmp_path: Path) -> None:
+    pytest.importorskip("xai", reason="the Adult census comes with the package xai")
+    study = InferenceRisk(games=[RiskGame.PROPERTY], compute=False, cells=str(tmp_path / "cells.jsonl"))
+    assert list(study.run(say=silent).findings) == []
+
+
+def test_speakers_are_parted_in_every_way(shared: Path) -> None:
+    study = InferenceRisk(
+        games=[RiskGame.SPEAKER], batch_sizes=[], speech=str(shared / "data/speech/fsdd_600.npz"),
+        user_trials=20, shadow_batches=60, rounds=1,
+    )  # fmt: skip
+    found = study.run(say=silent)
+    assert [row[0] for row in found.tables[0].rows] == ["speaker"]
+    auroc = next(finding for finding in found.findings if finding.quantity.endswith("AUROC"))
+    assert auroc.ours is not None
+    assert auroc.interval is not None
+    assert "mean of 20 splits" in auroc.note
+
+
+def test_signs_hide_from_those_who_do_not_know_them_alone() -> None:
+    pytest.importorskip("xai", reason="the Adult census comes with the package xai")
+    shields = [InferenceShield.PRUNE, InferenceShield.ADVERSARIAL, InferenceShield.BOTTLENECK]
+    found = InferenceDefenses(shields=shields, **SMALL).run(say=silent)
+    values = {finding.quantity: finding.ours or 0.0 for finding in found.findings}
+    assert values["adversarial perturbation, static: AUROC"] < 0.1
+    assert values["adversarial perturbation, adaptive: AUROC"] > 0.95
+    assert values["pruning 99 %, static: advantage"] < values["pruning 99 %, adaptive: advantage"]
+    assert len(found.tables[0].rows) == 6
+
+
+def test_a_torn_line_is_as_if_never_written(tmp_path: Path) -> None:
+    file = tmp_path / "cells.jsonl"
+    file.write_text('\n{"key": "a", "cells": {"static": {"scor', encoding="utf-8")
+    assert GameStore(str(file))._cells == {}
+
+
+def test_a_cell_without_a_value_is_a_dash() -> None:
+    cell = Cell(scores={}, single={}, utility=None, blind=0.5, seconds=0.0, outcome="unsupported", note="why")
+    assert (cell.text("auroc"), cell.best_round) == ("-", (None, None))
+    assert cell.finding("game", "auroc").note == "why"
