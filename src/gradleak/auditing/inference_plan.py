@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gradleak.core import Release, derive_seed
-from gradleak.games import InferenceGame, PerturbedGame
-from gradleak.results import InputError, PlanError, UnsupportedError
+from gradleak.games import Control, InferenceGame, PerturbedGame
+from gradleak.results import GradleakError, PlanError
 
 # Shadow and trial updates are made together, many at a price of one.
 SHARED_COST = 0.1
@@ -24,7 +24,7 @@ class InferencePlan:
         scenarios: names of those that it is played against; None for all.
 
     Raises:
-        PlanError: for less than one seed.
+        PlanError: for less than one seed, or a game that is a control.
     """
 
     game: InferenceGame
@@ -32,9 +32,14 @@ class InferencePlan:
     scenarios: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        """Check the number of seeds."""
+        """Check the number of seeds, and that the game is no control."""
         if isinstance(self.seeds, bool) or not isinstance(self.seeds, int) or self.seeds < 1:
             raise PlanError(f"inference, seeds: expected a whole number of at least 1, got {self.seeds!r}")
+        if self.game.control is not Control.NONE:
+            raise PlanError(
+                f"inference, control: expected a game, got a control of one ({self.game.control}), which would be judged as if "
+                "it were; an audit plays both controls of every game"
+            )
 
     def against(self, scenario: str) -> bool:
         """Whether it is played against the release of a scenario."""
@@ -57,15 +62,18 @@ class InferencePlan:
         return [derive_seed(seed, "inference", name, str(number)) for number in range(self.seeds)]
 
     def check(self, name: str) -> None:
-        """Refuse rows and settings that cannot be played; nothing is trained.
+        """Refuse rows, model and settings that cannot be played; a few rows are released at a fresh model, nothing is trained.
 
         Raises:
             PlanError: with the reason.
         """
         try:
-            self.game.challenge(0)
-        except (InputError, UnsupportedError) as refusal:
+            self.game.rehearse()
+        except GradleakError as refusal:
             raise PlanError(f"inference.{name}: {refusal}") from refusal
+        except (TypeError, ValueError, RuntimeError, LookupError) as error:
+            reason = " ".join(str(error).split())
+            raise PlanError(f"inference.{name}: a first release raised {type(error).__name__}: {reason}") from error
 
     def estimate(self, scenarios: int) -> float:
         """The expected cost in plain gradients of a batch, for so many scenarios."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gradleak.auditing.items import Line, item_line, score_lines
 from gradleak.auditing.plan import Plan
-from gradleak.results import Outcome, Score, UnsupportedError
+from gradleak.results import GradleakError, Outcome, Score
 from gradleak.scoring.classification import ADVANTAGE, AUROC
 from gradleak.scoring.intervals import rate_interval
 
@@ -34,7 +34,7 @@ class InferenceTask:
         try:
             game = chosen.through(scenario.release, scenario.perturbation)
             found = game.play_seeds(chosen.seeds_of(plan.seed, self.game))
-        except UnsupportedError as refusal:
+        except GradleakError as refusal:
             line = item_line(item, "inference", self.scenario, None) | {"game_name": self.game}
             return [line | {"status": "refused", "outcome": Outcome.UNSUPPORTED.label, "note": str(refusal)}]
         facts = {"scenario": self.scenario, "game_name": self.game}
@@ -58,7 +58,7 @@ class InferenceControl:
         try:
             game = chosen.game
             found = game.planted_control(seed) if self.planted else game.null_control(seed)
-        except UnsupportedError as refusal:
+        except GradleakError as refusal:
             facts = {"status": "refused", "outcome": Outcome.UNSUPPORTED.label, "note": str(refusal)}
             return [line | facts | {"passed": None}]
         scores = found.scores(found.adversaries[0])

@@ -275,6 +275,8 @@ class _Builder:
         ):
             if key in table:
                 raise PlanError(f"{where}: unknown key {key!r}; a game takes it from {place}")
+        if "control" in table:
+            raise PlanError(f"{where}: unknown key 'control'; an audit plays both controls of every game by itself")
         seeds = typed(int, table.pop("seeds", 1), f"{where}.seeds")
         chosen = table.pop("scenarios", "all")
         scenarios = (

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from gradleak.core import Batch, Domain, DomainKind
-from gradleak.games import Column, ColumnKind, Population, Table
+from gradleak.games import Column, ColumnKind, Encoding, Population, Table
 from gradleak.results import InputError, UnsupportedError
 
 _MISSING = "?"
@@ -100,7 +100,12 @@ def adult_table() -> Table:
     return _census()
 
 
-def adult_population(*, sensitive: Sensitive | str = Sensitive.GENDER, keep_sensitive: bool = False) -> Population:
+def adult_population(
+    *,
+    sensitive: Sensitive | str = Sensitive.GENDER,
+    keep_sensitive: bool = False,
+    encoding: Encoding | str = Encoding.ONE_HOT,
+) -> Population:
     """All 32,561 rows of the Adult census that xai carries, for an inference game about gender or ethnicity.
 
     The relationship to the household stays among the inputs, as in the paper: "Husband" and "Wife" tell the gender, so a
@@ -111,20 +116,29 @@ def adult_population(*, sensitive: Sensitive | str = Sensitive.GENDER, keep_sens
         sensitive: "gender" or "ethnicity".
         keep_sensitive: true for attribute inference, where its column is among the 65 inputs; false for property and
             distributional inference, where it is not (63 or 60 inputs).
+        encoding: "one_hot", or "codes" for one number a column of classes: 12 inputs with the sensitive column, 11 without.
 
     Raises:
-        InputError: no such column.
+        InputError: no such column or encoding.
         UnsupportedError: xai is not installed.
 
     Source:
-        Li et al. 2024, section 5.1.1, with 32,561 of its 48,842 rows; all of them: `adult_files`.
+        Li et al. 2024, section 5.1.1, with 32,561 of its 48,842 rows; all of them: `adult_files`. The paper does not say
+        how columns are encoded; with codes its figures come out (see the study `inference_defenses`).
     """
     column = _column(sensitive, "adult_population")
-    return _census().population(target="loan", sensitive=column, keep_sensitive=keep_sensitive)
+    return _census().population(
+        target="loan", sensitive=column, keep_sensitive=keep_sensitive, encoding=_encoding(encoding, "adult_population")
+    )
 
 
 def adult_files(
-    path: str | os.PathLike[str], *, sensitive: str = "sex", keep_sensitive: bool = False, weight: bool = False
+    path: str | os.PathLike[str],
+    *,
+    sensitive: str = "sex",
+    keep_sensitive: bool = False,
+    weight: bool = False,
+    encoding: Encoding | str = Encoding.ONE_HOT,
 ) -> Population:
     """All 48,842 rows of the Adult census from the two files of UCI, for an inference game.
 
@@ -137,9 +151,10 @@ def adult_files(
         keep_sensitive: true for attribute inference, where its column is among the inputs; false for a property.
         weight: take `fnlwgt` among the inputs too. It is how many people the Census Bureau let a row stand for and no fact
             on this person.
+        encoding: "one_hot", or "codes" for one number a column of classes (13 inputs with the sensitive column).
 
     Raises:
-        InputError: for a missing or unfit file, with the line, or a column that has no classes.
+        InputError: for a missing or unfit file, with the line, a column that has no classes, or an unknown encoding.
 
     Source:
         Becker and Kohavi 1996, "Adult" (UCI); Li et al. 2024, section 5.1.1, who do not say how columns are encoded or
@@ -147,7 +162,11 @@ def adult_files(
     """
     without = [] if weight else ["fnlwgt"]
     return adult_files_table(path).population(
-        target="income", sensitive=sensitive, keep_sensitive=keep_sensitive, without=without
+        target="income",
+        sensitive=sensitive,
+        keep_sensitive=keep_sensitive,
+        without=without,
+        encoding=_encoding(encoding, "adult_files"),
     )
 
 
@@ -192,6 +211,12 @@ def _column(sensitive: str, caller: str) -> str:
     if sensitive not in tuple(Sensitive):
         raise InputError(f"{caller}.sensitive: expected one of {', '.join(Sensitive)}, got {sensitive!r}")
     return str(Sensitive(sensitive))
+
+
+def _encoding(encoding: Encoding | str, caller: str) -> Encoding:
+    if encoding not in tuple(Encoding):
+        raise InputError(f"{caller}.encoding: expected one of {', '.join(Encoding)}, got {encoding!r}")
+    return Encoding(encoding)
 
 
 def _category(name: str, values: str) -> Column:

@@ -300,5 +300,7 @@ def _gap(at_example: Sequence[ExampleDefense], after: Sequence[Defense]) -> str:
         else "no noise with a guarantee is added"
     )
     formal = [type(defense).__name__ for defense in (*at_example, *after) if defense.guarantee is Guarantee.FORMAL]
-    label = f"labeled formal by {' and '.join(formal)}, which is not enough to count an epsilon" if formal else "heuristic"
+    label = (
+        f"labeled formal by {' and '.join(formal)}, which is not enough to count an epsilon" if formal else "heuristic"
+    )
     return f"{', '.join(names)}: {label}, {what}"

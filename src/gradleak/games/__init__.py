@@ -1,7 +1,7 @@
 """The inference game: what a sensitive variable has to fear from shared gradients. The challenger holds the truth."""
 
 from gradleak.games.attribute import AttributeGame
-from gradleak.games.column import Column, ColumnKind
+from gradleak.games.column import Column, ColumnKind, Encoding
 from gradleak.games.distribution import DistributionGame
 from gradleak.games.game import Control, InferenceGame
 from gradleak.games.gradients import BatchReleases, Route
@@ -23,6 +23,7 @@ __all__ = [
     "ColumnKind",
     "Control",
     "DistributionGame",
+    "Encoding",
     "GameResult",
     "InferenceGame",
     "Knows",

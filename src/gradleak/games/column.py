@@ -28,6 +28,15 @@ class ColumnKind(StrEnum):
     """One of m strings that is never an input: a target, a sensitive variable outside the inputs, an owner."""
 
 
+class Encoding(StrEnum):
+    """What inputs a category or one-hot group makes."""
+
+    ONE_HOT = "one_hot"
+    """As many as it has values: 1 for the value of the row, 0 for the others."""
+    CODES = "codes"
+    """One, in [0, 1]: the place of the value in the alphabetical list of the m values, over m - 1."""
+
+
 _NUMERIC = (ColumnKind.NUMBER, ColumnKind.AMOUNT)
 
 
@@ -100,27 +109,44 @@ class Column:
 
     @property
     def width(self) -> int:
-        """The number of inputs it makes."""
+        """The number of inputs it makes, one-hot."""
         return 1 if self.is_number else len(self.values)
 
     @property
     def entries(self) -> tuple[str, ...]:
         """A name for each of its inputs."""
-        return (self.name,) if self.is_number else tuple(f"{self.name}={value}" for value in self.values)
+        return self.entries_of(Encoding.ONE_HOT)
 
-    def encode(self, cells: NDArray[np.float64] | NDArray[np.int64]) -> NDArray[np.float64]:
-        """Its inputs, (n, width) in [0, 1], from the cells that `Table` holds.
+    def entries_of(self, encoding: Encoding | str) -> tuple[str, ...]:
+        """A name for each of its inputs in this encoding."""
+        if self.is_number or Encoding(encoding) is Encoding.CODES:
+            return (self.name,)
+        return tuple(f"{self.name}={value}" for value in self.values)
+
+    def encode(
+        self, cells: NDArray[np.float64] | NDArray[np.int64], encoding: Encoding | str = Encoding.ONE_HOT
+    ) -> NDArray[np.float64]:
+        """Its inputs, (n, width) in [0, 1], or (n, 1) as codes, from the cells that `Table` holds.
 
         Args:
             cells: numbers (n,) float64, or codes of values (n,) int64.
+            encoding: of values; numbers are the same in both.
 
         Raises:
-            InputError: for a number without a range.
+            InputError: for a number without a range, or an unknown encoding.
 
         Example:
             >>> Column(name="age", high=90.0).encode(np.array([45.0])).tolist()
             [[0.5]]
+            >>> Column(name="ward", kind="category", values=("C", "A", "B")).encode(np.array([0, 1, 2]), "codes").tolist()
+            [[1.0], [0.0], [0.5]]
         """
+        if encoding not in tuple(Encoding):
+            raise InputError(f"column {self.name}: expected an encoding of {', '.join(Encoding)}, got {encoding!r}")
+        if not self.is_number and Encoding(encoding) is Encoding.CODES:
+            # The stated values, not those of the rows, are what is put in order.
+            places = np.argsort(np.argsort(np.array(self.values)))
+            return (places / (len(self.values) - 1))[cells.astype(np.int64)][:, None].astype(np.float64)
         if not self.is_number:
             return np.eye(len(self.values))[cells.astype(np.int64)]
         if self.high is None:
@@ -197,4 +223,4 @@ def _float(text: str) -> float:
         return math.nan
 
 
-__all__ = ["Column", "ColumnKind"]
+__all__ = ["Column", "ColumnKind", "Encoding"]

@@ -22,7 +22,7 @@ from gradleak.games.public_release import ReleaseWithPublicRows
 from gradleak.games.reading import Knows, RoundRead, RoundTask
 from gradleak.games.result import GameResult, SeedResult
 from gradleak.games.split import Split
-from gradleak.games.trajectory import Trajectory, follow
+from gradleak.games.trajectory import Trajectory, check_one_row, follow
 from gradleak.games.workers import in_order
 from gradleak.protocols import FedSGD
 from gradleak.results import LI_2024, Citation, InputError, Outcome, Score, check_count, check_positive
@@ -273,6 +273,28 @@ class InferenceGame(ABC):
             private, public = self._planted(drawn.private), self._planted(drawn.public)
         return replace(drawn, trials=trials, private=private, public=public, notes=notes)
 
+    def rehearse(self, seed: int = 0) -> None:
+        """Draw the rows and release a few of each kind at a fresh model, through the protocol alone; nothing is trained.
+
+        Among the rows is the one with the largest target, so that a model with too few classes shows.
+
+        Raises:
+            InputError: if the rows do not suffice, or model, loss and rows do not fit together.
+            UnsupportedError: where the model refuses such updates.
+        """
+        challenge = self.challenge(seed)
+        training = self._training(challenge, seed)
+        objective = training.task.start(derive_generator(seed, "weights")).objective
+        for rows in (challenge.private, challenge.public, training.task.test):
+            size = min(self.batch_size, rows.size)
+            if size == 1:
+                check_one_row(objective, rows)
+            largest = rows.targets.reshape(rows.size, -1).amax(dim=1).argmax()
+            places = torch.cat([torch.arange(size - 1), largest[None]])
+            batch = rows_of(rows, places)
+            objective.check(batch.to(objective.dtype))
+            Release(FedSGD())(objective, batch, derive_generator(seed, "rehearsal", device=objective.device))
+
     @abstractmethod
     def split_of(self, seed: int) -> Split:
         """The rows of a seed."""
@@ -297,6 +319,10 @@ class InferenceGame(ABC):
     @abstractmethod
     def _secret_of_rows(self, rows: Batch) -> Tensor:
         """What is planted, (n, c) numbers of 0 and 1."""
+
+    def _known_to_release(self, public: Batch) -> Batch:
+        """The public rows for a release that learns from them, their sensitive variable as classes from 0."""
+        return public
 
     def _planted(self, rows: Batch) -> Batch:
         """Rows whose inputs hold the sensitive variable, written over and over, and nothing else; with one target."""
@@ -326,7 +352,7 @@ class InferenceGame(ABC):
     def _training(self, challenge: Challenge, seed: int) -> _Training:
         release = self.release
         if isinstance(release, ReleaseWithPublicRows):
-            release = release.given(challenge.public, self.batch_size)
+            release = release.given(self._known_to_release(challenge.public), self.batch_size)
         test = challenge.split.test_rows
         few = rows_of(challenge.private, torch.arange(min(2, challenge.private.size)))
         return _Training(

@@ -27,7 +27,8 @@ class Population:
         domain: shape and range of an example, or None.
 
     Raises:
-        InputError: for sizes that disagree, fewer than two values, or a sensitive variable out of range.
+        InputError: for sizes that disagree, fewer than two values, a sensitive variable out of range, or numbers that are
+            not finite.
     """
 
     name: str
@@ -40,7 +41,7 @@ class Population:
     domain: Domain | None = None
 
     def __post_init__(self) -> None:
-        """Check the sizes and the range of the sensitive variable."""
+        """Check the sizes, the range of the sensitive variable, and that all numbers are finite."""
         Batch(self.inputs, self.targets, self.domain, self.sensitive)
         if len(self.values) < 2:
             raise InputError(
@@ -59,6 +60,9 @@ class Population:
         for name, rows in (("users", self.users), ("side", self.side)):
             if rows is not None and rows.shape[:1] != self.inputs.shape[:1]:
                 raise InputError(f"Population.{name}: expected {self.size} rows, got {tuple(rows.shape)}")
+        for name, rows in (("inputs", self.inputs), ("targets", self.targets), ("side", self.side)):
+            if rows is not None and rows.is_floating_point():
+                _check_finite(name, rows)
 
     @property
     def size(self) -> int:
@@ -68,6 +72,18 @@ class Population:
     def rows(self, places: Tensor) -> Batch:
         """The rows at these places, with their sensitive variable."""
         return Batch(self.inputs[places], self.targets[places], self.domain, self.sensitive[places])
+
+
+def _check_finite(name: str, rows: Tensor) -> None:
+    """Refuse NaN and infinity, which a training would carry into every parameter."""
+    if bool(torch.isfinite(rows).all()):
+        return
+    odd = ~torch.isfinite(rows.reshape(len(rows), -1))
+    touched = odd.any(dim=1)
+    raise InputError(
+        f"Population.{name}: expected finite numbers, got {int(odd.sum())} that are NaN or infinite in {int(touched.sum())} "
+        f"of {len(rows)} rows, the first in row {int(touched.nonzero()[0])} (from 0); fill these cells or leave the rows out"
+    )
 
 
 __all__ = ["Population"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from gradleak.core import Batch, Defense, Protocol
 from gradleak.protocols import FedSGD
+from gradleak.results import check_count, check_not_negative, check_positive
 from gradleak.utility.rounds import PerturbedRounds
 from gradleak.utility.training import AnyRelease
 
@@ -36,13 +37,17 @@ class PerturbedGame(ReleaseWithPublicRows):
     Attributes:
         protocol: what the client computes.
         before: defenses before the perturbation.
-        target: the value that an update is to be taken for, or None for any but the true one.
+        target: the value that an update is to be taken for, or None for any but the true one. In a game about users it is
+            needed, and the number of a public user: 0 to u − 1 in the order of their numbers in the population.
         gamma: γ, the largest change of an entry.
         alpha: α, the step.
         steps: of the perturbation.
         updates: how many updates the classifier is trained on.
         hidden: units of its hidden layer.
         epochs: its passes over the updates.
+
+    Raises:
+        InputError: for a number out of range.
     """
 
     protocol: Protocol = field(default_factory=FedSGD)
@@ -54,6 +59,15 @@ class PerturbedGame(ReleaseWithPublicRows):
     updates: int = 256
     hidden: int = 64
     epochs: int = 20
+
+    def __post_init__(self) -> None:
+        """Check the numbers before anything is trained."""
+        for name in ("steps", "updates", "hidden", "epochs"):
+            check_count(f"PerturbedGame.{name}", getattr(self, name))
+        check_not_negative("PerturbedGame.gamma", self.gamma)
+        check_positive("PerturbedGame.alpha", self.alpha)
+        if self.target is not None:
+            check_count("PerturbedGame.target", self.target, least=0)
 
     def given(self, public: Batch, batch_size: int) -> PerturbedRounds:
         """The perturbation with a classifier of these rows, trained anew every round."""

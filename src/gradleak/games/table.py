@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gradleak.core import Domain, DomainKind
-from gradleak.games.column import Column, ColumnKind
+from gradleak.games.column import Column, ColumnKind, Encoding
 from gradleak.games.population import Population
 from gradleak.results import InputError
 
@@ -307,16 +307,19 @@ class Table:
         codes = np.array([code[value] for value in described.values], dtype=np.int64)[self.cells[column]]
         return replace(self, columns=(*self.columns, new), cells={**self.cells, into: codes})
 
-    def inputs(self, *, without: Sequence[str] = ()) -> tuple[Tensor, tuple[str, ...]]:
+    def inputs(
+        self, *, without: Sequence[str] = (), encoding: Encoding | str = Encoding.ONE_HOT
+    ) -> tuple[Tensor, tuple[str, ...]]:
         """The inputs that all columns but these make, (n, d) float32 in [0, 1], and a name for each entry.
 
         Labels make none.
 
         Args:
             without: names of columns to leave out; those that they were cut from are left out too.
+            encoding: of categories and one-hot groups, see `Encoding`.
 
         Raises:
-            InputError: if no column is left, a number has no range, or there is no such column.
+            InputError: if no column is left, a number has no range, or there is no such column or encoding.
         """
         left_out = self._with_sources(without)
         used = [
@@ -326,7 +329,8 @@ class Table:
             raise InputError(
                 f"table {self.name}: expected at least one column for the inputs, got none besides {left_out}"
             )
-        return self._encode(used), tuple(entry for column in used for entry in column.entries)
+        inputs = self._encode(used, encoding)
+        return inputs, tuple(entry for column in used for entry in column.entries_of(encoding))
 
     def population(
         self,
@@ -338,6 +342,7 @@ class Table:
         users: str | None = None,
         without: Sequence[str] = (),
         regression: bool = False,
+        encoding: Encoding | str = Encoding.ONE_HOT,
     ) -> Population:
         """The rows as a game plays on them: inputs, target, and the sensitive variable with its values.
 
@@ -355,9 +360,12 @@ class Table:
             without: further columns that are no inputs.
             regression: targets as numbers (n, 1) float32, scaled like an input; in their own unit where the column states
                 no range.
+            encoding: of categories and one-hot groups among inputs and side, see `Encoding`; codes stand in the name of
+                the population.
 
         Raises:
-            InputError: for a column that is not there or of the wrong kind, or a side column that is the sensitive one.
+            InputError: for a column that is not there or of the wrong kind, a side column that is the sensitive one, or an
+                unknown encoding.
         """
         described, aim = self.column(sensitive), self.column(target)
         if described.is_number:
@@ -383,15 +391,17 @@ class Table:
                 f"sensitive={sensitive!r}: expected a column among the inputs with keep_sensitive=True, got one that is not; "
                 "pass keep_sensitive=False, or describe it as a category"
             )
-        inputs, _ = self.inputs(without=[target, *without, *([] if keep_sensitive else [sensitive])])
+        left_out = [target, *without, *([] if keep_sensitive else [sensitive])]
+        inputs, _ = self.inputs(without=left_out, encoding=encoding)
+        told = "" if Encoding(encoding) is Encoding.ONE_HOT else f", {encoding}"
         return Population(
-            name=f"{self.name}: {sensitive}",
+            name=f"{self.name}: {sensitive}{told}",
             inputs=inputs,
             targets=self._targets(aim),
             sensitive=torch.from_numpy(self.cells[sensitive].astype(np.int64)),
             values=described.values,
             users=None if users is None else self._owners(users),
-            side=self._encode([self.column(name) for name in side]) if side else None,
+            side=self._encode([self.column(name) for name in side], encoding) if side else None,
             domain=Domain(shape=(inputs.shape[1],), kind=DomainKind.TABULAR),
         )
 
@@ -402,8 +412,8 @@ class Table:
         described = [self.column(name) for name in names]
         return {column.name for column in described} | {column.source for column in described if column.source}
 
-    def _encode(self, columns: Sequence[Column]) -> Tensor:
-        parts = [column.encode(self.cells[column.name]) for column in columns]
+    def _encode(self, columns: Sequence[Column], encoding: Encoding | str) -> Tensor:
+        parts = [column.encode(self.cells[column.name], encoding) for column in columns]
         return torch.from_numpy(np.concatenate(parts, axis=1).astype(np.float32))
 
     def _targets(self, aim: Column) -> Tensor:

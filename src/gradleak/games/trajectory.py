@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from gradleak.core import Objective, Release, derive_generator, derive_seed
+from gradleak.core import Batch, Objective, Release, derive_generator, derive_seed
 from gradleak.core.objective import Tensors
 from gradleak.games.released import updated
-from gradleak.results import Outcome, Score
+from gradleak.results import Outcome, Score, UnsupportedError
 from gradleak.utility import Run, Task, Training
 from gradleak.utility.measure import score_of
 from gradleak.utility.metric import constant_answers, same_for_all
@@ -90,7 +90,7 @@ def follow(
 
     Raises:
         InputError: if rows, model and loss do not fit together.
-        UnsupportedError: where the model refuses the release.
+        UnsupportedError: where the model refuses the release, or normalizes by its batch and cannot do so with one row.
 
     **Cost**: rounds · rows / batch_size releases.
 
@@ -98,6 +98,8 @@ def follow(
     """
     began, cpu = time.perf_counter(), time.process_time()
     objective = task.start(derive_generator(seed, "weights"), mask_seed=derive_seed(seed, "masks")).objective
+    if min(batch_size, task.train.size) == 1:
+        check_one_row(objective, task.train)
     start, device = objective, objective.device
     noise = derive_generator(seed, "training noise", device=device)
     order = derive_generator(seed, "training order")
@@ -139,6 +141,26 @@ def follow(
         seconds=time.perf_counter() - began,
         cpu_seconds=time.process_time() - cpu,
     )
+
+
+def check_one_row(objective: Objective, rows: Batch) -> None:
+    """Refuse updates of one row by a model that normalizes by its batch and finds one number a channel in it.
+
+    Raises:
+        UnsupportedError: naming the layers and what to do.
+    """
+    layers = objective.batch_statistics
+    if not layers:
+        return
+    try:
+        # Where a channel has several places, one row is enough.
+        with torch.no_grad():
+            objective.outputs(objective.params, rows.inputs[:1].to(objective.device, objective.dtype))
+    except ValueError as error:
+        raise UnsupportedError(
+            f"expected updates of at least 2 rows, got batch_size=1: BatchNorm in train mode ({', '.join(layers)}) needs more "
+            'than one number a channel; take a larger batch_size, mode="eval", or GroupNorm in its place'
+        ) from error
 
 
 def _epoch(rows: int, batch_size: int, generator: torch.Generator, *, single: bool) -> list[Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
@@ -10,14 +10,17 @@ from torch import Tensor
 
 from gradleak.attacks.inference import PrototypeEncoder, balanced_labels, distance_log_posterior
 from gradleak.core import Batch, Release, derive_generator, derive_seed
+from gradleak.defenses import AdversarialPerturbation
 from gradleak.games.draws import Draw, draw_of_one_value
 from gradleak.games.game import Challenge, InferenceGame
 from gradleak.games.gradients import BatchReleases
+from gradleak.games.public_release import PerturbedGame
 from gradleak.games.reading import Read, RoundTask, reduce
 from gradleak.games.released import releases_of
 from gradleak.games.split import Split
 from gradleak.games.trajectory import Trajectory
 from gradleak.results import InputError, check_count
+from gradleak.utility.rounds import PerturbedRounds
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,6 +36,10 @@ class UserGame(InferenceGame):
 
     Candidates, batches and reference batches stay the same over the rounds. Users with fewer than 2k rows play no part.
     The prior is uniform: p* = 1/m.
+
+    Adversarial perturbation needs a `target` here, one of the public users: its classifier has never seen a private one,
+    so that there is no true class to lead away from. Public users are numbered 0 to u − 1 for it, in the order of their
+    numbers in the population.
 
     **Source**: Li et al. 2024, sections 3.2, 4.1 and 5.1.4 (m = 5, k = 8, T = 1,000; 15 private and 30 public users of
     CREMA-D, where AUROC is 0.6808).
@@ -68,6 +75,11 @@ class UserGame(InferenceGame):
         if self.side:
             raise InputError(
                 "UserGame.side: expected False, got True; distances of embeddings take no side information"
+            )
+        if _untargeted(self.release):
+            raise InputError(
+                "UserGame.release: expected an adversarial perturbation with a target, the number of a public user, got "
+                "target=None; its classifier knows public users alone, and no release is of one"
             )
 
     def split_of(self, seed: int) -> Split:
@@ -155,6 +167,10 @@ class UserGame(InferenceGame):
             encoder=self.encoder,
         )
 
+    def _known_to_release(self, public: Batch) -> Batch:
+        assert public.sensitive is not None
+        return replace(public, sensitive=public.sensitive.unique(return_inverse=True)[1])
+
     def _secret_of_rows(self, rows: Batch) -> Tensor:
         assert rows.sensitive is not None
         users = _users(self.population.users).unique()
@@ -194,6 +210,13 @@ class UserRound(RoundTask):
         )
         candidates = embedded.reshape(*references.shape[:2], -1)
         return Read(log_posterior=distance_log_posterior(candidates, seen), details=details)
+
+
+def _untargeted(release: object) -> bool:
+    """Whether a release holds an adversarial perturbation away from the true value."""
+    if isinstance(release, Release):
+        return any(_untargeted(defense) for defense in release.defenses)
+    return isinstance(release, PerturbedGame | PerturbedRounds | AdversarialPerturbation) and release.target is None
 
 
 def _users(users: Tensor | None) -> Tensor:

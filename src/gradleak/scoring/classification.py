@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gradleak.results import Evidence, InputError, Leakier, Outcome, Score, check_share
+from gradleak.scoring.clusters import LEAST_ERRORS, Clusters
 from gradleak.scoring.intervals import Interval, area_interval, rate_interval
-from gradleak.scoring.roc import Area, Curve, Floats, Truth, area, class_scores, curve, enough_negatives
+from gradleak.scoring.roc import Curve, Floats, Truth, area, class_scores, curve, enough_negatives
 
 SUCCESS, AUROC, ADVANTAGE, TPR = "attack_success_rate", "auroc", "advantage", "tpr_at_fpr"
 SCORE_NAMES = (SUCCESS, AUROC, ADVANTAGE, TPR)
@@ -27,6 +28,7 @@ def score_posteriors(
     truth: ArrayLike,
     *,
     blind: float,
+    rows: ArrayLike | None = None,
     false_positive_rates: Sequence[float] = (0.01,),
     least_false_positives: float = LEAST_FALSE_POSITIVES,
     confidence: float = 0.95,
@@ -43,13 +45,21 @@ def score_posteriors(
       is that of the trials themselves. Equal scores are accepted by lot; nothing else is interpolated. Where fewer than
       `least_false_positives` trials of a kind are expected above the threshold the outcome is `not_resolvable`.
 
-    **Assumptions**: trials are independent draws, and p* is known, not estimated from them. The intervals cover the draw of
-    trials alone: the private rows, the training and the fitted adversary are given. `pooled` adds other seeds.
+    The trials of a game draw batches from the same few private rows, and what these happen to be like does not average out
+    over trials. With `rows` every interval covers the draw of the rows and of the trials: it is the wider one of the
+    interval over trials and one of the same form for as many independent trials as the variance of both amounts to (see
+    `Clusters`). `details["trial_interval"]` is that of the trials alone, with these rows given, and of the advantage
+    `details["unclipped_trial_interval"]`. Without `rows` there is no other. `details["covers"]` says which it is.
+
+    **Assumptions**: trials are independent draws given the rows, rows are independent draws of each value, and p* is known,
+    not estimated. The training and the fitted adversary are given; `pooled` adds other seeds.
 
     Args:
         log_posteriors: (n, m) logarithms of posteriors, prior included, up to a constant of the row.
         truth: (n,) whole numbers from 0 to m − 1.
         blind: p*, in (0, 1]: the success rate of the best guess that ignores the update, max P(a).
+        rows: (n, k) whole numbers: which rows (or users) every trial was made of; None for trials that share none, or
+            for a statement on these rows alone.
         false_positive_rates: where true-positive rates are asked for, each between 0 and 1.
         least_false_positives: how many expected false positives resolve a rate.
         confidence: of the intervals.
@@ -66,7 +76,7 @@ def score_posteriors(
     **Cost**: O(m n log n).
 
     **Source**: Li et al. 2024, section 5.1.2. Deviations: ties are credited by their share; p* is a maximum where the
-    paper writes arg max; intervals are ours (Clopper–Pearson for rates; DeLong's variance in Wilson's interval for areas).
+    paper writes arg max; intervals are ours (Clopper–Pearson for rates; DeLong's variance in Wilson's interval for areas; Hoeffding's for rows).
 
     Example:
         >>> posteriors = np.log([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7], [0.2, 0.8]])
@@ -83,17 +93,20 @@ def score_posteriors(
     if obstacle:
         names = [*SCORE_NAMES[:3], *[TPR] * len(false_positive_rates)]
         return [_without(name, obstacle, len(true)) for name in names]
-    success = _success(logs, true, confidence)
+    clusters = None if rows is None else Clusters.of(rows, true)
+    success = _success(logs, true, clusters, confidence)
     return [
         success,
-        _auroc(logs, true, confidence),
+        _auroc(logs, true, clusters, confidence),
         _advantage(success, true, blind, confidence),
-        *(_found(logs, true, rate, least_false_positives, confidence) for rate in false_positive_rates),
+        *(_found(logs, true, clusters, rate, least_false_positives, confidence) for rate in false_positive_rates),
     ]
 
 
 def leaks(score: Score) -> bool:
-    """Whether an advantage is more than chance: its interval over trials, not clipped at 0, lies above 0.
+    """Whether an advantage is more than chance: its interval, not clipped at 0, lies above 0.
+
+    It is that over rows and trials where the score knows the rows, with the seeds that were played given.
 
     Args:
         score: an advantage of `score_posteriors` or `pooled`.
@@ -154,48 +167,103 @@ def _counts(credit: Floats, true: Truth) -> Floats:
     return table
 
 
-def _success(logs: Floats, true: Truth, confidence: float) -> Score:
+def _success(logs: Floats, true: Truth, clusters: Clusters | None, confidence: float) -> Score:
     credit = _credit(logs)
-    right = float(credit[np.arange(len(true)), true].sum())
+    right = credit[np.arange(len(true)), true]
     ties = int((credit.max(axis=1) < 1.0).sum())
+    trial, full = _rate_intervals(right, clusters, confidence)
     return _score(
         SUCCESS,
-        right / len(true),
-        rate_interval(right, len(true), confidence),
+        float(right.sum()) / len(true),
+        full,
         len(true),
         note=f"{ties} trials tie and share their credit" if ties else "",
-        details={"confusion": _counts(credit, true).tolist(), "ties": ties, "confidence": confidence},
+        details={
+            "confusion": _counts(credit, true).tolist(),
+            "ties": ties,
+            **_covered(trial, clusters),
+            "confidence": confidence,
+        },
     )
 
 
-def _auroc(logs: Floats, true: Truth, confidence: float) -> Score:
+def _rate_intervals(right: Floats, clusters: Clusters | None, confidence: float) -> tuple[Interval, Interval]:
+    """Of a rate: over trials, and over rows and trials."""
+    trials, hits = len(right), float(right.sum())
+    trial = rate_interval(hits, trials, confidence)
+    if clusters is None:
+        return trial, trial
+    amount = _effective(right, np.ones(trials, dtype=bool), clusters, confidence)
+    return trial, _wider(trial, rate_interval(hits / trials * amount, amount, confidence))
+
+
+def _effective(hits: Floats, chosen: NDArray[np.bool_], clusters: Clusters, confidence: float) -> float:
+    """As how many independent trials the chosen ones count, for the rate of hits among them."""
+    trials, right = int(chosen.sum()), float(hits[chosen].sum())
+    if min(right, trials - right) < LEAST_ERRORS:
+        return clusters.independent(chosen)
+    rate = right / trials
+    influence = np.where(chosen, (hits - rate) * len(hits) / trials, 0.0)
+    spread = rate * (1.0 - rate)
+    return spread / (spread / trials + clusters.variance(influence, confidence=confidence))
+
+
+def _wider(one: Interval, other: Interval) -> Interval:
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
+def _covered(trial: Interval, clusters: Clusters | None) -> dict[str, Any]:
+    covers = "trials, given their rows" if clusters is None else "rows and trials"
+    return {"trial_interval": list(trial), "covers": covers}
+
+
+def _auroc(logs: Floats, true: Truth, clusters: Clusters | None, confidence: float) -> Score:
     classes, absent = _present(logs, true)
     if len(classes) < 2:
         return _without(AUROC, _one_class(classes), len(true))
     scores = class_scores(logs)
     areas = {place: area(scores[:, place], true == place) for place in classes}
     value = math.fsum(found.value for found in areas.values()) / len(areas)
-    smallest = min(min(int((true == place).sum()), int((true != place).sum())) for place in classes)
+    trial, full = _area_intervals(value, [found.influence for found in areas.values()], true, clusters, confidence)
     details: dict[str, Any] = {
         "classes": classes,
         "per_class": [areas[place].value for place in classes],
         "roc": _roc({place: curve(scores[:, place], true == place) for place in _shown(logs, classes)}),
+        **_covered(trial, clusters),
         "confidence": confidence,
     }
-    # A few pairs in the wrong order tell too small a variance; simulations of the coverage hold with this ceiling.
-    ceiling, variance = float(len(true) * len(classes)), _variance(list(areas.values()))
-    interval = area_interval(value, variance, pairs=smallest, ceiling=ceiling, confidence=confidence)
     notes = [_absence(absent)]
-    if interval[1] < 0.5:
+    if full[1] < 0.5:
         notes.append("below 0.5: the updates tell the values apart, and this adversary reads them the wrong way round")
-    return _score(AUROC, value, interval, len(true), note="; ".join(filter(None, notes)), details=details)
+    return _score(AUROC, value, full, len(true), note="; ".join(filter(None, notes)), details=details)
 
 
-def _variance(areas: Sequence[Area]) -> float:
-    """Of the mean of areas over the same trials."""
-    influence: Floats = np.mean([found.influence for found in areas], axis=0)
-    trials = len(influence)
-    return float(np.square(influence).sum()) / (trials * max(trials - 1, 1))
+def _area_intervals(
+    value: float, influences: Sequence[Floats], true: Truth, clusters: Clusters | None, confidence: float
+) -> tuple[Interval, Interval]:
+    """Of the mean of the areas of the values that occur: over trials, and over rows and trials."""
+    influence: Floats = np.mean(influences, axis=0)
+    trials, kinds = len(true), [true == place for place in np.unique(true)]
+    variance = float(np.square(influence).sum()) / (trials * max(trials - 1, 1))
+    # A few pairs in the wrong order tell too small a variance; simulations of the coverage hold with this ceiling.
+    ceiling = float(trials * len(kinds))
+    smallest = min(min(int(kind.sum()), int((~kind).sum())) for kind in kinds)
+    few = smallest < LEAST_ERRORS
+    trial = area_interval(
+        value, variance, pairs=smallest, ceiling=smallest if few else ceiling, confidence=confidence
+    )
+    if clusters is None:
+        return trial, trial
+    pairs = min(min(clusters.independent(kind), clusters.independent(~kind)) for kind in kinds)
+    few = few or value * (1.0 - value) * trials < LEAST_ERRORS
+    wide = area_interval(
+        value,
+        variance + clusters.variance(influence, confidence=confidence),
+        pairs=pairs,
+        ceiling=pairs if few else ceiling,
+        confidence=confidence,
+    )
+    return trial, _wider(trial, wide)
 
 
 def _advantage(success: Score, true: Truth, blind: float, confidence: float) -> Score:
@@ -205,11 +273,15 @@ def _advantage(success: Score, true: Truth, blind: float, confidence: float) -> 
         why = "the best blind guess is always right (p* = 1), so that nothing is left to gain"
         return _without(ADVANTAGE, (Outcome.NOT_INFORMATIVE, why), len(true))
     low, high = (float((end - blind) / (1.0 - blind)) for end in success.interval)
+    trial = [float((end - blind) / (1.0 - blind)) for end in success.details["trial_interval"]]
     unclipped = (success.value - blind) / (1.0 - blind)
     most = int(np.bincount(true).max())
     details = {
         "unclipped": unclipped,
         "unclipped_interval": [low, high],
+        "unclipped_trial_interval": trial,
+        "trial_interval": [max(end, 0.0) for end in trial],
+        "covers": success.details["covers"],
         "blind": blind,
         "blind_observed": most / len(true),
         "success_rate": success.value,
@@ -235,7 +307,9 @@ def _blind_note(most: int, trials: int, blind: float) -> str:
     )
 
 
-def _found(logs: Floats, true: Truth, share: float, least: float, confidence: float) -> Score:
+def _found(
+    logs: Floats, true: Truth, clusters: Clusters | None, share: float, least: float, confidence: float
+) -> Score:
     details = {"false_positive_rate": share, "least_false_positives": least, "confidence": confidence}
     classes, absent = _present(logs, true)
     if len(classes) < 2:
@@ -250,18 +324,41 @@ def _found(logs: Floats, true: Truth, share: float, least: float, confidence: fl
         return _without(TPR, (Outcome.NOT_RESOLVABLE, why), len(true), details)
     curves = [curve(scores[:, place], true == place) for place in shown]
     found = [line.rate(share * line.negatives) for line in curves]
-    # The mean of the ends is what they would be if the errors of all classes went the same way: wide enough.
-    ends = [line.rate_interval(share, confidence) for line in curves]
-    low, high = (math.fsum(end) / len(ends) for end in zip(*ends, strict=True))
     value = math.fsum(found) / len(found)
+    trial = full = _mean_interval(value, [line.rate_interval(share, confidence) for line in curves])
+    if clusters is not None:
+        ends = []
+        for place, line in zip(shown, curves, strict=True):
+            positive = true == place
+            hits = (scores[:, place] >= _threshold(scores[~positive, place], share)).astype(np.float64)
+            amounts = [_effective(hits, kind, clusters, confidence) for kind in (positive, ~positive)]
+            ends.append(line.rate_interval(share, confidence, positives=amounts[0], negatives=amounts[1]))
+        full = _wider(trial, _mean_interval(value, ends))
     return _score(
         TPR,
         value,
-        (min(low, value), max(high, value)),
+        full,
         len(true),
         note=_absence(absent),
-        details={**details, "classes": shown, "per_class": found, "negatives": negatives},
+        details={
+            **details,
+            "classes": shown,
+            "per_class": found,
+            "negatives": negatives,
+            **_covered(trial, clusters),
+        },
     )
+
+
+def _mean_interval(value: float, ends: Sequence[Interval]) -> Interval:
+    """The mean of the ends, as if the errors of all classes went the same way: wide enough."""
+    low, high = (math.fsum(end) / len(ends) for end in zip(*ends, strict=True))
+    return min(low, value), max(high, value)
+
+
+def _threshold(negatives: Floats, share: float) -> float:
+    """The score above which this share of the negatives lies."""
+    return float(np.sort(negatives)[::-1][max(int(share * len(negatives)) - 1, 0)])
 
 
 def _present(logs: Floats, true: Truth) -> tuple[list[int], list[int]]:

@@ -109,7 +109,9 @@ class Curve:
             found += max(false - float(self.false[last]), 0.0) / step * float(self.true[last + 1] - self.true[last])
         return found / self.positives
 
-    def rate_interval(self, share: float, confidence: float) -> Interval:
+    def rate_interval(
+        self, share: float, confidence: float, *, positives: float | None = None, negatives: float | None = None
+    ) -> Interval:
         """An interval of the share found at a false-positive rate, over the draw of positives and of negatives.
 
         How many negatives lie above the true threshold is binomial; at both ends of its central range the curve says how
@@ -121,17 +123,21 @@ class Curve:
         Args:
             share: the false-positive rate.
             confidence: 1 − α.
+            positives: as how many independent ones they count; None for all.
+            negatives: likewise.
 
         **Source**: Zou and Donner 2008 (MOVER).
         """
         half = (1.0 - confidence) / 2.0
-        law = scipy.stats.binom(self.negatives, share)
+        amount = self.negatives if negatives is None else max(math.floor(negatives), 1)
+        law, each = scipy.stats.binom(amount, share), self.negatives / amount
         least, most = int(law.ppf(half)), int(law.isf(half))
         found = self.rate(share * self.negatives)
         # Before its k-th false alarm the curve has found at least what it had after the one before.
-        strict = self.rate(least - 1) if least > 0 else 0.0
-        loose = self.rate(min(most, self.negatives))
-        low, high = rate_interval(found * self.positives, self.positives, confidence)
+        strict = self.rate((least - 1) * each) if least > 0 else 0.0
+        loose = self.rate(min(most * each, self.negatives))
+        trials = float(self.positives if positives is None else positives)
+        low, high = rate_interval(found * trials, trials, confidence)
         return (
             max(0.0, found - math.hypot(found - min(strict, found), found - low)),
             min(1.0, found + math.hypot(max(loose, found) - found, high - found)),

@@ -18,6 +18,7 @@ from gradleak.datasets import adult_population, constructed_users, speech_digits
 from gradleak.games import (
     AttributeGame,
     DistributionGame,
+    Encoding,
     InferenceGame,
     Knows,
     PropertyGame,
@@ -75,6 +76,7 @@ class InferenceRisk(Study):
         user_trials: of user inference.
         shadow_batches: a round.
         rounds: of training, all of them observed.
+        encoding: of the categories of the census, "one_hot" or "codes".
         seeds: plays of every game at its own batch size; the others have one.
         speech: npz file of the speech set, or None to leave the speakers out.
         jobs: processes.
@@ -95,6 +97,7 @@ class InferenceRisk(Study):
     user_trials: int = 1000
     shadow_batches: int = 5000
     rounds: int = 10
+    encoding: Encoding = Encoding.ONE_HOT
     seeds: int = 5
     speech: str | None = None
     jobs: int = 1
@@ -165,7 +168,7 @@ class InferenceRisk(Study):
         kinds = {
             RiskGame.ATTRIBUTE: AttributeGame, RiskGame.PROPERTY: PropertyGame, RiskGame.DISTRIBUTION: DistributionGame,
         }  # fmt: skip
-        population = adult_population(keep_sensitive=row.kind is RiskGame.ATTRIBUTE)
+        population = adult_population(keep_sensitive=row.kind is RiskGame.ATTRIBUTE, encoding=self.encoding)
         return kinds[row.kind](
             population,
             model=_Perceptron(features=population.inputs.shape[1], hidden=(32, 16), classes=2),

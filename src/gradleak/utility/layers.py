@@ -120,7 +120,7 @@ def values_normalized(model: nn.Module, inputs: Tensor) -> dict[str, int]:
     """How many numbers of one example every GroupNorm, InstanceNorm and LayerNorm normalizes together, by name.
 
     One forward pass in eval mode, without gradients; layers that are not reached are left out, and what the model
-    refuses ends the count (torch refuses InstanceNorm over single numbers).
+    refuses ends the count (torch refuses InstanceNorm over single numbers, and inputs of another shape).
 
     Args:
         model: left as it is, but for what its own code does in a forward pass.
@@ -130,7 +130,7 @@ def values_normalized(model: nn.Module, inputs: Tensor) -> dict[str, int]:
     with _watched(model, found), torch.no_grad():
         try:
             model(inputs)
-        except ValueError:
+        except (RuntimeError, ValueError):
             return found
     return found
 

@@ -13,7 +13,7 @@ from gradleak.core import Batch, Defense, Objective, Protocol, Release, describe
 from gradleak.defenses import AdversarialPerturbation
 from gradleak.defenses.adversarial_perturbation import train_sensitive_classifier
 from gradleak.protocols import FedSGD
-from gradleak.results import check_count
+from gradleak.results import InputError, check_count
 
 
 class ReleaseOfRound(ABC):
@@ -45,13 +45,16 @@ class PerturbedRounds(ReleaseOfRound):
         batch_size: how many rows make an update, as the client has it.
         protocol: what the client computes.
         before: defenses before the perturbation.
-        target: the value that an update is to be taken for, or None for any but the true one.
+        target: the value that an update is to be taken for, one that public rows have, or None for any but the true one.
         gamma: γ, the largest change of an entry.
         alpha: α, the step.
         steps: of the perturbation.
         updates: how many updates the classifier is trained on.
         hidden: units of its hidden layer.
         epochs: its passes over the updates.
+
+    Raises:
+        InputError: for a number out of range, or a target that no public row has.
     """
 
     public: Batch = field(repr=False)
@@ -67,9 +70,19 @@ class PerturbedRounds(ReleaseOfRound):
     epochs: int = 10
 
     def __post_init__(self) -> None:
-        """Check the sizes; what the perturbation takes, it checks itself."""
+        """Check the sizes, and that the classifier will know the target; the rest the perturbation checks itself."""
         for name in ("batch_size", "updates", "hidden", "epochs"):
             check_count(f"PerturbedRounds.{name}", getattr(self, name))
+        if self.target is None:
+            return
+        if self.public.sensitive is None:
+            raise InputError("PerturbedRounds.public: expected rows with their sensitive variable, got none")
+        values = self.public.sensitive.unique()
+        if not bool((values == self.target).any()):
+            raise InputError(
+                f"PerturbedRounds.target: expected one of the {len(values)} values of the public rows, {int(values.min())} to "
+                f"{int(values.max())}, got {self.target}"
+            )
 
     def at(self, objective: Objective, generator: torch.Generator) -> Release:
         """The release with a classifier that was trained at these parameters."""

@@ -1,0 +1,164 @@
+"""What the finite private rows of a game add to the variance of a score: trials that share a row err together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse
+import scipy.stats
+from numpy.typing import ArrayLike, NDArray
+
+from gradleak.results import InputError
+from gradleak.scoring.roc import Floats, Truth
+
+# From such a share of its rows in every batch on, what one row does cannot be told from what the others do.
+MOST_HELD = 0.5
+# Of fewer errors (or fewer trials of a kind) no variance is estimated; it takes its bound.
+LEAST_ERRORS = 10
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Stratum:
+    """Trials whose batches are drawn from the same rows.
+
+    Attributes:
+        trials: their places.
+        counts: how often which row stands in which of these trials, (t, rows).
+        groups: which of them share a value, places among these trials: influences are centered by value.
+        overlap: π, the mean share of its rows that a batch has in common with another one; k/n for k of n rows.
+        size: k.
+    """
+
+    trials: NDArray[np.int64]
+    counts: Any
+    groups: Sequence[NDArray[np.int64]]
+    overlap: float
+    size: int
+
+    def variance(self, influence: Floats, *, bound: bool, factor: float) -> float:
+        """Of the mean over all batches of these rows, over the draw of the rows."""
+        count = len(self.trials)
+        centered = influence[self.trials].copy()
+        for group in self.groups:
+            centered[group] -= centered[group].mean()
+        whole = float(np.square(centered).sum()) / max(count - len(self.groups), 1)
+        most = self.overlap * whole
+        if bound or self.overlap >= MOST_HELD or count < 2:
+            return most
+        held = np.asarray((self.counts > 0).sum(axis=0), dtype=np.float64).ravel() / count
+        free = 1.0 - np.minimum(held, MOST_HELD)
+        sums = self.counts.T @ centered
+        own = self.counts.power(2).T @ np.square(centered)
+        # Pairs of different trials at the same row. Centering takes the share `held` of every row's effect away.
+        first = max(float(((np.square(sums) - free * own) / np.square(free)).sum()) / (count * (count - 1)), 0.0)
+        ratio = self.overlap * (self.size - 1) / max(self.size - self.overlap, 1e-12)
+        rest = ratio * max(most - first, 0.0)
+        return min(factor * first + rest, most)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Clusters:
+    """Which rows the trials share.
+
+    Each trial is a batch of k of n private rows. A mean over trials is an incomplete U-statistic over the rows. By
+    Hoeffding's decomposition, the mean over all batches has the variance Σ_c C(k, c)²/C(n, c) δ_c over the draw of the rows.
+    The first term is (k²/n) ζ₁ with ζ₁ = Var E[influence | a row is in the batch]; it is estimated without bias by the
+    products of influences of different trials that hold the same row. The others are at most k(k − 1)/(n(n − 1)) times
+    what the first leaves of the variance of one batch, since C(k, c)/C(n, c) falls with c; they take this bound. All of
+    it is at most k/n times the variance of a batch, as if only n/k batches were independent. It takes this where a batch
+    holds half of the rows or more.
+
+    Rows that occur with one value only (attribute and property inference) are a sample of their own for every value.
+    Otherwise (shares, users) all rows are one sample.
+
+    **Assumptions**: rows are independent draws of each value, batches are drawn uniformly among them, and what reads
+    them does not depend on them: the fitted adversary and the trained model are given.
+
+    **Cost**: O(T k).
+
+    **Source**: Hoeffding 1948, theorem 5.2 and inequality (5.10) for the bounds; the estimate is ours.
+
+    Attributes:
+        strata: trials with batches of the same rows.
+        trials: T.
+        rows: how many rows occurred.
+    """
+
+    strata: Sequence[_Stratum]
+    trials: int
+    rows: int
+
+    @classmethod
+    def of(cls, rows: ArrayLike, truth: Truth) -> Self:
+        """From the rows of every trial, (T, k) whole numbers, and its value, (T,).
+
+        Raises:
+            InputError: for sizes that do not fit.
+        """
+        given = np.asarray(rows)
+        if given.ndim != 2 or given.shape[0] != len(truth) or not given.shape[1]:
+            raise InputError(f"rows: expected ({len(truth)}, k) places of rows, a line a trial, got {given.shape}")
+        if not np.issubdtype(given.dtype, np.integer):
+            raise InputError(f"rows: expected whole numbers, got {given.dtype}")
+        names, places = np.unique(given, return_inverse=True)
+        places = places.reshape(given.shape)
+        count, size = given.shape
+        trial = np.repeat(np.arange(count), size)
+        counts = scipy.sparse.csr_matrix(
+            (np.ones(count * size), (trial, places.ravel())), shape=(count, len(names)), dtype=np.float64
+        )
+        groups = [np.flatnonzero(truth == value) for value in np.unique(truth)]
+        holders = sum((np.asarray(counts[group].sum(axis=0)).ravel() > 0).astype(int) for group in groups)
+        if (np.asarray(holders) > 1).any():
+            strata = [_stratum(counts, np.arange(count), groups, size)]
+        else:
+            strata = [_stratum(counts, group, [np.arange(len(group))], size) for group in groups]
+        return cls(strata=strata, trials=count, rows=len(names))
+
+    def variance(self, influence: Floats, *, bound: bool = False, confidence: float = 0.95) -> float:
+        """What the draw of the rows adds to the variance of a mean of influences (T,).
+
+        Args:
+            influence: of every trial on the score, whose mean over trials is the score or its error.
+            bound: whether to take the bound, for too few errors to estimate anything from.
+            confidence: of the interval that it is for: Student's quantile stands for the normal one, for few rows.
+        """
+        factor = 1.0
+        clusters = min(stratum.size / max(stratum.overlap, 1e-12) for stratum in self.strata)
+        if clusters < 1e6:
+            half = (1.0 - confidence) / 2.0
+            student = float(scipy.stats.t.isf(half, max(clusters - 1.0, 1.0)))
+            factor = (student / float(scipy.stats.norm.isf(half))) ** 2
+        return float(
+            sum(
+                (len(stratum.trials) / self.trials) ** 2 * stratum.variance(influence, bound=bound, factor=factor)
+                for stratum in self.strata
+            )
+        )
+
+    def independent(self, chosen: NDArray[np.bool_]) -> float:
+        """As how many independent trials the chosen ones count in the worst case, by the bound."""
+        asked = int(chosen.sum())
+        spread = 0.0
+        for stratum in self.strata:
+            part = int(chosen[stratum.trials].sum())
+            if part:
+                spread += (part / asked) ** 2 * (1.0 / part + stratum.overlap)
+        return 1.0 / spread
+
+
+def _stratum(counts: Any, trials: NDArray[np.int64], groups: Sequence[NDArray[np.int64]], size: int) -> _Stratum:
+    chosen, count = counts[trials], len(trials)
+    overlap = 0.0
+    if count > 1:
+        often = np.asarray(chosen.sum(axis=0)).ravel()
+        shared = float(np.square(often).sum() - chosen.power(2).sum())
+        # Of a batch that holds rows twice as much may be shared twice.
+        overlap = min(shared / (count * (count - 1) * size), 1.0)
+    return _Stratum(trials=trials, counts=chosen, groups=groups, overlap=overlap, size=size)
+
+
+__all__ = ["LEAST_ERRORS", "Clusters"]
