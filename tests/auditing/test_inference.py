@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gradleak.auditing import Plan, build_plan, estimate, judge, load_plan, run_plan
+from gradleak.auditing.inference_plan import InferencePlan
 from gradleak.auditing.inference_verdict import judge_games
 from gradleak.auditing.verdict import Thresholds
 from gradleak.results import PlanError, Record, VerdictKind
@@ -95,6 +97,7 @@ def test_the_estimate_counts_the_games() -> None:
     [
         ({"inference": {"group": GAME | {"rouds": 3}}}, "did you mean 'rounds'"),
         ({"inference": {"group": GAME | {"model": {"use": "mlp"}}}}, r"takes it from \[model\]"),
+        ({"inference": {"group": GAME | {"control": "shuffled"}}}, "plays both controls of every game by itself"),
         ({"inference": {"group": GAME | {"scenarios": ["planes"]}}}, "did you mean 'plain'"),
         ({"inference": {"group": GAME | {"seeds": 0}}}, "at least 1"),
         ({"inference": {"group": {**GAME, "use": "PropertyGam"}}}, "did you mean 'PropertyGame'"),
@@ -115,6 +118,35 @@ def test_too_few_rows_are_refused_before_anything_is_played(tmp_path: Path) -> N
     with pytest.raises(PlanError, match=r"inference\.group: .*600"):
         run_plan(plan(inference={"group": GAME | {"private_rows": 5000}}), tmp_path, jobs=1)
     assert not (tmp_path / "record.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [({"features": 7}, r"inference\.group: the model does not accept inputs of shape \(\d, 6\)"),
+     ({"classes": 1}, r"inference\.group: targets: expected class indices from 0 to 0")],
+)  # fmt: skip
+def test_a_model_that_does_not_fit_the_rows_is_refused_before_anything_is_played(
+    model: dict[str, int], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(PlanError, match=message):
+        run_plan(plan(model=content()["model"] | model), tmp_path, jobs=1)
+    assert not (tmp_path / "record.jsonl").exists()
+
+
+def test_a_control_in_place_of_a_game_is_refused() -> None:
+    game = replace(plan().inference["group"].game, control="planted")
+    with pytest.raises(PlanError, match=r"inference, control: expected a game, got a control of one \(planted\)"):
+        InferencePlan(game=game)
+
+
+def test_a_scenario_that_a_game_cannot_take_is_refused_and_the_others_are_played(tmp_path: Path) -> None:
+    small = GAME | {"rounds": 1, "trials": 60, "shadow_batches": 60}
+    wrong = {"name": "wrong", "perturbation": {"target": 5}}
+    found = run_plan(plan(inference={"group": small}, scenarios=[{"name": "plain"}, wrong]), tmp_path, jobs=1)
+    lines = {line["scenario"]: line for line in found.items if line["kind"] == "inference"}
+    assert lines["plain"]["status"] == "done"
+    assert lines["wrong"]["status"] == "refused"
+    assert "one of the 2 values of the public rows" in lines["wrong"]["note"]
 
 
 def test_the_perturbation_of_a_scenario_stands_behind_its_defenses(tmp_path: Path) -> None:

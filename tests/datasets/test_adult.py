@@ -97,6 +97,20 @@ def test_the_population_is_the_census_with_and_without_the_sensitive_column() ->
         adult_population(sensitive="age")
 
 
+@xai
+def test_the_first_row_as_codes_by_hand() -> None:
+    """State-gov is place 7 of 9, Bachelors 9 of 16, Never-married 4 of 7, and so on, from 0 and in alphabetical order."""
+    people = adult_population(encoding="codes", keep_sensitive=True)
+    assert people.inputs.shape == (32561, 12)
+    places = [7 / 8, 9 / 15, 4 / 6, 1 / 14, 1 / 5, 4 / 4, 1 / 1]
+    assert people.inputs[0, 5:].tolist() == pytest.approx(places)
+    assert torch.equal(people.inputs[:, :5], adult_population().inputs[:, :5])
+    assert adult_population(encoding="codes").inputs.shape == (32561, 11)
+    assert (people.name, adult_population().name) == ("adult: gender, codes", "adult: gender")
+    with pytest.raises(InputError, match="one_hot, codes, got 'ordinal'"):
+        adult_population(encoding="ordinal")
+
+
 def test_both_files_of_uci_in_their_order(files: Path) -> None:
     rows = []
     for name in ("adult.data", "adult.test"):
@@ -108,6 +122,7 @@ def test_both_files_of_uci_in_their_order(files: Path) -> None:
     assert people.sensitive.tolist() == [int(row[9] == "Male") for row in rows]
     ages = torch.tensor([float(row[0]) for row in rows])
     torch.testing.assert_close(people.inputs[:, 0] * 90, ages)
+    assert adult_files(files, encoding="codes").inputs.shape == (48842, 12)
     table = adult_files_table(files)
     assert set(table.column("native-country").values) == {row[13] for row in rows}
     inside = table.population(target="income", sensitive="race", keep_sensitive=True)

@@ -14,6 +14,7 @@ from gradleak.defenses import AdversarialPerturbation, VariationalBottleneck
 from gradleak.games import Knows, PerturbedGame, PropertyGame
 from gradleak.games.released import releases_of, updated
 from gradleak.models import mlp
+from gradleak.results import InputError, UnsupportedError
 from tests.games.setting import FEATURES, perceptron, population, release, settings
 
 
@@ -30,6 +31,32 @@ def test_every_round_has_a_classifier_of_its_own_and_the_adaptive_adversary_meet
     assert task.known_release(Knows.ADAPTIVE).defenses == (second,)
     assert task.known_release(Knows.STATIC).defenses == ()
     assert set(task.run().read) == {Knows.STATIC, Knows.ADAPTIVE}
+
+
+def test_a_perturbation_out_of_range_is_refused_before_anything_is_trained() -> None:
+    game = PropertyGame(population(), **settings(release=PerturbedGame(target=2)))
+    with pytest.raises(InputError, match="one of the 2 values of the public rows, 0 to 1, got 2"):
+        game._training(game.challenge(0), 0)
+    with pytest.raises(InputError, match=r"PerturbedGame\.gamma"):
+        PerturbedGame(gamma=-0.1)
+
+
+def normalized(generator: torch.Generator) -> nn.Module:
+    return nn.Sequential(perceptron(generator), nn.BatchNorm1d(2))
+
+
+def normalized_places(generator: torch.Generator) -> nn.Module:
+    wide = mlp(features=FEATURES, hidden=(), classes=8, generator=generator)
+    return nn.Sequential(wide, nn.Unflatten(1, (2, 4)), nn.BatchNorm1d(2), nn.AvgPool1d(4), nn.Flatten())
+
+
+def test_one_row_that_cannot_be_normalized_is_refused_with_what_to_do() -> None:
+    small = settings(batch_size=1, mode="train", rounds=1, trials=10, shadow_batches=10)
+    with pytest.raises(UnsupportedError, match=r"at least 2 rows, got batch_size=1: .*GroupNorm in its place"):
+        PropertyGame(population(), **(small | {"model": normalized})).play()
+    # Four places of a channel are enough, and so is eval mode.
+    assert PropertyGame(population(), **(small | {"model": normalized_places})).play().outcome.label == "converged"
+    PropertyGame(population(), **(small | {"model": normalized, "mode": "eval"})).rehearse()
 
 
 def dropout() -> Objective:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gradleak.core import DomainKind
-from gradleak.games import Column, ColumnKind, Table
+from gradleak.games import Column, ColumnKind, Population, Table
 from gradleak.results import InputError
 
 pytestmark = pytest.mark.usefixtures("global_rng_unchanged")
@@ -214,3 +214,37 @@ def test_a_table_with_cells_that_do_not_fit_is_refused() -> None:
         Table(name="t", columns=(Column(name="x"),), cells={"x": np.array([0.0, np.nan])})
     with pytest.raises(InputError, match="one of its columns x; got 'y'"):
         Table(name="t", columns=(column,), cells={"x": np.array([0, 1])}).column("y")
+
+
+def test_codes_are_places_in_the_alphabetical_list_of_the_stated_values() -> None:
+    columns = [
+        Column(name="age", high=100.0),
+        Column(name="ward", kind="category", values=("west", "east", "north")),
+        Column(name="sex", kind="one_hot", members=("male", "female")),
+        Column(name="outcome", kind="label", values=("ill", "well")),
+    ]
+    rows = [(50, "west", 0, 1, "ill"), (20, "north", 1, 0, "well"), (30, "west", 1, 0, "ill")]
+    table = Table.from_rows(rows, columns=columns, header=("age", "ward", "male", "female", "outcome"), name="three")
+    given = {"target": "outcome", "sensitive": "sex"}
+    inside = table.population(**given, keep_sensitive=True, side=["ward"], encoding="codes")
+    # east 0, north 1/2, west 1; female 0, male 1. Nothing depends on which values the rows have.
+    torch.testing.assert_close(inside.inputs, torch.tensor([[0.5, 1, 0], [0.2, 0.5, 1], [0.3, 1, 1]]))
+    assert inside.side is not None
+    assert inside.side.tolist() == [[1.0], [0.5], [1.0]]
+    assert inside.sensitive.tolist() == [1, 0, 0]
+    assert table.inputs(encoding="codes")[1] == ("age", "ward", "sex")
+    assert table.population(**given, keep_sensitive=False, encoding="codes").inputs.shape == (3, 2)
+    plain = table.population(**given, keep_sensitive=True)
+    assert (plain.name, inside.name) == ("three: sex", "three: sex, codes")
+    with pytest.raises(InputError, match="one_hot, codes, got 'ordinal'"):
+        table.population(**given, keep_sensitive=True, encoding="ordinal")
+
+
+@pytest.mark.parametrize("name", ["inputs", "targets", "side"])
+def test_a_population_with_a_number_that_is_none_is_refused_with_its_row(name: str) -> None:
+    parts = {"inputs": torch.zeros(6, 2, 3), "targets": torch.zeros(6, 1), "side": torch.zeros(6, 2)}
+    parts[name][4].fill_(float("nan"))
+    parts[name][5].reshape(-1)[0] = float("inf")
+    count = parts[name][4].numel() + 1
+    with pytest.raises(InputError, match=rf"Population\.{name}: .* got {count} .* in 2 of 6 rows, the first in row 4"):
+        Population(name="odd", sensitive=torch.arange(6) % 2, values=("a", "b"), **parts)

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from gradleak.attacks.inference import PrototypeEncoder
-from gradleak.games import Split, UserGame
+from gradleak.defenses import AdversarialPerturbation
+from gradleak.games import PerturbedGame, Split, UserGame
 from gradleak.results import InputError
 from tests.games.setting import population, settings
 
@@ -95,3 +96,18 @@ def test_a_given_split_is_checked() -> None:
     )
     with pytest.raises(InputError, match=r"got \d of 5 private users among the public ones"):
         game(split=mixed).challenge(0)
+
+
+def test_a_perturbation_leads_to_a_public_user_and_needs_one() -> None:
+    with pytest.raises(InputError, match=r"UserGame\.release: .* with a target, the number of a public user"):
+        game(release=PerturbedGame())
+    with pytest.raises(InputError, match=r"one of the 10 values of the public rows, 0 to 9, got 10"):
+        game(release=PerturbedGame(target=10)).play(0)
+    perturbed = game(release=PerturbedGame(target=9, updates=40, epochs=2), trials=20, shadow_batches=40)
+    training = perturbed._training(perturbed.challenge(0), 0).run()
+    (defense,) = training.releases[0].defenses
+    assert isinstance(defense, AdversarialPerturbation)
+    # Ten public users of twenty: the classifier knows no more than them.
+    assert defense.classifier.last.out_features == 10  # type: ignore[union-attr]
+    for seed in range(3):
+        assert perturbed.play(seed).outcome.label == "converged"

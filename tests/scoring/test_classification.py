@@ -321,3 +321,16 @@ def test_nothing_to_find_leaks_in_few_games() -> None:
         logs, truth = random.standard_normal((250, 2)), random.integers(0, 2, 250)
         found += leaks(by_name(score_posteriors(logs, truth, blind=0.5))["advantage"])
     assert found <= scipy.stats.binom(250, 0.025).isf(1e-3)
+
+
+@pytest.mark.parametrize("positives", [1, 2, 3, 5])
+def test_an_area_of_few_positives_is_covered(positives: int) -> None:
+    """DeLong's variance of a handful is far too small by chance; what any law allows stands in for it."""
+    random, hits = np.random.default_rng(10), 0
+    truth = np.array([1] * positives + [0] * 30)
+    for _ in range(200):
+        evidence = random.standard_normal(len(truth)) + 1.5 * truth
+        found = by_name(score_posteriors(np.stack([np.zeros(len(truth)), evidence], axis=1), truth, blind=0.9))["auroc"]
+        low, high = ends(found)
+        hits += low <= float(scipy.stats.norm.cdf(1.5 / np.sqrt(2))) <= high
+    assert hits >= 186

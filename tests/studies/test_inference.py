@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from gradleak.games import Encoding
 from gradleak.studies import InferenceDefenses, InferenceRisk, InferenceShield, RiskGame
 from gradleak.studies.game_cells import Cell, GameStore
+from gradleak.studies.inference_defenses import PAPER
 
 SMALL = {"trials": 300, "shadow_batches": 300, "rounds": 2, "private_rows": 600, "seeds": 1}
 
@@ -62,6 +65,27 @@ def test_signs_hide_from_those_who_do_not_know_them_alone() -> None:
     assert values["adversarial perturbation, adaptive: AUROC"] > 0.95
     assert values["pruning 99 %, static: advantage"] < values["pruning 99 %, adaptive: advantage"]
     assert len(found.tables[0].rows) == 6
+
+
+def test_codes_are_other_games_than_one_hot_rows_whose_cells_stay_valid(tmp_path: Path) -> None:
+    pytest.importorskip("xai", reason="the Adult census comes with the package xai")
+    shields = [InferenceShield.SIGN]
+    plain = InferenceDefenses(shields=shields, cells=str(tmp_path / "cells.jsonl"), **SMALL)
+    coded = replace(plain, encoding=Encoding.CODES)
+    names = [study._game(InferenceShield.SIGN).describe()["population"] for study in (plain, coded)]
+    assert names == ["adult: gender, 32561 rows", "adult: gender, codes, 32561 rows"]
+    areas = {finding.quantity: finding.ours or 0.0 for finding in coded.run(say=silent).findings}
+    assert areas["sign, adaptive: AUROC"] > 0.95
+    assert areas["sign, adaptive: AUROC"] > areas["sign, static: AUROC"]
+    # What was kept for codes is not taken for one-hot rows.
+    assert list(replace(plain, compute=False).run(say=silent).findings) == []
+    assert len(replace(coded, compute=False).run(say=silent).findings) == 6
+    risk = InferenceRisk(games=[RiskGame.PROPERTY], encoding=Encoding.CODES)
+    assert risk._game(risk._of(RiskGame.PROPERTY)[0]).population.inputs.shape[1] == 11
+
+
+def test_the_paper_without_pca_stands_beside_who_learned_without_noise() -> None:
+    assert set(PAPER[InferenceShield.DP_SGD]) == {("static", "advantage"), ("static", "auroc")}
 
 
 def test_a_torn_line_is_as_if_never_written(tmp_path: Path) -> None:

@@ -89,7 +89,8 @@ def _judge(item: str, items: Sequence[Line], rows: Sequence[Line], rules: tuple[
     row, score = max(found, key=lambda pair: float(pair[1]["value"]))
     low, high = score["details"]["unclipped_interval"]
     explanation = (
-        f"No adversary did better than a blind guess: the best one ({row['attack']}) has an advantage of {score['value']:.2g} "
+        f"No adversary is shown to have done better than a blind guess: the best one ({row['attack']}) has an advantage of "
+        f"{score['value']:.2g} "
         f"(interval {low:.2g} to {high:.2g}). A stronger adversary, more public rows or more rounds may do better: this is no "
         "evidence of safety."
     )

@@ -124,7 +124,7 @@ def adult_population(
 
     Source:
         Li et al. 2024, section 5.1.1, with 32,561 of its 48,842 rows; all of them: `adult_files`. The paper does not say
-        how columns are encoded; with codes its figures come out (see the study `inference_defenses`).
+        how columns are encoded, and signs hide more of some encodings than of others (see the study `inference_defenses`).
     """
     column = _column(sensitive, "adult_population")
     return _census().population(

@@ -400,8 +400,13 @@ class InferenceGame(ABC):
                 "cpu": training.cpu_seconds + sum(read.cpu_seconds for read in reads),
             },
             law=challenge.law.double().numpy(),
+            drawn=self._drawn(challenge).numpy(),
             bound=None if self.side or not reads else self._bound(challenge, training, [read.number for read in reads]),
         )
+
+    def _drawn(self, challenge: Challenge) -> Tensor:
+        """What every trial was drawn from, (T, c): trials that share any of it err together."""
+        return challenge.split.private[challenge.trials.rows]
 
     def _bound(self, challenge: Challenge, training: Trajectory, rounds: Sequence[int]) -> Score:
         """On what all observed updates of one batch tell of a; without a value where nothing bounds it."""

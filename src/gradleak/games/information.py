@@ -204,7 +204,9 @@ def gaussian_channel_information(
       noise is fresh: I(a; g̃_i | past, θ_i, D) ≤ h(g̃_i | past, θ_i, D) − h(noise) ≤ (n/2) log(1 + C²/(nσ²)), since no law
       with that second moment has a larger entropy than the Gaussian. That the batch is the same in all rounds makes the
       terms less than this, never more.
-    - a does not depend on D (its law is fixed), so that not knowing D tells less: I(a; all) ≤ I(a; all | D).
+    - So the bound is on I(a; all | D), for an adversary who is handed D. Where a does not depend on D (shares and users: the
+      law is fixed) not knowing D tells less, I(a; all) ≤ I(a; all | D). Attributes and properties are drawn by their shares
+      in D: their law is known with D alone, and the bound, H(a) and p* hold conditionally on D, with its shares.
 
     **Assumptions**: fresh noise in every release, of every release of the same batch all that is observed, and no side
     information on the batch: with φ(x), H(a|φ) stands for H(a) and P(a|φ) for the prior. The bound is on one draw of the

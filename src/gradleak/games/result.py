@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradleak.attacks.inference import combine_rounds
-from gradleak.games.information import information_scores
+from gradleak.games.information import fano_advantage, information_scores
 from gradleak.games.reading import Floats, Knows
 from gradleak.results import InputError, Outcome, Score
 from gradleak.results.score import jsonable
@@ -38,6 +39,8 @@ class SeedResult:
         notes: for the reader.
         seconds: of wall time of the training and of every round, and of processor time of all together ("cpu").
         law: P(a) by which the trials were drawn, (m,); None for not known.
+        drawn: places in the population of the rows of every trial, (T, k); in user inference its candidates, (T, m). None
+            for not known, and then intervals are of the trials alone.
         bound: on the information of all observed updates of a batch; None where nothing was observed, or the adversary
             knows more of the batch than its updates.
     """
@@ -55,6 +58,7 @@ class SeedResult:
     notes: Sequence[str] = ()
     seconds: Mapping[str, Any] = field(default_factory=dict)
     law: Floats | None = field(default=None, repr=False)
+    drawn: NDArray[np.int64] | None = field(default=None, repr=False)
     bound: Score | None = field(default=None, repr=False)
 
     def posterior(self, adversary: Knows, places: Sequence[int]) -> Floats:
@@ -135,6 +139,7 @@ class GameResult:
                 run.posterior(kind, places) if run.log_posteriors[kind] else np.empty((0, len(self.values))),
                 run.truth if run.log_posteriors[kind] else np.empty(0, dtype=np.int64),
                 blind=run.blind,
+                rows=run.drawn if run.log_posteriors[kind] else None,
                 false_positive_rates=false_positive_rates,
             )
             for run in self.runs
@@ -143,7 +148,7 @@ class GameResult:
             note = f"{len(diverged)} of {len(self.runs)} seeds: {diverged[0].notes[-1]}"
             lost = per_seed[self.seeds.index(diverged[0].seed)]
             return [replace(score, outcome=Outcome.NOT_FINITE, note=note) for score in lost]
-        return per_seed[0] if len(per_seed) == 1 else pooled(per_seed)
+        return per_seed[0] if len(per_seed) == 1 else pooled(per_seed, shared=self._shared_rows())
 
     def score(self, name: str, adversary: Knows | str | None = None, *, rounds: Sequence[int] | None = None) -> Score:
         """One of `scores`, by its name.
@@ -164,7 +169,8 @@ class GameResult:
     def information(self, adversary: Knows | str | None = None) -> list[Score]:
         """Information of all observed updates, and the advantage that it allows: bounded, and estimated by an adversary.
 
-        The estimate is over the trials of all seeds. P(a) is the mean over seeds, and the bound the largest of them.
+        The estimate is over the trials of all seeds, with the mean P(a) over seeds. Bounds are the largest of the seeds':
+        each seed's allowed advantage follows from its own bound and its own P(a).
 
         Args:
             adversary: "static" or "adaptive".
@@ -180,13 +186,16 @@ class GameResult:
         if len(laws) < len(self.runs) or not all((law > 0).all() for law in laws):
             return []
         places = range(len(self.observed))
-        bounds = [run.bound for run in self.runs if run.bound is not None]
-        return information_scores(
+        found = information_scores(
             np.concatenate([run.posterior(kind, places) for run in self.runs]),
             np.concatenate([run.truth for run in self.runs]),
             np.mean(laws, axis=0),
-            bound=max(bounds, key=lambda bound: bound.value or 0.0) if len(bounds) == len(self.runs) else None,
         )
+        bounds = [(law, run.bound) for law, run in zip(laws, self.runs, strict=True) if run.bound is not None]
+        if len(bounds) < len(self.runs):
+            return found
+        allowed = [fano_advantage(law, bound) for law, bound in bounds]
+        return [_largest([bound for _, bound in bounds]), _largest(allowed), *found]
 
     @property
     def outcome(self) -> Outcome:
@@ -255,6 +264,14 @@ class GameResult:
             raise InputError(f"scores: expected one of {', '.join(self.adversaries)}, who played, got {adversary!r}")
         return Knows(adversary)
 
+    def _shared_rows(self) -> float:
+        """The largest share of the rows of one seed's trials that another seed's trials were drawn from too."""
+        found = [np.unique(run.drawn) for run in self.runs if run.drawn is not None]
+        pairs = [(one, other) for place, one in enumerate(found) for other in found[:place]]
+        return max(
+            (len(np.intersect1d(one, other)) / max(min(len(one), len(other)), 1) for one, other in pairs), default=0.0
+        )
+
     def _summary(self, run: SeedResult, adversary: Knows) -> Line:
         """What a record says of a seed: numbers over all trials."""
         summary: Line = {
@@ -280,6 +297,11 @@ class GameResult:
                 "quantiles": [float(found) for found in np.quantile(of_truth, [0.05, 0.25, 0.5, 0.75, 0.95])],
             }
         return summary
+
+
+def _largest(bounds: Sequence[Score]) -> Score:
+    """Of bounds of all seeds that which holds for all of them; one that is none is the largest."""
+    return max(bounds, key=lambda bound: math.inf if bound.value is None else bound.value)
 
 
 __all__ = ["GameResult", "SeedResult"]

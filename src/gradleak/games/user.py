@@ -171,6 +171,13 @@ class UserGame(InferenceGame):
         assert public.sensitive is not None
         return replace(public, sensitive=public.sensitive.unique(return_inverse=True)[1])
 
+    def _drawn(self, challenge: Challenge) -> Tensor:
+        # The candidates, whoever of them made the update: the other ones decide how hard the trial is as well.
+        references, owners = challenge.trials.references, challenge.private.sensitive
+        assert references is not None
+        assert owners is not None
+        return owners[references[:, :, 0]]
+
     def _secret_of_rows(self, rows: Batch) -> Tensor:
         assert rows.sensitive is not None
         users = _users(self.population.users).unique()

@@ -76,7 +76,8 @@ def score_posteriors(
     **Cost**: O(m n log n).
 
     **Source**: Li et al. 2024, section 5.1.2. Deviations: ties are credited by their share; p* is a maximum where the
-    paper writes arg max; intervals are ours (Clopper–Pearson for rates; DeLong's variance in Wilson's interval for areas; Hoeffding's for rows).
+    paper writes arg max; intervals are ours (Clopper–Pearson for rates; DeLong's variance in Wilson's interval for
+    areas; Hoeffding's for rows).
 
     Example:
         >>> posteriors = np.log([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7], [0.2, 0.8]])
@@ -249,9 +250,7 @@ def _area_intervals(
     ceiling = float(trials * len(kinds))
     smallest = min(min(int(kind.sum()), int((~kind).sum())) for kind in kinds)
     few = smallest < LEAST_ERRORS
-    trial = area_interval(
-        value, variance, pairs=smallest, ceiling=smallest if few else ceiling, confidence=confidence
-    )
+    trial = area_interval(value, variance, pairs=smallest, ceiling=smallest if few else ceiling, confidence=confidence)
     if clusters is None:
         return trial, trial
     pairs = min(min(clusters.independent(kind), clusters.independent(~kind)) for kind in kinds)

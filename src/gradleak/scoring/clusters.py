@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -15,7 +16,7 @@ from gradleak.results import InputError
 from gradleak.scoring.roc import Floats, Truth
 
 # From such a share of its rows in every batch on, what one row does cannot be told from what the others do.
-MOST_HELD = 0.5
+MOST_HELD = 0.8
 # Of fewer errors (or fewer trials of a kind) no variance is estimated; it takes its bound.
 LEAST_ERRORS = 10
 
@@ -44,19 +45,30 @@ class _Stratum:
         centered = influence[self.trials].copy()
         for group in self.groups:
             centered[group] -= centered[group].mean()
-        whole = float(np.square(centered).sum()) / max(count - len(self.groups), 1)
+        # Batches of the same rows differ by less than those of fresh ones, by what the rows add.
+        apart = float(np.square(centered).sum()) / max(count - len(self.groups), 1)
+        whole = apart / (1.0 - min(self.overlap, MOST_HELD))
         most = self.overlap * whole
         if bound or self.overlap >= MOST_HELD or count < 2:
-            return most
-        held = np.asarray((self.counts > 0).sum(axis=0), dtype=np.float64).ravel() / count
-        free = 1.0 - np.minimum(held, MOST_HELD)
-        sums = self.counts.T @ centered
-        own = self.counts.power(2).T @ np.square(centered)
-        # Pairs of different trials at the same row. Centering takes the share `held` of every row's effect away.
-        first = max(float(((np.square(sums) - free * own) / np.square(free)).sum()) / (count * (count - 1)), 0.0)
+            return factor * most
+        sums, own = np.zeros(self.counts.shape[1]), np.zeros(self.counts.shape[1])
+        for group in self.groups:
+            counts = self.counts[group]
+            held = np.asarray((counts > 0).sum(axis=0), dtype=np.float64).ravel() / len(group)
+            # Centering takes the share `held` of every row's effect away.
+            free = 1.0 - np.minimum(held, MOST_HELD)
+            sums += counts.T @ centered[group] / free
+            own += counts.power(2).T @ np.square(centered[group]) / free
+        # Pairs of different trials at the same row.
+        found = float((np.square(sums) - own).sum())
+        # What trials leave to chance: it would be taken for nothing half of the time where it hides the rows' part.
+        error = math.sqrt(2.0 * float(np.square(own).sum()))
+        first = max(found + error, 0.0) / (count * (count - 1))
+        if len(self.groups) > 1:
+            # Trials that share users share no batch: most of what one user leaves of the variance is of the trial.
+            return factor * min(first, whole)
         ratio = self.overlap * (self.size - 1) / max(self.size - self.overlap, 1e-12)
-        rest = ratio * max(most - first, 0.0)
-        return min(factor * first + rest, most)
+        return factor * min(first + ratio * max(most - first, 0.0), most)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,13 +78,13 @@ class Clusters:
     Each trial is a batch of k of n private rows. A mean over trials is an incomplete U-statistic over the rows. By
     Hoeffding's decomposition, the mean over all batches has the variance Σ_c C(k, c)²/C(n, c) δ_c over the draw of the rows.
     The first term is (k²/n) ζ₁ with ζ₁ = Var E[influence | a row is in the batch]; it is estimated without bias by the
-    products of influences of different trials that hold the same row. The others are at most k(k − 1)/(n(n − 1)) times
-    what the first leaves of the variance of one batch, since C(k, c)/C(n, c) falls with c; they take this bound. All of
-    it is at most k/n times the variance of a batch, as if only n/k batches were independent. It takes this where a batch
-    holds half of the rows or more.
+    products of influences of different trials that hold the same row, and takes a standard error more. The others are at
+    most k(k − 1)/(n(n − 1)) times what the first leaves of the variance of one batch, since C(k, c)/C(n, c) falls with c;
+    they take this bound. All of it is at most k/n times the variance of a batch, as if only n/k batches were independent.
+    It takes this where a batch holds four of five rows or more.
 
     Rows that occur with one value only (attribute and property inference) are a sample of their own for every value.
-    Otherwise (shares, users) all rows are one sample.
+    Otherwise (shares, users) all rows are one sample, and the first term stands for all of them.
 
     **Assumptions**: rows are independent draws of each value, batches are drawn uniformly among them, and what reads
     them does not depend on them: the fitted adversary and the trained model are given.

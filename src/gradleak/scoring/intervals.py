@@ -36,7 +36,7 @@ def rate_interval(successes: float, trials: float, confidence: float = 0.95) -> 
     return low, high
 
 
-def area_interval(area: float, variance: float, *, pairs: int, ceiling: float, confidence: float = 0.95) -> Interval:
+def area_interval(area: float, variance: float, *, pairs: float, ceiling: float, confidence: float = 0.95) -> Interval:
     """The interval of an area under a ROC curve: Wilson's, for as many trials as the variance amounts to.
 
     A rate of n trials has the variance A(1 − A)/n; an area with variance V counts as one of n = A(1 − A)/V trials, and
@@ -51,7 +51,7 @@ def area_interval(area: float, variance: float, *, pairs: int, ceiling: float, c
     Args:
         area: A, from 0 to 1.
         variance: V, an estimate.
-        pairs: min(n₊, n₋), at least 1.
+        pairs: min(n₊, n₋), at least 1; of trials that share rows, as many as they count for.
         ceiling: the largest n.
         confidence: 1 − α.
 

@@ -18,29 +18,35 @@ from gradleak.scoring.roc import POINTS, Floats
 RESAMPLES = 2000
 
 
-def pooled(per_seed: Sequence[Sequence[Score]], *, resamples: int = RESAMPLES, seed: int = 0) -> list[Score]:
+def pooled(
+    per_seed: Sequence[Sequence[Score]], *, resamples: int = RESAMPLES, seed: int = 0, shared: float = 0.0
+) -> list[Score]:
     """The mean of every score over seeds, with the spread over them and an interval for the mean of all seeds.
 
     `details` holds `per_seed`, `seeds` (how many have a value), `sd` (the sample standard deviation over seeds, which is
-    what the paper prints after ±) and two intervals. `trial_interval` covers the draw of trials alone, with these seeds
-    given: distances to the seeds' own limits, joined by the root of their squares (MOVER). `bootstrap_interval` is the
-    percentile bootstrap over seeds and trials: seeds are drawn with replacement and each is moved by the error that its
-    own interval states. It is too short for few seeds (their spread is underestimated and the tails are normal: about
-    85 % instead of 95 % for five), so that `interval` is Student's t over the seeds, joined with `trial_interval` to
-    whichever end lies farther. With one seed only `trial_interval` is left, and the note says so.
+    what the paper prints after ±) and three intervals. `trial_interval` covers the draw of trials alone, with these seeds
+    and their rows given: distances to the seeds' own limits, joined by the root of their squares (MOVER).
+    `given_interval` does so with the seeds' intervals over rows and trials, where they have them, with the training and
+    the fitted adversary of these seeds given. The errors of rows of two seeds that share rows go together; `shared` is
+    taken for their correlation. `bootstrap_interval` is the percentile bootstrap over seeds, rows and trials: seeds are
+    drawn with replacement and each is moved by the error that its own interval states. It is too short for few seeds
+    (their spread is underestimated and the tails are normal: about 85 % instead of 95 % for five), so that `interval` is
+    Student's t over the seeds, joined with `given_interval` to whichever end lies farther. With one seed only
+    `given_interval` is left, and the note says so.
 
     For the advantage the value is the mean of the seeds' advantages, each clipped at 0 as in the paper, which is above 0
     where there is nothing; intervals and `unclipped` are of the unclipped ones. `details["unclipped_interval"]`, from which
-    `leaks` reads, is over trials with these seeds given: that updates leaked in these seeds is sure also where two seeds
-    are too few to say how much they leak in others (Student's factor is 12.7 then). A note says where the two disagree.
+    `leaks` reads, is `given_interval`: that updates leak for the adversaries of these seeds is sure also where two seeds are
+    too few to say how much they leak to others (Student's factor is 12.7 then). A note says where the two disagree.
 
     **Assumptions**: seeds (splits, training, fitted adversary) are independent of each other; means over them are about
-    normal. Seeds that share private rows are less spread than fresh ones would be.
+    normal. Seeds that share private rows are less spread than fresh ones would be, which Student's interval does not see.
 
     Args:
         per_seed: of every seed what `score_posteriors` returned with the same arguments, in the same order.
         resamples: bootstrap resamples.
         seed: of the bootstrap.
+        shared: which share of its private rows a seed has in common with another, from 0 to 1.
 
     Returns:
         One score for each that the seeds have; `roc` is the mean of the seeds' curves at equal false-positive rates. Seeds
@@ -57,10 +63,10 @@ def pooled(per_seed: Sequence[Sequence[Score]], *, resamples: int = RESAMPLES, s
     if any(kind != kinds[0] for kind in kinds):
         raise InputError(f"pooled: expected the same scores of every seed, got {kinds}")
     random = np.random.default_rng(seed)
-    return [_pooled(list(same), random, resamples) for same in zip(*per_seed, strict=True)]
+    return [_pooled(list(same), random, resamples, shared) for same in zip(*per_seed, strict=True)]
 
 
-def _pooled(scores: Sequence[Score], random: np.random.Generator, resamples: int) -> Score:
+def _pooled(scores: Sequence[Score], random: np.random.Generator, resamples: int, shared: float) -> Score:
     found = [score for score in scores if score.value is not None and score.interval is not None]
     lost = [score for score in scores if score.value is None or score.interval is None]
     if not found:
@@ -69,11 +75,12 @@ def _pooled(scores: Sequence[Score], random: np.random.Generator, resamples: int
     confidence = float(first.details.get("confidence", 0.95))
     values = np.array([_value(score) for score in found])
     ends = np.array([_ends(score) for score in found])
-    trial = _joined(values, ends)
+    of_trials = np.array([_trial_ends(score) for score in found])
+    trial, given = _joined(values, of_trials), _joined(values, ends, of_trials, shared)
     if len(found) == 1:
-        full, boot = trial, None
+        full, boot = given, None
     else:
-        full, boot = _over_seeds(values, trial, confidence), _bootstrap(values, ends, confidence, random, resamples)
+        full, boot = _over_seeds(values, given, confidence), _bootstrap(values, ends, confidence, random, resamples)
     shown = np.array([float(score.value or 0.0) for score in found])
     value = float(shown.mean())
     details: dict[str, Any] = _common(first.details) | {
@@ -81,18 +88,21 @@ def _pooled(scores: Sequence[Score], random: np.random.Generator, resamples: int
         "per_seed": shown.tolist(),
         "sd": float(shown.std(ddof=1)) if len(found) > 1 else None,
         "trial_interval": list(_clipped(trial)),
+        "given_interval": list(_clipped(given)),
+        "shared": shared,
         "bootstrap_interval": None if boot is None else list(_clipped(boot)),
     }
     notes = list(dict.fromkeys(score.note for score in found if score.note))
     if first.name == ADVANTAGE:
         details |= {
             "unclipped": float(values.mean()),
-            "unclipped_interval": list(trial),
+            "unclipped_interval": list(given),
+            "unclipped_trial_interval": list(trial),
             "unclipped_interval_over_seeds": list(full),
         }
-        if full[0] <= 0.0 < trial[0]:
+        if full[0] <= 0.0 < given[0]:
             notes.append(
-                f"more than chance in these {len(found)} seeds ({trial[0]:.3g} to {trial[1]:.3g}); they are too few, or differ "
+                f"more than chance in these {len(found)} seeds ({given[0]:.3g} to {given[1]:.3g}); they are too few, or differ "
                 "too much, to say how it is in others"
             )
     if "confusion" in first.details:
@@ -101,7 +111,9 @@ def _pooled(scores: Sequence[Score], random: np.random.Generator, resamples: int
         details["roc"] = _mean_curve([score.details["roc"] for score in found])
     low, high = _clipped(full)
     if len(found) == 1:
-        notes.append("one seed: the interval covers the draw of trials alone, not that of the split and the training")
+        notes.append(
+            f"one seed: the interval covers the draw of {first.details.get('covers', 'trials')}, not that of the training"
+        )
     if lost:
         notes.append(f"{len(lost)} of {len(scores)} seeds without a value ({lost[0].outcome.label}: {lost[0].note})")
     return replace(
@@ -134,7 +146,7 @@ def _upper(line: Mapping[str, Any]) -> tuple[Floats, Floats]:
 
 def _common(details: Mapping[str, Any]) -> dict[str, Any]:
     """What the seeds share: settings, not what was found."""
-    kept = ("blind", "confidence", "false_positive_rate", "least_false_positives", "classes")
+    kept = ("blind", "confidence", "false_positive_rate", "least_false_positives", "classes", "covers")
     return {name: details[name] for name in kept if name in details}
 
 
@@ -151,8 +163,20 @@ def _clipped(interval: Interval) -> Interval:
     return min(max(interval[0], 0.0), 1.0), min(max(interval[1], 0.0), 1.0)
 
 
-def _joined(values: Floats, ends: Floats) -> Interval:
-    down, up = np.sqrt(np.square(ends - values[:, None]).sum(axis=0)) / len(values)
+def _trial_ends(score: Score) -> Interval:
+    name = "unclipped_trial_interval" if score.name == ADVANTAGE else "trial_interval"
+    found = score.details.get(name)
+    return _ends(score) if found is None else (float(found[0]), float(found[1]))
+
+
+def _joined(values: Floats, ends: Floats, of_trials: Floats | None = None, shared: float = 0.0) -> Interval:
+    """The mean of the seeds with their limits; what exceeds the limits of the trials is correlated over seeds."""
+    squares = np.square(ends - values[:, None])
+    total = squares.sum(axis=0)
+    if of_trials is not None and shared > 0.0:
+        rows = np.sqrt(np.maximum(squares - np.square(of_trials - values[:, None]), 0.0))
+        total = total + shared * (np.square(rows.sum(axis=0)) - np.square(rows).sum(axis=0))
+    down, up = np.sqrt(total) / len(values)
     return float(values.mean() - down), float(values.mean() + up)
 
 
