@@ -66,7 +66,7 @@ def test_a_leaking_property_is_judged_so_and_the_run_with_it(record: Record) -> 
     plain = verdicts["plain/group"]
     assert (plain.verdict, plain.reason) == (VerdictKind.LEAKS, "advantage_above_zero")
     assert plain.details["advantage_interval"][0] > 0
-    assert "told a, b from the updates of 2 rounds" in plain.explanation
+    assert "told group (a, b) from the updates of 2 rounds" in plain.explanation
     assert verdicts["run"].verdict is VerdictKind.LEAKS
 
 
@@ -209,6 +209,16 @@ def test_fano_bounds_a_game_with_an_upper_bound_on_the_information_alone(
     bound = estimate | {"value": value, "evidence": evidence}
     (found,) = judge_games([*lines, estimate, bound], 0.05)
     assert found.verdict is verdict
+
+
+def test_a_threshold_hides_no_order_and_a_bound_that_nearly_holds_is_told() -> None:
+    lines = list(rows(-0.1))
+    auroc = lines[-1] | {"name": "auroc", "value": 0.97, "interval": [0.9, 0.99]}
+    bound = lines[-1] | {"name": "fano_advantage", "value": 0.07, "evidence": "upper_bound", "details": {"blind": 0.5}}
+    (found,) = judge_games([*lines, auroc, bound], 0.05)
+    assert found.verdict is VerdictKind.INCONCLUSIVE
+    assert "orders the batches rightly (AUROC 0.970" in found.explanation
+    assert "at most 0.07 (Fano's inequality), above the limit of 0.05" in found.explanation
 
 
 def test_a_failed_control_of_a_game_leaves_other_results_alone() -> None:

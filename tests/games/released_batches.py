@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
@@ -86,3 +87,8 @@ class Halved(ExampleDefense):
 
     def average(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: tensor.median(dim=0).values for name, tensor in gradients.items()}
+
+
+def named(value: object) -> str:
+    """A test id: as it prints, without the addresses of objects, which differ between processes."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))

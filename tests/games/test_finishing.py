@@ -39,6 +39,7 @@ from tests.games.released_batches import (
     batches,
     classifier,
     generator,
+    named,
     objective,
     one_by_one,
     rows,
@@ -90,7 +91,7 @@ DEFENSES: list[list[Defense]] = [
 ]
 
 
-@pytest.mark.parametrize("defenses", DEFENSES, ids=repr)
+@pytest.mark.parametrize("defenses", DEFENSES, ids=named)
 @pytest.mark.parametrize("examples", [1, 4])
 def test_every_defense_gives_what_one_release_after_another_gives(defenses: list[Defense], examples: int) -> None:
     loss, release, index = objective(), Release(FedSGD(), defenses), batches(examples)
@@ -132,7 +133,7 @@ def test_many_perturbed_at_once_are_those_perturbed_one_by_one() -> None:
         AdversarialPerturbation(classifier=classifier()).many(updates, None)
 
 
-@pytest.mark.parametrize("defense", [Sign(), Prune(0.5), Quantize(bits=4), GaussianNoise(std=0.1)], ids=repr)
+@pytest.mark.parametrize("defense", [Sign(), Prune(0.5), Quantize(bits=4), GaussianNoise(std=0.1)], ids=named)
 def test_no_defense_makes_numbers_of_an_update_that_is_none(defense: Defense) -> None:
     loss, index = objective(), batches()
     finish = Finishing(objective=loss, release=Release(FedSGD(), [defense]), rows=rows(), examples=4)

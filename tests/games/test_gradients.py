@@ -36,6 +36,7 @@ from tests.games.released_batches import (
     batches,
     by_autograd,
     generator,
+    named,
     net,
     objective,
     one_by_one,
@@ -53,7 +54,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWa
         ([DPSGD(clip_norm=0.3, noise_std=0.1, noise="sum"), Prune(0.5)], Route.LINEAR_LAYERS),
         ([Halved()], Route.AVERAGED_ROWS),
     ],
-    ids=repr,
+    ids=named,
 )
 def test_linear_nets_never_form_a_row_gradient_unless_a_defense_needs_it(defenses: list[Defense], route: Route) -> None:
     # Wide enough that products of the two sides are cheaper than averages.

@@ -254,14 +254,14 @@ def test_equal_notes_stand_once() -> None:
     groups = [played("a", "static", 0.5), played("a", "adaptive", 0.5), played("b", "adaptive", 0.5)]
     for group in groups:
         group[0]["note"] = "rows coincide"
-    assert noted(views(*groups)) == [("all games", "rows coincide")]
+    assert noted(views(*groups)) == [("all games", "played with k = 16 rows a batch"), ("all games", "rows coincide")]
     groups[2][0]["note"] = "of another kind"
-    assert noted(views(*groups)) == [
+    assert noted(views(*groups))[1:] == [
         ("a, property gender", "rows coincide"),
         ("b, property gender", "of another kind"),
     ]
     groups[1][0]["note"] = ""
-    assert noted(views(*groups))[0] == ("a, property gender, static", "rows coincide")
+    assert noted(views(*groups))[1] == ("a, property gender, static", "rows coincide")
 
 
 def test_hostile_names_are_text() -> None:
@@ -350,3 +350,27 @@ def test_a_record_cut_short_is_read_as_far_as_it_goes(two_defenses: list[list[Ro
     (bare,) = views([item])
     assert (bare.advantage.text, bare.verdict, bare.rounds) == ("–", "no number", [])  # noqa: RUF001
     render_html(build(record([item | {"game": "?", "runs": 3, "observed": "x", "scenario": None}])))
+
+
+def test_the_setting_of_a_game_and_what_a_threshold_hides_are_told() -> None:
+    lines = played("a", "static", 0.5)
+    lines[0]["game"] |= {
+        "rounds": 10, "observed": [0, 1], "learning_rate": 0.01, "side": True,
+        "adversary": {"use": "RandomForest", "trees": 50}, "features": {"use": "MaxPooling", "kernel": 3},
+    }  # fmt: skip
+    lines[0]["runs"] = [{"rows": {"private": 20, "public": 10, "test": 5}}]
+    for line in lines:
+        if line.get("name") == "advantage":
+            line["details"] = {**line["details"], "unclipped_interval": [-0.1, 0.2]}
+        if line.get("name") == "auroc":
+            line |= {"value": 0.97, "interval": [0.9, 0.99]}
+    (_, note), *rest = noted(views(lines))
+    for part in (
+        "20 private, 10 public, 5 test",
+        "2 of 10 rounds observed",
+        "RandomForest",
+        "MaxPooling",
+        "side information",
+    ):
+        assert part in note
+    assert any("orders the batches rightly" in hint for _, hint in rest)

@@ -86,13 +86,13 @@ def _judge(item: str, items: Sequence[Line], rows: Sequence[Line], rules: tuple[
     if not found:
         note = next((row.get("note") for row in done if row.get("note")), "no score has a value")
         return _inconclusive(item, str(done[0].get("outcome") or "no_score"), f"The game has no result: {note}")
-    row, score = max(found, key=lambda pair: float(pair[1]["value"]))
+    row, score = max(found, key=lambda pair: float(pair[1]["details"].get("unclipped", pair[1]["value"])))
     low, high = score["details"]["unclipped_interval"]
+    gained = float(score["details"].get("unclipped", score["value"]))
     explanation = (
         f"No adversary is shown to have done better than a blind guess: the best one ({row['attack']}) has an advantage of "
-        f"{score['value']:.2g} "
-        f"(interval {low:.2g} to {high:.2g}). A stronger adversary, more public rows or more rounds may do better: this is no "
-        "evidence of safety."
+        f"{gained:.2g} (interval {low:.2g} to {high:.2g}, not clipped at 0). {_ordering(row, rows)}{_nearly(done, rows, allowed)}"
+        "A stronger adversary, more public rows or more rounds may do better: this is no evidence of safety."
     )
     details = _details(row, score)
     return Verdict(
@@ -117,6 +117,25 @@ def _combined(item: Line, rows: Sequence[Line], name: str) -> Line | None:
     return min(found, key=lambda row: row.get("evidence") != "upper_bound", default=None)
 
 
+def _ordering(row: Line, rows: Sequence[Line]) -> str:
+    """That an adversary orders batches rightly whose guesses are no better than blind, or ""."""
+    auroc = _combined(row, rows, AUROC)
+    if auroc is None or not auroc.get("interval") or float(auroc["interval"][0]) <= 0.5:
+        return ""
+    return (
+        f"But it orders the batches rightly (AUROC {auroc['value']:.3f}, interval above 0.5), so that another threshold would "
+        "make a leak of that. "
+    )
+
+
+def _nearly(done: Sequence[Line], rows: Sequence[Line], allowed: float) -> str:
+    """What Fano's inequality leaves to any adversary where that is more than allowed, or ""."""
+    scores = [score for row in done if (score := _combined(row, rows, FANO)) and score["evidence"] == "upper_bound"]
+    if not scores or scores[0]["value"] >= 1.0:
+        return ""
+    return f"Any adversary has at most {scores[0]['value']:.2g} (Fano's inequality), above the limit of {allowed:g}. "
+
+
 def _bounds(score: Line, allowed: float) -> bool:
     """Whether an upper bound on every adversary's advantage is at most what is allowed."""
     return score["evidence"] == "upper_bound" and score["value"] <= allowed
@@ -129,20 +148,31 @@ def _low(score: Line) -> float | None:
 
 def _sentence(item: Line, score: Line, auroc: Line | None) -> str:
     details = score["details"]
-    what = (
-        ", ".join(map(str, item.get("values") or ()))
-        if len(item.get("values") or ()) <= 6
-        else "the sensitive variable"
-    )
+    what = _what(item)
     area = "" if auroc is None else f", with an AUROC of {auroc['value']:.3f}"
     rounds = len(item.get("observed") or ())
-    who = f"An {item['attack']}" if item["attack"] == "adaptive" else f"A {item['attack']}"
+    who = "An adaptive" if item["attack"] == "adaptive" else "A static" if _defended(item) else "An"
     low, high = details["unclipped_interval"]
     return (
         f"{who} adversary told {what} from the updates of {rounds} round{'s' if rounds > 1 else ''}: it is right more often "
         f"than the best blind guess ({details['blind']:.1%}){area}; its advantage is {score['value']:.3f} "
         f"(interval {low:.3f} to {high:.3f})."
     )
+
+
+def _what(item: Line) -> str:
+    """The variable and its values, in words."""
+    values, use = [str(value) for value in item.get("values") or ()], str((item.get("game") or {}).get("use") or "")
+    name = str(item.get("game_name") or "the sensitive variable")
+    if use == "UserGame":
+        return f"which of {len(values)} candidates the rows belong to ({name})"
+    return f"{name} ({', '.join(values)})" if 0 < len(values) <= 6 else name
+
+
+def _defended(item: Line) -> bool:
+    """Whether there is anything to know about the release; taken so where the record does not say."""
+    release = (item.get("game") or {}).get("release")
+    return not isinstance(release, Mapping) or release.get("use") != "Release" or bool(release.get("defenses"))
 
 
 def _details(item: Line, score: Line) -> dict[str, Any]:

@@ -6,6 +6,7 @@ valid one. This is the only place where a string picks code.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import os
 import random
@@ -366,7 +367,10 @@ class _Builder:
                     return self.build(value, room, where)
             if name in self.rooms["datasets"] or (isinstance(name, str) and ":" in name):
                 return self._public(self.build(value, "datasets", where))
-            raise PlanError(f"{where}: nothing is called {name!r}; see `gradleak list`")
+            known = [entry for room in self.rooms.values() for entry in room]
+            near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise PlanError(f"{where}: nothing is called {name!r}; {hint}see `gradleak list`")
         return value if hint is None else typed(hint, value, where)
 
     def _public(self, built: Any) -> Any:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradleak.attacks.inference import Features, MaxPooling
 from gradleak.core import Batch, Mode, Release, derive_generator, describe
@@ -138,6 +138,11 @@ class InferenceGame(ABC):
     def __post_init__(self) -> None:
         """Check the numbers and the lists."""
         name = type(self).__name__
+        if isinstance(self.model, nn.Module) or not callable(self.model):
+            raise InputError(
+                f"{name}.model: expected a function of a generator that makes a new model for every seed, got "
+                f"{type(self.model).__name__}; write model=lambda generator: MyModel()"
+            )
         for count in ("batch_size", "rounds", "trials", "shadow_batches"):
             check_count(f"{name}.{count}", getattr(self, count))
         check_positive(f"{name}.learning_rate", self.learning_rate)

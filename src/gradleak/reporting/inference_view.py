@@ -37,6 +37,10 @@ CURVES = (
     "together. On the logarithmic axes the left edge shows what is found almost without false alarms: a curve that is "
     "close to the diagonal on the left panel may still find some batches for certain."
 )
+NO_RELEASE = (
+    "Inference games alone: the server knows the model, its parameters at every observed round, the protocol, the public rows "
+    "and the prior; the adaptive adversary knows the defenses too. What each game was played with stands with its numbers."
+)
 FANO = (
     "Fano's inequality turns a number of nats that the updates may hold into the largest advantage that any adversary can have. "
     "With an upper bound on the information (Gaussian noise on a bounded update) it is a bound, and 1 says that it is vacuous. "
@@ -98,6 +102,8 @@ class InferenceView:
         metric: in which metric.
         outcome: of the game.
         note: what a reader needs to know.
+        played: how the game was played, in a sentence.
+        hints: what its numbers say together, and none says alone.
         key: the game and the setting as text, without batch size and shadow rows: what else differs.
     """
 
@@ -131,6 +137,8 @@ class InferenceView:
     metric: str
     outcome: Outcome | None
     note: str
+    played: str = field(repr=False)
+    hints: Sequence[str] = field(repr=False)
     key: str = field(repr=False)
 
     @property
@@ -237,7 +245,8 @@ def _whom(names: Sequence[str], views: Sequence[InferenceView]) -> str:
 
 def _notes(view: InferenceView) -> list[str]:
     quantities = (view.auroc, view.advantage, view.tpr, view.information)
-    return [part for part in dict.fromkeys([view.note, *(found.note for found in quantities)]) if part]
+    notes = [view.played, *view.hints, view.note, *(found.note for found in quantities)]
+    return [part for part in dict.fromkeys(notes) if part]
 
 
 def _view(line: Line, found: Sequence[tuple[Line, Score]], utilities: Sequence[Score]) -> InferenceView:
@@ -288,8 +297,50 @@ def _view(line: Line, found: Sequence[tuple[Line, Score]], utilities: Sequence[S
         metric=_METRICS[utilities[0].name] if utilities else "",
         outcome=outcome_of(line),
         note=str(line.get("note") or ""),
+        played=_played(game, runs),
+        hints=_hints(by_name, _by_round(found)),
         key=json.dumps([str(line.get("attack")), str(line.get("scenario")), _without_sizes(game)], sort_keys=True),
     )
+
+
+def _played(game: Mapping[str, Any], runs: Sequence[Any]) -> str:
+    """The setting of a game, as far as the record has it."""
+    if not game:
+        return ""
+    rows = mapping(mapping(runs[0]).get("rows")) if runs else {}
+    sizes = [f"{rows[key]} {key}" for key in ("private", "public", "test") if as_number(rows.get(key)) is not None]
+    reader = game.get("adversary") or game.get("encoder")
+    parts = [
+        f"k = {game['batch_size']} rows a batch" if "batch_size" in game else "",
+        f"rows: {', '.join(sizes)}" if sizes else "",
+        f"{len(sequence(game.get('observed')))} of {game['rounds']} rounds observed" if "rounds" in game else "",
+        f"learning rate {game['learning_rate']}" if "learning_rate" in game else "",
+        f"{game['shadow_batches']} shadow batches a round" if "shadow_batches" in game else "",
+        f"read by {words.plain(reader)}" if isinstance(reader, Mapping) else "",
+        f"on {words.plain(game['features'])}" if isinstance(game.get("features"), Mapping) else "",
+        "with side information on the batch" if game.get("side") is True else "",
+    ]
+    told = ", ".join(part for part in parts if part)
+    return f"played with {told}" if told else ""
+
+
+def _hints(by_name: Mapping[str, Score | None], rounds: Sequence[RoundPoint]) -> list[str]:
+    """Where a threshold or the sum over rounds hides what the adversary holds."""
+    auroc, advantage = by_name["auroc"], by_name["advantage"]
+    hints = []
+    if auroc is not None and auroc.interval is not None and auroc.interval[0] > 0.5 and _above(advantage) is False:
+        hints.append(
+            "not above chance by its own guesses, but it orders the batches rightly (the interval of the AUROC lies above 0.5): "
+            "another threshold makes a leak of that, so this is no protection"
+        )
+    best = max((point for point in rounds if len(rounds) > 1), key=lambda point: point.advantage, default=None)
+    together = None if advantage is None else advantage.value
+    if best is not None and together is not None and best.advantage > together + 0.02:
+        hints.append(
+            f"one round alone gives more ({best.advantage:.2f} in round {best.number + 1}) than all together ({together:.2f}): "
+            "rounds are added up as if they were independent; go by the larger number"
+        )
+    return hints
 
 
 def _first(scores: Sequence[Score], name: str, evidence: str | None = None) -> Score | None:
@@ -382,6 +433,7 @@ def _without_sizes(game: Mapping[str, Any]) -> dict[str, Any]:
 __all__ = [
     "CURVES",
     "FANO",
+    "NO_RELEASE",
     "TEXT",
     "DefenseRow",
     "InferenceView",

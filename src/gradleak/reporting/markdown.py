@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from gradleak.reporting import words
+from gradleak.reporting import inference_view, words
 from gradleak.reporting.adversaries import adversaries, notes
 from gradleak.reporting.inference_markdown import inference_section
 from gradleak.reporting.inference_view import inferences
@@ -175,7 +175,7 @@ def _setting(report: Report) -> Iterable[str]:
         if noted:
             yield ""
     if not report.settings:
-        yield "The record holds no release yet."
+        yield inference_view.NO_RELEASE if inferences(report.reading) else "The record holds no release yet."
         yield ""
 
 
@@ -295,7 +295,7 @@ def _attempts(report: Report) -> Iterable[str]:
     yield "## Attacks, worst first"
     yield ""
     if not report.attempts:
-        yield "No attack stands in the record."
+        yield "No reconstruction was tried." if inferences(report.reading) else "No attack stands in the record."
         yield ""
         return
     header = ("Example", "Scenario", "Attack", "PSNR", "RMSE", "Blind baseline", "SSIM", "Labels", "Outcome")
