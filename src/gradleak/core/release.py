@@ -222,8 +222,9 @@ class Release:
         batch = batch.to(objective.dtype)
         drawn = [_Drawn(defense=defense, generator=generator) for defense in self._at_example]
         update = self.protocol.mean(objective, objective.params, batch, drawn)
-        # A sign or a clip would make numbers of what is none.
-        _refuse_non_finite(update)
+        if self._on_update:
+            # A sign or a clip would make numbers of what is none; without them the end of this looks once.
+            _refuse_non_finite(update)
         for place, defense in enumerate(self.defenses):
             if isinstance(defense, UpdateDefense):
                 update = defense.draw(update, generator)

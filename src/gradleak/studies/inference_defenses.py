@@ -110,7 +110,7 @@ class InferenceDefenses(Study):
     compute: bool = True
 
     def run(self, *, say: Say) -> StudyResult:
-        """Compute the study; about half an hour of one core with the defaults."""
+        """Compute the study; half an hour of one busy core with the defaults."""
         store = GameStore(self.cells)
         seeds = [derive_seed(self.seed, "property", str(number)) for number in range(self.seeds)]
         rows: dict[InferenceShield, Mapping[str, Cell]] = {}
