@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gradleak.auditing import Plan, build_plan, estimate, judge, load_plan, run_plan
+from gradleak.auditing import Plan, build_plan, estimate, inference_plan, judge, load_plan, run_plan
 from gradleak.auditing.inference_plan import InferencePlan
 from gradleak.auditing.inference_verdict import judge_games
 from gradleak.auditing.verdict import Thresholds
@@ -235,3 +236,44 @@ def test_the_example_plan_is_one_that_can_be_played() -> None:
     loaded = load_plan(Path(__file__).parents[2] / "examples" / "adult_inference.toml")
     loaded.inference["gender"].check("gender")
     assert [scenario.name for scenario in loaded.scenarios] == ["undefended", "pruning 99 %", "signs", "DP-SGD"]
+
+
+def test_a_list_of_sizes_is_a_game_each() -> None:
+    swept = plan(inference={"group": GAME | {"batch_size": [4, 8], "public_rows": [100, 200]}})
+    sizes = {name: (game.game.batch_size, game.game.public_rows) for name, game in swept.inference.items()}
+    assert sizes == {
+        "group, k = 4, 100 public rows": (4, 100), "group, k = 4, 200 public rows": (4, 200),
+        "group, k = 8, 100 public rows": (8, 100), "group, k = 8, 200 public rows": (8, 200),
+    }  # fmt: skip
+    for wrong in ([], [4, 4]):
+        with pytest.raises(PlanError, match=r"inference\.group, batch_size: expected a number, or different ones"):
+            plan(inference={"group": GAME | {"batch_size": wrong}})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"batch_size": "16"}, r"inference\.group\.batch_size: expected int, got the text"),
+        ({"side": 1}, r"inference\.group\.side: expected bool"),
+        ({"trials": 2.5}, r"inference\.group\.trials"),
+    ],
+)
+def test_inherited_arguments_of_a_game_are_held_against_their_types(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        plan(inference={"group": GAME | change})
+
+
+def test_a_game_on_rows_of_the_other_kind_is_refused_in_a_plan() -> None:
+    rows = {"use": "tests.auditing.small_population:two_groups", "holds_sensitive": True}
+    with pytest.raises(PlanError, match=r"inference\.group: .*play AttributeGame"):
+        plan(inference={"group": GAME | {"population": rows}})
+
+
+def test_the_plan_of_the_recipe_is_read() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "play-a-game.md").read_text(encoding="utf-8")
+    users, sizes = (tomllib.loads(block.split("```")[0]) for block in text.split("```toml\n")[1:])
+    rows = {"use": "constructed_users", "users": 45, "rows": 16}
+    users["inference"]["writer"] |= {"population": rows}
+    (game,) = build_plan(users, folder=Path()).inference.values()
+    assert (game.game.kind, game.game.batch_size) == ("user", 8)
+    assert len(inference_plan.swept("gender", sizes["inference"]["gender"])) == 8

@@ -12,8 +12,9 @@ from sklearn.metrics import roc_auc_score
 
 import gradleak as gl
 from gradleak.attacks.inference import AllEntries
-from gradleak.games import AttributeGame, GameResult, Knows, PropertyGame
+from gradleak.games import AttributeGame, DistributionGame, GameResult, Knows, PropertyGame, Split
 from gradleak.games.released import releases_of
+from gradleak.models import mlp
 from gradleak.results import InputError, Outcome
 from tests.games.setting import perceptron, population, release, settings
 
@@ -157,6 +158,36 @@ def test_a_planted_value_is_always_found(values: int) -> None:
     assert result.score("advantage").value == 1.0
 
 
+def test_a_value_is_planted_in_fewer_entries_than_there_are_values() -> None:
+    rows = population(shift=0.0, values=4)
+    few = replace(rows, inputs=rows.inputs[:, :1].contiguous(), side=None)
+
+    def narrow(generator: torch.Generator) -> torch.nn.Module:
+        return mlp(features=1, hidden=(8,), classes=2, generator=generator)
+
+    result = PropertyGame(few, **settings(public_rows=60, model=narrow)).planted_control(0)
+    auroc = result.score("auroc").value
+    assert auroc is not None
+    assert auroc > 0.95
+
+
+def test_a_bound_stands_also_where_a_value_is_never_drawn() -> None:
+    rows = population(values=3)
+    known = (rows.sensitive < 2).nonzero().flatten()[:200]
+    others = torch.ones(rows.size, dtype=torch.bool)
+    others[known] = False
+    split = Split(
+        population=rows, private=known, public=others.nonzero().flatten(), test=torch.empty(0, dtype=torch.int64)
+    )
+    noisy = release(gl.DPSGD(clip_norm=1.0, noise_std=1e3, noise="sum"))
+    result = PropertyGame(rows, **settings(release=noisy, rounds=1, trials=40, shadow_batches=40), split=split).play(0)
+    allowed = {(score.name, score.evidence.value): score.value for score in result.information()}
+    assert set(allowed) == {("information_bound", "upper_bound"), ("fano_advantage", "upper_bound")}
+    advantage = allowed["fano_advantage", "upper_bound"]
+    assert advantage is not None
+    assert advantage < 0.05
+
+
 def test_the_numbers_do_not_depend_on_the_processes() -> None:
     game = PropertyGame(
         population(), **settings(release=release(gl.GaussianNoise(std=0.01)), trials=60, shadow_batches=60)
@@ -251,3 +282,41 @@ def test_a_public_population_that_holds_private_rows_is_refused() -> None:
     rows = population()
     with pytest.raises(InputError, match=r"\d+ public rows equal to private ones"):
         PropertyGame(rows, **settings(public=rows)).play(0)
+
+
+@pytest.mark.parametrize(
+    ("game", "held", "said"),
+    [
+        (AttributeGame, False, "that is a property; play PropertyGame"),
+        (PropertyGame, True, "that is an attribute; play AttributeGame"),
+    ],
+)
+def test_rows_of_the_other_kind_are_refused(game: type[PropertyGame], held: bool, said: str) -> None:
+    rows = replace(population(), holds_sensitive=held)
+    with pytest.raises(InputError, match=said):
+        game(rows, **settings())
+    with pytest.raises(InputError, match=said):
+        game(population(), **settings(public=rows))
+    game(replace(rows, holds_sensitive=not held), **settings())
+    game(population(), **settings())
+
+
+def test_shares_of_an_attribute_are_noted() -> None:
+    known = settings(batch_size=128, private_rows=300, trials=5)
+    told = [
+        DistributionGame(replace(population(), holds_sensitive=h), **known).challenge(0).notes for h in (True, False)
+    ]
+    assert any("shares of an attribute" in note for note in told[0])
+    assert not any("attribute" in note for note in told[1])
+
+
+def test_private_rows_of_one_value_are_refused() -> None:
+    with pytest.raises(
+        InputError, match=r"at least two values of the sensitive variable, got 1, all with value [01].*raise"
+    ):
+        PropertyGame(population(), **settings(private_rows=1)).play(0)
+
+
+def test_side_information_that_is_missing_is_explained() -> None:
+    with pytest.raises(InputError, match=r"Table.population\(..., side=\[...\]\), or pass Population\(..., side=...\)"):
+        PropertyGame(replace(population(), side=None), **settings(side=True))

@@ -98,3 +98,14 @@ def test_updates_of_the_training_are_those_of_the_release(defenses: tuple[object
     assert found is not None
     for name, tensor in expected.items():
         torch.testing.assert_close(found[name], tensor)
+
+
+def test_every_number_of_a_perturbation_reaches_its_rounds() -> None:
+    given = {"target": 1, "gamma": 0.1, "alpha": 0.2, "steps": 3, "updates": 7, "hidden": 4, "epochs": 2}
+    rounds = PerturbedGame(**given, before=[gl.Sign()]).given(population().rows(torch.arange(20)), 8)
+    assert {name: getattr(rounds, name) for name in given} == given
+    assert [type(defense) for defense in rounds.before] == [gl.Sign]
+    defaults = PerturbedGame()
+    assert (defaults.updates, defaults.hidden, defaults.epochs) == (256, 64, 20)
+    with pytest.raises(InputError, match=r"PerturbedGame.steps"):
+        PerturbedGame(steps=0)

@@ -10,8 +10,9 @@ import torch
 from gradleak.attacks.inference import PrototypeEncoder
 from gradleak.defenses import AdversarialPerturbation
 from gradleak.games import PerturbedGame, Split, UserGame
+from gradleak.models import mlp
 from gradleak.results import InputError
-from tests.games.setting import population, settings
+from tests.games.setting import perceptron, population, settings
 
 ROWS = population(rows=2000, users=20)
 
@@ -70,6 +71,14 @@ def test_a_planted_user_is_always_found_and_a_shuffled_one_never() -> None:
     assert auroc.interval[0] < 0.5 < auroc.interval[1]
 
 
+def test_a_user_is_planted_in_few_entries() -> None:
+    narrow = replace(ROWS, inputs=ROWS.inputs[:, :2].contiguous(), side=None)
+    model = lambda generator: mlp(features=2, hidden=(8,), classes=2, generator=generator)  # noqa: E731
+    auroc = replace(game(), population=narrow, model=model).planted_control(0).score("auroc").value
+    assert auroc is not None
+    assert auroc > 0.95
+
+
 def test_too_few_users_with_enough_rows_are_said_with_counts() -> None:
     with pytest.raises(
         InputError, match=r"expected 18 users \(8 private, 10 public, 0 test\) with at least 240 rows .* got 0 of 20"
@@ -111,3 +120,10 @@ def test_a_perturbation_leads_to_a_public_user_and_needs_one() -> None:
     assert defense.classifier.last.out_features == 10  # type: ignore[union-attr]
     for seed in range(3):
         assert perturbed.play(seed).outcome.label == "converged"
+
+
+def test_few_private_users_are_noted() -> None:
+    rows = population(rows=2000, users=60)
+    for private, told in ((5, True), (25, False)):
+        game = UserGame(rows, model=perceptron, batch_size=4, private_users=private, public_users=10, trials=5)
+        assert any("private users are few" in note for note in game.challenge(0).notes) is told

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gradleak.games import Encoding
+from gradleak.games import Encoding, GameResult, PropertyGame
 from gradleak.studies import InferenceDefenses, InferenceRisk, InferenceShield, RiskGame
-from gradleak.studies.game_cells import Cell, GameStore
+from gradleak.studies.game_cells import Cell, GameStore, cells_of
 from gradleak.studies.inference_defenses import PAPER
 
 SMALL = {"trials": 300, "shadow_batches": 300, "rounds": 2, "private_rows": 600, "seeds": 1}
@@ -98,3 +98,41 @@ def test_a_cell_without_a_value_is_a_dash() -> None:
     cell = Cell(scores={}, single={}, utility=None, blind=0.5, seconds=0.0, outcome="unsupported", note="why")
     assert (cell.text("auroc"), cell.best_round) == ("-", (None, None))
     assert cell.finding("game", "auroc").note == "why"
+
+
+def test_a_stopped_run_goes_on_with_the_next_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("xai", reason="the Adult census comes with the package xai")
+    file = tmp_path / "cells.jsonl"
+    study = InferenceDefenses(shields=[InferenceShield.SIGN], cells=str(file), **SMALL)
+    game, seeds = replace(study._game(InferenceShield.SIGN), trials=100, shadow_batches=60), [3, 4]
+    plain = cells_of(game.play_seeds(seeds))
+    kept = GameStore(str(file))
+    kept._plays.play_seeds(game, seeds[:1], jobs=1)
+    played = list[int]()
+    play = PropertyGame.play
+
+    def counted(self: PropertyGame, seed: int = 0, *, jobs: int = 1) -> GameResult:
+        played.append(seed)
+        return play(self, seed, jobs=jobs)
+
+    monkeypatch.setattr(PropertyGame, "play", counted)
+    found = GameStore(str(file)).play(game, seeds, jobs=1, compute=True)
+    assert found is not None
+    assert played == [4]
+    # Without the cells their scores are taken again, from what the seeds left.
+    file.unlink()
+    again = GameStore(str(file)).play(game, seeds, jobs=1, compute=True)
+    assert played == [4]
+    assert again is not None
+    for who, cell in plain.items():
+        for same in (found[who], again[who]):
+            assert (same.scores, same.single, same.utility, same.first) == (
+                cell.scores, cell.single, cell.utility, cell.first,
+            )  # fmt: skip
+            assert same.spread("auroc") == cell.spread("auroc") != "-"
+    # A file that was cut short is as if never written.
+    one = sorted((tmp_path / "cells_seeds").iterdir())[0]
+    one.write_bytes(one.read_bytes()[:100])
+    file.unlink()
+    GameStore(str(file)).play(game, seeds, jobs=1, compute=True)
+    assert len(played) == 2

@@ -106,3 +106,17 @@ def test_no_setting_and_equal_names_are_refused() -> None:
         privacy_utility_curve(task(), TRAINING, [])
     with pytest.raises(InputError, match="different names"):
         ReconstructionProbe(batch=digits()[0].example(0), adversaries=[Adversary(name="a", attack=gl.Blind())] * 2)
+
+
+def test_a_reference_that_hardly_learned_is_told_in_the_table() -> None:
+    curves = [
+        privacy_utility_curve(
+            task(),
+            replace(TRAINING, rounds=rounds, learning_rate=rate),
+            [Setting(family="sign", label="sign", release=release(gl.Sign()))],
+            seeds=[0],
+        ).to_markdown()
+        for rounds, rate in ((1, 1e-6), (30, 0.5))
+    ]
+    assert "The undefended training hardly learned" in curves[0]
+    assert "hardly learned" not in curves[1]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +13,32 @@ from gradleak.results import GradleakError, PlanError
 
 # Shadow and trial updates are made together, many at a price of one.
 SHARED_COST = 0.1
+
+
+# What a plan may give a list of: one game for each, which differ in nothing else and make a line of a plot.
+SWEPT: Mapping[str, str] = {"batch_size": "k = {}", "public_rows": "{} public rows"}
+
+
+def swept(name: str, spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The tables of the games that a table of a plan stands for, by name: one for each size where it gives a list of them.
+
+    Args:
+        name: of the table.
+        spec: its keys and values.
+
+    Raises:
+        PlanError: for an empty list, or one with a size twice.
+    """
+    lists = {key: spec[key] for key in SWEPT if isinstance(spec.get(key), list)}
+    for key, sizes in lists.items():
+        if not sizes or len(set(map(str, sizes))) < len(sizes):
+            raise PlanError(f"inference.{name}, {key}: expected a number, or different ones in a list, got {sizes}")
+    games: dict[str, Mapping[str, Any]] = {}
+    for chosen in itertools.product(*lists.values()):
+        changes = dict(zip(lists, chosen, strict=True))
+        told = [SWEPT[key].format(size) for key, size in changes.items()]
+        games[", ".join([name, *told])] = {**spec, **changes}
+    return games
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -87,4 +114,4 @@ class InferencePlan:
         return {"game": self.game.describe(), "seeds": self.seeds, "scenarios": self.scenarios and list(self.scenarios)}
 
 
-__all__ = ["InferencePlan"]
+__all__ = ["SWEPT", "InferencePlan", "swept"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradleak.results import Verdict, VerdictKind
-from gradleak.scoring.classification import ADVANTAGE, AUROC
+from gradleak.scoring.classification import ADVANTAGE, AUROC, leaks
 
 Line = Mapping[str, Any]
 FANO = "fano_advantage"
@@ -54,7 +54,7 @@ def _judge(item: str, items: Sequence[Line], rows: Sequence[Line], rules: tuple[
     if not done:
         return _inconclusive(item, "game_refused", f"The game could not be played: {items[0].get('note')}")
     found = [(row, score) for row in done if (score := _combined(row, rows, ADVANTAGE)) is not None]
-    leaking = [(row, score) for row, score in found if _low(score) is not None and (_low(score) or 0.0) > 0.0]
+    leaking = [(row, score) for row, score in found if leaks(score)]
     if leaking:
         row, score = max(leaking, key=lambda pair: float(pair[1]["value"]))
         return Verdict(
@@ -139,11 +139,6 @@ def _nearly(done: Sequence[Line], rows: Sequence[Line], allowed: float) -> str:
 def _bounds(score: Line, allowed: float) -> bool:
     """Whether an upper bound on every adversary's advantage is at most what is allowed."""
     return score["evidence"] == "upper_bound" and score["value"] <= allowed
-
-
-def _low(score: Line) -> float | None:
-    interval = (score.get("details") or {}).get("unclipped_interval")
-    return None if interval is None else float(interval[0])
 
 
 def _sentence(item: Line, score: Line, auroc: Line | None) -> str:

@@ -71,6 +71,7 @@ def celeba(
         values=(f"not {sensitive}", sensitive),
         users=torch.tensor([people[identities[name]] for name in names]),
         domain=Domain.image(channels=3, height=size, width=size),
+        holds_sensitive=False,
     )
 
 
@@ -124,6 +125,7 @@ def utkface(path: str | os.PathLike[str], *, size: int = 32, count: int | None =
         sensitive=torch.tensor([race for _, _, race in chosen]),
         values=_RACES,
         domain=Domain.image(channels=3, height=size, width=size),
+        holds_sensitive=False,
     )
 
 

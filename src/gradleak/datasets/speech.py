@@ -105,6 +105,7 @@ def speech_digits(
         values=tuple(str(value) for value in codes[secret][0]),
         users=torch.from_numpy(codes[SpeechLabel.SPEAKER][1].astype(np.int64)),
         domain=domain,
+        holds_sensitive=False,
     )
 
 
@@ -177,6 +178,7 @@ def crema_d(
         values=("Female", "Male"),
         users=torch.tensor([owners.index(actor) for _, actor, _ in chosen]),
         domain=domain,
+        holds_sensitive=False,
     )
 
 

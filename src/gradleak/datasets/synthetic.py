@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import os
-import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from gradleak.core import Domain
 from gradleak.datasets.digits import mnist_digits
+from gradleak.datasets.idx_file import read_idx
 from gradleak.datasets.image_file import image_file
 from gradleak.datasets.planted import PlantedProperty, plant, stroke, warp
 from gradleak.games import Population
@@ -53,7 +50,7 @@ def idx_images(
     Source:
         LeCun et al. 1998 (MNIST and the idx format); Xiao et al. 2017 (Fashion-MNIST). The property is ours.
     """
-    levels, classes = _read_idx(images, 3), _read_idx(labels, 1)
+    levels, classes = read_idx(images, 3), read_idx(labels, 1)
     if len(levels) != len(classes):
         raise InputError(f"{Path(labels)}: expected {len(levels)} labels, as many as images, got {len(classes)}")
     pixels = torch.from_numpy(levels.astype(np.float32) / 255)[:, None]
@@ -142,7 +139,7 @@ def constructed_users(
         digits = mnist_digits(count=5000, seed=seed)
         pixels, classes = digits.inputs, digits.targets
     else:
-        levels, codes = _read_idx(images, 3), _read_idx(labels, 1)
+        levels, codes = read_idx(images, 3), read_idx(labels, 1)
         pixels = torch.from_numpy(levels.astype(np.float32) / 255)[:, None]
         classes = torch.from_numpy(codes.astype(np.int64))
     if not rows <= len(pixels) == len(classes):
@@ -220,28 +217,6 @@ def _planted(
         values=named.values,
         domain=Domain.image(channels=channels, height=height, width=width),
     )
-
-
-def _read_idx(path: _Path, axes: int) -> NDArray[np.uint8]:
-    """An idx file of bytes with this many axes, plain or gzipped."""
-    file = Path(path)
-    if not file.is_file():
-        raise InputError(f"{file}: expected an idx{axes} file, got no such file")
-    content = file.read_bytes()
-    if content[:2] == b"\x1f\x8b":
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise InputError(f"{file}: not a whole gzip file ({error})") from error
-    start = 4 + 4 * axes
-    if len(content) < start or content[:4] != bytes([0, 0, 8, axes]):
-        raise InputError(
-            f"{file}: expected an idx{axes} file of bytes (it begins 00 00 08 0{axes}), got {content[:4].hex(' ')}"
-        )
-    shape = struct.unpack(f">{axes}I", content[4:start])
-    if len(content) - start != math.prod(shape) or not shape[0]:
-        raise InputError(f"{file}: expected {math.prod(shape)} bytes for {shape}, got {len(content) - start}")
-    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
 
 
 __all__ = ["cifar_images", "constructed_users", "idx_images"]

@@ -6,6 +6,12 @@ from gradleak.games.distribution import DistributionGame
 from gradleak.games.game import Control, InferenceGame
 from gradleak.games.gradients import BatchReleases, Route
 from gradleak.games.information import fano_advantage, fano_error, gaussian_channel_information, information_estimate
+from gradleak.games.layer_gradients import (
+    LayerGradients,
+    batches_of_one_value,
+    layer_gradient_blocks,
+    layer_gradients,
+)
 from gradleak.games.population import Population
 from gradleak.games.property import PropertyGame
 from gradleak.games.public_release import PerturbedGame, ReleaseWithPublicRows
@@ -27,6 +33,7 @@ __all__ = [
     "GameResult",
     "InferenceGame",
     "Knows",
+    "LayerGradients",
     "PerturbedGame",
     "Population",
     "PropertyGame",
@@ -37,10 +44,13 @@ __all__ = [
     "Table",
     "Trajectory",
     "UserGame",
+    "batches_of_one_value",
     "fano_advantage",
     "fano_error",
     "follow",
     "gaussian_channel_information",
     "information_estimate",
+    "layer_gradient_blocks",
+    "layer_gradients",
     "without_rows_of",
 ]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradleak.attacks.inference import Classifier, Ordinal, balanced_labels
 from gradleak.core import Batch
-from gradleak.games.draws import Draw, rows_without_replacement
+from gradleak.games.draws import Draw, digits, rows_without_replacement
 from gradleak.games.game import Challenge, Control
 from gradleak.games.split import Split
 from gradleak.games.value_game import ValueGame, values_of
@@ -18,6 +18,9 @@ from gradleak.results import InputError, check_count
 
 # Rows of a batch at which the counts of two bins seldom meet.
 LEAST_OF_CONTROL = 128
+INSIDE = (
+    "the inputs hold the sensitive variable: these are shares of an attribute, the paper's are of a property outside"
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -93,6 +96,7 @@ class DistributionGame(ValueGame):
             trials=self._batches(labels, private, replacement=False, generator=generator, whose="private"),
             law=uniform,
             prior=self._prior(uniform),
+            notes=[INSIDE] if self.population.holds_sensitive else [],
         )
 
     def _small(self, control: Control) -> Self:
@@ -101,6 +105,11 @@ class DistributionGame(ValueGame):
         return (
             replace(small, batch_size=max(small.batch_size, LEAST_OF_CONTROL)) if control is Control.PLANTED else small
         )
+
+    def _secret_of_rows(self, rows: Batch, entries: int) -> Tensor:
+        if len(self.population.values) <= entries:
+            return super()._secret_of_rows(rows, entries)
+        return digits((values_of(rows) == self.having).long(), 2, entries)
 
     def _batches(
         self, labels: Tensor, rows: Batch, *, replacement: bool, generator: torch.Generator, whose: str

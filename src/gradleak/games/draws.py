@@ -45,6 +45,24 @@ def rows_without_replacement(held: Tensor, count: int, generator: torch.Generato
     return held[torch.randperm(len(held), generator=generator)[:count]]
 
 
+def digits(places: Tensor, count: int, entries: int) -> Tensor:
+    """Numbers 0 to count − 1 (n,) as digits (n, c) between 0 and 1, c at most `entries`: binary ones where they suffice.
+
+    Args:
+        places: the numbers.
+        count: how many there are.
+        entries: how many digits there is room for, at least 1.
+    """
+    base = 2
+    while base**entries < count:
+        base += 1
+    width = 1
+    while base**width < count:
+        width += 1
+    powers = base ** torch.arange(width, device=places.device)
+    return (places[:, None] // powers % base).double() / (base - 1)
+
+
 def draw_of_one_value(
     labels: Tensor,
     values: Tensor,
@@ -91,6 +109,7 @@ def draw_of_one_value(
 
 __all__ = [
     "Draw",
+    "digits",
     "draw_of_one_value",
     "labels_by_law",
     "law_of",

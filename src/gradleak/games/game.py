@@ -115,6 +115,7 @@ class InferenceGame(ABC):
     """
 
     kind: ClassVar[str]
+    draws_users: ClassVar[bool] = False
     citations: ClassVar[tuple[Citation, ...]] = (LI_2024,)
 
     population: Population = field(kw_only=False)
@@ -167,7 +168,10 @@ class InferenceGame(ABC):
         if self.split is not None and self.split.population is not self.population:
             raise InputError(f"{name}.split: expected a split of this game's population, got one of another")
         if self.side and self.population.side is None:
-            raise InputError(f"{name}.side: expected a population with side information, got none")
+            raise InputError(
+                f"{name}.side: expected a population with side information, got none; name its columns, "
+                "Table.population(..., side=[...]), or pass Population(..., side=...), one row of numbers for every row"
+            )
 
     @property
     def playing(self) -> tuple[Knows, ...]:
@@ -322,8 +326,8 @@ class InferenceGame(ABC):
         """What a process needs to read one round."""
 
     @abstractmethod
-    def _secret_of_rows(self, rows: Batch) -> Tensor:
-        """What is planted, (n, c) numbers of 0 and 1."""
+    def _secret_of_rows(self, rows: Batch, entries: int) -> Tensor:
+        """What is planted, (n, c) numbers from 0 to 1, c at most the number of entries of an input."""
 
     def _known_to_release(self, public: Batch) -> Batch:
         """The public rows for a release that learns from them, their sensitive variable as classes from 0."""
@@ -331,13 +335,8 @@ class InferenceGame(ABC):
 
     def _planted(self, rows: Batch) -> Batch:
         """Rows whose inputs hold the sensitive variable, written over and over, and nothing else; with one target."""
-        secret = self._secret_of_rows(rows).to(rows.inputs)
         entries = rows.inputs[0].numel()
-        if secret.shape[1] > entries:
-            raise InputError(
-                f"planted control: expected inputs of at least {secret.shape[1]} entries to write the sensitive variable "
-                f"into, got {entries}"
-            )
+        secret = self._secret_of_rows(rows, entries).to(rows.inputs)
         written = secret[:, torch.arange(entries) % secret.shape[1]]
         target = self.population.targets[:1].expand(rows.size, *rows.targets.shape[1:]).clone()
         return replace(rows, inputs=written.reshape(rows.inputs.shape), targets=target, domain=None)
@@ -406,6 +405,7 @@ class InferenceGame(ABC):
             },
             law=challenge.law.double().numpy(),
             drawn=self._drawn(challenge).numpy(),
+            drew_users=self.draws_users,
             bound=None if self.side or not reads else self._bound(challenge, training, [read.number for read in reads]),
         )
 

@@ -25,6 +25,8 @@ class Population:
         users: who every row belongs to, (n,) int64, or None where rows have no owner.
         side: what an adversary may know of every row besides its gradient, φ(x), (n, s), or None for nothing.
         domain: shape and range of an example, or None.
+        holds_sensitive: whether the inputs hold the sensitive variable (or what it was made from), so that it is an attribute;
+            false for a property, which is outside of them; None for not known. Games about the other kind are refused.
 
     Raises:
         InputError: for sizes that disagree, fewer than two values, a sensitive variable out of range, or numbers that are
@@ -39,6 +41,7 @@ class Population:
     users: Tensor | None = field(default=None, repr=False)
     side: Tensor | None = field(default=None, repr=False)
     domain: Domain | None = None
+    holds_sensitive: bool | None = None
 
     def __post_init__(self) -> None:
         """Check the sizes, the range of the sensitive variable, and that all numbers are finite."""

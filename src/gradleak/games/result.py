@@ -41,6 +41,7 @@ class SeedResult:
         law: P(a) by which the trials were drawn, (m,); None for not known.
         drawn: places in the population of the rows of every trial, (T, k); in user inference its candidates, (T, m). None
             for not known, and then intervals are of the trials alone.
+        drew_users: whether `drawn` are users, of whom every trial takes other rows.
         bound: on the information of all observed updates of a batch; None where nothing was observed, or the adversary
             knows more of the batch than its updates.
     """
@@ -59,6 +60,7 @@ class SeedResult:
     seconds: Mapping[str, Any] = field(default_factory=dict)
     law: Floats | None = field(default=None, repr=False)
     drawn: NDArray[np.int64] | None = field(default=None, repr=False)
+    drew_users: bool = False
     bound: Score | None = field(default=None, repr=False)
 
     def posterior(self, adversary: Knows, places: Sequence[int]) -> Floats:
@@ -140,6 +142,7 @@ class GameResult:
                 run.truth if run.log_posteriors[kind] else np.empty(0, dtype=np.int64),
                 blind=run.blind,
                 rows=run.drawn if run.log_posteriors[kind] else None,
+                of_users=run.drew_users,
                 false_positive_rates=false_positive_rates,
             )
             for run in self.runs
@@ -176,21 +179,23 @@ class GameResult:
             adversary: "static" or "adaptive".
 
         Returns:
-            What `information_scores` gives; nothing where a training diverged or a value was never drawn.
+            What `information_scores` gives; no estimate where a value was never drawn, and nothing where a training diverged.
 
         Raises:
             InputError: for an adversary that did not play.
         """
         kind = self._adversary(adversary)
         laws = [run.law for run in self.runs if run.law is not None and run.log_posteriors[kind]]
-        if len(laws) < len(self.runs) or not all((law > 0).all() for law in laws):
+        if len(laws) < len(self.runs):
             return []
         places = range(len(self.observed))
-        found = information_scores(
-            np.concatenate([run.posterior(kind, places) for run in self.runs]),
-            np.concatenate([run.truth for run in self.runs]),
-            np.mean(laws, axis=0),
-        )
+        found: list[Score] = []
+        if all((law > 0).all() for law in laws):
+            found = information_scores(
+                np.concatenate([run.posterior(kind, places) for run in self.runs]),
+                np.concatenate([run.truth for run in self.runs]),
+                np.mean(laws, axis=0),
+            )
         bounds = [(law, run.bound) for law, run in zip(laws, self.runs, strict=True) if run.bound is not None]
         if len(bounds) < len(self.runs):
             return found

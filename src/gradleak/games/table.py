@@ -403,6 +403,7 @@ class Table:
             users=None if users is None else self._owners(users),
             side=self._encode([self.column(name) for name in side], encoding) if side else None,
             domain=Domain(shape=(inputs.shape[1],), kind=DomainKind.TABULAR),
+            holds_sensitive=keep_sensitive,
         )
 
     def _with_sources(self, names: Sequence[str]) -> set[str]:

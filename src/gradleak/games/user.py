@@ -11,7 +11,7 @@ from torch import Tensor
 from gradleak.attacks.inference import PrototypeEncoder, balanced_labels, distance_log_posterior
 from gradleak.core import Batch, Release, derive_generator, derive_seed
 from gradleak.defenses import AdversarialPerturbation
-from gradleak.games.draws import Draw, draw_of_one_value
+from gradleak.games.draws import Draw, digits, draw_of_one_value
 from gradleak.games.game import Challenge, InferenceGame
 from gradleak.games.gradients import BatchReleases
 from gradleak.games.public_release import PerturbedGame
@@ -22,17 +22,25 @@ from gradleak.games.trajectory import Trajectory
 from gradleak.results import InputError, check_count
 from gradleak.utility.rounds import PerturbedRounds
 
+# Below so many private users intervals are too short where users are of different kinds; see `Clusters` for the figures.
+FEWEST_USERS = 20
+FEW = (
+    "{} private users are few: if a small part of all users is much easier (or harder) to tell than the others, these may hold "
+    "none of that part, and the intervals are too short for what other users would give"
+)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UserGame(InferenceGame):
     """How well the user whose k rows made an update can be told from m − 1 others, given other rows of all of them.
 
-    Users are split, not rows: those of the adversary's public rows appear in no trial, so that it has to recognize users
-    whom it has never learned. It trains an encoder to tell its own users apart by their updates. In a trial m private
-    users are drawn without repetition, one of them makes the update, and the adversary gets a reference batch of k rows of
-    each; that of the true user shares no row with the released batch. It takes the updates of the reference batches at
-    the current parameters (adaptive: through the same release, with fresh noise) and answers by the distances of their
-    embeddings to that of the released update.
+    Users are split, not rows. *Shadow users* are the public ones: the adversary has all their rows, and they appear in no
+    trial, so that it has to recognize users whom it has never learned. It trains an encoder to tell its shadow users apart by
+    their updates. In a trial m private users are drawn without repetition: the *candidates*, the possible answers. One of
+    them makes the released update. Of each the adversary is handed a *reference batch*, k of that user's rows, as if they had
+    been found elsewhere; that of the true user shares no row with the released batch. It takes the updates of the
+    reference batches at the current parameters (adaptive: through the same release, with fresh noise) and answers by the
+    distances of their embeddings to that of the released update.
 
     Candidates, batches and reference batches stay the same over the rounds. Users with fewer than 2k rows play no part.
     The prior is uniform: p* = 1/m.
@@ -53,6 +61,7 @@ class UserGame(InferenceGame):
     """
 
     kind: ClassVar[str] = "user"
+    draws_users: ClassVar[bool] = True
 
     batch_size: int = 8
     trials: int = 1000
@@ -74,7 +83,8 @@ class UserGame(InferenceGame):
             raise InputError("UserGame: expected a population with users, got none; pass Population(..., users=...)")
         if self.side:
             raise InputError(
-                "UserGame.side: expected False, got True; distances of embeddings take no side information"
+                "UserGame.side: expected False, got True; distances of embeddings take no side information (the reference "
+                "batches are what the adversary knows besides); games about values do"
             )
         if _untargeted(self.release):
             raise InputError(
@@ -123,6 +133,7 @@ class UserGame(InferenceGame):
     def _challenge(self, split: Split, generator: torch.Generator) -> Challenge:
         uniform = torch.full((self.candidates,), 1.0 / self.candidates, dtype=torch.float64)
         owners = _users(self.population.users)
+        users = len(owners[split.private].unique())
         return Challenge(
             split=split,
             private=_by_user(split.private_rows, owners[split.private]),
@@ -131,6 +142,7 @@ class UserGame(InferenceGame):
             trials=self._trials(owners[split.private], generator),
             law=uniform,
             prior=uniform,
+            notes=[FEW.format(users)] if users < FEWEST_USERS else [],
         )
 
     def _trials(self, owners: Tensor, generator: torch.Generator) -> Draw:
@@ -178,12 +190,11 @@ class UserGame(InferenceGame):
         assert owners is not None
         return owners[references[:, :, 0]]
 
-    def _secret_of_rows(self, rows: Batch) -> Tensor:
+    def _secret_of_rows(self, rows: Batch, entries: int) -> Tensor:
         assert rows.sensitive is not None
         users = _users(self.population.users).unique()
-        # The binary digits of the user's place: an encoder of other users has seen all of them.
-        digits = torch.arange(len(users).bit_length())
-        return torch.searchsorted(users, rows.sensitive)[:, None] >> digits & 1
+        # The digits of the user's place, binary if they fit: an encoder of other users has seen all of them.
+        return digits(torch.searchsorted(users, rows.sensitive), len(users) + 1, entries)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gradleak.attacks.inference import Classifier, FittedOrdinal, RandomForest, balanced_labels, with_side
 from gradleak.core import Batch, Release, derive_generator, derive_seed
-from gradleak.games.draws import Draw, draw_of_one_value, labels_by_law, law_of
+from gradleak.games.draws import Draw, digits, draw_of_one_value, labels_by_law, law_of
 from gradleak.games.game import Challenge, InferenceGame
 from gradleak.games.gradients import BatchReleases
 from gradleak.games.population import Population
@@ -32,12 +32,15 @@ class ValueGame(InferenceGame):
         adversary: the model that is fitted on features of shadow updates, fresh every round.
         private_rows: how many rows are private.
         public_rows: how many rows the adversary has.
-        test_rows: how many judge the model; None for as many as the private ones, where there are so many.
+        test_rows: how many judge the model, 0 for none (it is then not judged); None for as many as the private ones, but at
+            most half of the rows that neither private nor public rows need.
         balanced: whether the public rows hold every value of the sensitive variable equally often.
         public: where the public rows come from, or None for the population.
         coincidences: whether rows of `public` that look like private or test ones are other rows all the same.
         prior: P(a) as the adversary takes it; None to estimate it.
     """
+
+    inside: ClassVar[bool | None] = None
 
     adversary: Classifier = field(default_factory=RandomForest)
     private_rows: int = 5000
@@ -53,12 +56,19 @@ class ValueGame(InferenceGame):
         super().__post_init__()
         for count in ("private_rows", "public_rows"):
             check_count(f"{type(self).__name__}.{count}", getattr(self, count))
+        if self.test_rows is not None:
+            check_count(f"{type(self).__name__}.test_rows", self.test_rows, least=0)
+        for rows in (self.population, self.public):
+            self._check_held(rows)
         if self.split is not None and self.public is not None:
             raise InputError(
                 f"{type(self).__name__}: expected split or public, got both; a split says where its public rows come from"
             )
         if self.side and self.public is not None and self.public.side is None:
-            raise InputError(f"{type(self).__name__}.public: expected side information too, got none")
+            raise InputError(
+                f"{type(self).__name__}.public: expected side information too, as the population has it, got none; give both"
+                " the same side"
+            )
 
     def split_of(self, seed: int) -> Split:
         """The rows of a seed: the given split, or one drawn by the seed."""
@@ -75,6 +85,20 @@ class ValueGame(InferenceGame):
             generator=derive_generator(seed, "split"),
         )
 
+    def _check_held(self, rows: Population | None) -> None:
+        """Refuse an attribute that is outside of the inputs, and a property that is inside."""
+        if rows is None or self.inside is None or rows.holds_sensitive is not (not self.inside):
+            return
+        if self.inside:
+            raise InputError(
+                f"{type(self).__name__}: expected rows whose inputs hold the sensitive variable, got {rows.name} without it: "
+                "that is a property; play PropertyGame, or make the rows with keep_sensitive=True"
+            )
+        raise InputError(
+            f"{type(self).__name__}: expected rows whose inputs do not hold the sensitive variable, got {rows.name} with it: "
+            "that is an attribute; play AttributeGame, or make the rows with keep_sensitive=False"
+        )
+
     @abstractmethod
     def shadow(self, public: Batch, generator: torch.Generator) -> Draw:
         """Batches of public rows with their labels, every value equally often.
@@ -89,16 +113,15 @@ class ValueGame(InferenceGame):
         if self.prior is None:
             return estimated
         given = torch.tensor(list(self.prior), dtype=torch.float64)
-        if given.shape != estimated.shape or bool((given < 0).any()) or abs(float(given.sum()) - 1) > 1e-6:
+        if given.shape != estimated.shape or not bool((given >= 0).all()) or abs(float(given.sum()) - 1) > 1e-6:
             raise InputError(
                 f"{type(self).__name__}.prior: expected {len(estimated)} probabilities that sum to 1, got {list(self.prior)}"
             )
         return given
 
-    def _secret_of_rows(self, rows: Batch) -> Tensor:
-        if rows.sensitive is None:
-            raise InputError("planted control: expected rows with their sensitive variable, got none")
-        return torch.nn.functional.one_hot(rows.sensitive, len(self.population.values))
+    def _secret_of_rows(self, rows: Batch, entries: int) -> Tensor:
+        values, count = values_of(rows), len(self.population.values)
+        return torch.nn.functional.one_hot(values, count) if count <= entries else digits(values, count, entries)
 
     def _round_task(self, challenge: Challenge, training: Trajectory, number: int) -> RoundTask:
         seed = training.seed
@@ -149,6 +172,11 @@ class OneValueGame(ValueGame):
         private, names = split.private_rows, list(self.population.values)
         values = values_of(private)
         law = law_of(values, len(names))
+        if bool((law == 1.0).any()):
+            raise InputError(
+                f"{type(self).__name__}: expected private rows with at least two values of the sensitive variable, got "
+                f"{private.size}, all with {names[int(law.argmax())]}, so that a blind guess is always right; raise private_rows"
+            )
         trials = draw_of_one_value(
             labels_by_law(self.trials, law, generator),
             values,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gradleak.reporting import inference_view
-from gradleak.reporting.inference_view import InferenceView, defense_rows, noted
+from gradleak.reporting.inference_view import InferenceView, defense_rows, merged, noted, warnings
 from gradleak.reporting.markdown_parts import escape, number, table
 from gradleak.reporting.numerals import MISSING, count, decimal, percent
 
@@ -22,6 +22,10 @@ def inference_section(views: Sequence[InferenceView]) -> Iterable[str]:
     yield ""
     yield inference_view.TEXT
     yield ""
+    for warning in warnings(views):
+        yield f"> {escape(warning)}"
+        yield ""
+    views = merged(views)
     header = (
         "Scenario and game", "Adversary", "More than chance", "AUROC", "TPR at low FPR", "Success rate", "Best blind guess",
         "Advantage", "Trials, seeds",

@@ -8,7 +8,7 @@ import matplotlib
 from matplotlib.axes import Axes
 
 from gradleak.reporting.drawing import DASHES, INK, MARKERS, SERIES, STYLE, as_svg, finish, new_figure
-from gradleak.reporting.inference_view import InferenceView
+from gradleak.reporting.inference_view import BOTH, InferenceView
 
 # More lines than this cannot be told apart.
 MOST_LINES = 12
@@ -147,7 +147,7 @@ def advantage_utility_plot(views: Sequence[InferenceView]) -> str:
         views: games and adversaries; drawn are those with both numbers.
     """
     points = [view for view in views if view.utility is not None and view.advantage.value is not None]
-    sides = [side for side in ("static", "adaptive") if any(view.adversary == side for view in points)]
+    sides = [side for side in ("static", "adaptive") if any(view.adversary in (side, BOTH) for view in points)]
     scenarios = list(dict.fromkeys(view.label for view in points))
     if not sides or len(scenarios) < 2:
         return ""
@@ -160,7 +160,7 @@ def advantage_utility_plot(views: Sequence[InferenceView]) -> str:
             for place, label in enumerate(scenarios):
                 marker, color = MARKERS[place % len(MARKERS)], SERIES[place % len(SERIES)]
                 axes.plot([], [], marker, color=color, markersize=6, label=label)
-                for view in (view for view in points if view.adversary == side and view.label == label):
+                for view in (view for view in points if view.adversary in (side, BOTH) and view.label == label):
                     low, high = view.advantage_interval or (view.advantage.value, view.advantage.value)
                     axes.plot([low, high], [view.utility] * 2, color=color, linewidth=1.0, alpha=0.6)
                     axes.plot(view.advantage.value, view.utility, marker, color=color, markersize=6)

@@ -24,6 +24,7 @@ from typing import Any
 from gradleak.reporting import words
 from gradleak.reporting.numerals import NBSP, Quantity, as_number, decimal, quantity
 from gradleak.reporting.reading import Line, Reading, mapping, outcome_of, sequence
+from gradleak.reporting.utility_view import learned_little
 from gradleak.results import Outcome, Score
 
 TEXT = (
@@ -47,7 +48,7 @@ FANO = (
     "With the information that a trained adversary shows it is an estimate, from below: a stronger adversary may exceed it."
 )
 _METRICS = {"test_accuracy": "accuracy", "test_auroc": "AUROC", "test_r2": "R²"}
-_NAMES = ("auroc", "tpr", "success", "advantage")
+BOTH = "static = adaptive"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,7 @@ class InferenceView:
         label: the scenario and the game.
         scenario: its scenario, or the item.
         game: what is inferred: "property gender".
-        adversary: "static" or "adaptive".
+        adversary: "static" or "adaptive"; `BOTH` where `merged` put the two in one row.
         defenses: of the release, in words.
         auroc: area under the ROC curve.
         tpr: share found at the false-positive rate.
@@ -98,7 +99,9 @@ class InferenceView:
         batch_size: k.
         public_rows: rows that the adversary has.
         advantage_interval: of the advantage, or None.
+        undefended: whether nothing stands in the release that an adversary could know or not.
         utility: mean over seeds of what the model is worth.
+        blind_utility: mean over seeds of what the best answer that ignores the input is worth, or None.
         metric: in which metric.
         outcome: of the game.
         note: what a reader needs to know.
@@ -133,7 +136,9 @@ class InferenceView:
     batch_size: float | None
     public_rows: float | None
     advantage_interval: tuple[float, float] | None
+    undefended: bool
     utility: float | None
+    blind_utility: float | None
     metric: str
     outcome: Outcome | None
     note: str
@@ -201,6 +206,46 @@ def inferences(reading: Reading | None) -> list[InferenceView]:
     return views
 
 
+def merged(views: Sequence[InferenceView]) -> list[InferenceView]:
+    """The views with one row for both adversaries where there is nothing to know, and their numbers are the same.
+
+    Args:
+        views: all of them.
+    """
+    found: list[InferenceView] = []
+    for view in views:
+        twin = next((other for other in found if _twins(other, view)), None)
+        if twin is None:
+            found.append(view)
+        else:
+            found[found.index(twin)] = replace(twin, adversary=BOTH)
+    return found
+
+
+def _twins(one: InferenceView, other: InferenceView) -> bool:
+    same = all(getattr(one, key) == getattr(other, key) for key in ("auroc", "tpr", "success", "advantage", "rounds"))
+    both = {one.adversary, other.adversary} == {"static", "adaptive"}
+    return one.undefended and other.undefended and one.label == other.label and both and same
+
+
+def warnings(views: Sequence[InferenceView]) -> list[str]:
+    """What keeps a reader from reading what the models are worth as the cost of a defense, in one line a game.
+
+    Args:
+        views: all of them.
+    """
+    return list(
+        dict.fromkeys(
+            f"{view.label}: the reference without a defense hardly learned ({decimal(view.utility)} {view.metric}, where the "
+            f"best answer that ignores the input has {decimal(view.blind_utility)}), so that no other model can be compared "
+            "with it and the worth of the models says nothing of what a defense costs. Give it more rounds, or another "
+            "learning rate."
+            for view in views
+            if view.undefended and learned_little(view.utility, view.blind_utility)
+        )
+    )
+
+
 def defense_rows(views: Sequence[InferenceView]) -> list[DefenseRow]:
     """Static and adaptive side by side; empty where no game had both.
 
@@ -209,7 +254,8 @@ def defense_rows(views: Sequence[InferenceView]) -> list[DefenseRow]:
     """
     rows: dict[tuple[str, str], dict[str, InferenceView]] = {}
     for view in views:
-        rows.setdefault((view.label, view.defenses), {})[view.adversary] = view
+        both = ("static", "adaptive") if view.adversary == BOTH else (view.adversary,)
+        rows.setdefault((view.label, view.defenses), {}).update(dict.fromkeys(both, view))
     found = [
         DefenseRow(label=label, defenses=defenses, static=both.get("static"), adaptive=both.get("adaptive"))
         for (label, defenses), both in rows.items()
@@ -261,9 +307,11 @@ def _view(line: Line, found: Sequence[tuple[Line, Score]], utilities: Sequence[S
     advantage, auroc, rate = by_name["advantage"], by_name["auroc"], by_name["tpr"]
     blind = as_number(mapping(advantage.details).get("blind")) if advantage else None
     game, runs = mapping(line.get("game")), sequence(line.get("runs"))
+    release = mapping(game.get("release"))
     scenario = str(line.get("scenario") or line.get("item"))
     spread = as_number(mapping(auroc.details).get("sd")) if auroc else None
     worth = [score.value for score in utilities if score.value is not None]
+    ignorant = [each for s in utilities if (each := as_number(mapping(s.details).get("blind"))) is not None]
     name = _game_name(line, game)
     quantities = {key: _printed(score, line) for key, score in by_name.items()}
     return InferenceView(
@@ -293,7 +341,9 @@ def _view(line: Line, found: Sequence[tuple[Line, Score]], utilities: Sequence[S
         batch_size=as_number(game.get("batch_size")),
         public_rows=as_number(game.get("public_rows")),
         advantage_interval=_clipped_interval(advantage),
+        undefended=release.get("use") == "Release" and not sequence(release.get("defenses")),
         utility=sum(worth) / len(worth) if worth else None,
+        blind_utility=sum(ignorant) / len(ignorant) if ignorant else None,
         metric=_METRICS[utilities[0].name] if utilities else "",
         outcome=outcome_of(line),
         note=str(line.get("note") or ""),
@@ -335,7 +385,8 @@ def _hints(by_name: Mapping[str, Score | None], rounds: Sequence[RoundPoint]) ->
         )
     best = max((point for point in rounds if len(rounds) > 1), key=lambda point: point.advantage, default=None)
     together = None if advantage is None else advantage.value
-    if best is not None and together is not None and best.advantage > together + 0.02:
+    sure = best is not None and best.interval is not None and best.interval[0] > 0.0
+    if best is not None and sure and together is not None and best.advantage > together + 0.02:
         hints.append(
             f"one round alone gives more ({best.advantage:.2f} in round {best.number + 1}) than all together ({together:.2f}): "
             "rounds are added up as if they were independent; go by the larger number"
@@ -361,8 +412,9 @@ def _printed(score: Score | None, line: Line | None) -> Quantity:
 def _interval(score: Score | None) -> str:
     if score is None or score.value is None or score.interval is None:
         return ""
-    low, high = score.interval
-    return f"{decimal(low)} to{NBSP}{decimal(high)}"
+    low, high = score.interval if any(score.interval) else _unclipped(score) or score.interval
+    # Clipped at 0 it would look certain.
+    return f"{decimal(low)} to{NBSP}{decimal(high)}{', not clipped at 0' if high < 0.0 else ''}"
 
 
 def _above(advantage: Score | None) -> bool | None:
@@ -431,6 +483,7 @@ def _without_sizes(game: Mapping[str, Any]) -> dict[str, Any]:
 
 
 __all__ = [
+    "BOTH",
     "CURVES",
     "FANO",
     "NO_RELEASE",
@@ -440,5 +493,7 @@ __all__ = [
     "RoundPoint",
     "defense_rows",
     "inferences",
+    "merged",
     "noted",
+    "warnings",
 ]

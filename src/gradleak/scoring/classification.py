@@ -19,6 +19,8 @@ SCORE_NAMES = (SUCCESS, AUROC, ADVANTAGE, TPR)
 
 # A rate of false positives counts as resolved where at least so many negatives are expected above its threshold.
 LEAST_FALSE_POSITIVES = 5.0
+# From this share of trials on users count as told, each as one piece of evidence at least.
+NEARLY_ALL = 0.9
 # Log-posteriors of one trial that lie as close as this tie: sums over rounds end there by round-off.
 TIE = 1e-9
 
@@ -29,6 +31,7 @@ def score_posteriors(
     *,
     blind: float,
     rows: ArrayLike | None = None,
+    of_users: bool = False,
     false_positive_rates: Sequence[float] = (0.01,),
     least_false_positives: float = LEAST_FALSE_POSITIVES,
     confidence: float = 0.95,
@@ -60,6 +63,7 @@ def score_posteriors(
         blind: p*, in (0, 1]: the success rate of the best guess that ignores the update, max P(a).
         rows: (n, k) whole numbers: which rows (or users) every trial was made of; None for trials that share none, or
             for a statement on these rows alone.
+        of_users: whether `rows` are users, of whom every trial takes other rows.
         false_positive_rates: where true-positive rates are asked for, each between 0 and 1.
         least_false_positives: how many expected false positives resolve a rate.
         confidence: of the intervals.
@@ -94,7 +98,7 @@ def score_posteriors(
     if obstacle:
         names = [*SCORE_NAMES[:3], *[TPR] * len(false_positive_rates)]
         return [_without(name, obstacle, len(true)) for name in names]
-    clusters = None if rows is None else Clusters.of(rows, true)
+    clusters = None if rows is None else Clusters.of(rows, true, of_users=of_users)
     success = _success(logs, true, clusters, confidence)
     return [
         success,
@@ -104,21 +108,26 @@ def score_posteriors(
     ]
 
 
-def leaks(score: Score) -> bool:
+def leaks(score: Score | Mapping[str, Any]) -> bool:
     """Whether an advantage is more than chance: its interval, not clipped at 0, lies above 0.
 
     It is that over rows and trials where the score knows the rows, with the seeds that were played given.
 
     Args:
-        score: an advantage of `score_posteriors` or `pooled`.
+        score: an advantage of `score_posteriors` or `pooled`, or its line in a record.
 
     Raises:
         InputError: for another score.
     """
-    if score.name != ADVANTAGE:
-        raise InputError(f"leaks: expected the score {ADVANTAGE}, got {score.name}")
-    interval = score.details.get("unclipped_interval")
-    return score.value is not None and interval is not None and float(interval[0]) > 0.0
+    name, value, details = (
+        (score.name, score.value, score.details)
+        if isinstance(score, Score)
+        else (score["name"], score["value"], score.get("details") or {})
+    )
+    if name != ADVANTAGE:
+        raise InputError(f"leaks: expected the score {ADVANTAGE}, got {name}")
+    interval = details.get("unclipped_interval")
+    return value is not None and interval is not None and float(interval[0]) > 0.0
 
 
 def confusion(log_posteriors: ArrayLike, truth: ArrayLike) -> Floats:
@@ -202,11 +211,13 @@ def _effective(hits: Floats, chosen: NDArray[np.bool_], clusters: Clusters, conf
     """As how many independent trials the chosen ones count, for the rate of hits among them."""
     trials, right = int(chosen.sum()), float(hits[chosen].sum())
     if min(right, trials - right) < LEAST_ERRORS:
-        return clusters.independent(chosen)
+        return clusters.independent(chosen, told=True)
     rate = right / trials
     influence = np.where(chosen, (hits - rate) * len(hits) / trials, 0.0)
     spread = rate * (1.0 - rate)
-    return spread / (spread / trials + clusters.variance(influence, confidence=confidence))
+    amount = spread / (spread / trials + clusters.variance(influence, confidence=confidence))
+    # A handful of users gives a variance that is nearly all its own error.
+    return max(amount, clusters.independent(chosen, told=True)) if clusters.of_users and rate > NEARLY_ALL else amount
 
 
 def _wider(one: Interval, other: Interval) -> Interval:
@@ -253,8 +264,8 @@ def _area_intervals(
     trial = area_interval(value, variance, pairs=smallest, ceiling=smallest if few else ceiling, confidence=confidence)
     if clusters is None:
         return trial, trial
-    pairs = min(min(clusters.independent(kind), clusters.independent(~kind)) for kind in kinds)
     few = few or value * (1.0 - value) * trials < LEAST_ERRORS
+    pairs = min(clusters.independent(side, told=few) for kind in kinds for side in (kind, ~kind))
     wide = area_interval(
         value,
         variance + clusters.variance(influence, confidence=confidence),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -31,6 +31,8 @@ class _Stratum:
         groups: which of them share a value, places among these trials: influences are centered by value.
         overlap: π, the mean share of its rows that a batch has in common with another one; k/n for k of n rows.
         size: k.
+        of_users: whether the rows are users, of whom every trial takes other rows.
+        answers: of users, which of them is the right answer of which trial, (t, users); else None.
     """
 
     trials: NDArray[np.int64]
@@ -38,6 +40,13 @@ class _Stratum:
     groups: Sequence[NDArray[np.int64]]
     overlap: float
     size: int
+    of_users: bool
+    answers: Any = None
+
+    @property
+    def by_answers(self) -> bool:
+        """Whether trials hold nearly all users, so that they differ by whose rows were released alone."""
+        return self.of_users and self.overlap >= MOST_HELD
 
     def variance(self, influence: Floats, *, bound: bool, factor: float) -> float:
         """Of the mean over all batches of these rows, over the draw of the rows."""
@@ -49,11 +58,11 @@ class _Stratum:
         apart = float(np.square(centered).sum()) / max(count - len(self.groups), 1)
         whole = apart / (1.0 - min(self.overlap, MOST_HELD))
         most = self.overlap * whole
-        if bound or self.overlap >= MOST_HELD or count < 2:
+        if bound or (self.overlap >= MOST_HELD and not self.by_answers) or count < 2:
             return factor * most
         sums, own = np.zeros(self.counts.shape[1]), np.zeros(self.counts.shape[1])
         for group in self.groups:
-            counts = self.counts[group]
+            counts = (self.answers if self.by_answers else self.counts)[group]
             held = np.asarray((counts > 0).sum(axis=0), dtype=np.float64).ravel() / len(group)
             # Centering takes the share `held` of every row's effect away.
             free = 1.0 - np.minimum(held, MOST_HELD)
@@ -64,7 +73,7 @@ class _Stratum:
         # What trials leave to chance: it would be taken for nothing half of the time where it hides the rows' part.
         error = math.sqrt(2.0 * float(np.square(own).sum()))
         first = max(found + error, 0.0) / (count * (count - 1))
-        if len(self.groups) > 1:
+        if self.of_users:
             # Trials that share users share no batch: most of what one user leaves of the variance is of the trial.
             return factor * min(first, whole)
         ratio = self.overlap * (self.size - 1) / max(self.size - self.overlap, 1e-12)
@@ -84,7 +93,15 @@ class Clusters:
     It takes this where a batch holds four of five rows or more.
 
     Rows that occur with one value only (attribute and property inference) are a sample of their own for every value.
-    Otherwise (shares, users) all rows are one sample, and the first term stands for all of them.
+    Otherwise (shares, users) all rows are one sample. Where "rows" are users, of whom every trial takes other rows, the
+    variance of a batch is mostly of the trial, and the bound on the other terms is useless; the estimate of the first one
+    stands for all of them, in which each of the others is counted once for every user that it is about, which is too much
+    and not too little. Where a trial holds four of five users or more, it is that of the one whose rows were released,
+    alone. Users of different kinds, few of whom are easily told, are another matter: a sample that has none
+    of the few knows nothing of them. In simulations with one such user in five and m = 5, intervals of 95 % held the AUROC
+    in 80 % of the games with 8 private users, 89 % with 12, 91 % with 20 and 95 % with 30 (the success rate in 92, 93, 97
+    and 98 %); among users of one kind in 97 % with 8. For shares in batches that hold a large part of the rows with the
+    property (128 of 140 at most) the success rate was held in 100 % and the AUROC in 91 %, in smaller ones in 96 %.
 
     **Assumptions**: rows are independent draws of each value, batches are drawn uniformly among them, and what reads
     them does not depend on them: the fitted adversary and the trained model are given.
@@ -103,9 +120,19 @@ class Clusters:
     trials: int
     rows: int
 
+    @property
+    def of_users(self) -> bool:
+        """Whether the rows are users."""
+        return any(stratum.of_users for stratum in self.strata)
+
     @classmethod
-    def of(cls, rows: ArrayLike, truth: Truth) -> Self:
+    def of(cls, rows: ArrayLike, truth: Truth, *, of_users: bool = False) -> Self:
         """From the rows of every trial, (T, k) whole numbers, and its value, (T,).
+
+        Args:
+            rows: of every trial.
+            truth: its value.
+            of_users: whether the rows are users, of whom every trial takes other rows.
 
         Raises:
             InputError: for sizes that do not fit.
@@ -115,6 +142,10 @@ class Clusters:
             raise InputError(f"rows: expected ({len(truth)}, k) places of rows, a line a trial, got {given.shape}")
         if not np.issubdtype(given.dtype, np.integer):
             raise InputError(f"rows: expected whole numbers, got {given.dtype}")
+        if of_users and len(truth) and int(np.max(truth)) >= given.shape[1]:
+            raise InputError(
+                f"rows: expected every candidate of a trial, got {given.shape[1]} for a truth of {np.max(truth)}"
+            )
         names, places = np.unique(given, return_inverse=True)
         places = places.reshape(given.shape)
         count, size = given.shape
@@ -125,9 +156,14 @@ class Clusters:
         groups = [np.flatnonzero(truth == value) for value in np.unique(truth)]
         holders = sum((np.asarray(counts[group].sum(axis=0)).ravel() > 0).astype(int) for group in groups)
         if (np.asarray(holders) > 1).any():
-            strata = [_stratum(counts, np.arange(count), groups, size)]
+            strata = [_stratum(counts, np.arange(count), groups, size, of_users)]
         else:
-            strata = [_stratum(counts, group, [np.arange(len(group))], size) for group in groups]
+            strata = [_stratum(counts, group, [np.arange(len(group))], size, of_users) for group in groups]
+        if of_users:
+            right = scipy.sparse.csr_matrix(
+                (np.ones(count), (np.arange(count), places[np.arange(count), truth])), shape=(count, len(names))
+            )
+            strata = [replace(stratum, answers=right[stratum.trials]) for stratum in strata]
         return cls(strata=strata, trials=count, rows=len(names))
 
     def variance(self, influence: Floats, *, bound: bool = False, confidence: float = 0.95) -> float:
@@ -136,13 +172,16 @@ class Clusters:
         Args:
             influence: of every trial on the score, whose mean over trials is the score or its error.
             bound: whether to take the bound, for too few errors to estimate anything from.
-            confidence: of the interval that it is for: Student's quantile stands for the normal one, for few rows.
+            confidence: of the interval that it is for: Student's quantile stands for the normal one, for few rows; of users
+                with as many degrees of freedom as there are users outside of a trial.
         """
         factor = 1.0
         clusters = min(stratum.size / max(stratum.overlap, 1e-12) for stratum in self.strata)
         if clusters < 1e6:
             half = (1.0 - confidence) / 2.0
-            student = float(scipy.stats.t.isf(half, max(clusters - 1.0, 1.0)))
+            # A user is judged by trials with and without: with few that a trial leaves out there is little to go by.
+            taken = max(stratum.size if stratum.of_users and not stratum.by_answers else 1 for stratum in self.strata)
+            student = float(scipy.stats.t.isf(half, max(clusters - taken, 1.0)))
             factor = (student / float(scipy.stats.norm.isf(half))) ** 2
         return float(
             sum(
@@ -151,18 +190,31 @@ class Clusters:
             )
         )
 
-    def independent(self, chosen: NDArray[np.bool_]) -> float:
-        """As how many independent trials the chosen ones count in the worst case, by the bound."""
+    def independent(self, chosen: NDArray[np.bool_], *, told: bool = False) -> float:
+        """As how many independent trials the chosen ones count in the worst case, by the bound.
+
+        Args:
+            chosen: which trials.
+            told: whether nearly all of them came out alike (all right, or all wrong). Of users they then count as many as
+                there are different right answers among them, whoever the other candidates were: n users who are all told
+                are n pieces of evidence, where the bound on any function of all candidates would leave n/m.
+        """
         asked = int(chosen.sum())
         spread = 0.0
         for stratum in self.strata:
-            part = int(chosen[stratum.trials].sum())
+            held = chosen[stratum.trials]
+            part, overlap = int(held.sum()), stratum.overlap
+            if told and part and stratum.answers is not None:
+                often = np.asarray(stratum.answers[held].sum(axis=0)).ravel()
+                overlap = float(np.square(often).sum() - part) / max(part * (part - 1), 1)
             if part:
-                spread += (part / asked) ** 2 * (1.0 / part + stratum.overlap)
+                spread += (part / asked) ** 2 * (1.0 / part + overlap)
         return 1.0 / spread
 
 
-def _stratum(counts: Any, trials: NDArray[np.int64], groups: Sequence[NDArray[np.int64]], size: int) -> _Stratum:
+def _stratum(
+    counts: Any, trials: NDArray[np.int64], groups: Sequence[NDArray[np.int64]], size: int, of_users: bool
+) -> _Stratum:
     chosen, count = counts[trials], len(trials)
     overlap = 0.0
     if count > 1:
@@ -170,7 +222,7 @@ def _stratum(counts: Any, trials: NDArray[np.int64], groups: Sequence[NDArray[np
         shared = float(np.square(often).sum() - chosen.power(2).sum())
         # Of a batch that holds rows twice as much may be shared twice.
         overlap = min(shared / (count * (count - 1) * size), 1.0)
-    return _Stratum(trials=trials, counts=chosen, groups=groups, overlap=overlap, size=size)
+    return _Stratum(trials=trials, counts=chosen, groups=groups, overlap=overlap, size=size, of_users=of_users)
 
 
 __all__ = ["LEAST_ERRORS", "Clusters"]

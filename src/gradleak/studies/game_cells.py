@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gradleak.core import describe
-from gradleak.games import GameResult, InferenceGame
+from gradleak.games import GameResult, InferenceGame, Knows
 from gradleak.results import GradleakError
+from gradleak.studies.game_plays import PlayStore
 from gradleak.studies.study import Finding
 
 SCORES = ("auroc", "tpr_at_fpr", "attack_success_rate", "advantage")
 WORDS: Mapping[str, str] = {
     "auroc": "AUROC", "tpr_at_fpr": "TPR at 1 % FPR", "attack_success_rate": "success rate", "advantage": "advantage",
 }  # fmt: skip
+# How many of the first rounds are looked at by themselves.
+COUNTS = (1, 2, 5, 10)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +36,8 @@ class Cell:
         seconds: wall time of the game, all adversaries.
         outcome: of the trainings.
         note: for the reader.
+        per_seed: the scores of the seeds by themselves, by name; empty for one seed.
+        first: by number of rounds, AUROC and advantage from so many rounds, the first ones, combined.
     """
 
     scores: Mapping[str, tuple[float | None, float | None, float | None]]
@@ -41,6 +47,8 @@ class Cell:
     seconds: float
     outcome: str
     note: str = ""
+    per_seed: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    first: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
 
     def value(self, name: str) -> float | None:
         """A score from all observed rounds."""
@@ -53,12 +61,22 @@ class Cell:
             return "-"
         return f"{value:.3f}" if low is None or high is None else f"{value:.3f} ({low:.3f} to {high:.3f})"
 
+    def spread(self, name: str) -> str:
+        """The sample standard deviation of a score over seeds and its range, as printed; a dash for one seed."""
+        values = list(self.per_seed.get(name, ()))
+        if len(values) < 2:
+            return "-"
+        return f"{statistics.stdev(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+
     def finding(self, quantity: str, name: str, paper: str = "", n: int = 1) -> Finding:
         """A line of a study."""
         value, low, high = self.scores.get(name, (None, None, None))
         interval = None if low is None or high is None else (low, high)
+        spread = self.spread(name)
+        told = "" if spread == "-" else f"standard deviation over seeds, and range: {spread}"
+        note = "; ".join(part for part in (self.note, told) if part)
         return Finding(
-            quantity=f"{quantity}: {WORDS[name]}", ours=value, paper=paper, interval=interval, n=n, note=self.note
+            quantity=f"{quantity}: {WORDS[name]}", ours=value, paper=paper, interval=interval, n=n, note=note
         )
 
     @property
@@ -70,10 +88,16 @@ class Cell:
 
 
 class GameStore:
-    """Cells by adversary and game, in a JSONL file that grows as games end; a torn last line is as if never written."""
+    """Cells by adversary and game, in a JSONL file that grows as games end; a torn last line is as if never written.
+
+    The single seeds lie in the folder beside it, named as the file with `_seeds` (see `PlayStore`): a run that was stopped
+    goes on with the next seed, and without the file alone its scores are taken again from them.
+    """
 
     def __init__(self, path: str | None) -> None:
+        """Read the cells that there are."""
         self._path = None if path is None else Path(path)
+        self._plays = PlayStore(None if self._path is None else self._path.with_name(f"{self._path.stem}_seeds"))
         self._cells: dict[str, dict[str, Cell]] = {}
         if self._path is None or not self._path.exists():
             return
@@ -95,7 +119,7 @@ class GameStore:
         if not compute:
             return None
         try:
-            found = cells_of(game.play_seeds(seeds, jobs=jobs))
+            found = cells_of(self._plays.play_seeds(game, seeds, jobs=jobs))
         except GradleakError as refusal:
             nothing = Cell(
                 scores={}, single={}, utility=None, blind=0.0, seconds=0.0, outcome="unsupported", note=str(refusal)
@@ -128,8 +152,18 @@ def cells_of(result: GameResult) -> dict[str, Cell]:
             seconds=result.seconds,
             outcome=result.outcome.label,
             note=together["auroc"].note if together["auroc"].value is None else "",
+            per_seed={
+                name: score.details["per_seed"] for name, score in together.items() if "per_seed" in score.details
+            },
+            first={str(count): _first(result, adversary, count) for count in COUNTS if count <= len(result.observed)},
         )
     return found
+
+
+def _first(result: GameResult, adversary: Knows, count: int) -> tuple[float | None, float | None]:
+    """AUROC and advantage from the first rounds."""
+    found = {score.name: score.value for score in result.scores(adversary, rounds=result.observed[:count])}
+    return found["auroc"], found["advantage"]
 
 
 def facts(cells: Mapping[str, Cell]) -> dict[str, Any]:

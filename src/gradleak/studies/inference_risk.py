@@ -14,7 +14,7 @@ from torch import nn
 
 from gradleak.attacks.inference import MaxPooling
 from gradleak.core import derive_seed, describe
-from gradleak.datasets import adult_population, constructed_users, speech_digits
+from gradleak.datasets import constructed_users, speech_digits
 from gradleak.games import (
     AttributeGame,
     DistributionGame,
@@ -27,6 +27,7 @@ from gradleak.games import (
 )
 from gradleak.models import mlp
 from gradleak.results import LI_2024, Citation, InputError
+from gradleak.studies.census import census
 from gradleak.studies.game_cells import SCORES, Cell, GameStore, facts
 from gradleak.studies.study import Finding, Say, Study, StudyResult, Table
 
@@ -77,11 +78,13 @@ class InferenceRisk(Study):
         shadow_batches: a round.
         rounds: of training, all of them observed.
         encoding: of the categories of the census, "one_hot" or "codes".
+        standardized: whether its inputs have mean 0 and variance 1 over all rows; with codes, probably what the paper had.
         seeds: plays of every game at its own batch size; the others have one.
         speech: npz file of the speech set, or None to leave the speakers out.
         jobs: processes.
         seed: everything derives from it.
-        cells: file that keeps every game as soon as it ends; it has to go when the code changes.
+        cells: file that keeps every game as soon as it ends, and beside it, in a folder with its name and `_seeds`, every
+            seed; both have to go when the code changes, the file alone when only scores do.
         compute: False to tabulate what `cells` has and compute nothing.
     """
 
@@ -91,13 +94,14 @@ class InferenceRisk(Study):
 
     games: Sequence[RiskGame] = tuple(RiskGame)
     batch_sizes: Sequence[int] = (1, 4, 16, 64)
-    public_rows: Sequence[int] = (100, 300)
+    public_rows: Sequence[int] = (100, 300, 3000, 5000)
     private_rows: int = 5000
     trials: int = 5000
     user_trials: int = 1000
     shadow_batches: int = 5000
     rounds: int = 10
     encoding: Encoding = Encoding.ONE_HOT
+    standardized: bool = False
     seeds: int = 5
     speech: str | None = None
     jobs: int = 1
@@ -168,7 +172,9 @@ class InferenceRisk(Study):
         kinds = {
             RiskGame.ATTRIBUTE: AttributeGame, RiskGame.PROPERTY: PropertyGame, RiskGame.DISTRIBUTION: DistributionGame,
         }  # fmt: skip
-        population = adult_population(keep_sensitive=row.kind is RiskGame.ATTRIBUTE, encoding=self.encoding)
+        population = census(
+            keep_sensitive=row.kind is RiskGame.ATTRIBUTE, encoding=self.encoding, standardized=self.standardized
+        )
         return kinds[row.kind](
             population,
             model=_Perceptron(features=population.inputs.shape[1], hidden=(32, 16), classes=2),
@@ -265,27 +271,28 @@ def _pooled(cells: Sequence[Cell]) -> Cell:
     for name in SCORES:
         values = [value for cell in cells if (value := cell.value(name)) is not None]
         scores[name] = (sum(values) / len(values), min(values), max(values)) if values else (None, None, None)
-    rounds = list(cells[0].single)
-    single = {
-        number: tuple(
-            sum(values) / len(values)
-            if (values := [v for cell in cells if (v := cell.single[number][place]) is not None])
-            else None
-            for place in (0, 1)
-        )
-        for number in rounds
-    }
+    single = {name: _means([cell.single[name] for cell in cells]) for name in cells[0].single}
+    first = {name: _means([cell.first[name] for cell in cells]) for name in cells[0].first}
     return replace(
         cells[0],
         scores=scores,
-        single={number: (pair[0], pair[1]) for number, pair in single.items()},
+        single=single,
+        first=first,
         seconds=sum(cell.seconds for cell in cells),
         note=f"mean of {len(cells)} splits of the speakers; the range is that of single splits, not an interval",
     )
 
 
+def _means(pairs: Sequence[tuple[float | None, float | None]]) -> tuple[float | None, float | None]:
+    """AUROC and advantage, means of those that have a value."""
+    areas = [area for area, _ in pairs if area is not None]
+    gains = [gain for _, gain in pairs if gain is not None]
+    return sum(areas) / len(areas) if areas else None, sum(gains) / len(gains) if gains else None
+
+
 def _table(rows: Sequence[_Played]) -> Table:
     columns = ("game", "k", "public rows", "seeds", "p*", "AUROC", "TPR at 1 % FPR", "success rate", "advantage",
+               "AUROC over seeds: standard deviation (range)", "AUROC from the first 1, 2, 5 rounds",
                "best single round: AUROC, advantage", "seconds")  # fmt: skip
     lines = []
     for row in rows:
@@ -293,7 +300,9 @@ def _table(rows: Sequence[_Played]) -> Table:
         single = f"{_number(area)}, {_number(gain)}"
         lines.append(
             [row.kind.value, str(row.batch_size), str(row.public_rows), str(row.seeds), f"{row.played.blind:.3f}",
-             *(row.played.text(name) for name in SCORES), single, f"{row.played.seconds:.0f}"]
+             *(row.played.text(name) for name in SCORES), row.played.spread("auroc"),
+             ", ".join(_number(found) for count, (found, _) in row.played.first.items() if count != "10"),
+             single, f"{row.played.seconds:.0f}"]
         )  # fmt: skip
     return Table(title="Inference from gradients, undefended", columns=columns, rows=lines)
 

@@ -21,6 +21,8 @@ def curve_table(curve: Curve) -> str:
     Args:
         curve: of `privacy_utility_curve`.
     """
+    from gradleak.reporting.utility_view import learned_little
+
     names = [score.name for score in curve.undefended.privacy]
     metric = curve.undefended.utility.score.name.replace("_", " ").replace("auroc", "AUROC")
     header = [
@@ -34,6 +36,13 @@ def curve_table(curve: Curve) -> str:
         f"Epsilon is that of the whole training; {curve.settings_tried} settings were tried, and no epsilon covers a choice "
         "among them."
     )
+    reference = curve.undefended.utility.score
+    if learned_little(reference.value, reference.details.get("blind")):
+        note += (
+            f" The undefended training hardly learned ({reference.value:.3f}, where the best answer that ignores the input has "
+            f"{reference.details['blind']:.3f}): no setting can be compared with it before there are more rounds or another "
+            "learning rate."
+        )
     return f"{table}\n\n{note}\n"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from gradleak.core import Batch, Defense, Objective, Protocol, Release, describe
 from gradleak.defenses import AdversarialPerturbation
 from gradleak.defenses.adversarial_perturbation import train_sensitive_classifier
 from gradleak.protocols import FedSGD
-from gradleak.results import InputError, check_count
+from gradleak.results import InputError, check_count, check_not_negative, check_positive
 
 
 class ReleaseOfRound(ABC):
@@ -30,7 +30,52 @@ class ReleaseOfRound(ABC):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PerturbedRounds(ReleaseOfRound):
+class Perturbation:
+    """How updates are perturbed, and what classifier they are perturbed against.
+
+    Attributes:
+        protocol: what the client computes.
+        before: defenses before the perturbation.
+        target: the value that an update is to be taken for, one that public rows have, or None for any but the true one.
+        gamma: γ, the largest change of an entry.
+        alpha: α, the step.
+        steps: of the perturbation.
+        updates: how many updates the classifier is trained on.
+        hidden: units of its hidden layer.
+        epochs: its passes over the updates.
+
+    Raises:
+        InputError: for a number out of range.
+    """
+
+    protocol: Protocol = field(default_factory=FedSGD)
+    before: Sequence[Defense] = ()
+    target: int | None = None
+    gamma: float = 0.005
+    alpha: float = 0.002
+    steps: int = 5
+    updates: int = 64
+    hidden: int = 32
+    epochs: int = 10
+
+    def __post_init__(self) -> None:
+        """Check the numbers before anything is trained."""
+        name = type(self).__name__
+        for count in ("steps", "updates", "hidden", "epochs"):
+            check_count(f"{name}.{count}", getattr(self, count))
+        check_not_negative(f"{name}.gamma", self.gamma)
+        check_positive(f"{name}.alpha", self.alpha)
+        if self.target is not None:
+            check_count(f"{name}.target", self.target, least=0)
+
+    @property
+    def perturbation(self) -> dict[str, Any]:
+        """The numbers of `Perturbation`, by name."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(Perturbation)}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PerturbedRounds(Perturbation, ReleaseOfRound):
     """Adversarial perturbation against a classifier of the sensitive variable that is trained at every round.
 
     Half-way through a training a classifier of its start no longer fits. Every round one is trained on releases of public
@@ -43,15 +88,6 @@ class PerturbedRounds(ReleaseOfRound):
     Attributes:
         public: rows with their sensitive variable, none of them private.
         batch_size: how many rows make an update, as the client has it.
-        protocol: what the client computes.
-        before: defenses before the perturbation.
-        target: the value that an update is to be taken for, one that public rows have, or None for any but the true one.
-        gamma: γ, the largest change of an entry.
-        alpha: α, the step.
-        steps: of the perturbation.
-        updates: how many updates the classifier is trained on.
-        hidden: units of its hidden layer.
-        epochs: its passes over the updates.
 
     Raises:
         InputError: for a number out of range, or a target that no public row has.
@@ -59,20 +95,11 @@ class PerturbedRounds(ReleaseOfRound):
 
     public: Batch = field(repr=False)
     batch_size: int
-    protocol: Protocol = field(default_factory=FedSGD)
-    before: Sequence[Defense] = ()
-    target: int | None = None
-    gamma: float = 0.005
-    alpha: float = 0.002
-    steps: int = 5
-    updates: int = 64
-    hidden: int = 32
-    epochs: int = 10
 
     def __post_init__(self) -> None:
-        """Check the sizes, and that the classifier will know the target; the rest the perturbation checks itself."""
-        for name in ("batch_size", "updates", "hidden", "epochs"):
-            check_count(f"PerturbedRounds.{name}", getattr(self, name))
+        """Check the sizes, and that the classifier will know the target."""
+        super().__post_init__()
+        check_count("PerturbedRounds.batch_size", self.batch_size)
         if self.target is None:
             return
         if self.public.sensitive is None:
@@ -107,4 +134,4 @@ class PerturbedRounds(ReleaseOfRound):
         return described | {"public": f"{self.public.size} rows"}
 
 
-__all__ = ["PerturbedRounds", "ReleaseOfRound"]
+__all__ = ["Perturbation", "PerturbedRounds", "ReleaseOfRound"]

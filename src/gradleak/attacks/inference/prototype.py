@@ -24,6 +24,9 @@ from gradleak.results import (
     check_seed,
 )
 
+# Rows that are scaled at once, in float64.
+BLOCK = 256
+
 
 @final
 class FittedEncoder:
@@ -147,12 +150,15 @@ class PrototypeEncoder:
         )
 
     def _train(self, network: nn.Module, inputs: Tensor, targets: Tensor, generator: torch.Generator) -> None:
-        optimizer = torch.optim.AdamW(network.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
+        parameters = list(network.parameters())
+        optimizer = torch.optim.AdamW(parameters, lr=self.learning_rate, weight_decay=self.weight_decay, fused=True)
+        # One place for the rows of every step: a fresh one each time costs as much as a product.
+        room = torch.empty(min(self.batch_size, inputs.shape[0]), inputs.shape[1])
         for _ in range(self.epochs):
             for places in torch.randperm(inputs.shape[0], generator=generator).split(self.batch_size):
-                loss = F.cross_entropy(network(inputs[places]), targets[places])
-                gradients = torch.autograd.grad(loss, list(network.parameters()))
-                for parameter, gradient in zip(network.parameters(), gradients, strict=True):
+                rows = torch.index_select(inputs, 0, places, out=room[: len(places)])
+                loss = F.cross_entropy(network(rows), targets[places])
+                for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
                     parameter.grad = gradient
                 optimizer.step()
 
@@ -209,7 +215,11 @@ class _Standard:
     def __call__(self, rows: Rows) -> NDArray[np.float32]:
         if not self.kept.size:
             return np.zeros((rows.shape[0], 1), dtype=np.float32)
-        return ((rows[:, self.kept] - self.shift) / self.scale).astype(np.float32)
+        # Row after row in memory (a choice of columns comes column after column), which the products need to be fast.
+        found = np.empty((rows.shape[0], self.kept.size), dtype=np.float32)
+        for start in range(0, rows.shape[0], BLOCK):
+            found[start : start + BLOCK] = (rows[start : start + BLOCK, self.kept] - self.shift) / self.scale
+        return found
 
 
 def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
