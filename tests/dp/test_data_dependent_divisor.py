@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
-from scipy import stats
 from torch import nn
 
 from gradleak.core import Batch, Objective, Release
 from gradleak.defenses import DPSGD
 from gradleak.dp import Accounting, exact_gaussian_epsilon
+from gradleak.dp.lower_bounds import CorrectedThresholdEpsilon, SplitThresholdEpsilon, TrialScores
 from gradleak.protocols import FedSGD
 
 ROWS, TRIALS, DELTA = 4, 1500, 1e-5
@@ -33,11 +31,13 @@ def test_a_divisor_by_the_rows_exceeds_the_epsilon_that_a_public_one_would_have(
     claimed = exact_gaussian_epsilon(1.0, 3.0, DELTA).value
     assert claimed is not None
     full, without = _releases(by_rows, objective, rows, 1), _releases(by_rows, objective, fewer, 2)
-    half = TRIALS // 2
-    threshold = (full[:half].mean() + without[:half].mean()) / 2  # chosen on the first half, counted on the second
-    false, missed = int((full[half:] > threshold).sum()), int((without[half:] <= threshold).sum())
-    false_rate, miss_rate = (float(stats.beta.ppf(0.975, count + 1, half - count)) for count in (false, missed))
-    measured = math.log((1 - DELTA - miss_rate) / false_rate)
-    assert measured > claimed + 1.0
+    scores = TrialScores(null=full.double().numpy(), alternative=without.double().numpy(), name="norm")
+    measured = SplitThresholdEpsilon(delta=DELTA).estimate(scores)
+    assert measured.value is not None
+    assert measured.value > claimed + 1.0
+    assert measured.details["direction"] == "higher_values_for_h1"  # fewer rows, a smaller divisor, more noise
+    corrected = CorrectedThresholdEpsilon(delta=DELTA).estimate(scores).value
+    assert corrected is not None
+    assert corrected > claimed + 1.0
     sampled = Accounting(delta=DELTA, rounds=10, sampling_rate=0.1)(by_rows, objective, ROWS)
     assert all(score.value is None for score in sampled if score.name in ("pld_epsilon", "rdp_epsilon"))

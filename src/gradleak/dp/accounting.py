@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from numbers import Integral
@@ -323,6 +324,8 @@ _OUT_OF_RANGE = (ArithmeticError, ValueError, RuntimeError, MemoryError)
 
 def _analytic(multiplier: float, delta: float) -> float:
     """Epsilon of one Gaussian mechanism; infinite where it leaves the range of floats."""
+    if multiplier < math.sqrt(sys.float_info.min):
+        return math.inf  # 1/(2 multiplier²) is no float, and the search for epsilon would end at 0
     with np.errstate(all="ignore"):  # log 0 on the way to an epsilon of 0
         try:
             return float(dp_accounting.get_epsilon_gaussian(multiplier, delta))

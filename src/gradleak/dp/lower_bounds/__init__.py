@@ -1,0 +1,27 @@
+"""Epsilon from trials: lower bounds that hold with a stated confidence, and the naive estimate under its own name."""
+
+from gradleak.dp.lower_bounds.attainable import attainable_epsilon, gaussian_dp_epsilon, largest_certifiable_epsilon
+from gradleak.dp.lower_bounds.corrected_threshold import CorrectedThresholdEpsilon
+from gradleak.dp.lower_bounds.estimator import Direction, EpsilonEstimator, Reading, best_bound
+from gradleak.dp.lower_bounds.gaussian_fit import GaussianFitEpsilon
+from gradleak.dp.lower_bounds.one_run import OneRunEpsilon, TradeOff
+from gradleak.dp.lower_bounds.plug_in import PlugInEpsilon
+from gradleak.dp.lower_bounds.split_threshold import SplitThresholdEpsilon
+from gradleak.dp.lower_bounds.trials import TrialScores
+
+__all__ = [
+    "CorrectedThresholdEpsilon",
+    "Direction",
+    "EpsilonEstimator",
+    "GaussianFitEpsilon",
+    "OneRunEpsilon",
+    "PlugInEpsilon",
+    "Reading",
+    "SplitThresholdEpsilon",
+    "TradeOff",
+    "TrialScores",
+    "attainable_epsilon",
+    "best_bound",
+    "gaussian_dp_epsilon",
+    "largest_certifiable_epsilon",
+]
