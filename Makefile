@@ -7,7 +7,7 @@ BIN     := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install audit inference test check check-format check-lint check-types check-imports check-spelling format docs bench clean
+.PHONY: help install audit inference privacy test check check-format check-lint check-types check-imports check-spelling format docs bench clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do printf '%-24s %s\n' "$$target" "$$text"; done
@@ -34,6 +34,10 @@ audit: install  ## audit the digits example; the report lies in runs/digits
 inference: install  ## play an inference game on the Adult census; the report lies in runs/adult
 	$(BIN)/gradleak audit examples/adult_inference.toml --out runs/adult
 	@echo "The report: runs/adult/report.html (the record beside it: runs/adult/record.jsonl)"
+
+privacy: install  ## measure the privacy loss of releases on the Adult census; the report lies in runs/adult_privacy
+	$(BIN)/gradleak audit examples/adult_privacy.toml --out runs/adult_privacy
+	@echo "The report: runs/adult_privacy/report.html (the record beside it: runs/adult_privacy/record.jsonl)"
 
 test: install check  ## run every check, then the tests
 	@echo "== tests"
