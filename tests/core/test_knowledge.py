@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from gradleak.core import Batch, Domain, Knowledge, LayerStatistics, Objective, Release
+from gradleak.core import Batch, Domain, ImageGenerator, Knowledge, LayerStatistics, Objective, Release
 from gradleak.defenses import Clip, GaussianNoise
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, KnowledgeError
@@ -31,6 +31,12 @@ def full() -> Knowledge:
         statistics={"1": LayerStatistics(mean=torch.full((3,), SECRET), variance=torch.full((3,), SECRET))},
         assumed=("protocol",),
         masks=0,
+        generator=ImageGenerator(
+            module=nn.Sequential(nn.Linear(2, 4), nn.Sigmoid()),
+            latent_shape=(2,),
+            domain=Domain(shape=(4,)),
+            source="toy",
+        ),
     )
 
 
@@ -71,6 +77,7 @@ def test_the_card_is_json_without_values_of_data() -> None:
     assert card["objective"]["renamed"]["0.weight"] == "_orig_mod.0.weight"
     assert card["objective"]["shared_entries"] == 18
     assert card["assumed"] == ["protocol"]
+    assert (card["generator"]["source"], card["generator"]["weights"]) == ("toy", 12)
     assert set(card) == {entry.name for entry in fields(Knowledge)}
     assert set(Knowledge().card().values()) == {None}
 

@@ -19,6 +19,7 @@ from gradleak.core.describe import describe
 from gradleak.core.domain import Domain, DomainKind
 from gradleak.core.example_gradients import example_gradients
 from gradleak.core.exposure import Exposure
+from gradleak.core.image_generator import ImageGenerator, OutputRange
 from gradleak.core.knowledge import Knowledge
 from gradleak.core.objective import Classifier, Mode, Objective
 from gradleak.core.precision import HALF, Precision, computed_in_half, precision_of, whole_precision
@@ -43,6 +44,7 @@ __all__ = [
     "Exposure",
     "Guarantee",
     "HonestButCurious",
+    "ImageGenerator",
     "Knowledge",
     "LayerStatistics",
     "Mode",
@@ -50,6 +52,7 @@ __all__ = [
     "Noise",
     "NotGaussian",
     "Objective",
+    "OutputRange",
     "Precision",
     "Protocol",
     "Reconstruction",

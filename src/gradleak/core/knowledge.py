@@ -12,6 +12,7 @@ from gradleak.core.batch import Batch
 from gradleak.core.batch_norm import LayerStatistics
 from gradleak.core.describe import describe
 from gradleak.core.domain import Domain
+from gradleak.core.image_generator import ImageGenerator
 from gradleak.core.objective import Objective
 from gradleak.core.release import Defense, Protocol, Release
 from gradleak.results import InputError, KnowledgeError
@@ -33,6 +34,7 @@ class Knowledge:
         assumed: names of fields that the adversary does not know but takes to be so; None for none.
         masks: the seed of the client's own dropout masks and other draws of its model, which the objective then has: a
             disclosed truth, printed in reports. Without it nothing of the client's draw may be in the objective.
+        generator: a generator of images that the adversary brings along, trained on data that are not the client's.
     """
 
     objective: Objective | None = field(default=None, repr=False)
@@ -45,9 +47,15 @@ class Knowledge:
     statistics: Mapping[str, LayerStatistics] | None = field(default=None, repr=False)
     assumed: Sequence[str] | None = None
     masks: int | None = None
+    generator: ImageGenerator | None = None
 
     def __post_init__(self) -> None:
-        """Check the batch size against the targets, and the masks against the objective."""
+        """Check the batch size against the targets, the masks against the objective, the generator against the domain."""
+        if self.generator is not None and self.domain is not None and self.generator.domain != self.domain:
+            raise InputError(
+                f"Knowledge.generator: expected images in the domain {self.domain}, got {self.generator.domain}; use "
+                "generator.in_domain(domain)"
+            )
         if self.masks is not None and self.objective is not None and self.objective.mask_seed != self.masks:
             raise InputError(
                 f"Knowledge.masks: expected an objective with mask_seed={self.masks}, got {self.objective.mask_seed}"
@@ -108,6 +116,8 @@ class Knowledge:
                     "buffers": list(value.buffers),
                     "notes": list(value.notes),
                 }
+            elif entry.name == "generator" and value is not None:
+                card["generator"] = value.describe()
             else:
                 card[entry.name] = describe(value)
         if self.domain is not None and self.domain.guessed:

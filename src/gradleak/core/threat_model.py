@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from gradleak.core.batch import Batch
 from gradleak.core.batch_norm import batch_norm_statistics
 from gradleak.core.domain import Domain
+from gradleak.core.image_generator import ImageGenerator
 from gradleak.core.knowledge import Knowledge
 from gradleak.core.objective import Objective
 from gradleak.core.release import Protocol, Release
@@ -44,6 +45,8 @@ class HonestButCurious(ThreatModel):
         masks: whether the client's own draw of what the model draws (dropout masks, the noise of a bottleneck) is
             disclosed (a truth: the report says so). Without it the adversary gets the objective with another
             `mask_seed`, and attacks match the mean over draws of their own.
+        generator: a generator of images that the adversary brings along, or None. It gets the domain that is disclosed;
+            its `source` stands in the card, since data of the client in its training would be a truth.
     """
 
     batch_size: bool = True
@@ -54,16 +57,32 @@ class HonestButCurious(ThreatModel):
     statistics: bool = False
     protocol: Protocol | None = None
     masks: bool = False
+    generator: ImageGenerator | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no generator of images.
+
+        Raises:
+            InputError: naming what to wrap it in.
+        """
+        if not isinstance(self.generator, ImageGenerator | None):
+            raise InputError(
+                f"HonestButCurious.generator: expected an ImageGenerator, got {type(self.generator).__name__}; wrap a "
+                "module in ImageGenerator or own_generator"
+            )
 
     def disclose(self, objective: Objective, release: Release, batch: Batch) -> Knowledge:
         """The knowledge of this adversary; the batch contributes its size, domain and, if disclosed, its labels.
 
         Raises:
-            InputError: if public data contain an example of the batch.
+            InputError: if public data contain an example of the batch, or the generator makes examples of another shape.
         """
         if self.public is not None:
             _refuse_overlap(self.public, batch)
         domain = (batch.domain or _guess(batch)) if self.domain else None
+        generator = self.generator
+        if generator is not None and domain is not None:
+            generator = generator.in_domain(domain)
         drawn = objective.draws(batch.inputs, batch.targets)
         return Knowledge(
             objective=objective.redrawn if drawn and not self.masks else objective,
@@ -76,6 +95,7 @@ class HonestButCurious(ThreatModel):
             statistics=batch_norm_statistics(objective, batch.inputs) if self.statistics else None,
             assumed=None if self.protocol is None else ("protocol",),
             masks=objective.mask_seed if drawn and self.masks else None,
+            generator=generator,
         )
 
 

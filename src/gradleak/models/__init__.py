@@ -6,20 +6,27 @@ from gradleak.models.initialize import initialize_default, initialize_uniform
 from gradleak.models.lenet import lenet_dlg, lenet_i2f
 from gradleak.models.linear import linear_model
 from gradleak.models.mlp import mlp
+from gradleak.models.pooled_convnets import alexnet_small, lenet5, vgg9
 from gradleak.models.resnet import BasicBlock, Norm, resnet8, resnet18
+from gradleak.models.text_classifier import TokenEmbedding, text_classifier
 
 __all__ = [
     "Activation",
     "BasicBlock",
     "Norm",
+    "TokenEmbedding",
+    "alexnet_small",
     "convnet",
     "convnet9",
     "initialize_default",
     "initialize_uniform",
+    "lenet5",
     "lenet_dlg",
     "lenet_i2f",
     "linear_model",
     "mlp",
     "resnet8",
     "resnet18",
+    "text_classifier",
+    "vgg9",
 ]

@@ -135,7 +135,7 @@ def check_sizes(sizes: Mapping[str, int]) -> None:
         check_count(name, value)
 
 
-def construct(layers: Callable[[], nn.Sequential], generator: torch.Generator | None) -> nn.Sequential:
+def construct(layers: Callable[[], _Module], generator: torch.Generator | None) -> _Module:
     """The network that `layers` builds, on the CPU, drawn by `initialize_default`.
 
     Args:

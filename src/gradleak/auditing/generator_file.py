@@ -1,0 +1,70 @@
+"""A file (TOML) that says which generator is trained, on what: `gradleak train-generator`."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from gradleak.auditing.catalog import Constructor, Entry, catalog
+from gradleak.auditing.plan import unknown
+from gradleak.auditing.plan_file import configure
+from gradleak.auditing.plan_names import named
+from gradleak.auditing.plan_values import table_of, typed
+from gradleak.core import Batch
+from gradleak.models.generators import TrainedGenerator, train_dcgan, train_vae
+from gradleak.models.generators.training import Progress
+from gradleak.results import PlanError
+
+_SECTIONS = ("seed", "data", "training")
+_TRAINERS: Mapping[str, Constructor] = {"train_dcgan": train_dcgan, "train_vae": train_vae}
+
+
+def train_generator(path: str | os.PathLike[str], *, progress: Progress | None = None) -> TrainedGenerator:
+    """The generator that a training file describes, trained.
+
+    The file has `seed`, a section `[data]` with a data set of images as in plan files, and a section `[training]` with
+    `use = "train_vae"` or `"train_dcgan"` and its arguments.
+
+    Args:
+        path: the TOML file.
+        progress: called after every step with step, steps and a word on the loss.
+
+    Raises:
+        PlanError: in one line, for a missing file, bad TOML, an unknown key (naming the nearest), a bad value.
+        UnsupportedError: if the training diverges.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise PlanError(f"{file}: expected a training file (TOML), got no such file")
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise PlanError(f"{file}: not valid TOML: {error}") from error
+    for key in content:
+        if key not in _SECTIONS:
+            raise PlanError(f"{file.name}: {unknown('key', key, _SECTIONS)}")
+    for key in ("data", "training"):
+        if "use" not in table_of(content.get(key, {}), key):
+            raise PlanError(f"{key}: expected a section [{key}] with a key 'use'")
+    seed = typed(int, content.get("seed", 0), "seed")
+    rooms = {**catalog(), "trainers": {k: Entry(name=k, room="trainers", constructor=v) for k, v in _TRAINERS.items()}}
+    data, training = dict(content["data"]), dict(content["training"])
+    train = named(training.pop("use"), "trainers", rooms, "training")
+    images = configure(named(data.pop("use"), "datasets", rooms, "data"), data, where="data", seed=seed)
+    images = Batch(*images) if isinstance(images, tuple) and len(images) == 2 else images
+    if not isinstance(images, Batch):
+        raise PlanError(f"data: expected images as a Batch or (inputs, targets), got {type(images).__name__}")
+    if "progress" in training:
+        raise PlanError("training: unknown key 'progress'")
+    made = configure(partial(train, images, progress=progress), training, where="training", seed=seed)
+    if not isinstance(made, TrainedGenerator):
+        raise PlanError(f"training: expected a TrainedGenerator, got {type(made).__name__}")
+    # The trainer's own seed is derived from that of the file; who wants to train again needs the file's.
+    return replace(made, facts={**made.facts, "plan_seed": seed})
+
+
+__all__ = ["train_generator"]

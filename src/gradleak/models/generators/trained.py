@@ -1,0 +1,130 @@
+"""A generator that was trained here: its weights as safetensors, and the facts on it as JSON beside them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from gradleak.core import ImageGenerator
+from gradleak.models.generators.dcgan import DCGANGenerator
+from gradleak.models.generators.decoders import ConvDecoder, MLPDecoder
+from gradleak.models.generators.network import GeneratorNetwork
+from gradleak.models.generators.published import read_tensors
+from gradleak.results import InputError
+
+FORMAT = 1
+_NETWORKS: Mapping[str, type[GeneratorNetwork]] = {
+    kind.__name__: kind for kind in (ConvDecoder, DCGANGenerator, MLPDecoder)
+}
+_FACTS = ("format", "network", "source", "sha256")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrainedGenerator:
+    """A generator after its training.
+
+    Attributes:
+        network: with its weights, in eval mode.
+        facts: what it is and how it was trained, JSON-ready: method, network, data, license, examples, steps, seed.
+        losses: by name, the value of every step; what the names stand for says the function that trained it.
+    """
+
+    network: GeneratorNetwork = field(repr=False)
+    facts: Mapping[str, Any]
+    losses: Mapping[str, Sequence[float]] = field(repr=False)
+
+    @property
+    def source(self) -> str:
+        """What it was trained on, in one line for card and report."""
+        return str(self.facts["source"])
+
+    @property
+    def generator(self) -> ImageGenerator:
+        """What an adversary brings along, for pixels in [0, 1] that are not normalized."""
+        return self.network.image_generator(source=self.source)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the weights to `path` and the facts beside them, with the suffix .json.
+
+        Args:
+            path: of a .safetensors file; its folder is made.
+
+        Returns:
+            The file of the facts.
+
+        Raises:
+            InputError: for another suffix.
+        """
+        file = Path(path)
+        if file.suffix != ".safetensors":
+            raise InputError(f"{file}: expected a file name that ends in .safetensors")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        save_file(
+            {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}, file
+        )
+        facts = {**self.facts, "sha256": _sum(file)}
+        beside = file.with_suffix(".json")
+        beside.write_text(json.dumps(facts, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        return beside
+
+
+def trained_generator(path: str | os.PathLike[str]) -> ImageGenerator:
+    """The generator that `train_vae`, `train_dcgan` or `gradleak train-generator` left in a file.
+
+    Args:
+        path: the .safetensors file; the facts are read from the .json beside it.
+
+    Raises:
+        InputError: a file is missing, the facts are of another file or name no network of this package.
+    """
+    file, beside = Path(path), Path(path).with_suffix(".json")
+    tensors = read_tensors(file)
+    facts = _facts(beside)
+    if facts["sha256"] != _sum(file):
+        raise InputError(
+            f"{beside}: expected facts on {file.name}, got facts on a file with another checksum; keep the two files "
+            "that one training wrote together, or bring the weights with own_generator"
+        )
+    settings = dict(facts["network"])
+    kind = _NETWORKS.get(str(settings.pop("use", "")))
+    if kind is None:
+        raise InputError(f"{beside}: expected a network out of {', '.join(_NETWORKS)}, got {facts['network']}")
+    try:
+        network = kind(**settings)
+        network.load_state_dict(tensors)
+    except (TypeError, RuntimeError) as error:
+        raise InputError(f"{file} does not fit its facts: {' '.join(str(error).split())}") from error
+    return network.image_generator(source=str(facts["source"]))
+
+
+def _facts(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        raise InputError(
+            f"{file}: expected the facts on the generator beside its weights, got no such file; bring weights that were "
+            "not trained here with own_generator"
+        )
+    try:
+        facts = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: not valid JSON: {error}") from error
+    missing = [name for name in _FACTS if not isinstance(facts, dict) or name not in facts]
+    if missing or facts["format"] != FORMAT or not isinstance(facts["network"], dict):
+        raise InputError(
+            f"{file}: expected facts on a generator of format {FORMAT} with {', '.join(_FACTS)}, got "
+            f"{'none of format ' + str(FORMAT) if not missing else 'none for ' + ', '.join(missing)}"
+        )
+    return facts
+
+
+def _sum(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+__all__ = ["FORMAT", "TrainedGenerator", "trained_generator"]

@@ -1,0 +1,232 @@
+"""Generators in plan files, in the positive control, and trained from a file of their own."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from gradleak.auditing import Plan, build_plan, catalog, load_plan, train_generator
+from gradleak.auditing.controls import planted_leak
+from gradleak.auditing.fingerprint import fingerprint
+from gradleak.core import Domain, HonestButCurious, ImageGenerator
+from gradleak.models.generators import own_generator, trained_generator
+from gradleak.reporting import words
+from gradleak.results import PlanError
+from tests.auditing.conftest import SMALL_PLAN
+from tests.auditing.generator_models import TinyConditional, TinyGenerator, made_elsewhere
+
+OWN: dict[str, Any] = {
+    "use": "own_generator",
+    "module": {"use": "tests.auditing.generator_models:TinyGenerator", "width": 5},
+    "latent_shape": [3],
+    "channels": 1,
+    "height": 8,
+    "width": 8,
+    "source": "sketches of digits",
+}
+
+
+def plan_with(folder: Path, **generator: Any) -> Plan:
+    content = tomllib.loads(SMALL_PLAN) | {"threat": {"use": "HonestButCurious", "generator": generator}}
+    return build_plan(content, folder=folder)
+
+
+def generator_of(plan: Plan) -> ImageGenerator:
+    assert isinstance(plan.threat, HonestButCurious)
+    assert plan.threat.generator is not None
+    return plan.threat.generator
+
+
+def test_a_plan_names_a_module_and_its_weights_beside_the_plan(tmp_path: Path) -> None:
+    trained = TinyGenerator(width=5)
+    save_file(trained.state_dict(), tmp_path / "tiny.safetensors")
+    plan = plan_with(tmp_path, **OWN, weights="tiny.safetensors")
+    made = generator_of(plan)
+    latents = made.draw(2, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(made(latents), trained(latents))
+    knowledge = plan.knowledge(plan.scenarios[0], 0)
+    card = knowledge.card()["generator"]
+    assert (card["source"], card["latent_shape"]) == ("sketches of digits", [3])
+    assert words.knowledge("generator", card) == (
+        "TinyGenerator (sketches of digits), latents of 3 numbers, 404 weights"
+    )
+    assert words.knowledge("generator", None) == "not known"
+
+
+def test_a_plan_names_what_was_trained_here_and_what_was_not(tmp_path: Path) -> None:
+    file = tmp_path / "training.toml"
+    file.write_text(TRAINING, encoding="utf-8")
+    train_generator(file).save(tmp_path / "folder" / "g.safetensors")
+    shape = {"scenarios": [{"name": "s"}], "data": {"use": "mnist_digits", "count": 1}}
+    content = tomllib.loads(SMALL_PLAN) | shape | {"model": {"use": "lenet_i2f"}}
+    for spec in ({"use": "trained_generator", "path": "folder/g.safetensors"}, DCGAN):
+        threat = {"use": "HonestButCurious", "generator": spec}
+        plan = build_plan(content | {"threat": threat}, folder=tmp_path)
+        assert plan.knowledge(plan.scenarios[0], 0).generator is not None
+    one, two = (
+        generator_of(build_plan(content | {"threat": threat, "seed": seed}, folder=tmp_path)).weights for seed in (1, 2)
+    )
+    assert not torch.equal(one["layers.1.weight"], two["layers.1.weight"])
+
+
+DCGAN = {"use": "untrained_dcgan", "size": 28, "channels": 1, "width": 4}
+
+TRAINING = """
+seed = 4
+
+[data]
+use = "mnist_digits"
+count = 24
+
+[training]
+use = "train_vae"
+data = "24 digits"
+license = "CC BY-SA 3.0"
+decoder = "mlp"
+latent_size = 2
+width = 4
+steps = 3
+batch_size = 8
+"""
+
+
+@pytest.mark.parametrize(
+    ("generator", "message"),
+    [
+        ({"use": "mlp", "features": 3, "classes": 64}, "threat: HonestButCurious.generator: expected an ImageGenerator, got"),
+        (OWN | {"latent": 3}, "threat.generator: unknown key 'latent'; did you mean 'latent_shape'"),
+        (OWN | {"height": 9}, "threat.generator: ImageGenerator: expected floating point images of shape (4, 1, 9, 8)"),
+        (OWN | {"module": "TinyGenerator"}, "threat.generator.module: "),
+        (OWN | {"weights": "no.safetensors"}, "no.safetensors: expected an existing .safetensors file"),
+        ({"use": "trained_generatr", "path": "x"}, "nothing is called 'trained_generatr'; did you mean 'trained_generator'"),
+        ({"use": "trained_generator", "path": "x.pkl"}, "x.pkl: expected an existing .safetensors file"),
+    ],
+    ids=["model", "key", "size", "text", "weights", "name", "pickle"],
+)  # fmt: skip
+def test_what_does_not_fit_is_one_clear_line(generator: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(PlanError) as caught:
+        plan_with(tmp_path, **generator)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_user_s_own_function_may_return_one(tmp_path: Path) -> None:
+    plan = plan_with(tmp_path, use="tests.auditing.generator_models:made_elsewhere")
+    assert generator_of(plan).source == "a function of one's own"
+
+
+def test_a_generator_of_another_size_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(
+        PlanError, match=r"threat\.generator: .* of examples of shape \(1, 8, 8\), got one of shape \(1, 9"
+    ):
+        plan_with(tmp_path, use="tests.auditing.generator_models:made_elsewhere", side=9)
+
+
+def test_the_catalog_lists_generators_by_what_they_make() -> None:
+    entries = catalog()["generators"]
+    assert {"own_generator", "trained_generator", "mnist_vae_decoder", "taef2_decoder", "untrained_dcgan"} <= set(
+        entries
+    )
+    assert all(entry.summary for entry in entries.values())
+    assert not [name for name in entries if name.startswith("train_")]
+
+
+def test_the_positive_control_plants_an_image_of_the_generator() -> None:
+    domain = Domain.image(channels=1, height=8, width=8, mean=(0.3,), std=(0.5,))
+    made = made_elsewhere()
+    _, batch, _ = planted_leak(domain, torch.Generator().manual_seed(1), made)
+    pixels = domain.to_pixels(batch.inputs)
+    # Two numbers make it: the best of the generator's images is this one.
+    latents = torch.zeros(1, 2, requires_grad=True)
+    optimizer = torch.optim.Adam([latents], lr=0.1)
+    for _ in range(200):
+        optimizer.zero_grad()
+        error = (made(latents) - pixels).square().mean()
+        error.backward()
+        optimizer.step()
+    assert float(error.detach()) < 1e-5
+    _, uniform, _ = planted_leak(domain, torch.Generator().manual_seed(1))
+    assert float((domain.to_pixels(uniform.inputs) - pixels).abs().max()) > 0.2
+
+
+def test_the_control_of_a_conditional_generator_is_of_class_zero() -> None:
+    made = own_generator(
+        module=TinyConditional(), latent_shape=(3,), channels=1, height=8, width=8, output="symmetric",
+        conditional=True, source="never trained",
+    )  # fmt: skip
+    _, batch, _ = planted_leak(made.domain, torch.Generator().manual_seed(1), made)
+    assert batch.targets.tolist() == [0]
+    assert 0.0 <= float(batch.inputs.min()) <= float(batch.inputs.max()) <= 1.0
+
+
+def test_a_training_file_says_all(tmp_path: Path) -> None:
+    file = tmp_path / "training.toml"
+    file.write_text(TRAINING, encoding="utf-8")
+    steps: list[int] = []
+    one = train_generator(file, progress=lambda done, steps_, words_: steps.append(done))
+    two = train_generator(file)
+    assert steps == [1, 2, 3]
+    assert one.facts == two.facts
+    # The file's seed, from which the trainer's own is derived.
+    assert one.facts["plan_seed"] == 0 != one.facts["seed"]
+    assert one.facts["network"] == {"use": "MLPDecoder", "size": 28, "channels": 1, "latent_size": 2, "width": 4}
+    one.save(tmp_path / "g.safetensors")
+    made = trained_generator(tmp_path / "g.safetensors")
+    latents = made.draw(2, torch.Generator().manual_seed(0))
+    assert torch.equal(made(latents), two.generator(latents))
+    assert made.source == "VAE trained on 24 images for 3 steps: 24 digits; CC BY-SA 3.0"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("steps =", "step ="), "training: unknown key 'step'; did you mean 'steps'"),
+        (("train_vae", "train_vea"), "training: unknown trainer 'train_vea'; did you mean 'train_vae'"),
+        (("[training]", "[train]"), "unknown key 'train'; did you mean 'training'"),
+        (("seed = 4", "seed = 'x'"), "seed: "),
+        (("mnist_digits", "adult_files"), "data: "),
+        (("steps = 3", "steps = 3\nprogress = 1"), "training: unknown key 'progress'"),
+        (('license = "CC BY-SA 3.0"\n', ""), "training: expected license too"),
+        (("[data]", "[data"), "not valid TOML"),
+        (("batch_size = 8", "batch_size = 80"), "training: batch_size: expected at most 24"),
+    ],
+    ids=["key", "trainer", "section", "seed", "data", "progress", "license", "toml", "batch"],
+)
+def test_a_training_file_that_is_wrong_is_one_clear_line(change: tuple[str, str], message: str, tmp_path: Path) -> None:
+    file = tmp_path / "training.toml"
+    file.write_text(TRAINING.replace(*change), encoding="utf-8")
+    with pytest.raises(PlanError) as caught:
+        train_generator(file)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_training_file(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="expected a training file"):
+        train_generator(tmp_path / "nowhere.toml")
+
+
+def test_the_example_file_is_one(tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "examples" / "digits_generator.toml"
+    small = example.read_text(encoding="utf-8").replace("steps = 1500", "steps = 1").replace("5000", "40")
+    (tmp_path / "example.toml").write_text(small, encoding="utf-8")
+    assert train_generator(tmp_path / "example.toml").facts["network"]["use"] == "ConvDecoder"
+
+
+def test_plans_without_one_know_none(small_plan: Path) -> None:
+    plan = load_plan(small_plan)
+    assert plan.knowledge(plan.scenarios[0], 0).generator is None
+
+
+def test_a_run_knows_its_generator_by_its_weights() -> None:
+    made = made_elsewhere()
+    other = made.with_weights({name: tensor + 1e-3 for name, tensor in made.weights.items()})
+    twin = made.with_weights(made.weights)
+    assert fingerprint(HonestButCurious(generator=made)) == fingerprint(HonestButCurious(generator=twin))
+    assert fingerprint(HonestButCurious(generator=made)) != fingerprint(HonestButCurious(generator=other))
