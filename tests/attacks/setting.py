@@ -16,6 +16,7 @@ from gradleak.core import (
     Domain,
     DomainKind,
     HonestButCurious,
+    ImageGenerator,
     Knowledge,
     Objective,
     Protocol,
@@ -75,6 +76,15 @@ def small_net(activation: Activation | str = "tanh", seed: int = 0) -> nn.Sequen
     """The MLP 12-32-16-3 of the oracles, with other weights."""
     generator = torch.Generator().manual_seed(seed)
     return mlp(features=12, hidden=(32, 16), classes=3, activation=activation, generator=generator)
+
+
+def small_generator(seed: int = 0) -> ImageGenerator:
+    """A decoder of table rows from three latent entries; the MLP 3-8-12 of this seed, behind a sigmoid."""
+    generator = torch.Generator().manual_seed(seed)
+    decoder = mlp(features=3, hidden=(8,), classes=12, activation="tanh", generator=generator)
+    return ImageGenerator(
+        module=nn.Sequential(decoder, nn.Sigmoid()), latent_shape=(3,), domain=ROW, source="never trained"
+    )
 
 
 def lenet(shared: Path, name: str, activation: str) -> tuple[nn.Sequential, Batch]:

@@ -19,28 +19,34 @@ from gradleak.attacks import Attack, LabelAttack, Preset
 from gradleak.core import Batch, HonestButCurious, Objective, Reconstruction, Release
 from gradleak.models import mlp
 from gradleak.protocols import FedSGD
-from tests.attacks.setting import ROW, rows, setting, small_net
+from tests.attacks.setting import ROW, rows, setting, small_generator, small_net
 
 ATTACKS = [
     "BatchNormInversion(iterations=22)",
     "Blind()",
     "DGL(iterations=22, learning_rate=0.02)",
     "DLG(iterations=2, restarts=3, restart_after=4)",
+    "GGL(iterations=14, population=6)",
+    "GIAS(latent_iterations=14, weight_iterations=14)",
     "GS(iterations=22)",
     "GaussNewton(max_steps=6, warm_iterations=12)",
     "GradInversion(iterations=22, restarts=2)",
     "IDLG(iterations=2)",
+    "IGIMS(rounds=2, latent_iterations=9, weight_iterations=9, population=6, restarts=2)",
+    "IGIMSAdam(rounds=2, latent_iterations=9, weight_iterations=9)",
     "Inversion(stages=(SearchStage(optimizer=Adam(signed=True), iterations=22),), restarts=2)",
     "InvertingGradients(iterations=22, restarts=3)",
+    "UntrainedGenerator(iterations=22, learning_rate=0.01)",
 ]
 LABELS = ["AdaptiveLabelRecovery()", "ConsistentLabels()", "SignRule()", "ZeroShotLabels()"]
 
-# What the adversary's process has: a model, an update, and the labels alone for attacks to which they are disclosed.
+# What the adversary's process has: a model, an update, a generator for attacks that need one, and the labels alone for
+# attacks to which they are disclosed.
 ELSEWHERE = """
 import os, signal, sys, torch
 from safetensors.torch import load_file, save_file
 import gradleak.attacks
-from gradleak.core import Domain, DomainKind, Knowledge, Objective, Update
+from gradleak.core import Domain, DomainKind, ImageGenerator, Knowledge, Objective, Update
 from gradleak.models import mlp
 from gradleak.protocols import FedSGD
 
@@ -59,6 +65,12 @@ def inverted(text, progress=None):
     update, given = case("inputs", 3, "tanh", 1)
     if "targets" in attack.needs:
         given["targets"] = load_file(f"{folder}/disclosed.safetensors")["targets"]
+    if "generator" in attack.needs:
+        decoder = torch.nn.Sequential(mlp(features=3, hidden=(8,), classes=12, activation="tanh"), torch.nn.Sigmoid())
+        decoder.load_state_dict(load_file(f"{folder}/generator.safetensors"))
+        given["generator"] = ImageGenerator(
+            module=decoder, latent_shape=(3,), domain=given["domain"], source="never trained"
+        )
     checkpoint = gradleak.attacks.Checkpoint(path=f"{folder}/state", seconds=0) if killed == "killed" else None
     generator = torch.Generator().manual_seed(5)
     return attack(update, Knowledge(**given), generator=generator, progress=progress, checkpoint=checkpoint)
@@ -107,6 +119,7 @@ def _released(folder: Path) -> None:
     case = setting(small_net(), rows(1), dtype=torch.float32)
     case.update.save(folder / "inputs.safetensors")
     save_file(small_net().state_dict(), folder / "inputs.model.safetensors")
+    save_file(small_generator().module.state_dict(), folder / "generator.safetensors")
     save_file({"targets": case.truth.targets}, folder / "disclosed.safetensors")
     model, update, _ = _labeled()
     update.save(folder / "labels.safetensors")
@@ -133,7 +146,8 @@ def _here(text: str, truth: Batch | None = None) -> Reconstruction:
     attack = _made(text)
     objective, release = Objective.from_module(small_net()), Release(FedSGD())
     update = release(objective, rows(1), torch.Generator())
-    threat = HonestButCurious(targets="targets" in attack.needs)
+    prior = small_generator() if "generator" in attack.needs else None
+    threat = HonestButCurious(targets="targets" in attack.needs, generator=prior)
     knowledge = threat.disclose(objective, release, truth or rows(1))
     return attack(update, knowledge, generator=torch.Generator().manual_seed(5))
 

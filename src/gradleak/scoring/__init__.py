@@ -5,6 +5,13 @@ from gradleak.scoring.classification import confusion, leaks, score_posteriors
 from gradleak.scoring.image import SSIM_WINDOW, mse, psnr, rmse, ssim, ssim_obstacle
 from gradleak.scoring.labels import label_accuracy
 from gradleak.scoring.pairing import Pairing, pair, wrong_pairing_rmse
+from gradleak.scoring.perceptual import (
+    ST_LPIPS_SIDE,
+    PerceptualNetwork,
+    score_perceptual,
+    st_lpips,
+    st_lpips_obstacle,
+)
 from gradleak.scoring.pooling import pooled
 from gradleak.scoring.reconstruction import EXACT_HIT_RMSE, pixels_of_truth, score_images
 
@@ -12,7 +19,9 @@ __all__ = [
     "BASELINE_NAMES",
     "EXACT_HIT_RMSE",
     "SSIM_WINDOW",
+    "ST_LPIPS_SIDE",
     "Pairing",
+    "PerceptualNetwork",
     "blind_baseline",
     "confusion",
     "label_accuracy",
@@ -24,8 +33,11 @@ __all__ = [
     "psnr",
     "rmse",
     "score_images",
+    "score_perceptual",
     "score_posteriors",
     "ssim",
     "ssim_obstacle",
+    "st_lpips",
+    "st_lpips_obstacle",
     "wrong_pairing_rmse",
 ]

@@ -1,14 +1,20 @@
 """Studies: a paper's table or figure, computed again, with the paper's value beside ours."""
 
 from gradleak.studies.attack_table import AttackTable, Entrant, TableNetwork
+from gradleak.studies.attribute_privacy import AttributePrivacy
 from gradleak.studies.defense_table import DefenseTable
+from gradleak.studies.epsilon_coverage import EpsilonCoverage
 from gradleak.studies.fed_avg_quality import FedAvgQuality
+from gradleak.studies.generator_questions import GeneratorQuestions
+from gradleak.studies.generator_table import GeneratorTable, Scale
+from gradleak.studies.giml_quality import GIMLQuality
 from gradleak.studies.inference_defenses import InferenceDefenses, InferenceShield
 from gradleak.studies.inference_risk import InferenceRisk, RiskGame
 from gradleak.studies.influence_validation import InfluenceValidation
 from gradleak.studies.initialization import Initialization, InitializationRisk
 from gradleak.studies.label_restoration import LabelRestoration, Network
 from gradleak.studies.lavp_quality import Architecture, LAVPQuality
+from gradleak.studies.prior_cells import PriorAttack, PriorNetwork
 from gradleak.studies.privacy_utility import Family, PrivacyUtility, ProbeAttack, UtilityData
 from gradleak.studies.private_images import SmallNetwork
 from gradleak.studies.pruning_bound import PruningBound
@@ -20,11 +26,16 @@ from gradleak.studies.unfairness import Unfairness
 __all__ = [
     "Architecture",
     "AttackTable",
+    "AttributePrivacy",
     "DefenseTable",
     "Entrant",
+    "EpsilonCoverage",
     "Family",
     "FedAvgQuality",
     "Finding",
+    "GIMLQuality",
+    "GeneratorQuestions",
+    "GeneratorTable",
     "InferenceDefenses",
     "InferenceRisk",
     "InferenceShield",
@@ -34,10 +45,13 @@ __all__ = [
     "LAVPQuality",
     "LabelRestoration",
     "Network",
+    "PriorAttack",
+    "PriorNetwork",
     "PrivacyUtility",
     "ProbeAttack",
     "PruningBound",
     "RiskGame",
+    "Scale",
     "Shield",
     "SmallNetwork",
     "SpectralNoiseGain",

@@ -35,6 +35,12 @@ class Line:
         counted: plain gradients by the attack's rule.
         measured: processor time over that of a plain gradient; None where the attack was resumed.
         note: why there is no claim.
+        st_lpips: or None.
+        loss: matching loss of the claim, or None.
+        history: (plain gradients, matching loss so far) at a few places of the search.
+        support: what `InventionCheck` says of the claim; "" where it was not asked.
+        moved: by how much the claim moved there (pixel RMSE), or None.
+        residual: relative residual of the claim there, or None.
     """
 
     image: int
@@ -47,6 +53,16 @@ class Line:
     counted: float
     measured: float | None
     note: str = ""
+    st_lpips: float | None = None
+    loss: float | None = None
+    history: Sequence[Sequence[float]] = ()
+    support: str = ""
+    moved: float | None = None
+    residual: float | None = None
+
+    def __post_init__(self) -> None:
+        """A history that was read back from JSON equals the one that was written."""
+        object.__setattr__(self, "history", tuple(tuple(place) for place in self.history))
 
     @property
     def psnr(self) -> float | None:

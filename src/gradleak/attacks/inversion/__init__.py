@@ -21,10 +21,17 @@ from gradleak.attacks.inversion.gauss_newton import (
     SketchedSteps,
     Steps,
 )
+from gradleak.attacks.inversion.ggl import GGL
+from gradleak.attacks.inversion.gias import GIAS
+from gradleak.attacks.inversion.giml import GIML, MetaLearned
 from gradleak.attacks.inversion.grad_inversion import GradInversion
 from gradleak.attacks.inversion.gs import GS
 from gradleak.attacks.inversion.idlg import IDLG
+from gradleak.attacks.inversion.igims import IGIMS, IGIMSAdam
+from gradleak.attacks.inversion.invention import ClaimSupport, InventionCheck, Support
 from gradleak.attacks.inversion.inverting_gradients import InvertingGradients
+from gradleak.attacks.inversion.latent_priors import LatentKL, LatentNorm, WeightProximity
+from gradleak.attacks.inversion.latents import Latents, LatentsAndWeights
 from gradleak.attacks.inversion.local_training import LocalTraining
 from gradleak.attacks.inversion.matching import (
     AbsoluteError,
@@ -36,6 +43,7 @@ from gradleak.attacks.inversion.matching import (
     SquaredError,
 )
 from gradleak.attacks.inversion.optimizers import LBFGS, Adam, Optimizer
+from gradleak.attacks.inversion.populations import CMAES, HandOn, PopulationOptimizer, Populations
 from gradleak.attacks.inversion.preset import Preset
 from gradleak.attacks.inversion.priors import (
     BatchNormStatistics,
@@ -49,18 +57,26 @@ from gradleak.attacks.inversion.priors import (
 from gradleak.attacks.inversion.problem import LabelPolicy, LabelSource
 from gradleak.attacks.inversion.registration import NoRegistration, Registration, Translation
 from gradleak.attacks.inversion.schedules import Constant, CosineDecay, Schedule, StepDecay
-from gradleak.attacks.inversion.variables import Pixels, PixelsAndLabels, Start, Variables
+from gradleak.attacks.inversion.untrained_generator import UntrainedGenerator
+from gradleak.attacks.inversion.variables import Code, Part, Pixels, PixelsAndLabels, Space, Start, Variables
 
 __all__ = [
+    "CMAES",
     "DGL",
     "DLG",
+    "GGL",
+    "GIAS",
+    "GIML",
     "GS",
     "IDLG",
+    "IGIMS",
     "LBFGS",
     "AbsoluteError",
     "Adam",
     "BatchNormInversion",
     "BatchNormStatistics",
+    "ClaimSupport",
+    "Code",
     "Constant",
     "CosineDecay",
     "CosineDistance",
@@ -69,20 +85,31 @@ __all__ = [
     "GradInversion",
     "GroupConsistency",
     "Guess",
+    "HandOn",
+    "IGIMSAdam",
+    "InventionCheck",
     "Inversion",
     "InvertingGradients",
     "KrylovSteps",
     "LabelPolicy",
     "LabelSource",
+    "LatentKL",
+    "LatentNorm",
+    "Latents",
+    "LatentsAndWeights",
     "LayerWeights",
     "LearningRateFit",
     "LocalTraining",
     "Matching",
     "MeanSquare",
+    "MetaLearned",
     "NoRegistration",
     "Optimizer",
+    "Part",
     "Pixels",
     "PixelsAndLabels",
+    "PopulationOptimizer",
+    "Populations",
     "Preset",
     "Prior",
     "ProtocolTrial",
@@ -93,15 +120,19 @@ __all__ = [
     "SearchStage",
     "SharedEntries",
     "SketchedSteps",
+    "Space",
     "SquaredAndAbsoluteError",
     "SquaredError",
     "Start",
     "Statistics",
     "StepDecay",
     "Steps",
+    "Support",
     "TotalVariation",
     "Translation",
+    "UntrainedGenerator",
     "Variables",
+    "WeightProximity",
     "fit_learning_rate",
     "neighboring_protocols",
     "rerun_under",

@@ -13,12 +13,13 @@ from gradleak.attacks.inversion.evaluation import PLAIN_GRADIENTS_PER_EVALUATION
 from gradleak.attacks.inversion.local_training import LocalTraining
 from gradleak.attacks.inversion.matching import CosineDistance, Matching
 from gradleak.attacks.inversion.optimizers import Adam, Optimizer
+from gradleak.attacks.inversion.populations import HandOn, PopulationOptimizer
 from gradleak.attacks.inversion.priors import Prior
-from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, Problem, check_labels, readable
+from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, Problem, check_generator, check_labels, readable
 from gradleak.attacks.inversion.search import Search
-from gradleak.attacks.inversion.variables import Pixels
+from gradleak.attacks.inversion.variables import Part, Pixels, Variables
 from gradleak.attacks.monitor import Monitor
-from gradleak.core import HALF, Knowledge, Objective, Reconstruction, Update, describe
+from gradleak.core import HALF, ImageGenerator, Knowledge, Objective, Reconstruction, Update, describe
 from gradleak.results import GEIPING_2020, Citation, InputError, Outcome
 
 MAX_ITERATIONS = 10**8
@@ -30,19 +31,32 @@ class SearchStage:
     """One stretch of a search with one optimizer.
 
     Attributes:
-        optimizer: how it steps.
-        iterations: iterations of that optimizer, each of `optimizer.evaluations` gradients.
+        optimizer: how it steps, down the gradient or by populations of latents (`CMAES`).
+        iterations: iterations of that optimizer, each of `optimizer.evaluations` gradients or of one population.
         restart_after: a start whose matching loss has not improved for so many evaluations goes back to its best
             iterate, with half the step and a fresh optimizer state; None for never. L-BFGS without a line search
-            needs it where a step too long has led it away.
+            needs it where a step too long has led it away. Not for populations, which take no steps.
+        part: what it moves of the unknowns behind a generator; the rest is held. Populations move latents.
     """
 
-    optimizer: Optimizer
+    optimizer: Optimizer | PopulationOptimizer
     iterations: int
     restart_after: int | None = None
+    part: Part = Part.ALL
 
     def __post_init__(self) -> None:
-        """Check the counts."""
+        """Check the counts and the part."""
+        if self.part not in tuple(Part):
+            raise InputError(f"SearchStage.part: expected one of {', '.join(Part)}, got {self.part!r}")
+        object.__setattr__(self, "part", Part(self.part))
+        if isinstance(self.optimizer, PopulationOptimizer):
+            if self.part is Part.ALL:
+                object.__setattr__(self, "part", Part.LATENTS)
+            if self.part is Part.WEIGHTS or self.restart_after is not None:
+                raise InputError(
+                    "SearchStage: expected part='latents' and no restart_after for populations, got "
+                    f"part={self.part.value!r} and restart_after={self.restart_after}"
+                )
         if self.restart_after is not None and self.restart_after < 1:
             raise InputError(f"SearchStage.restart_after: expected at least 1 or None, got {self.restart_after}")
         if not 1 <= self.iterations <= MAX_ITERATIONS:
@@ -50,8 +64,22 @@ class SearchStage:
 
     @property
     def evaluations(self) -> int:
-        """Gradients of the objective a start takes in this stage."""
-        return self.iterations * self.optimizer.evaluations
+        """Gradients of the objective a start takes in this stage, without the last value; none for populations."""
+        return self.iterations * self.optimizer.evaluations if isinstance(self.optimizer, Optimizer) else 0
+
+    @property
+    def planned(self) -> int:
+        """Entries of the history if the stage does not end early."""
+        if isinstance(self.optimizer, Optimizer):
+            return self.evaluations + 1
+        return self.iterations + (self.optimizer.hand_on is HandOn.SAMPLE)
+
+    @property
+    def passes(self) -> float:
+        """The cost of a start in releases: 3 for a gradient of the matching loss, 1 for a value of a candidate."""
+        if isinstance(self.optimizer, Optimizer):
+            return PLAIN_GRADIENTS_PER_EVALUATION * self.planned
+        return self.iterations * self.optimizer.population + float(self.optimizer.hand_on is HandOn.SAMPLE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +103,15 @@ class Inversion(Attack):
     25,000 and 6,000 iterations on. A model of more than 2¹⁸ shared numbers keeps its graph on a processor, compile or not:
     a ResNet-18 would take 140 seconds and be slower for them. Values differ by round-off; `details["route"]` says what ran.
 
+    With `Latents` or `LatentsAndWeights` inputs are those of a generator (`Knowledge.generator`), a stage moves one part
+    of the unknowns and holds the other, and all stages are repeated `rounds` times, each beginning with what the one
+    before handed on: its own best iterate, or what its populations hand on. A schedule of steps runs over all rounds of
+    its stage. `details["samples"]` has, for each round of populations, the matching loss of the sample that was handed
+    on and of the best candidate.
+
     **Cost**: 3 plain gradients an evaluation and start (forward and backward pass for g, and differentiating both),
-    times what the protocol's release costs: this rule is what `plain_gradients` counts, whatever the machine needed.
+    1 a candidate of a population (g alone), times what the protocol's release costs: this rule is what
+    `plain_gradients` counts, whatever the machine needed. What a generator costs is not in it.
     Measured: ResNet-18, one start, 2.5 to 3.1 (kept graph of g, see `Route`); the 28×28 LeNet of the I²F paper 2.8 for
     one start, in lockstep 0.7 at 8 starts and 0.4 at 64. Memory: about 8 updates a start.
 
@@ -85,6 +120,7 @@ class Inversion(Attack):
         variables: how inputs are searched; unknown labels are added to it.
         priors: penalties on the guess.
         stages: stretches of the search, in order; each begins at the best iterates of the one before.
+        rounds: how often the stages are gone through.
         restarts: starts a target.
         labels: what is done about labels that are not disclosed.
         local_training: how several local steps are read: unrolled, or as the average gradient (AGA).
@@ -100,11 +136,12 @@ class Inversion(Attack):
     summary: ClassVar[str] = "Gradient inversion composed by hand from matching, variables, priors and optimizers."
 
     matching: Matching = field(default_factory=CosineDistance)
-    variables: Pixels = field(default_factory=Pixels)
+    variables: Variables = field(default_factory=Pixels)
     priors: Sequence[Prior] = ()
     stages: Sequence[SearchStage] = field(
         default_factory=lambda: (SearchStage(optimizer=Adam(signed=True), iterations=1000),)
     )
+    rounds: int = 1
     restarts: int = 1
     labels: LabelPolicy = LabelPolicy.RECOVER
     local_training: LocalTraining = LocalTraining.UNROLLED
@@ -120,11 +157,26 @@ class Inversion(Attack):
                 f"{type(self).__name__}: expected at least one start and one stage, got {self.restarts} and "
                 f"{len(self.stages)}"
             )
+        if not 1 <= self.rounds <= MAX_ITERATIONS:
+            raise InputError(f"{type(self).__name__}.rounds: expected 1 to {MAX_ITERATIONS:,}, got {self.rounds}")
+        self._check_parts()
 
-    @property
-    def evaluations(self) -> int:
-        """Gradients of the objective a start takes, without the last value."""
-        return sum(stage.evaluations for stage in self.stages)
+    def _check_parts(self) -> None:
+        """Refuse stages and priors of parts that the variables do not have, and a compiler with nothing to compile."""
+        known, name = self.variables.parts, type(self.variables).__name__
+        asked = {f"a stage moves {stage.part.value}": stage.part for stage in self.stages}
+        asked |= {
+            f"{type(prior).__name__} looks at {prior.reads.value}": prior.reads for prior in self.priors if prior.reads
+        }
+        for what, part in asked.items():
+            if part not in known:
+                raise InputError(
+                    f"{type(self).__name__}: {what}, which {name} does not have; use Latents or LatentsAndWeights"
+                )
+        if self.compile and not any(isinstance(stage.optimizer, Optimizer) for stage in self.stages):
+            raise InputError(
+                f"{type(self).__name__}: compile=True compiles the derivative, and populations take none; leave it out"
+            )
 
     def estimate(self, knowledge: Knowledge) -> float:
         """The cost in plain gradients if no start stops early."""
@@ -134,12 +186,13 @@ class Inversion(Attack):
             assert knowledge.batch_size is not None
             unrolled = LocalTraining.named(self.local_training) is LocalTraining.UNROLLED
             release = knowledge.protocol.plain_gradients(knowledge.batch_size) if unrolled else 1.0
-        return PLAIN_GRADIENTS_PER_EVALUATION * release * self.restarts * (self.evaluations + len(self.stages))
+        return release * self.restarts * self.rounds * sum(stage.passes for stage in self.stages)
 
     def _check(self, knowledge: Knowledge) -> None:
         """Refuse defenses that can be neither followed nor read backward, and labels that nobody can have."""
         readable(knowledge)
         check_labels(knowledge, LabelPolicy(self.labels))
+        check_generator(knowledge, self.variables, LabelPolicy(self.labels))
 
     def _recover(
         self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
@@ -189,19 +242,28 @@ class Inversion(Attack):
 class _Wide:
     """Knowledge with a float32 objective in place of one in half precision, whose second derivatives are no numbers.
 
-    The update stays as it came: its format tells the search how far it was rounded.
+    The update stays as it came: its format tells the search how far it was rounded. A generator comes in the dtype and
+    on the device of the search.
     """
 
     def __init__(self) -> None:
         self._objectives: dict[int, Objective] = {}
+        self._generators: dict[tuple[int, torch.dtype, torch.device], ImageGenerator] = {}
 
     def __call__(self, knowledge: Knowledge) -> Knowledge:
-        """The knowledge to search with; the same objective for the same objective."""
-        objective = knowledge.objective
-        if objective is None or objective.dtype not in HALF:
+        """The knowledge to search with; the same objective for the same objective, and so for generators."""
+        objective, generator = knowledge.objective, knowledge.generator
+        if objective is None:
             return knowledge
-        wide = self._objectives.setdefault(id(objective), objective.to(torch.float32))
-        return replace(knowledge, objective=wide)
+        if objective.dtype in HALF:
+            objective = self._objectives.setdefault(id(objective), objective.to(torch.float32))
+            knowledge = replace(knowledge, objective=objective)
+        if generator is not None and (generator.dtype, generator.device) != (objective.dtype, objective.device):
+            key = (id(generator), objective.dtype, objective.device)
+            if key not in self._generators:
+                self._generators[key] = generator.to(objective.dtype).to(objective.device)
+            knowledge = replace(knowledge, generator=self._generators[key])
+        return knowledge
 
     def noted(self, found: Reconstruction, knowledge: Knowledge) -> Reconstruction:
         """The claim with a note where it was computed in another format than the client's."""
@@ -233,4 +295,5 @@ def _group_key(problem: Problem) -> object:
         problem.space.batch_size,
         shape,
         id(problem.statistics),
+        id(problem.space.generator),
     )

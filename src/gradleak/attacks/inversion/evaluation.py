@@ -14,6 +14,7 @@ from torch import Tensor
 from gradleak.attacks.inversion.matching import Matching, Slope
 from gradleak.attacks.inversion.priors import Guess, Prior
 from gradleak.attacks.inversion.problem import Problem
+from gradleak.attacks.inversion.variables import Code
 from gradleak.core import Batch, LayerStatistics, watch_batch_norm
 from gradleak.operators.kernels import AffineBatchNorm, differentiable_kernels
 from gradleak.results import UnsupportedError
@@ -95,12 +96,18 @@ class Evaluator:
         after = self._problem.after_gradient
         plain = not self._problem.release.defenses and self._problem.release.protocol.shares_gradient
         self._after = None if plain else after
-        self._small = self._problem.target.numel() <= LOCKSTEP_ENTRIES
+        # Weights of a generator differ by row, too.
+        space, variables = self._problem.space, self._problem.variables
+        self._unknowns = variables.size(space) if variables.needs_generator else 0
+        self._small = max(self._problem.target.numel(), self._unknowns) <= LOCKSTEP_ENTRIES
         # Measured on ResNet-18: 2.6 plain gradients an iteration by the kept graph, 3.1 compiled. Not known of accelerators.
-        pays = self._small or self._problem.target.device.type != "cpu"
+        on_processor = self._problem.target.device.type == "cpu"
+        pays = self._small or not on_processor
         self._graph_allowed = after is not None and not (rules.compile and pays)
-        self._slopes: list[Slope] = []
+        self._slopes: dict[int, Slope] = {}
         self._first = True
+        # Beyond that the weight gradients that differ by candidate cost as much together as one by one.
+        self.batches_values = self._problem.target.numel() <= LOCKSTEP_ENTRIES or not on_processor
         self.route = self._choose()
         self._functional = _Functional(self)
 
@@ -116,6 +123,75 @@ class Evaluator:
         self._first = False
         finite = torch.isfinite(matching) & torch.isfinite(gradient).all(dim=1)
         return Evaluation(gradient.detach(), matching.detach(), finite)
+
+    def values(
+        self, row: Tensor, place: int, candidates: Code, consensus: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Matching loss plus penalties, and the matching loss, of candidates for the latents of one row: (K,) each.
+
+        All candidates in one vmapped call, in chunks where memory asks for it; one by one for a large model on a processor.
+        No derivative of the matching loss is taken by the unknowns.
+
+        Args:
+            row: the row (n,), whose other unknowns are held.
+            place: of its target.
+            candidates: latents (K, b, k) and, where labels are unknowns, logits (K, b, c).
+            consensus: as in `__call__`, (b · d,).
+        """
+        problem = self._problems[place]
+        held = problem.variables.split(problem.space, row)
+
+        def one(latents: Tensor, logits: Tensor | None) -> tuple[Tensor, Tensor]:
+            code = held._replace(latents=latents, logits=logits)
+            made = problem.variables.make(problem.space, code, problem.labels)
+            return self._values(*made, problem.target, code, consensus)
+
+        assert candidates.latents is not None
+        over = (0, None if candidates.logits is None else 0)
+        entry = problem.target.numel() * problem.target.element_size()
+        chunk = max(1, self._rules.max_bytes // (4 * entry))
+        with torch.no_grad():
+            if self.batches_values:
+                try:
+                    batched = torch.func.vmap(one, in_dims=over, randomness="same", chunk_size=chunk)
+                    total, matching = batched(candidates.latents, candidates.logits)
+                    return total.detach(), matching.detach()
+                except (RuntimeError, NotImplementedError):
+                    # As in `_dispatch`: the same numbers one by one; an error of the model itself comes again there.
+                    self.batches_values = False
+            found = [
+                self._value(place, held._replace(latents=latents, logits=logits), consensus)
+                for latents, logits in zip(
+                    candidates.latents,
+                    [None] * len(candidates.latents) if candidates.logits is None else candidates.logits,
+                    strict=True,
+                )
+            ]
+        return torch.stack([total for total, _ in found]), torch.stack([matching for _, matching in found])
+
+    def _value(self, place: int, code: Code, consensus: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Total and matching loss of one code, without a flat copy of its release."""
+        problem = self._problems[place]
+        inputs, classes = problem.variables.make(problem.space, code, problem.labels)
+        made = problem.released_tensors(inputs, classes)
+        matching, _ = self._slope_against(place)([made[name] for name in problem.objective.params])
+        return matching + self.penalty(inputs, self._moments(inputs), consensus, code), matching
+
+    def _slope_against(self, place: int) -> Slope:
+        """The matching loss against the update of one target, made once."""
+        if place not in self._slopes:
+            problem = self._problems[place]
+            self._slopes[place] = self._matching.against(list(problem.objective.unflatten(problem.target).values()))
+        return self._slopes[place]
+
+    def _moments(self, inputs: Tensor) -> Mapping[str, LayerStatistics]:
+        """What inputs leave in BatchNorm layers, where a prior reads it."""
+        if not self._watches:
+            return {}
+        objective = self._problem.objective
+        with watch_batch_norm(objective) as layers:
+            objective.outputs(objective.params, inputs)
+        return layers
 
     def _choose(self) -> Route:
         if self._rows > 1 and self._small and not self._rules.compile:
@@ -150,14 +226,18 @@ class Evaluator:
             case Route.COMPILED:
                 return self._functional.compiled(flat, consensus)
 
-    def penalty(self, inputs: Tensor, layers: Mapping[str, LayerStatistics], consensus: Tensor | None) -> Tensor:
-        """The sum of the priors for one guess (b, *shape)."""
+    def penalty(
+        self, inputs: Tensor, layers: Mapping[str, LayerStatistics], consensus: Tensor | None, code: Code
+    ) -> Tensor:
+        """The sum of the priors for one guess (b, *shape) and its code."""
         guess = Guess(
             inputs=inputs,
             domain=self._problem.space.domain,
             layers=layers,
             expected=self._expected,
             consensus=None if consensus is None else consensus.reshape(inputs.shape),
+            latents=code.latents,
+            changes=code.weights,
         )
         total = inputs.new_zeros(())
         for prior in self._rules.priors:
@@ -168,23 +248,21 @@ class Evaluator:
         """Matching loss plus penalties of one row, and the matching loss; pure, for torch.func."""
         problem = self._problem
         inputs, classes = problem.variables.decode(problem.space, flat, given)
+        return self._values(inputs, classes, target, problem.variables.split(problem.space, flat), consensus)
+
+    def _values(
+        self, inputs: Tensor, classes: Tensor, target: Tensor, code: Code, consensus: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        problem = self._problem
         if self._rules.compile:
             seen = problem.objective.unflatten(target)
             made = problem.released_tensors(inputs, classes)
             matching = self._matching.between([made[name] for name in seen], list(seen.values()))
         else:
             matching = self._matching(problem.released(inputs, classes), target)
-        layers: Mapping[str, LayerStatistics] = {}
-        if self._watches:
-            with watch_batch_norm(problem.objective) as layers:
-                problem.objective.outputs(problem.objective.params, inputs)
-        return matching + self.penalty(inputs, layers, consensus), matching
+        return matching + self.penalty(inputs, self._moments(inputs), consensus, code), matching
 
     def _by_graph(self, flat: Tensor, consensus: Tensor | None) -> tuple[Tensor, Tensor]:
-        if not self._slopes:
-            self._slopes = [
-                self._matching.against(list(p.objective.unflatten(p.target).values())) for p in self._problems
-            ]
         found = [
             self._row(number // self._starts, row, None if consensus is None else consensus[number])
             for number, row in enumerate(flat)
@@ -205,7 +283,7 @@ class Evaluator:
             with AffineBatchNorm(), watch as layers:
                 loss = objective.loss(dict(zip(names, leaves, strict=True)), Batch(inputs, classes))
             first = torch.autograd.grad(loss, leaves, create_graph=True, allow_unused=True)
-            penalty = self.penalty(inputs, layers, consensus)
+            penalty = self.penalty(inputs, layers, consensus, problem.variables.split(problem.space, z))
         gradient = [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, first, strict=True)]
         matching, slope = self._slope(place, [entry.detach() for entry in gradient])
         live = [number for number, entry in enumerate(gradient) if entry.requires_grad]
@@ -221,10 +299,10 @@ class Evaluator:
     def _slope(self, place: int, gradient: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """The matching loss and its derivative by the plain gradient, through the defenses."""
         if self._after is None:
-            return self._slopes[place](gradient)
+            return self._slope_against(place)(gradient)
         names = list(self._problem.objective.params)
         released, pull = torch.func.vjp(self._after, dict(zip(names, gradient, strict=True)))[:2]
-        value, slope = self._slopes[place]([released[name] for name in names])
+        value, slope = self._slope_against(place)([released[name] for name in names])
         moved = pull(dict(zip(names, slope, strict=True)))[0]
         return value, [moved[name] for name in names]
 
@@ -248,7 +326,7 @@ class _Functional:
             given = [entry for entry in labels if entry is not None]
             self._labels = torch.stack(given)[index] if given else None
         problem = problems[0]
-        entry = problem.target.numel() * problem.target.element_size()
+        entry = (problem.target.numel() + evaluator._unknowns) * problem.target.element_size()
         self._chunk = max(1, rules.max_bytes // (8 * entry))
         self._compiled: dict[bool, Any] = {}
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from gradleak.attacks.inversion.information import in_words
 from gradleak.attacks.inversion.problem import Problem
 from gradleak.attacks.inversion.registration import NoRegistration, Registration
+from gradleak.attacks.inversion.variables import Part
 from gradleak.core import Domain, DomainKind, LayerStatistics, describe, running_statistics
 from gradleak.results import GEIPING_2020, HUANG_2021, YIN_2021, Citation, InputError, KnowledgeError
 
@@ -29,6 +30,8 @@ class Guess:
         layers: moments that the guess leaves in BatchNorm layers, by layer; empty unless a prior reads them.
         expected: moments that it ought to leave there.
         consensus: what the starts of this target agree on, like `inputs`; None where there is none (yet).
+        latents: of a generator, (b, k), as the search has them; None where inputs are no code of one.
+        changes: by how much each example's own generator weights differ from the generator's, w - w₀, (b, W), or None.
     """
 
     inputs: Tensor
@@ -36,6 +39,8 @@ class Guess:
     layers: Mapping[str, LayerStatistics] = field(default_factory=dict)
     expected: Mapping[str, LayerStatistics] = field(default_factory=dict)
     consensus: Tensor | None = None
+    latents: Tensor | None = None
+    changes: Tensor | None = None
 
 
 class Prior(ABC):
@@ -44,10 +49,12 @@ class Prior(ABC):
     Attributes:
         citations: where it comes from.
         reads_layers: whether it looks at BatchNorm moments.
+        reads: the part of the unknowns that it looks at, latents or weights of a generator; None for the inputs.
     """
 
     citations: tuple[Citation, ...] = ()
     reads_layers: ClassVar[bool] = False
+    reads: ClassVar[Part | None] = None
 
     @abstractmethod
     def __call__(self, guess: Guess) -> Tensor:

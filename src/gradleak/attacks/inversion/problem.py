@@ -17,7 +17,7 @@ from gradleak.attacks.inversion.local_training import LocalTraining
 from gradleak.attacks.inversion.masks import draws_of, mean_release
 from gradleak.attacks.inversion.matching import Matching
 from gradleak.attacks.inversion.reading import Reading
-from gradleak.attacks.inversion.variables import Pixels, PixelsAndLabels, Space, Variables
+from gradleak.attacks.inversion.variables import PixelsAndLabels, Space, Variables
 from gradleak.attacks.labels import recover_labels
 from gradleak.attacks.labels.reading import why_unreadable
 from gradleak.attacks.labels.sign_rule import is_cross_entropy
@@ -128,7 +128,7 @@ class Problem:
         update: Update,
         knowledge: Knowledge,
         *,
-        pixels: Pixels,
+        pixels: Variables,
         policy: LabelPolicy,
         dtype: torch.dtype | None = None,
         local_training: LocalTraining = LocalTraining.UNROLLED,
@@ -144,7 +144,8 @@ class Problem:
             local_training: how several local steps are read.
 
         Raises:
-            KnowledgeError: if labels are neither disclosed nor recoverable nor optimizable.
+            KnowledgeError: if labels are neither disclosed nor recoverable nor optimizable, or a conditional generator
+                needs classes and the update does not give them.
             UnsupportedError: if labels would be unknowns of a model whose output is not one vector an example, or for
                 a release without a derivative to follow (signs), or that no average gradient stands for.
         """
@@ -158,12 +159,15 @@ class Problem:
         if labels is not None:
             labels = labels.to(objective.device)
             labels = labels.to(objective.dtype) if labels.is_floating_point() else labels
+        if pixels.needs_generator:
+            _check_condition(knowledge, labels, note)
         space = Space(
             domain=knowledge.domain,
             batch_size=knowledge.batch_size,
             classes=_classes(objective, knowledge) if labels is None else None,
             dtype=objective.dtype,
             device=objective.device,
+            generator=knowledge.generator if pixels.needs_generator else None,
         )
         draws = draws_of(knowledge, objective, labels)
         stated = None if release is reading.release or release == reading.release else reading.release
@@ -186,6 +190,7 @@ class Problem:
             information=[
                 *known_facts(knowledge, labels=source.value, first_order=stated is not None, draws=len(draws)),
                 *([reading.words] if reading.words else []),
+                *([f"generator: {space.generator.source}"] if space.generator is not None else []),
             ],
         )
 
@@ -295,6 +300,8 @@ class Problem:
             facts["local_training"] = LocalTraining.AVERAGE_GRADIENT.value
         if self.label_confidence is not None:
             facts["label_confidence"] = self.label_confidence
+        if self.space.generator is not None:
+            facts["generator"] = self.space.generator.describe()
         return facts
 
 
@@ -341,6 +348,39 @@ def check_labels(knowledge: Knowledge, policy: LabelPolicy) -> None:
     reason = why_unreadable(knowledge) if policy is LabelPolicy.RECOVER else ""
     if reason or policy is LabelPolicy.OPTIMIZE:
         raise _not_had(loss, f": {reason}" if reason else "")
+
+
+def check_generator(knowledge: Knowledge, variables: Variables, policy: LabelPolicy) -> None:
+    """Refuse variables behind a generator that is not there, or that needs classes which are unknowns.
+
+    Raises:
+        KnowledgeError: naming what is missing.
+    """
+    if not variables.needs_generator:
+        return
+    knowledge.require(("generator",), asker=f"gradient inversion with {type(variables).__name__}")
+    assert knowledge.generator is not None
+    if policy is LabelPolicy.OPTIMIZE and knowledge.targets is None and knowledge.generator.conditional:
+        raise KnowledgeError(_needs_classes("labels are to be optimized"))
+    _check_condition(knowledge, knowledge.targets, "", known=False)
+
+
+def _check_condition(knowledge: Knowledge, labels: Tensor | None, note: str, *, known: bool = True) -> None:
+    """Refuse a conditional generator without one class an example."""
+    if knowledge.generator is None or not knowledge.generator.conditional:
+        return
+    if labels is None:
+        if known:
+            raise KnowledgeError(_needs_classes(note))
+    elif labels.dim() != 1 or labels.is_floating_point():
+        raise KnowledgeError(_needs_classes(f"targets are {labels.dtype} of shape {tuple(labels.shape)}"))
+
+
+def _needs_classes(because: str) -> str:
+    return (
+        f"a conditional generator needs one class an example, and there is none: {because}; disclose targets in the threat "
+        "model, or use a generator without conditions"
+    )
 
 
 def _not_had(loss: str, because: str) -> KnowledgeError:

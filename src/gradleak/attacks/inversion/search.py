@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.inversion.evaluation import PLAIN_GRADIENTS_PER_EVALUATION, Evaluator, Rules
-from gradleak.attacks.inversion.optimizers import Steps
+from gradleak.attacks.inversion.optimizers import Optimizer, Steps
+from gradleak.attacks.inversion.population_search import PopulationSearch
 from gradleak.attacks.inversion.priors import GroupConsistency
 from gradleak.attacks.inversion.problem import Problem
 from gradleak.attacks.monitor import Monitor, fingerprint
@@ -54,11 +55,13 @@ class Search:
         self.low, self.high = self.problem.variables.bounds(self.problem.space)
         self.matching = self.problem.likely(config.matching)
         self.groups = [prior for prior in config.priors if isinstance(prior, GroupConsistency)]
-        self.planned = config.evaluations + len(config.stages)
+        self.planned = config.rounds * sum(stage.planned for stage in config.stages)
         # The matching loss that round-off alone leaves.
         self.floor = [self.matching.at_round_off(problem.round_off) for problem in problems]
         self.endings: list[Outcome | None] = [None] * len(problems)
         self.spent = [0] * len(problems)
+        self.passes = [0.0] * len(problems)
+        self.populations = PopulationSearch(self)
         self.history: list[Tensor] = []
         self.consensus: Tensor | None = None
 
@@ -70,26 +73,46 @@ class Search:
         self.evaluator = Evaluator(self.problems, rules, rows)
         self.best = start.clamp(self.low, self.high)
         self.best_loss = torch.full((rows,), torch.inf, dtype=start.dtype, device=start.device)
+        # Where the next stage begins, and where one that is under way has been best.
+        self.handed, self.handed_loss = self.best, self.best_loss
+        self.reached, self.reached_loss = self.best, self.best_loss
         self.recoveries = torch.zeros(rows, dtype=torch.int64, device=start.device)
         self.restarts = torch.zeros_like(self.recoveries)
         self.shrink = torch.ones(rows, dtype=start.dtype, device=start.device)
         self.identity = self._identity() if self.monitor.checkpoint is not None else ""
         saved = self._load()
-        for number, stage in enumerate(config.stages):
+        numbers = config.rounds * len(config.stages)
+        for number in range(numbers):
             if saved is not None and number < saved[1]["stage"]:
                 continue
             if not all(self.endings):
-                self._stage(number, stage, saved)
+                self._stage(number, saved)
             saved = None
         self._report(force=True)
         if self.monitor.checkpoint is not None:
-            self._save({}, {"stage": len(config.stages)})
+            self._save({}, {"stage": numbers})
         return [self._claim(place) for place in range(len(self.problems))]
 
-    def _stage(self, number: int, stage: SearchStage, saved: Saved | None) -> None:
-        place = self.best
-        steps = stage.optimizer.begin(place, stage.evaluations, self._draw)
-        reference, first = self.best_loss, 0
+    def _stage(self, number: int, saved: Saved | None) -> None:
+        """One stage, from what the one before handed on; it hands on in turn."""
+        stage = self.config.stages[number % len(self.config.stages)]
+        if saved is None:
+            self.reached, self.reached_loss = self.handed, self.handed_loss
+        if isinstance(stage.optimizer, Optimizer):
+            self._descend(number, stage, stage.optimizer, saved)
+            self.handed, self.handed_loss = self.reached, self.reached_loss
+        else:
+            self.populations.run(number, stage, stage.optimizer, saved)
+
+    def _descend(self, number: int, stage: SearchStage, optimizer: Optimizer, saved: Saved | None) -> None:
+        """A stage down the gradient."""
+        place = self.handed
+        moved = self.problem.variables.places(self.problem.space, stage.part)
+        start = place if moved is None else place[:, moved]
+        # Over all rounds: the steps of a late round are as short as its place in the whole asks for.
+        before = number // len(self.config.stages) * stage.evaluations
+        steps = optimizer.begin(start, self.config.rounds * stage.evaluations, lambda: self._draw(start.shape[1]))
+        reference, first = self.reached_loss, 0
         stale = torch.zeros(len(self.problems), dtype=torch.int64)
         idle = torch.zeros_like(self.recoveries)
         if saved is not None:
@@ -105,16 +128,10 @@ class Search:
             self._agree(place, evaluation, stage.evaluations)
             live = self._live()
             gradient, matching, finite = self.evaluator(place, self.consensus)
-            better = live & finite & (matching < self.best_loss)
-            self.best = torch.where(better[:, None], place, self.best)
-            self.best_loss = torch.where(better, matching, self.best_loss)
-            self.history.append(torch.where(finite, matching, self.best_loss))
-            self.spent = [n + (ending is None) for n, ending in zip(self.spent, self.endings, strict=True)]
-            self._report()
+            better = self._keep(place, matching, live & finite)
+            self._spend(torch.where(finite, matching, self.best_loss), PLAIN_GRADIENTS_PER_EVALUATION)
             place = self._return(place, live & ~finite)
-            progress = self.best_loss < reference * (1 - 1e-3)
-            reference = torch.where(self._spread(self._any(progress)), self.best_loss, reference)
-            stale = torch.where(self._any(progress).cpu(), 0, stale + 1)
+            reference, stale = self._progress(reference, stale)
             self._close(stale)
             if evaluation == stage.evaluations or all(self.endings):
                 break
@@ -122,7 +139,32 @@ class Search:
             stuck = idle >= stage.restart_after if stage.restart_after is not None else torch.zeros_like(finite)
             if bool(stuck.any()):
                 place, idle = self._restart(place, stuck & live), idle.masked_fill(stuck, 0)
-            place = self._step(place, gradient, self._live() & finite & ~stuck, steps, evaluation)
+            moving = self._live() & finite & ~stuck
+            place = self._step(place, gradient, moving, steps, before + evaluation, moved)
+
+    def _keep(self, place: Tensor, matching: Tensor, finite: Tensor) -> Tensor:
+        """Keep iterates that are better than all before; those better than all of this stage are returned, marked."""
+        better = finite & (matching < self.best_loss)
+        self.best = torch.where(better[:, None], place, self.best)
+        self.best_loss = torch.where(better, matching, self.best_loss)
+        nearer = finite & (matching < self.reached_loss)
+        self.reached = torch.where(nearer[:, None], place, self.reached)
+        self.reached_loss = torch.where(nearer, matching, self.reached_loss)
+        return nearer
+
+    def _progress(self, reference: Tensor, stale: Tensor) -> tuple[Tensor, Tensor]:
+        """The losses to be beaten, and for how many evaluations no start of a target has done so."""
+        progress = self._any(self.reached_loss < reference * (1 - 1e-3))
+        return torch.where(self._spread(progress), self.reached_loss, reference), torch.where(
+            progress.cpu(), 0, stale + 1
+        )
+
+    def _spend(self, matching: Tensor, passes: float) -> None:
+        """Note the losses of one evaluation, and what it cost a start in plain gradients."""
+        self.history.append(matching)
+        self.passes = [n + passes * (ending is None) for n, ending in zip(self.passes, self.endings, strict=True)]
+        self.spent = [n + (ending is None) for n, ending in zip(self.spent, self.endings, strict=True)]
+        self._report()
 
     def _close(self, stale: Tensor) -> None:
         """End the search of targets that are explained, have lost all starts, or made no progress for too long."""
@@ -151,32 +193,43 @@ class Search:
         """One value a target, for each of its rows."""
         return targets.repeat_interleave(self.config.restarts)
 
-    def _step(self, place: Tensor, gradient: Tensor, moving: Tensor, steps: Steps, evaluation: int) -> Tensor:
-        """One step of the rows that move; the others stay, and their optimizer forgets its past."""
+    def _step(
+        self,
+        place: Tensor,
+        gradient: Tensor,
+        moving: Tensor,
+        steps: Steps,
+        evaluation: int,
+        moved: Tensor | None,
+    ) -> Tensor:
+        """One step of the rows that move, in the entries that move; the others stay, and their optimizer forgets its past."""
+        whole, low, high = place, self.low, self.high
+        if moved is not None:
+            place, gradient, low, high = place[:, moved], gradient[:, moved], low[moved], high[moved]
         change = steps.direction(torch.where(moving[:, None], gradient, 0.0), evaluation)
         change = torch.where(moving[:, None], change, 0.0) * self.shrink[:, None]
-        target = (place + change).clamp(self.low, self.high)
+        target = (place + change).clamp(low, high)
         target = torch.where(torch.isfinite(target).all(dim=1, keepdim=True), target, place)
         steps.moved(target - place)
         if not bool(moving.all()):
             steps.reset(~moving)
-        return target
+        return target if moved is None else whole.index_copy(1, moved, target)
 
     def _return(self, place: Tensor, broken: Tensor) -> Tensor:
-        """Rows without finite numbers go back to their best iterate; their next steps are half as long."""
+        """Rows without finite numbers go back to this stage's best iterate; their next steps are half as long."""
         self.recoveries = self.recoveries + broken.long()
         self.shrink = torch.where(broken, self.shrink / 2, self.shrink)
-        return torch.where(broken[:, None], self.best, place)
+        return torch.where(broken[:, None], self.reached, place)
 
     def _restart(self, place: Tensor, stuck: Tensor) -> Tensor:
-        """Rows without progress go back to their best iterate; their next steps are half as long."""
+        """Rows without progress go back to this stage's best iterate; their next steps are half as long."""
         self.restarts = self.restarts + stuck.long()
         self.shrink = torch.where(stuck, self.shrink / 2, self.shrink)
-        return torch.where(stuck[:, None], self.best, place)
+        return torch.where(stuck[:, None], self.reached, place)
 
-    def _draw(self) -> Tensor:
-        """N(0, 1) for all rows, each target's from its own generator."""
-        shape = (self.config.restarts, self.best.shape[1])
+    def _draw(self, entries: int) -> Tensor:
+        """N(0, 1) for all rows (s, entries), each target's from its own generator."""
+        shape = (self.config.restarts, entries)
         rows = [
             torch.randn(shape, generator=generator, dtype=self.best.dtype, device=generator.device)
             for generator in self.generators
@@ -189,7 +242,11 @@ class Search:
         if starts == 1 or not any(group.due(evaluation, evaluations) for group in self.groups):
             return
         space, group = self.problem.space, self.groups[0]
-        rows = place[:, : space.inputs].reshape(-1, starts, space.batch_size, *space.domain.shape)
+        made = [
+            problem.variables.decode(space, row, problem.labels)[0]
+            for row, problem in zip(place, [p for p in self.problems for _ in range(starts)], strict=True)
+        ]
+        rows = torch.stack(made).reshape(-1, starts, space.batch_size, *space.domain.shape)
         agreed = [
             group.consensus(guesses, space.domain, problem.alike)
             for guesses, problem in zip(rows, self.problems, strict=True)
@@ -201,17 +258,23 @@ class Search:
             **state,
             "best": self.best,
             "best_loss": self.best_loss,
+            "handed": self.handed,
+            "handed_loss": self.handed_loss,
+            "reached": self.reached,
+            "reached_loss": self.reached_loss,
             "recoveries": self.recoveries,
             "restarts": self.restarts,
             "shrink": self.shrink,
         }
         if self.history:
             tensors["history"] = torch.stack(self.history)
+        tensors |= self.populations.state()
         if self.consensus is not None:
             tensors["consensus"] = self.consensus
         tensors |= {f"generator.{n}": generator.get_state() for n, generator in enumerate(self.generators)}
         endings = [None if ending is None else ending.label for ending in self.endings]
-        self.monitor.save(tensors, {**facts, "endings": endings, "spent": self.spent, "identity": self.identity})
+        counts = {"spent": self.spent, "passes": self.passes}
+        self.monitor.save(tensors, {**facts, **counts, "endings": endings, "identity": self.identity})
 
     def _load(self) -> Saved | None:
         checkpoint = self.monitor.checkpoint
@@ -227,13 +290,16 @@ class Search:
         device = self.best.device
         tensors = {name: t if name.startswith("generator.") else t.to(device) for name, t in tensors.items()}
         self.best, self.best_loss, self.shrink = tensors["best"], tensors["best_loss"], tensors["shrink"]
+        self.handed, self.handed_loss = tensors["handed"], tensors["handed_loss"]
+        self.reached, self.reached_loss = tensors["reached"], tensors["reached_loss"]
         self.recoveries, self.restarts = tensors["recoveries"], tensors["restarts"]
         self.history = list(tensors["history"]) if "history" in tensors else []
         self.consensus = tensors.get("consensus")
-        self.spent = facts["spent"]
+        self.spent, self.passes = facts["spent"], facts["passes"]
         self.endings = [None if label is None else Outcome.from_label(label) for label in facts["endings"]]
         for number, generator in enumerate(self.generators):
             generator.set_state(tensors[f"generator.{number}"])
+        self.populations.restore(tensors)
         return tensors, facts
 
     def _identity(self) -> str:
@@ -256,7 +322,9 @@ class Search:
             for name in sorted(layers)
             for moment in (layers[name].mean, layers[name].variance)
         ]
-        return fingerprint(about, [*model, *targets, *labels, *moments, self.best])
+        prior = self.problem.space.generator
+        weights = [] if prior is None else [*prior.weights.values(), *prior.module.buffers()]
+        return fingerprint(about, [*model, *targets, *labels, *moments, *weights, self.best])
 
     def _report(self, *, force: bool = False) -> None:
         done = max(self.spent)
@@ -272,7 +340,7 @@ class Search:
         loss = float(self.best_loss[chosen])
         ending = self.endings[place] or Outcome.BUDGET_SPENT
         spent = self.spent[place]
-        cost = PLAIN_GRADIENTS_PER_EVALUATION * problem.release_cost * spent * starts
+        cost = self.passes[place] * problem.release_cost * starts
         facts = problem.facts()
         details = {
             **facts,
@@ -286,6 +354,7 @@ class Search:
             "restarted": int(self.restarts[rows].sum()),
             "stopped": ending.label,
         }
+        details |= self.populations.facts(chosen)
         if not torch.isfinite(self.best_loss[chosen]):
             return Reconstruction(
                 inputs=None,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from gradleak.core import Domain
+from gradleak.core import Domain, ImageGenerator
+from gradleak.results import UnsupportedError
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -22,6 +24,7 @@ class Space:
         classes: number of classes, c, where soft labels are unknowns, else None.
         dtype: in which the search computes.
         device: on which it computes.
+        generator: of images, in dtype and on the device of the search; None where the adversary has none.
     """
 
     domain: Domain
@@ -29,6 +32,7 @@ class Space:
     classes: int | None
     dtype: torch.dtype
     device: torch.device
+    generator: ImageGenerator | None = None
 
     @property
     def inputs(self) -> int:
@@ -43,8 +47,40 @@ class Start(StrEnum):
     NORMAL = "normal"
 
 
+class Part(StrEnum):
+    """What of the unknowns a stage of a search moves; labels that are unknowns move with every part."""
+
+    ALL = "all"
+    LATENTS = "latents"
+    WEIGHTS = "weights"
+
+
+class Code(NamedTuple):
+    """The unknowns of one start by what they are; None for what there is not. Inputs are in none of them.
+
+    Attributes:
+        latents: of a generator, (b, k), as the search has them.
+        weights: by how much each example's own generator weights differ from the generator's, w - w₀, (b, W).
+        logits: of labels that are unknowns, (b, c).
+    """
+
+    latents: Tensor | None = None
+    weights: Tensor | None = None
+    logits: Tensor | None = None
+
+
 class Variables(ABC):
     """The unknown of one start as a flat vector z (n,)."""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts that a stage can move; `ALL` is always one."""
+        return (Part.ALL,)
+
+    @property
+    def needs_generator(self) -> bool:
+        """Whether inputs are made by a generator."""
+        return False
 
     @abstractmethod
     def initialize(self, space: Space, starts: int, generator: torch.Generator) -> Tensor:
@@ -61,6 +97,33 @@ class Variables(ABC):
     @abstractmethod
     def bounds(self, space: Space) -> tuple[Tensor, Tensor]:
         """Smallest and largest allowed value of each entry, (n,) each, infinite where there is no limit."""
+
+    def size(self, space: Space) -> int:
+        """The number of entries n of z without those of labels."""
+        return space.inputs
+
+    def split(self, space: Space, flat: Tensor) -> Code:
+        """The parts of one z (n,), views; none for variables that are no code of a generator."""
+        del space, flat
+        return Code()
+
+    def make(self, space: Space, code: Code, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of a code, as `decode` gives them for the z that it was split from.
+
+        Raises:
+            UnsupportedError: for variables that are no code of a generator.
+        """
+        raise UnsupportedError(f"{type(self).__name__}: expected variables with latents, got inputs themselves")
+
+    def inputs(self, space: Space, flat: Tensor, labels: Tensor | None) -> Tensor:
+        """Inputs (b, *shape) of one z (n,) whose labels are given, or None where they are unknowns."""
+        assert labels is not None
+        return self.decode(space, flat, labels)[0]
+
+    def places(self, space: Space, part: Part) -> Tensor | None:
+        """The places in z that a stage of that part moves, ascending; None for all."""
+        del space, part
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +150,11 @@ class Pixels(Variables):
     def decode(self, space: Space, flat: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         """The inputs, and the labels that were given."""
         assert labels is not None
-        return flat.reshape(space.batch_size, *space.domain.shape), labels
+        return self.inputs(space, flat, labels), labels
+
+    def inputs(self, space: Space, flat: Tensor, labels: Tensor | None) -> Tensor:
+        """The unknowns themselves."""
+        return flat.reshape(space.batch_size, *space.domain.shape)
 
     def encode(self, space: Space, inputs: Tensor, targets: Tensor) -> Tensor:
         """The inputs, flat."""
@@ -105,7 +172,7 @@ class Pixels(Variables):
 
 @dataclass(frozen=True, kw_only=True)
 class PixelsAndLabels(Variables):
-    """The inputs followed by label logits (b · c), read as class probabilities through a softmax.
+    """The inputs (or a code of them) followed by label logits (b · c), read as class probabilities through a softmax.
 
     **Source**: Zhu et al. 2019, algorithm 1, where labels are optimized together with the inputs.
 
@@ -113,10 +180,20 @@ class PixelsAndLabels(Variables):
         pixels: how the inputs are searched.
     """
 
-    pixels: Pixels
+    pixels: Variables
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Those of the inputs."""
+        return self.pixels.parts
+
+    @property
+    def needs_generator(self) -> bool:
+        """As the inputs."""
+        return self.pixels.needs_generator
 
     def initialize(self, space: Space, starts: int, generator: torch.Generator) -> Tensor:
-        """Random inputs and N(0, 1) logits, (s, b · d + b · c)."""
+        """Random inputs and N(0, 1) logits, (s, n + b · c)."""
         inputs = self.pixels.initialize(space, starts, generator)
         logits = torch.randn(
             (starts, self._labels(space)), generator=generator, dtype=space.dtype, device=generator.device
@@ -125,9 +202,9 @@ class PixelsAndLabels(Variables):
 
     def decode(self, space: Space, flat: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         """The inputs and class probabilities (b, c); given labels are not looked at."""
-        inputs, logits = flat[: space.inputs], flat[space.inputs :]
-        probabilities = logits.reshape(space.batch_size, -1).softmax(dim=1)
-        return inputs.reshape(space.batch_size, *space.domain.shape), probabilities
+        size = self.pixels.size(space)
+        probabilities = flat[size:].reshape(space.batch_size, -1).softmax(dim=1)
+        return self.pixels.inputs(space, flat[:size], None), probabilities
 
     def encode(self, space: Space, inputs: Tensor, targets: Tensor) -> Tensor:
         """The inputs and the logarithms of the probabilities, floored at 1e-6."""
@@ -139,6 +216,31 @@ class PixelsAndLabels(Variables):
         low, high = self.pixels.bounds(space)
         free = torch.full((self._labels(space),), torch.inf, dtype=space.dtype, device=space.device)
         return torch.cat([low, -free]), torch.cat([high, free])
+
+    def size(self, space: Space) -> int:
+        """That of the inputs."""
+        return self.pixels.size(space)
+
+    def split(self, space: Space, flat: Tensor) -> Code:
+        """The parts of the inputs, and the logits."""
+        size = self.pixels.size(space)
+        code = self.pixels.split(space, flat[:size])
+        return code._replace(logits=flat[size:].reshape(space.batch_size, -1))
+
+    def make(self, space: Space, code: Code, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+        """As the inputs' own, with class probabilities."""
+        assert code.logits is not None
+        probabilities = code.logits.softmax(dim=1)
+        return self.pixels.make(space, code, probabilities)
+
+    def places(self, space: Space, part: Part) -> Tensor | None:
+        """Those of the inputs, and all logits."""
+        inner = self.pixels.places(space, part)
+        if inner is None:
+            return None
+        size = self.pixels.size(space)
+        logits = torch.arange(size, size + self._labels(space), device=inner.device)
+        return torch.cat([inner, logits])
 
     @staticmethod
     def _labels(space: Space) -> int:

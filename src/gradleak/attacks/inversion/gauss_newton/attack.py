@@ -168,7 +168,7 @@ class GaussNewton(Attack):
         free = replace(self, box=False)
         return without_spectral_noise(
             lambda seen, known: free._search(seen, known, generator, monitor),
-            lambda seen, known, guess: _search_from(self, seen, known, guess, generator, monitor),
+            lambda seen, known, guess: search_from(self, seen, known, guess, generator, monitor),
             update,
             knowledge,
             generator,
@@ -183,7 +183,7 @@ class GaussNewton(Attack):
         return _Attempt(self, problem, update, knowledge, generator, monitor).run()
 
 
-def _search_from(
+def search_from(
     config: GaussNewton,
     update: Update,
     knowledge: Knowledge,

@@ -1,0 +1,194 @@
+"""An auditor must not take a pretty picture for a leak: claims of a prior, asked of the update alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gradleak.attacks import ClaimSupport, InventionCheck, Support
+from gradleak.core import (
+    Batch,
+    Domain,
+    HonestButCurious,
+    ImageGenerator,
+    Knowledge,
+    Objective,
+    Reconstruction,
+    Release,
+    Update,
+)
+from gradleak.defenses import Clip, GaussianNoise
+from gradleak.models import mlp
+from gradleak.protocols import FedSGD
+from gradleak.results import InputError, KnowledgeError, Outcome
+
+SIDE = 5
+DOMAIN = Domain.image(channels=1, height=SIDE, width=SIDE)
+CHECK = InventionCheck(steps=6, alternatives=8)
+
+
+class _Flat(nn.Module):
+    def __init__(self, *layers: int) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(5)
+        self.model = mlp(
+            features=SIDE * SIDE, hidden=layers or (32, 16), classes=3, activation="tanh", generator=generator
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.model(x.flatten(1))
+        return out
+
+
+class _Gray(nn.Module):
+    """Pictures near mid-gray, whatever the latents."""
+
+    def forward(self, latents: Tensor) -> Tensor:
+        return 0.5 + 0.02 * latents.reshape(-1, 1, SIDE, SIDE).tanh()
+
+
+def _case(*defenses: object, size: int = 1, model: nn.Module | None = None) -> tuple[Batch, Update, Knowledge]:
+    objective, release = Objective.from_module(model or _Flat()), Release(FedSGD(), defenses)  # type: ignore[arg-type]
+    generator = torch.Generator().manual_seed(3)
+    truth = Batch(torch.rand(size, 1, SIDE, SIDE, generator=generator), torch.arange(size) % 3, DOMAIN)
+    update = release(objective, truth, torch.Generator().manual_seed(1))
+    images = ImageGenerator(module=_Gray(), latent_shape=(SIDE * SIDE,), domain=DOMAIN, source="nothing but gray")
+    return truth, update, HonestButCurious(targets=True, generator=images).disclose(objective, release, truth)
+
+
+def _claim(inputs: Tensor, targets: Tensor) -> Reconstruction:
+    return Reconstruction(inputs=inputs, targets=targets, loss=0.1, outcome=Outcome.BUDGET_SPENT)
+
+
+def _off(truth: Batch, by: float, seed: int = 8) -> Tensor:
+    """Pictures inside the box, each at this pixel RMSE from the truth."""
+    noise = torch.randn(truth.inputs.shape, generator=torch.Generator().manual_seed(seed))
+    # Inwards, so that nothing is clamped.
+    away = noise.abs() * torch.where(truth.inputs > 0.5, -1.0, 1.0)
+    away = away.clamp(-0.4, 0.4)
+    scale = by / away.flatten(1).square().mean(dim=1).sqrt()
+    return truth.inputs + away * scale.reshape(-1, 1, 1, 1)
+
+
+def _ask(inputs: Tensor, case: tuple[Batch, Update, Knowledge], check: InventionCheck = CHECK) -> ClaimSupport:
+    truth, update, known = case
+    return check(_claim(inputs, truth.targets), update, known, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(("by", "support"), [(0.04, Support.SUPPORTED), (0.2, Support.CONTRADICTED)])
+def test_the_way_to_what_explains_the_update_is_the_error_of_the_claim(by: float, support: Support) -> None:
+    case = _case()
+    found = _ask(_off(case[0], by), case)
+    # The error is known to the test alone.
+    assert found.moved == pytest.approx((by,), rel=0.03)
+    assert found.support is support
+    assert found.held_out[1] < 0.05 * found.held_out[0]
+    assert found.used[1] < found.used[0] <= found.relative_residual / 0.3
+    assert f"pixel RMSE of {found.moved[0]:.2g}" in found.sentence
+    assert ("invented" in found.sentence) is (support is Support.CONTRADICTED)
+    assert found.plain_gradients > CHECK.alternatives
+
+
+def test_the_matching_loss_alone_would_not_tell() -> None:
+    case = _case()
+    truth, update, known = case
+    objective = known.objective
+    found = _ask(_off(truth, 0.15), case)
+    # The same residual by plain autograd, and the claim beats every other picture of its prior.
+    params = {name: tensor.clone().requires_grad_() for name, tensor in objective.params.items()}
+    loss = objective.loss(params, Batch(_off(truth, 0.15), truth.targets))
+    made = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(params.values()))])
+    seen = objective.flatten(update.tensors)
+    assert found.relative_residual == pytest.approx(float((made - seen).norm() / seen.norm()), rel=1e-4)
+    assert found.alternatives == 8
+    assert found.relative_residual < found.best_alternative
+    assert found.support is Support.CONTRADICTED
+
+
+def test_a_picture_that_any_other_explains_as_well_is_invented() -> None:
+    case = _case()
+    found = _ask(torch.full_like(case[0].inputs, 0.05), case)
+    assert found.relative_residual >= found.best_alternative
+    assert found.support is Support.CONTRADICTED
+    assert "the prior made the picture" in found.sentence
+
+
+def test_public_images_stand_for_the_prior_too() -> None:
+    truth, update, known = _case()
+    public = Batch(_off(truth, 0.01), truth.targets, DOMAIN)
+    known = replace(known, generator=None, public=public)
+    found = _ask(_off(truth, 0.3), (truth, update, known))
+    assert found.alternatives == 8
+    assert found.support is Support.CONTRADICTED
+    assert "another picture" in found.sentence
+
+
+def test_of_a_batch_the_worst_example_counts() -> None:
+    case = _case(size=2)
+    inputs = torch.cat([_off(case[0], 0.02)[:1], _off(case[0], 0.2)[1:]])
+    found = _ask(inputs, case)
+    assert len(found.moved) == 2
+    assert found.moved[0] < 0.06
+    assert found.moved[1] == pytest.approx(0.2, rel=0.1)
+    assert found.support is Support.CONTRADICTED
+
+
+def test_noise_supports_nothing() -> None:
+    truth, update, known = _case()
+    generator = torch.Generator().manual_seed(2)
+    noise = {
+        name: t.square().mean().sqrt() * torch.randn(t.shape, generator=generator) for name, t in update.tensors.items()
+    }
+    known = replace(known, generator=None)
+    found = _ask(_off(truth, 0.04), (truth, replace(update, tensors=noise), known))
+    assert found.support is Support.UNDECIDED
+    assert found.held_out[1] > 0.5 * found.held_out[0]
+    assert "a plausible look is no evidence" in found.sentence
+
+
+def test_the_right_claim_needs_no_refinement() -> None:
+    case = _case()
+    found = _ask(case[0].inputs, case)
+    assert found.support is Support.SUPPORTED
+    assert found.sentence == "the claim explains the update to within round-off"
+    assert found.moved == ()
+
+
+def test_an_update_that_cannot_be_parted_is_used_whole() -> None:
+    for case in (_case(Clip(0.1)), _case(model=nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, 3)))):
+        found = _ask(_off(case[0], 0.2), case)
+        assert found.held_out is None
+        assert found.support in (Support.CONTRADICTED, Support.UNDECIDED)
+    case = _case(Clip(0.1))
+    found = _ask(_off(case[0], 0.2), case)
+    assert found.moved == pytest.approx((0.2,), rel=0.05)
+    assert found.support is Support.CONTRADICTED
+    noisy = _case(GaussianNoise(std=1e-5))
+    assert _ask(_off(noisy[0], 0.2), noisy).held_out is None
+
+
+def test_nothing_claimed_is_nothing_to_check() -> None:
+    truth, update, known = _case()
+    empty = Reconstruction(inputs=None, targets=None, loss=None, outcome=Outcome.NO_SIGNAL)
+    found = CHECK(empty, update, known, generator=torch.Generator())
+    assert (found.support, found.relative_residual) == (Support.UNDECIDED, None)
+    with pytest.raises(KnowledgeError, match="the check of a claim needs domain"):
+        _ask(truth.inputs, (truth, update, replace(known, domain=None, generator=None)))
+    with pytest.raises(InputError, match="tolerance and drop"):
+        InventionCheck(drop=1.0)
+    with pytest.raises(InputError, match="steps and products"):
+        InventionCheck(steps=0)
+
+
+def test_the_facts_hold_numbers_alone() -> None:
+    case = _case()
+    facts = _ask(_off(case[0], 0.2), case).facts()
+    assert facts["support"] == "contradicted"
+    assert facts["moved_pixel_rmse"] == pytest.approx([0.2], rel=0.03)
+    assert set(facts) == {
+        "support", "relative_residual", "alternatives", "best_alternative", "moved_pixel_rmse", "used_before_after",
+        "held_out_before_after", "plain_gradients",
+    }  # fmt: skip

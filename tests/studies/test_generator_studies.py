@@ -1,0 +1,285 @@
+"""Studies of generative priors at tiny size: equal cost, tables, resuming, paired differences."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gradleak.attacks import GIML, Attack, InventionCheck
+from gradleak.core import HonestButCurious, Reconstruction, Release
+from gradleak.models.generators import MLPDecoder, TrainedGenerator
+from gradleak.protocols import FedSGD
+from gradleak.results import InputError, Outcome
+from gradleak.studies import (
+    GeneratorQuestions,
+    GeneratorTable,
+    GIMLQuality,
+    PriorAttack,
+    PriorNetwork,
+    Scale,
+    StudyResult,
+)
+from gradleak.studies.attack_lines import BASELINE, Line
+from gradleak.studies.prior_cells import ImageSource, PriorSetting, curve, mean, paired, within
+
+SIDE = 8
+
+
+def _quiet(line: str) -> None:
+    del line
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Thirty 8×8 gray blobs of four classes."""
+    path: Path = tmp_path_factory.mktemp("blobs") / "blobs.npz"
+    draw = np.random.default_rng(0)
+    rows, columns = np.mgrid[:SIDE, :SIDE]
+    centers = draw.uniform(2, 5, (30, 2, 1, 1))
+    pixels = 255 * np.exp(-((rows - centers[:, 0]) ** 2 + (columns - centers[:, 1]) ** 2) / 4)
+    np.savez(path, x=pixels.astype(np.uint8), y=np.arange(30) % 4)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], str]:
+    """A file with an untrained decoder as a training leaves it, by seed."""
+    folder = tmp_path_factory.mktemp("decoders")
+
+    def save(seed: int) -> str:
+        network = MLPDecoder(
+            size=SIDE, channels=1, latent_size=3, width=12, generator=torch.Generator().manual_seed(seed)
+        )
+        settings = {"use": "MLPDecoder", "size": SIDE, "channels": 1, "latent_size": 3, "width": 12}
+        facts = {"format": 1, "network": settings, "source": f"blobs, seed {seed}"}
+        path = folder / f"decoder{seed}.safetensors"
+        TrainedGenerator(network=network, facts=facts, losses={}).save(path)
+        return str(path)
+
+    return save
+
+
+SOME = (PriorAttack.IGIMS_ADAM, PriorAttack.GIAS, PriorAttack.GGL, PriorAttack.INVERTING_GRADIENTS)
+
+
+@pytest.fixture(scope="module")
+def table(images: str, decoder: Callable[[int], str]) -> StudyResult:
+    study = GeneratorTable(
+        images=images, generator=decoder(0), count=2, budget=60, width=4, attacks=SOME, networks=(PriorNetwork.LENET,)
+    )
+    return study.run(say=_quiet)
+
+
+def _rows(result: StudyResult, number: int = 0) -> list[dict[str, str]]:
+    found = result.tables[number]
+    return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+
+
+def test_every_attack_gets_what_the_budget_buys(table: StudyResult) -> None:
+    rows = {row["attack"]: row for row in _rows(table)}
+    assert list(rows) == [BASELINE, *(entrant.value for entrant in SOME)]
+    for entrant in SOME:
+        assert 0.5 * 60 <= float(rows[entrant.value]["plain gradients"]) <= 60
+    assert rows["inverting_gradients"]["prior"] == "pixels"
+    assert rows["gias"]["prior"] == "blobs, seed 0"
+    assert any("have not been run" in line for line in table.conclusion)
+    assert any(line.startswith("lenet, mean PSNR in dB at equal cost: ") for line in table.conclusion)
+
+
+def test_cells_are_the_means_and_the_worst_of_the_lines(table: StudyResult) -> None:
+    rows = {row["attack"]: row for row in _rows(table)}
+    for entrant in SOME:
+        lines = table.details[f"lenet, {entrant.value}"]
+        errors = np.array([line["mse"] for line in lines])
+        assert rows[entrant.value]["PSNR mean (dB)"] == f"{np.mean(-10 * np.log10(errors)):.2f}"
+        assert rows[entrant.value]["PSNR worst"] == f"{np.max(-10 * np.log10(errors)):.2f}"
+        assert rows[entrant.value]["MSE worst"] == f"{errors.min():.2g}"
+        # 8x8 is below what ST-LPIPS is defined for: a word, no number.
+        assert rows[entrant.value]["ST-LPIPS mean"] == "-"
+        assert all("not defined at this size" in line["note"] for line in lines)
+
+
+def test_a_cell_is_what_the_attack_gives_by_hand(
+    table: StudyResult, images: str, decoder: Callable[[int], str]
+) -> None:
+    from gradleak.core import derive_generator
+    from gradleak.models.generators import trained_generator
+
+    setting = PriorSetting.make(
+        network=PriorNetwork.LENET, source=ImageSource(images=images), count=2, budget=60.0,
+        generator=trained_generator(decoder(0)), prior="-", width=4, seed=0,
+    )  # fmt: skip
+    release, example = Release(FedSGD()), setting.examples[1]
+    update = release(setting.objective, example, torch.Generator())
+    facts = HonestButCurious(generator=setting.generator).disclose(setting.objective, release, example)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    attack = within(PriorAttack.GIAS, setting)
+    found = attack(update, facts, generator=derive_generator(0, "attack", "1"))
+    torch.set_num_threads(before)
+    line = table.details["lenet, gias"][1]
+    assert line["mse"] == pytest.approx(float((found.inputs - example.inputs).square().mean()), rel=1e-4)
+    assert line["loss"] == pytest.approx(found.loss)
+    assert line["history"][-1] == pytest.approx([found.plain_gradients, found.loss])
+
+
+def test_scales_are_the_largest_that_the_budget_allows(images: str, decoder: Callable[[int], str]) -> None:
+    from gradleak.models.generators import trained_generator
+
+    setting = PriorSetting.make(
+        network=PriorNetwork.LENET, source=ImageSource(images=images), count=1, budget=20000.0,
+        generator=trained_generator(decoder(0)), prior="-", width=4, seed=0,
+    )  # fmt: skip
+    for entrant in PriorAttack:
+        attack = within(entrant, setting)
+        facts = setting.threat(entrant).disclose(setting.objective, Release(FedSGD()), setting.examples[0])
+        assert 0.9 * 20000 < attack.estimate(facts) <= 20000 or entrant is PriorAttack.GAUSS_NEWTON
+    once, rounds = (within(one, setting) for one in (PriorAttack.IGIMS_ONCE, PriorAttack.IGIMS))
+    assert (once.rounds, rounds.rounds) == (1, 4)
+    assert once.latent_iterations == pytest.approx(4 * rounds.latent_iterations, rel=0.05)
+    paper = PriorAttack.IGIMS.attack(4.0)
+    assert (paper.rounds, paper.latent_iterations, paper.weight_iterations) == (4, 300, 1000)
+    gias = PriorAttack.GIAS.attack(1.0)
+    assert (gias.latent_iterations, gias.weight_iterations) == (500, 5000)
+    digits = GeneratorTable(generator=decoder(0), count=1)
+    with pytest.raises(InputError, match="images of shape"):
+        digits.run(say=_quiet)
+
+
+def test_a_killed_table_goes_on_and_one_that_is_done_computes_nothing(
+    tmp_path: Path, images: str, decoder: Callable[[int], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = tmp_path / "cells.jsonl"
+    small = {
+        "images": images, "generator": decoder(0), "count": 1, "budget": 60, "cells": str(cells),
+        "networks": (PriorNetwork.LENET,),
+    }  # fmt: skip
+    GeneratorTable(attacks=(PriorAttack.GIAS,), **small).run(say=_quiet)
+    both = GeneratorTable(attacks=(PriorAttack.GIAS, PriorAttack.INVERTING_GRADIENTS), **small).run(say=_quiet)
+    stored = [json.loads(text) for text in cells.read_text(encoding="utf-8").splitlines() if text]
+    assert [entry["key"]["attack"]["use"] for entry in stored] == ["GIAS", "InvertingGradients"]
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(Attack, "many", refuse)
+    again = GeneratorTable(attacks=(PriorAttack.GIAS, PriorAttack.INVERTING_GRADIENTS), **small).run(say=_quiet)
+    assert again.tables == both.tables
+    # Another generator is another cell, where there is one behind the attack; pixels stay as they are.
+    other = GeneratorTable(
+        attacks=(PriorAttack.GIAS, PriorAttack.INVERTING_GRADIENTS),
+        compute=False,
+        **(small | {"generator": decoder(1)}),
+    ).run(say=_quiet)
+    assert [row["attack"] for row in _rows(other)] == [BASELINE, "inverting_gradients"]
+
+
+def test_the_paper_s_scale_has_the_paper_s_sizes(images: str, decoder: Callable[[int], str]) -> None:
+    result = GeneratorTable(
+        scale=Scale.PAPER, images=images, generator=decoder(0), attacks=(PriorAttack.IGIMS,), compute=False
+    ).run(say=_quiet)
+    # Nothing may be computed: only the baseline of the network and the number of images stand.
+    (row,) = _rows(result)
+    assert (row["network"], row["attack"], row["n"]) == ("resnet18", BASELINE, "30")
+    assert result.conclusion == ["The paper's sizes: 30 images, ResNet-18, 72,000 plain gradients an image."]
+
+
+def test_questions_are_paired_and_claims_are_checked(images: str, decoder: Callable[[int], str]) -> None:
+    study = GeneratorQuestions(
+        images=images,
+        generator=decoder(0),
+        wrong=decoder(1),
+        count=2,
+        budget=48,
+        attacks=(PriorAttack.IGIMS_ADAM, PriorAttack.IGIMS_ADAM_ONCE, PriorAttack.UNTRAINED),
+        checked=(PriorAttack.GIAS,),
+        check=InventionCheck(steps=5, products=20, alternatives=4),
+    )
+    result = study.run(say=_quiet)
+    assert [finding.quantity.split(":")[0] for finding in result.findings] == [
+        "four rounds against one of the same cost, Adam",
+        "trained against never trained, IGIMS*",
+    ]
+    quality, curves, trust = (_rows(result, number) for number in range(3))
+    assert [row["prior"] for row in quality] == [
+        "trained on such images", "trained on such images", "never trained", "never trained",
+    ]  # fmt: skip
+    assert list(curves[0])[1:] == [f"{share * 48:,.0f} plain gradients" for share in (0.125, 0.25, 0.5, 0.75, 1)]
+    losses = [float(value) for value in list(curves[0].values())[1:] if value != "-"]
+    assert losses == sorted(losses, reverse=True)
+    assert [row["prior"] for row in trust] == ["never trained"] * 2 + ["trained on such images"] * 2 + [
+        "trained on other images"
+    ] * 2
+    for row in trust:
+        line = result.details[f"checked, {row['prior']}, gias"][int(row["image"])]
+        assert row["true error"] == f"{math.sqrt(line['mse']):.3f}"
+        assert row["the update says"] in ("supported", "contradicted", "undecided")
+        # The network is smooth: where the update speaks, it tells the error of the claim.
+        if line["support"] != "undecided":
+            assert line["moved"] == pytest.approx(math.sqrt(line["mse"]), rel=0.25)
+    assert sum("Of claims that are" in said for said in result.conclusion) >= 1
+
+
+def test_giml_is_held_against_the_network_it_began_with(images: str, tmp_path: Path) -> None:
+    study = GIMLQuality(
+        images=images,
+        updates=8,
+        held=4,
+        budget=60,
+        giml=GIML(rounds=2, tasks=4, latent_iterations=3, weight_iterations=3),
+        latent_size=4,
+        channels=8,
+    )
+    result = study.run(say=_quiet)
+    rows = {row["generator"]: row for row in _rows(result)}
+    assert rows["GIML"]["plain gradients of learning"] == f"{2 * 4 * (3 + 1 + 3) * 3}"
+    assert rows["never trained"]["plain gradients of learning"] == "0"
+    gaps = [
+        10 * math.log10(two["mse"] / one["mse"])
+        for one, two in zip(result.details["GIML"], result.details["never trained"], strict=True)
+    ]
+    (finding,) = result.findings
+    assert finding.ours == pytest.approx(np.median(gaps), abs=1e-6)
+    assert finding.interval[0] <= finding.ours <= finding.interval[1]
+    assert finding.n == 4
+    assert "8 shared gradients" in result.conclusion[0]
+    page = result.write(tmp_path).read_text(encoding="utf-8")
+    assert "## Held-out clients" in page
+    with pytest.raises(InputError, match="held-out clients"):
+        GIMLQuality(held=1)
+
+
+def _one(image: int, mse: float | None) -> Line:
+    return Line(
+        image=image, mse=mse, ssim=None, exact=False, outcome="-", labels="-", iterations=0, counted=0.0, measured=None
+    )
+
+
+def test_differences_are_medians_over_the_same_images() -> None:
+    better = [_one(image, 10.0 ** -(2 + 0.1 * image)) for image in range(9)]
+    worse = [_one(image, 10.0 ** -(1 + 0.1 * image)) for image in reversed(range(9))]
+    gap, (low, high), count = paired(better, worse, seed=0)
+    assert (gap, low, high, count) == pytest.approx((10.0, 10.0, 10.0, 9))
+    assert paired(better[:1], worse, seed=0) is None
+    assert paired([_one(0, 0.0), _one(1, None)], worse, seed=0) is None
+    assert mean([1.0, math.inf, None, 3.0]) == 2.0
+    assert mean([None]) is None
+
+
+def test_a_curve_holds_the_smallest_loss_so_far() -> None:
+    found = Reconstruction(
+        inputs=None, targets=None, loss=0.1, outcome=Outcome.BUDGET_SPENT, plain_gradients=300.0,
+        history=[0.5, 0.7, 0.2, 0.4] * 25,
+    )  # fmt: skip
+    points = curve(found)
+    assert points[0] == [3.0, 0.5]
+    assert points[-1] == [300.0, 0.2]
+    assert [loss for _, loss in points] == sorted((loss for _, loss in points), reverse=True)
+    assert curve(replace(found, history=())) == []
