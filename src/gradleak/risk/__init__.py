@@ -7,30 +7,46 @@ from gradleak.risk.examples import each_example
 from gradleak.risk.fisher import FisherInformationLoss
 from gradleak.risk.gradient_norm import GradientNorm
 from gradleak.risk.influence import InversionInfluence, InversionInfluenceLowerBound
+from gradleak.risk.layer_exposure import VisibleLayers, measure_visible, what_ifs
+from gradleak.risk.layer_groups import Consecutive, layer_groups
+from gradleak.risk.layer_measure import LayerMeasure
+from gradleak.risk.layer_profile import LayerProfile
 from gradleak.risk.lipschitz_bound import LipschitzBound
+from gradleak.risk.mean_sensitivity import mean_sensitivity
 from gradleak.risk.measure import Measure, Unit
+from gradleak.risk.mutual_information import MINE, NeighborInformation
 from gradleak.risk.perfect_attacker import PerfectAttack, perfect_attacker
 from gradleak.risk.posterior import LinearizedPosteriorError
 from gradleak.risk.prior import GaussianPrior
 from gradleak.risk.reconstruction_probability import ReconstructionProbability
 from gradleak.risk.sensitivity import JacobianNorm, Partition, Sensitivity
 from gradleak.risk.setting_measure import Setting, SettingMeasure
+from gradleak.risk.subspace_distance import GrassmannMetric, SubspaceDistance, principal_angles
+from gradleak.risk.v_information import LatentInformation, OriginalInformation
 from gradleak.risk.vulnerability import Extremum, MatchingLoss, Vulnerability, VulnerabilityFusion
 
 __all__ = [
+    "MINE",
     "BayesianCramerRao",
+    "Consecutive",
     "Extremum",
     "FisherInformationLoss",
     "GaussianPrior",
     "GaussianReconstructionError",
     "GradientNorm",
+    "GrassmannMetric",
     "InversionInfluence",
     "InversionInfluenceLowerBound",
     "JacobianNorm",
+    "LatentInformation",
+    "LayerMeasure",
+    "LayerProfile",
     "LinearizedPosteriorError",
     "LipschitzBound",
     "MatchingLoss",
     "Measure",
+    "NeighborInformation",
+    "OriginalInformation",
     "Partition",
     "PerfectAttack",
     "PerturbationDirections",
@@ -38,10 +54,17 @@ __all__ = [
     "Sensitivity",
     "Setting",
     "SettingMeasure",
+    "SubspaceDistance",
     "Unit",
+    "VisibleLayers",
     "Vulnerability",
     "VulnerabilityFusion",
     "each_example",
+    "layer_groups",
+    "mean_sensitivity",
+    "measure_visible",
     "perfect_attacker",
     "perturbation_directions",
+    "principal_angles",
+    "what_ifs",
 ]

@@ -71,8 +71,8 @@ class Sensitivity(Measure):
     Cost: d JVPs in blocks (P VJPs where P < d), or one pass over A where it is held; A need not fit in memory. Beyond
     `dense_limit`, `samples` JVPs for the Frobenius norm.
 
-    Source: Mo et al. 2021, equations 10 and 11. Deviation: one exposure has one value; the average over samples is
-    left to the reader of the scores. The estimate is Hutchinson's (1989) for A_lᵀA_l.
+    Source: Mo et al. 2021, equations 10 and 11. Deviation: one exposure has one value; `mean_sensitivity` averages over
+    examples. The estimate is Hutchinson's (1989) for A_lᵀA_l.
     """
 
     name: ClassVar[str] = "sensitivity"

@@ -1,0 +1,325 @@
+"""What if only a part of the update is seen: the last layer, the biases, all but the embedding, what no enclave holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from torch import Tensor, nn
+
+from gradleak.core import (
+    Batch,
+    BatchDefense,
+    Domain,
+    ExampleDefense,
+    Exposure,
+    Knowledge,
+    Objective,
+    Release,
+    Update,
+    UpdateKind,
+)
+from gradleak.core.defense import Defense, Noise
+from gradleak.core.objective import Tensors
+from gradleak.core.release import Protocol
+from gradleak.results import InputError, UnsupportedError
+from gradleak.risk.layer_groups import members_of
+from gradleak.risk.layer_profile import LayerProfile
+from gradleak.risk.measure import Measure
+
+Sets = Mapping[str, "VisibleLayers"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisibleLayers:
+    """The tensors of an update that an adversary sees; the others stay in an enclave, are encrypted, or are never sent.
+
+    What is hidden is taken out of the release map: `exposure` gives closed-form measures the rows A_l of what is visible,
+    `knowledge` and `update` give an attack a model that shares these tensors alone. The adversary still knows the
+    parameters of the hidden layers, as one who sees the global model does; what it does not see is how they would change.
+
+    **Assumptions**: hiding changes nothing that the client computes. The gradient of the visible tensors is theirs in the
+    whole gradient; clipping of single examples and local training run over all tensors. Defenses of the finished update act
+    on what is visible: a norm is clipped, and noise added, after the hidden tensors were left out. A release with such a
+    defense by the norm of the whole update followed by hiding is another one.
+
+    Args:
+        names: of the visible tensors, at least one.
+
+    Example:
+        >>> objective = Objective.from_module(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
+        >>> VisibleLayers.biases(objective).names
+        ('0.bias', '2.bias')
+        >>> list(VisibleLayers.of(objective, "2").objective(objective).params)
+        ['2.weight', '2.bias']
+    """
+
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Check that there are names."""
+        if isinstance(self.names, str) or not self.names:
+            raise InputError(f"VisibleLayers.names: expected names of tensors, got {self.names!r}")
+        object.__setattr__(self, "names", tuple(self.names))
+
+    @classmethod
+    def of(cls, objective: Objective, *layers: str) -> Self:
+        """These tensors, or all tensors of these layers or blocks.
+
+        Raises:
+            InputError: for an unknown name, with the nearest one that there is.
+        """
+        return cls(names=members_of(list(objective.params), layers, what="VisibleLayers.of"))
+
+    @classmethod
+    def hiding(cls, objective: Objective, *layers: str) -> Self:
+        """All but these tensors, layers or blocks.
+
+        Raises:
+            InputError: for an unknown name, or if nothing is left.
+        """
+        hidden = members_of(list(objective.params), layers, what="VisibleLayers.hiding")
+        return cls(names=tuple(name for name in objective.params if name not in hidden))
+
+    @classmethod
+    def biases(cls, objective: Objective) -> Self:
+        """Every tensor that is called bias.
+
+        Raises:
+            InputError: if there is none.
+        """
+        found = tuple(name for name in objective.params if name.rpartition(".")[2] == "bias")
+        return cls(names=_some(found, "a tensor called bias"))
+
+    @classmethod
+    def last_layer(cls, objective: Objective, domain: Domain) -> Self:
+        """The weight and bias of the linear layer that makes the output.
+
+        Raises:
+            InputError: if no such layer is shared.
+        """
+        return cls(names=_some(_head(objective, domain), "a linear layer that makes the output"))
+
+    @classmethod
+    def last_bias(cls, objective: Objective, domain: Domain) -> Self:
+        """The bias of the linear layer that makes the output.
+
+        Raises:
+            InputError: if it has none, or no such layer is shared.
+        """
+        found = objective.classifier(domain)
+        names = () if found is None or found.bias is None else (found.bias,)
+        return cls(names=_some(names, "the bias of a linear layer that makes the output"))
+
+    @classmethod
+    def all_but_embedding(cls, objective: Objective) -> Self:
+        """All tensors but the tables of `nn.Embedding` and `nn.EmbeddingBag` layers.
+
+        Raises:
+            InputError: if there is no such table, or nothing else.
+        """
+        tables = _embeddings(objective)
+        _some(tables, "an embedding")
+        return cls(names=tuple(name for name in objective.params if name not in tables))
+
+    def objective(self, objective: Objective) -> Objective:
+        """The same loss, of which only the visible tensors are shared; the others are held fixed.
+
+        Raises:
+            InputError: if a visible tensor is not among the shared ones.
+        """
+        self._check(list(objective.params), "the model")
+        hidden = {name: tensor for name, tensor in objective.params.items() if name not in self.names}
+        visible = {name: tensor for name, tensor in objective.params.items() if name in self.names}
+        return replace(objective, params=visible, frozen={**objective.frozen, **hidden})
+
+    def release(self, objective: Objective, release: Release) -> Release:
+        """The release of the visible tensors; `objective` is the whole one.
+
+        Raises:
+            UnsupportedError: for a defense that looks at the private batch again.
+        """
+        return Release(self._protocol(objective, release.protocol, release.defenses), release.defenses)
+
+    def exposure(self, exposure: Exposure) -> Exposure:
+        """The exposure of the visible tensors: what measures take.
+
+        Raises:
+            InputError: if a visible tensor is not among the shared ones.
+            UnsupportedError: for a defense that looks at the private batch again.
+        """
+        whole = exposure.objective
+        return Exposure(self.objective(whole), exposure.batch, self.release(whole, exposure.release))
+
+    def knowledge(self, knowledge: Knowledge) -> Knowledge:
+        """What an adversary knows who sees these tensors alone.
+
+        Raises:
+            InputError: if the objective is not known, or a visible tensor is not among its shared ones.
+            UnsupportedError: for a defense that looks at the private batch again.
+        """
+        whole, protocol = knowledge.objective, knowledge.protocol
+        if whole is None:
+            raise InputError("VisibleLayers.knowledge: expected knowledge of the objective, got none")
+        if protocol is not None:
+            protocol = self._protocol(whole, protocol, knowledge.defenses or ())
+        return replace(knowledge, objective=self.objective(whole), protocol=protocol)
+
+    def update(self, update: Update) -> Update:
+        """The visible tensors of an update whose tensors are called as those of the model (see `Update.align`).
+
+        Raises:
+            InputError: if one of them is missing.
+        """
+        self._check(list(update.tensors), "the update")
+        tensors = {name: update.tensors[name] for name in update.tensors if name in self.names}
+        return replace(update, tensors=tensors, provenance={**update.provenance, "visible": list(tensors)})
+
+    def _protocol(self, objective: Objective, protocol: Protocol, defenses: Sequence[Defense]) -> Protocol:
+        for defense in defenses:
+            if isinstance(defense, BatchDefense):
+                raise UnsupportedError(
+                    f"VisibleLayers: {type(defense).__name__} looks at the private batch with the whole update before it; "
+                    "leave it out, or hide nothing"
+                )
+        if protocol.shares_gradient and not any(isinstance(defense, ExampleDefense) for defense in defenses):
+            return protocol
+        return PartlyShared(protocol=protocol, order=tuple(objective.params))
+
+    def _check(self, names: Sequence[str], where: str) -> None:
+        members_of(names, self.names, what=f"VisibleLayers: {where} is looked through, but it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartlyShared(Protocol):
+    """A protocol that runs over all tensors and shares those that the objective says are shared.
+
+    Attributes:
+        protocol: what the client computes.
+        order: the names of all tensors that it changes; those that the objective holds fixed are hidden.
+    """
+
+    protocol: Protocol
+    order: tuple[str, ...]
+
+    @property
+    def kind(self) -> UpdateKind:  # type: ignore[override]
+        """As the protocol inside."""
+        return self.protocol.kind
+
+    def mean(
+        self,
+        objective: Objective,
+        params: Mapping[str, Tensor],
+        batch: Batch,
+        defenses: Sequence[ExampleDefense] = (),
+    ) -> Tensors:
+        """The visible tensors of what the protocol inside makes with all of them."""
+        every = {**objective.frozen, **objective.params}
+        whole = replace(
+            objective,
+            params={name: every[name] for name in self.order},
+            frozen={name: tensor for name, tensor in objective.frozen.items() if name not in self.order},
+        )
+        start = {name: params[name] if name in params else every[name] for name in self.order}
+        update = self.protocol.mean(whole, start, batch, defenses)
+        return {name: update[name] for name in objective.params}
+
+    def plain_gradients(self, examples: int) -> float:
+        """As the protocol inside."""
+        return self.protocol.plain_gradients(examples)
+
+    def gradient_scale(self) -> float | None:
+        """As the protocol inside."""
+        return self.protocol.gradient_scale()
+
+    def mini_batch_weights(self, examples: int) -> Sequence[tuple[slice, float]] | None:
+        """As the protocol inside."""
+        return self.protocol.mini_batch_weights(examples)
+
+    def noise(self, law: Callable[[int], Noise], examples: int) -> Noise:
+        """As the protocol inside."""
+        return self.protocol.noise(law, examples)
+
+    def note(self, examples: int) -> str:
+        """As the protocol inside."""
+        return self.protocol.note(examples)
+
+
+def what_ifs(objective: Objective, domain: Domain) -> dict[str, VisibleLayers]:
+    """The usual sets of visible tensors by name, the whole update first; those that this model does not have are left out.
+
+    "everything", "last bias", "last layer", "biases", "all but the embedding", "first layer in an enclave", "last layer in an
+    enclave". A set that equals an earlier one is left out too.
+
+    Args:
+        objective: the client's loss.
+        domain: of an example.
+
+    Raises:
+        InputError: if the model does not take an example of this domain.
+    """
+    every = tuple(objective.params)
+    head, tables = _head(objective, domain), _embeddings(objective)
+    first = tuple(name for name in every if name.rpartition(".")[0] == every[0].rpartition(".")[0])
+    candidates = {
+        "everything": every,
+        "last bias": tuple(name for name in head if objective.params[name].dim() == 1),
+        "last layer": head,
+        "biases": tuple(name for name in every if name.rpartition(".")[2] == "bias"),
+        "all but the embedding": tuple(name for name in every if name not in tables) if tables else (),
+        "first layer in an enclave": tuple(name for name in every if name not in first),
+        "last layer in an enclave": tuple(name for name in every if name not in head) if head else (),
+    }
+    found: dict[str, VisibleLayers] = {}
+    for label, names in candidates.items():
+        if names and names not in [sets.names for sets in found.values()]:
+            found[label] = VisibleLayers(names=names)
+    return found
+
+
+def measure_visible(exposure: Exposure, visible: Sets, measure: Measure) -> LayerProfile:
+    """A closed-form measure of the visible part of a release, one score a set of visible tensors.
+
+    Args:
+        exposure: of the whole release.
+        visible: sets by name, for instance `what_ifs(exposure.objective, exposure.domain)`.
+        measure: one that needs no perturbation.
+
+    Raises:
+        InputError: for a measure that needs a perturbation of the release, no set, or unknown tensors.
+        UnsupportedError: if the release cannot be differentiated, or looks at the batch after hiding.
+
+    **Cost**: that of the measure, once a set.
+    """
+    if measure.needs_delta:
+        raise InputError(
+            f"measure_visible: expected a measure that needs no perturbation, got {type(measure).__name__}; call it with "
+            "visible.exposure(exposure) and the perturbation of the visible tensors"
+        )
+    scores = {label: measure(sets.exposure(exposure)) for label, sets in visible.items()}
+    return LayerProfile(
+        measure=measure.name, scores=scores, groups={label: sets.names for label, sets in visible.items()}
+    )
+
+
+def _head(objective: Objective, domain: Domain) -> tuple[str, ...]:
+    found = objective.classifier(domain)
+    return () if found is None else tuple(name for name in objective.params if name in (found.weight, found.bias))
+
+
+def _embeddings(objective: Objective) -> tuple[str, ...]:
+    parts = objective._module.named_modules()
+    tables = [f"{name}.weight" for name, part in parts if isinstance(part, nn.Embedding | nn.EmbeddingBag)]
+    tables = [objective.tied.get(name.removeprefix("."), name.removeprefix(".")) for name in tables]
+    return tuple(name for name in objective.params if name in tables)
+
+
+def _some(names: tuple[str, ...], what: str) -> tuple[str, ...]:
+    if not names:
+        raise InputError(f"VisibleLayers: expected a model that shares {what}, got none; name the tensors by `of`")
+    return names
+
+
+__all__ = ["PartlyShared", "VisibleLayers", "measure_visible", "what_ifs"]

@@ -1,0 +1,254 @@
+"""What a gradient inversion tells of the inputs from the gradients of each set of layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.stats
+from numpy.typing import NDArray
+
+from gradleak.attacks.attack import Attack
+from gradleak.attacks.blind import Blind
+from gradleak.core import Exposure, HonestButCurious, Knowledge, Reconstruction, ThreatModel, Update, derive_generator
+from gradleak.core.describe import describe
+from gradleak.results import (
+    MO_2021,
+    WANG_2004,
+    Citation,
+    Evidence,
+    InputError,
+    KnowledgeError,
+    Leakier,
+    Outcome,
+    Score,
+    UnsupportedError,
+    check_positive,
+    check_seed,
+    check_share,
+)
+from gradleak.risk.layer_exposure import VisibleLayers
+from gradleak.risk.layer_groups import Consecutive, Grouping, layer_groups
+from gradleak.risk.layer_profile import LayerProfile
+from gradleak.scoring import score_images, ssim_obstacle
+
+Similarities = list[list[float | None]]
+SIGMA = 1.0 / (2.0 * math.pi)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OriginalInformation:
+    """The V-information of the inputs in the gradients of sets of layers: what an inversion from them alone reaches.
+
+    The paper's pseudo-density of the truth x given a claim x̂ is exp(−(1 − SSIM(x̂, x))²/(2σ²)), so that
+
+        V = mean log f[g](x) − mean log f[∅](x) = (mean (1 − S₀)² − mean (1 − SSIM)²) / (2σ²),
+
+    where S₀ is the similarity that an attacker reaches without gradients. The value has the paper's S₀ = 0: with
+    σ = 1/(2π) it is 2π² (1 − mean (1 − SSIM)²), at most 2π² = 19.7. `details["against_blind"]` has the similarity of the
+    blind attacker on the same examples instead: what is 0 there was had without the update.
+
+    Every set of layers gets the same releases and the same random starts. An example of which the attack claims nothing
+    counts as not known: 0 in the value, and the blind attacker's similarity beside it.
+
+    **Assumptions**: a result of one attack. The density is not one over images (it is not normalized), so that nats are a
+    scale, not a code length, and two numbers compare only for the same σ. It is negative for claims that are worse than
+    SSIM 0. Student's interval of 95 % is over releases, not over the examples of one; of a single release there is none.
+
+    Args:
+        attack: the inversion; it sees the visible tensors alone. The hidden head of a classifier leaves it no labels to
+            read, so that it optimizes them, unless the threat model discloses them.
+        by: `tensor`, `layer`, `Consecutive` (the paper's sets of two), or named groups of tensors and layers.
+        threat_model: what the adversary knows besides the update.
+        sigma: σ.
+        confidence: of the interval.
+        seed: of releases and attack.
+
+    Raises:
+        InputError: for a number out of range.
+
+    **Cost**: one run of the attack a group and release.
+
+    **Source**: Mo et al. 2021, definition 2 and equations 6, 8 and 9 (SSIM from Wang et al. 2004). Deviations: claims of a
+    batch are paired with its examples, and the blind attacker has its own similarity beside the paper's 0.
+    """
+
+    name: ClassVar[str] = "original_information"
+    citations: ClassVar[tuple[Citation, ...]] = (MO_2021, WANG_2004)
+    summary: ClassVar[str] = "V-information of the inputs in the gradients of each set of layers, for one inversion"
+
+    attack: Attack
+    by: Grouping = field(default_factory=Consecutive)
+    threat_model: ThreatModel = field(default_factory=HonestButCurious)
+    sigma: float = SIGMA
+    confidence: float = 0.95
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        if not isinstance(self.attack, Attack):
+            raise InputError(f"OriginalInformation.attack: expected an Attack, got {type(self.attack).__name__}")
+        check_positive("OriginalInformation.sigma", self.sigma)
+        check_share("OriginalInformation.confidence", self.confidence)
+        check_seed("OriginalInformation.seed", self.seed)
+
+    def __call__(
+        self, exposures: Sequence[Exposure], *, visible: Mapping[str, VisibleLayers] | None = None
+    ) -> LayerProfile:
+        """The V-information in every set of layers.
+
+        Args:
+            exposures: releases of one model, at least one; each is drawn once.
+            visible: sets of visible tensors by name, for instance of `what_ifs`; None for the groups of `by`.
+
+        Returns:
+            Scores named `original_information` in nats with evidence "attack"; `details`: `against_blind` and its interval,
+            mean similarity and that of the blind attacker, `per_example` similarities, `claimed` (how many of all examples).
+            Without any claim the outcome of the attack, with a refusal `unsupported`; images that SSIM is not defined for
+            are `unsupported`.
+
+        Raises:
+            InputError: without an exposure, for exposures of different parameters, or a batch without a domain.
+        """
+        names = _names(exposures)
+        sets = visible
+        if sets is None:
+            sets = {group: VisibleLayers(names=members) for group, members in layer_groups(names, self.by).items()}
+        if not sets:
+            raise InputError("visible: expected at least one set of layers, got none")
+        groups = {label: one.names for label, one in sets.items()}
+        obstacle = ssim_obstacle(exposures[0].domain)
+        if obstacle:
+            lost = self._without(Outcome.UNSUPPORTED, f"SSIM is {obstacle}")
+            return LayerProfile(measure=self.name, scores=dict.fromkeys(groups, lost), groups=groups)
+        updates = [
+            one.release(one.objective, one.batch, derive_generator(self.seed, "release", str(place)))
+            for place, one in enumerate(exposures)
+        ]
+        known = [self.threat_model.disclose(one.objective, one.release, one.batch) for one in exposures]
+        blind = _blind(exposures, updates, known)
+        scores = {label: self._of_set(one, exposures, updates, known, blind) for label, one in sets.items()}
+        return LayerProfile(measure=self.name, scores=scores, groups=groups)
+
+    def estimate(self, exposures: Sequence[Exposure]) -> float:
+        """The cost in plain gradients.
+
+        Raises:
+            InputError: without an exposure.
+        """
+        sets = layer_groups(_names(exposures), self.by)
+        known = [self.threat_model.disclose(one.objective, one.release, one.batch) for one in exposures]
+        return len(sets) * math.fsum(self.attack.estimate(facts) for facts in known)
+
+    def _of_set(
+        self,
+        visible: VisibleLayers,
+        exposures: Sequence[Exposure],
+        updates: Sequence[Update],
+        known: Sequence[Knowledge],
+        blind: Similarities | None,
+    ) -> Score:
+        try:
+            claims = self.attack.many(
+                [visible.update(update) for update in updates],
+                [visible.knowledge(facts) for facts in known],
+                generators=[derive_generator(self.seed, "attack", str(place)) for place in range(len(updates))],
+            )
+        except (KnowledgeError, UnsupportedError) as refusal:
+            return self._without(Outcome.UNSUPPORTED, str(refusal))
+        found = [_similarities(claim, one) for claim, one in zip(claims, exposures, strict=True)]
+        claimed = sum(value is not None for release in found for value in release)
+        if not claimed:
+            first = claims[0]
+            outcome = first.outcome if first.outcome.has_value is False else Outcome.UNSUPPORTED
+            return self._without(outcome, first.note or "the attack claims no inputs")
+        # Nothing claimed of an example: SSIM 0 is worth 0 nats in the paper's terms.
+        plain = [[1.0 - _loss(value, 0.0) for value in release] for release in found]
+        value, interval = self._mean(plain)
+        assert value is not None
+        details: dict[str, Any] = {
+            "sigma": self.sigma,
+            "most": 1.0 / (2.0 * self.sigma**2),
+            "ssim": float(np.mean([value for release in found for value in release if value is not None])),
+            "per_example": found,
+            "claimed": claimed,
+            "examples": sum(len(release) for release in found),
+            "against_blind": None,
+            "against_blind_interval": None,
+            "blind_ssim": None,
+            "outcomes": sorted({claim.outcome.label for claim in claims}),
+            "attack": describe(self.attack),
+            "confidence": self.confidence,
+        }
+        if blind is not None:
+            beside = [
+                [_loss(floor, 0.0) - _loss(value, floor) for value, floor in zip(release, floors, strict=True)]
+                for release, floors in zip(found, blind, strict=True)
+            ]
+            details["against_blind"], details["against_blind_interval"] = self._mean(beside)
+            details["blind_ssim"] = float(np.mean([floor or 0.0 for floors in blind for floor in floors]))
+        lost = details["examples"] - claimed
+        return self._score(
+            value,
+            n=len(found),
+            interval=interval,
+            note=f"{lost} of {details['examples']} examples without a claim count as not known" if lost else "",
+            details=details,
+        )
+
+    def _mean(self, values: Sequence[Sequence[float]]) -> tuple[float, tuple[float, float] | None]:
+        """The mean over examples of a quantity in units of 1/(2σ²), and Student's interval over releases."""
+        scale = 1.0 / (2.0 * self.sigma**2)
+        sizes = np.array([len(release) for release in values], dtype=np.float64)
+        means: NDArray[np.float64] = np.array([scale * float(np.mean(release)) for release in values])
+        mean, count = float(np.average(means, weights=sizes)), len(means)
+        if count < 2:
+            return mean, None
+        weights = sizes / sizes.sum()
+        spread = math.sqrt(float((weights**2 * (means - mean) ** 2).sum()) * count / (count - 1))
+        reach = float(scipy.stats.t.isf((1.0 - self.confidence) / 2.0, count - 1)) * spread
+        return mean, (mean - reach, mean + reach)
+
+    def _without(self, outcome: Outcome, note: str) -> Score:
+        return self._score(None, outcome=outcome, note=note)
+
+    def _score(self, value: float | None, **rest: Any) -> Score:
+        return Score(name=self.name, value=value, unit="nats", leakier=Leakier.HIGHER, evidence=Evidence.ATTACK, **rest)
+
+
+def _names(exposures: Sequence[Exposure]) -> list[str]:
+    if isinstance(exposures, Exposure) or not exposures:
+        raise InputError("exposures: expected a list of at least one Exposure")
+    names = list(exposures[0].objective.params)
+    for one in exposures[1:]:
+        if list(one.objective.params) != names:
+            raise InputError(f"exposures: expected releases of one model, got one with {list(one.objective.params)}")
+    return names
+
+
+def _blind(exposures: Sequence[Exposure], updates: Sequence[Update], known: Sequence[Knowledge]) -> Similarities | None:
+    """The similarities that the blind attacker reaches with the same knowledge; None where it knows too little."""
+    attack = Blind()
+    if any(attack.refusal(facts) for facts in known):
+        return None
+    generators = [derive_generator(0, "blind") for _ in updates]
+    claims = attack.many(updates, known, generators=generators)
+    return [_similarities(claim, one) for claim, one in zip(claims, exposures, strict=True)]
+
+
+def _similarities(claim: Reconstruction, exposure: Exposure) -> list[float | None]:
+    """SSIM of every example of the batch, None for one without a claim."""
+    found = next(score for score in score_images(claim, exposure.batch) if score.name == "ssim")
+    return list(found.details.get("per_example", [None] * exposure.batch.size))
+
+
+def _loss(similarity: float | None, otherwise: float | None) -> float:
+    """(1 − SSIM)², of what stands in for a claim where there is none."""
+    shown = similarity if similarity is not None else otherwise
+    return (1.0 - (shown if shown is not None else 0.0)) ** 2
+
+
+__all__ = ["OriginalInformation"]
