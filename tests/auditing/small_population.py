@@ -7,10 +7,19 @@ import torch
 from gradleak.games import Population
 
 
-def two_groups(*, rows: int = 600, gap: float = 4.0, generator: torch.Generator) -> Population:
+def two_groups(
+    *, rows: int = 600, gap: float = 4.0, holds_sensitive: bool | None = None, generator: torch.Generator
+) -> Population:
     """Rows of two groups whose six features differ by `gap`; the target depends on other features."""
     sensitive = torch.arange(rows) % 2
     inputs = torch.randn(rows, 6, generator=generator)
     inputs[:, 0] += gap * sensitive
     targets = (inputs[:, 1] + 0.5 * torch.randn(rows, generator=generator) > 0).long()
-    return Population(name="two groups", inputs=inputs, targets=targets, sensitive=sensitive, values=("a", "b"))
+    return Population(
+        name="two groups",
+        inputs=inputs,
+        targets=targets,
+        sensitive=sensitive,
+        values=("a", "b"),
+        holds_sensitive=holds_sensitive,
+    )

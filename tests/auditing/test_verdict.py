@@ -375,7 +375,9 @@ def test_one_bounded_scenario_does_not_bound_the_run() -> None:
     assert "1 bounded" in verdicts["run"].explanation
     verdicts = {v.item: v for v in judge([release(), BASELINE, *attack(0.01), *noisy], Thresholds())}
     assert verdicts["run"].verdict is VerdictKind.LEAKS
-    assert "1 of 2 scenarios leak (1 bounded)" in verdicts["run"].explanation
+    assert "1 of 2 scenarios leaks (1 bounded)" in verdicts["run"].explanation
+    verdicts = {v.item: v for v in judge([release(), BASELINE, *attack(0.4)], Thresholds())}
+    assert verdicts["run"].explanation.startswith("The only scenario is not shown to leak, which is no proof")
 
 
 def test_a_wrong_derivative_is_the_reason_why_an_attack_failed() -> None:

@@ -63,6 +63,11 @@ def test_report_is_written_again_from_the_record(finished: tuple[Path, Path], tm
         (("audit",), "Missing argument"),
         (("audit", "examples/digits.toml", "--out", "x", "--fail-on", "safe"), "safe"),
         (("frobnicate",), "frobnicate"),
+        (
+            ("train-generator", "nowhere.toml", "--out", "g.safetensors"),
+            "expected a training file (TOML), got no such file",
+        ),
+        (("train-generator", "examples/digits_generator.toml", "--out", "g.pkl"), "expected a file name that ends in"),
     ],
 )
 def test_bad_input_ends_with_code_2_and_no_traceback(arguments: tuple[str, ...], message: str) -> None:
@@ -114,7 +119,16 @@ def test_list_names_everything_that_is_exported() -> None:
     assert ended.returncode == 0, ended.stderr
     for name in ("GaussNewton", "InvertingGradients", "DLG", "Blind", "Clip", "GaussianNoise", "FedSGD", "lenet_i2f"):
         assert f"  {name} " in ended.stdout
-    for name in ("InversionInfluence", "InversionInfluenceLowerBound", "GaussianReconstructionError", "mnist_digits"):
+    for name in (
+        "GIML",
+        "InventionCheck",
+        "train_vae",
+        "SubspaceDistance",
+        "InversionInfluence",
+        "InversionInfluenceLowerBound",
+        "GaussianReconstructionError",
+        "mnist_digits",
+    ):
         assert f"  {name} " in ended.stdout
 
 
@@ -136,3 +150,19 @@ def test_explain(name: str) -> None:
     ended = gradleak("explain", name)
     assert ended.returncode == 0, ended.stderr
     assert len(ended.stdout) > 60
+
+
+def test_a_generator_is_trained_and_left_with_its_facts(tmp_path: Path) -> None:
+    plan, out = tmp_path / "training.toml", tmp_path / "g.safetensors"
+    plan.write_text(
+        'data = { use = "mnist_digits", count = 16 }\n'
+        '[training]\nuse = "train_dcgan"\ndata = "16 digits"\nlicense = "CC BY-SA 3.0"\n'
+        "width = 2\nlatent_size = 3\nsteps = 2\nbatch_size = 4\n",
+        encoding="utf-8",
+    )
+    ended = gradleak("train-generator", str(plan), "--out", str(out))
+    assert ended.returncode == 0, ended.stderr
+    assert "DCGAN trained on 16 images for 2 steps: 16 digits; CC BY-SA 3.0" in ended.stdout
+    assert "discriminator" in ended.stderr
+    assert json.loads(out.with_suffix(".json").read_text(encoding="utf-8"))["network"]["use"] == "DCGANGenerator"
+    assert str(out) in ended.stdout

@@ -8,8 +8,13 @@ from gradleak.cli.studies import find_study, settings, studies
 from gradleak.results import InputError
 from gradleak.studies import (
     AttackTable,
+    AttributePrivacy,
     DefenseTable,
+    EpsilonCoverage,
     FedAvgQuality,
+    GeneratorQuestions,
+    GeneratorTable,
+    GIMLQuality,
     InferenceDefenses,
     InferenceRisk,
     InfluenceValidation,
@@ -26,8 +31,13 @@ from gradleak.studies import (
 def test_studies_are_found_by_name() -> None:
     assert studies() == {
         "attack_table": AttackTable,
+        "attribute_privacy": AttributePrivacy,
         "defense_table": DefenseTable,
+        "epsilon_coverage": EpsilonCoverage,
         "fed_avg_quality": FedAvgQuality,
+        "generator_questions": GeneratorQuestions,
+        "generator_table": GeneratorTable,
+        "giml_quality": GIMLQuality,
         "inference_defenses": InferenceDefenses,
         "inference_risk": InferenceRisk,
         "influence_validation": InfluenceValidation,

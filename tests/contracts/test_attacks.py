@@ -7,24 +7,29 @@ import inspect
 
 import pytest
 import torch
-from tests.attacks.setting import Setting, rows, setting, small_net
+from tests.attacks.setting import Setting, rows, setting, small_generator, small_net
 
 import gradleak.attacks
 from gradleak.attacks import (
     DGL,
     DLG,
+    GGL,
+    GIAS,
     GS,
     IDLG,
+    IGIMS,
     Adam,
     Attack,
     BatchNormInversion,
     Blind,
     GaussNewton,
     GradInversion,
+    IGIMSAdam,
     Inversion,
     InvertingGradients,
     Preset,
     SearchStage,
+    UntrainedGenerator,
 )
 from gradleak.core import HonestButCurious, Knowledge, Reconstruction, Update, describe
 from gradleak.results import Citation, InputError, KnowledgeError, Outcome
@@ -35,12 +40,17 @@ EXAMPLES: dict[type[Attack], Attack] = {
     Blind: Blind(),
     DGL: DGL(iterations=8, learning_rate=0.02),
     DLG: DLG(iterations=1, restarts=2),
+    GGL: GGL(iterations=4, population=6),
+    GIAS: GIAS(latent_iterations=4, weight_iterations=4),
     GS: GS(iterations=8),
     GaussNewton: GaussNewton(max_steps=3, warm_iterations=5),
     GradInversion: GradInversion(iterations=8, restarts=2),
     IDLG: IDLG(iterations=1),
+    IGIMS: IGIMS(rounds=2, latent_iterations=2, weight_iterations=2, population=6),
+    IGIMSAdam: IGIMSAdam(rounds=2, latent_iterations=2, weight_iterations=2, restarts=2),
     Inversion: Inversion(stages=(SearchStage(optimizer=Adam(signed=True), iterations=8),), restarts=2),
     InvertingGradients: InvertingGradients(iterations=8, restarts=2),
+    UntrainedGenerator: UntrainedGenerator(iterations=8, learning_rate=0.01),
 }
 
 # The papers' attacks that are given the labels; everything else that is true of the private batch is no need.
@@ -60,9 +70,14 @@ each_reader = pytest.mark.parametrize(
 )
 
 
+def _threat(attack: Attack, *, targets: bool = False) -> HonestButCurious:
+    """All that the attack needs, and no more."""
+    prior = small_generator() if "generator" in attack.needs else None
+    return HonestButCurious(targets=targets or "targets" in attack.needs, generator=prior)
+
+
 def _case(attack: Attack) -> Setting:
-    threat = HonestButCurious(targets="targets" in attack.needs)
-    return setting(small_net(), rows(1), threat=threat, dtype=torch.float32)
+    return setting(small_net(), rows(1), threat=_threat(attack), dtype=torch.float32)
 
 
 def _run(attack: Attack, case: Setting, seed: int = 3) -> Reconstruction:
@@ -126,8 +141,7 @@ def test_nothing_that_it_was_given_changes(attack: Attack) -> None:
 
 @each_attack
 def test_the_claim_has_the_shape_and_range_it_ought_to(attack: Attack) -> None:
-    threat = HonestButCurious(targets="targets" in attack.needs)
-    case = setting(small_net(), rows(1, 2), threat=threat, dtype=torch.float32)
+    case = setting(small_net(), rows(1, 2), threat=_threat(attack), dtype=torch.float32)
     found = _run(attack, case)
     assert found.inputs.shape == case.truth.inputs.shape
     assert torch.isfinite(found.inputs).all()
@@ -191,7 +205,7 @@ def test_zero_and_broken_updates(attack: Attack) -> None:
 
 @each_reader
 def test_disclosed_labels_are_used_and_named(attack: Attack) -> None:
-    case = setting(small_net(), rows(2), threat=HonestButCurious(targets=True), dtype=torch.float32)
+    case = setting(small_net(), rows(2), threat=_threat(attack, targets=True), dtype=torch.float32)
     found = _run(attack, case)
     assert found.details["labels"] == "disclosed"
     assert found.targets.tolist() == [2]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.reporting.pages import Page
 
@@ -19,12 +20,23 @@ from gradleak.reporting.inference_plots import (
     round_plot,
     shadow_size_plot,
 )
-from gradleak.reporting.inference_view import InferenceView, defense_rows, inferences, noted
+from gradleak.reporting.inference_view import (
+    BOTH,
+    InferenceView,
+    RoundPoint,
+    _hints,
+    defense_rows,
+    inferences,
+    merged,
+    noted,
+    warnings,
+)
 from gradleak.reporting.markdown import render_markdown
 from gradleak.reporting.reading import read
 from gradleak.reporting.report import Report, build
 from gradleak.reporting.summary import summarize
 from gradleak.results import Evidence, Leakier, Outcome, Record, Score
+from gradleak.scoring import score_posteriors
 
 Row = dict[str, Any]
 SIGN, PRUNE = {"use": "Sign"}, {"use": "Prune", "ratio": 0.99}
@@ -374,3 +386,62 @@ def test_the_setting_of_a_game_and_what_a_threshold_hides_are_told() -> None:
     ):
         assert part in note
     assert any("orders the batches rightly" in hint for _, hint in rest)
+
+
+def test_where_there_is_nothing_to_know_one_row_stands_for_both(two_defenses: list[list[Row]]) -> None:
+    rows = merged(views(*two_defenses))
+    assert [(row.scenario, row.adversary) for row in rows] == [
+        ("undefended", BOTH), ("pruning $99$ %", "static"), ("pruning $99$ %", "adaptive"),
+    ]  # fmt: skip
+    table = defense_rows(rows)
+    assert table[0].static is table[0].adaptive is rows[0]
+    text = render_markdown(build(record(*two_defenses)))
+    assert text.count("| undefended, property gender | static = adaptive | above chance |") == 1
+    assert text.count("| undefended, property gender | adaptive |") == 0
+    svg = advantage_utility_plot(rows)
+    assert "static adversary" in svg
+    assert "adaptive adversary" in svg
+    # Other numbers, or a defense: two rows.
+    other = views(played("a", "static", 0.5), played("a", "adaptive", 0.6))
+    assert merged(other) == other
+    signs = views(*(played("a", side, 0.5, defenses=[SIGN]) for side in ("static", "adaptive")))
+    assert merged(signs) == signs
+
+
+@pytest.mark.parametrize(("utility", "warned"), [(0.76, True), (0.9, False)])
+def test_a_reference_that_hardly_learned_is_told(utility: float, warned: bool) -> None:
+    lines = played("undefended", "adaptive", 0.5)
+    place = {key: lines[0][key] for key in ("item", "scenario", "attack", "game_name")}
+    worth = score_line(place, None, "test_accuracy", utility, evidence="estimate", details={"blind": 0.75})
+    defended = played("signs", "adaptive", 0.5, defenses=[SIGN], utility=0.75)
+    found = warnings(views([*lines, worth], defended))
+    assert bool(found) is warned
+    page, text = (render(build(record([*lines, worth], defended))) for render in (render_html, render_markdown))
+    for shown in (Page(page).text, text):
+        assert ("hardly learned (0.76 accuracy" in shown) is warned
+
+
+def test_the_best_of_many_rounds_is_a_hint_only_above_chance() -> None:
+    together = next(
+        score
+        for score in score_posteriors(np.zeros((40, 2)), np.arange(40) % 2, blind=0.5)
+        if score.name == "advantage"
+    )
+    for low, told in ((0.0, 0), (0.1, 1)):
+        points = [
+            RoundPoint(number=number, advantage=advantage, interval=(low, 0.9), auroc=None)
+            for number, advantage in enumerate((0.0, 0.3))
+        ]
+        assert len(_hints({"auroc": None, "advantage": together}, points)) == told
+
+
+def test_an_interval_that_was_clipped_to_nothing_is_not_printed_as_certain() -> None:
+    lines = played("a", "static", 0.0)
+    for line in lines:
+        if line.get("name") == "advantage":
+            line["interval"] = [0.0, 0.0]
+            line["details"] = {**line["details"], "unclipped": -0.1, "unclipped_interval": [-0.2, -0.05]}
+    report = build(record(lines))
+    for shown in (Page(render_html(report)).text, render_markdown(report)):
+        assert "0 to\N{NO-BREAK SPACE}0" not in shown
+        assert "−0.2 to\N{NO-BREAK SPACE}−0.05, not clipped at 0" in shown  # noqa: RUF001

@@ -49,6 +49,19 @@ def test_the_same_record_gives_the_same_bytes(digits: Path, tmp_path: Path) -> N
     assert write_markdown(digits, tmp_path / "a").read_bytes() == write_markdown(digits, tmp_path / "b").read_bytes()
 
 
+def test_what_an_attack_says_of_its_claim_is_told() -> None:
+    item = {"type": "item", "kind": "attack", "item": "plain/example 0/gias", "scenario": "plain", "example": 0}
+    said = {
+        "attack": "gias",
+        "status": "done",
+        "outcome": "budget_spent",
+        "note": "contradicted: the prior invented it",
+    }
+    text = render_markdown(build(Record(run={}, lines=[item | said])))
+    assert "budget spent (note 1) |" in text
+    assert "\n1. contradicted: the prior invented it\n" in text
+
+
 def test_an_empty_record_renders() -> None:
     assert "**No verdict.**" in render_markdown(build(Record(run={})))
 

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from tests.reporting.pages import Page
 
+from gradleak.reporting.drawing import TickLabels
 from gradleak.reporting.plots import TradeOff, noise_plot, spectrum_plot, standalone, trade_off_plot
 from gradleak.reporting.report import Report
 from gradleak.reporting.risk_view import NoiseStudy, Spectrum
@@ -68,3 +70,16 @@ def test_a_trade_off_has_a_panel_an_attacker_and_marks_what_earns_no_credit() ->
     assert "var(" not in alone
     assert "currentColor" not in alone
     assert alone.startswith('<svg xmlns="http://www.w3.org/2000/svg"')
+
+
+@pytest.mark.parametrize(
+    ("ticks", "labels"),
+    [
+        ([0.0, 2.5, 5.0, 7.5, 10.0, 12.5], ["0", "2.5", "5", "7.5", "10", "12.5"]),
+        ([-0.2, 1e-17, 0.2], ["−0.2", "0", "0.2"]),  # noqa: RUF001
+        ([1e-6, 1e-3, 1.0, 1e3], ["10⁻⁶", "0.001", "1", "1,000"]),
+        ([8, 16, 125], ["8", "16", "125"]),
+    ],
+)
+def test_ticks_are_labeled_with_the_number_at_which_they_stand(ticks: list[float], labels: list[str]) -> None:
+    assert TickLabels().format_ticks(ticks) == labels

@@ -3,7 +3,9 @@
 from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.api import AuditOptions, audit
 from gradleak.auditing.catalog import Entry, catalog
+from gradleak.auditing.game_record import record_games
 from gradleak.auditing.gate import GateResult, GateStatus, check_update
+from gradleak.auditing.generator_file import train_generator
 from gradleak.auditing.plan import Controls, PerfectAttackerRule, Plan, Scenario, default_plan
 from gradleak.auditing.plan_file import build_plan, configure, load_plan
 from gradleak.auditing.refusals import Refusal, refusals
@@ -33,6 +35,8 @@ __all__ = [
     "estimate",
     "judge",
     "load_plan",
+    "record_games",
     "refusals",
     "run_plan",
+    "train_generator",
 ]

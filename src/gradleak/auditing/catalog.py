@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import gradleak
 import gradleak.attacks
 import gradleak.attacks.inference
 import gradleak.datasets
 import gradleak.defenses
+import gradleak.dp.audit
+import gradleak.dp.lower_bounds
 import gradleak.games
 import gradleak.linalg
 import gradleak.models
+import gradleak.models.generators
 import gradleak.protocols
 import gradleak.risk
 from gradleak.attacks import Attack, LabelAttack, Steps
 from gradleak.attacks.inference import Classifier, Features, PrototypeEncoder
 from gradleak.core import Defense, HonestButCurious, Protocol, ThreatModel
+from gradleak.dp.audit import Canary, PrivacyAudit
+from gradleak.dp.lower_bounds import EpsilonEstimator
 from gradleak.games import InferenceGame
 from gradleak.linalg import Solver
 from gradleak.risk import Measure, SettingMeasure
@@ -34,7 +40,8 @@ class Entry:
     Attributes:
         name: as written after `use =`.
         room: "attacks", "labels", "steps", "games", "classifiers", "features", "encoders", "measures", "solvers",
-            "defenses", "protocols", "threats", "models", "initializers" or "datasets".
+            "defenses", "protocols", "threats", "models", "initializers", "datasets", "generators", "audits", "canaries" or
+            "estimators"; what no plan can name has other rooms.
         constructor: the class or function.
     """
 
@@ -58,6 +65,9 @@ def catalog() -> dict[str, dict[str, Entry]]:
         "classifiers": _classes(gradleak.attacks.inference, Classifier),
         "features": _classes(gradleak.attacks.inference, Features),
         "encoders": _classes(gradleak.attacks.inference, PrototypeEncoder),
+        "audits": _classes(gradleak.dp.audit, PrivacyAudit),
+        "canaries": {"Canary": Canary},
+        "estimators": _classes(gradleak.dp.lower_bounds, EpsilonEstimator),
         "measures": _classes(gradleak.risk, (Measure, SettingMeasure)),
         "solvers": _classes(gradleak.linalg, Solver),
         "defenses": _classes(gradleak.defenses, Defense),
@@ -66,11 +76,41 @@ def catalog() -> dict[str, dict[str, Entry]]:
         "models": _functions(gradleak.models, exclude="initialize_"),
         "initializers": _functions(gradleak.models, only="initialize_"),
         "datasets": _functions(gradleak.datasets),
+        "generators": _functions(gradleak.models.generators, exclude="train_"),
     }
     assert issubclass(HonestButCurious, ThreatModel)
     return {
         room: {name: Entry(name=name, room=room, constructor=item) for name, item in sorted(items.items())}
         for room, items in rooms.items()
+    }
+
+
+def from_python() -> dict[str, dict[str, Entry]]:
+    """What is for training files and for Python alone: no plan can name it. From what the packages export, by heading."""
+    planned = {entry.constructor for entries in catalog().values() for entry in entries.values()}
+    trainers = gradleak.models.generators
+    rooms = {
+        "trainers of generators (training files)": {
+            name: getattr(trainers, name) for name in trainers.__all__ if name.startswith("train_")
+        },
+        "attacks and their checks (Python)": _others(gradleak.attacks, planned),
+        "measures and where it leaks (Python)": _others(gradleak.risk, planned),
+    }
+    return {
+        room: {name: Entry(name=name, room=room, constructor=item) for name, item in sorted(items.items())}
+        for room, items in rooms.items()
+    }
+
+
+def _others(package: Any, planned: Collection[Constructor]) -> dict[str, Constructor]:
+    """Classes that can be made and functions of a package, of those that the whole exports."""
+    found = {name: getattr(package, name) for name in package.__all__ if name in gradleak.__all__}
+    return {
+        name: item
+        for name, item in found.items()
+        if (inspect.isfunction(item) or (inspect.isclass(item) and not inspect.isabstract(item)))
+        and ABC not in getattr(item, "__bases__", ())
+        and item not in planned
     }
 
 

@@ -16,7 +16,17 @@ from gradleak.attacks import Attack
 from gradleak.attacks.labels.sign_rule import is_cross_entropy
 from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.catalog import catalog
-from gradleak.core import Batch, Defense, Domain, DomainKind, HonestButCurious, Knowledge, Objective, Release
+from gradleak.core import (
+    Batch,
+    Defense,
+    Domain,
+    DomainKind,
+    HonestButCurious,
+    ImageGenerator,
+    Knowledge,
+    Objective,
+    Release,
+)
 from gradleak.defenses import (
     DPSGD,
     AdversarialPerturbation,
@@ -164,7 +174,11 @@ def knowledge_for(attack: Attack, setting: SmallSetting, adversary: Adversary) -
     That is the labels, too, where the loss is not cross entropy, from whose gradient they could be read.
     """
     labels = "targets" in attack.needs or not is_cross_entropy(setting.objective.loss_name)
-    threat = HonestButCurious(targets=labels, statistics="statistics" in attack.needs)
+    threat = HonestButCurious(
+        targets=labels,
+        statistics="statistics" in attack.needs,
+        generator=_generator(setting) if "generator" in attack.needs else None,
+    )
     return adversary.of(threat.disclose(setting.objective, setting.release, setting.batch))
 
 
@@ -250,6 +264,18 @@ def _mlp(features: int, classes: int, generator: torch.Generator) -> torch.nn.Se
     )
     initialize_default(model, generator=generator)
     return model
+
+
+def _generator(setting: SmallSetting) -> ImageGenerator:
+    """A decoder of two latent entries that was never trained."""
+    assert setting.batch.domain is not None
+    decoder = _mlp(2, FEATURES, torch.Generator().manual_seed(0))
+    return ImageGenerator(
+        module=torch.nn.Sequential(decoder, torch.nn.Sigmoid()),
+        latent_shape=(2,),
+        domain=setting.batch.domain,
+        source="never trained",
+    )
 
 
 def _perturbation() -> AdversarialPerturbation:

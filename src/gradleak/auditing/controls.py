@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from gradleak.attacks import Attack, GaussNewton
-from gradleak.core import Batch, Domain, Objective, Release, Update
+from gradleak.core import Batch, Domain, ImageGenerator, Objective, Release, Update
 from gradleak.models import initialize_default, linear_model
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError
@@ -23,7 +23,9 @@ def shortened(attack: Attack) -> Attack:
     return attack
 
 
-def planted_leak(domain: Domain, generator: torch.Generator) -> tuple[Objective, Batch, Release]:
+def planted_leak(
+    domain: Domain, generator: torch.Generator, images: ImageGenerator | None = None
+) -> tuple[Objective, Batch, Release]:
     """A synthetic example of the domain, released undefended through a linear layer with bias and cross entropy.
 
     Its gradient is (p − y)xᵀ for the weight and p − y for the bias, so the input can be read off by division: an
@@ -32,10 +34,16 @@ def planted_leak(domain: Domain, generator: torch.Generator) -> tuple[Objective,
     Args:
         domain: shape, range and normalization of the audited data.
         generator: draws the example (uniform over the valid range) and the weights.
+        images: a generator that the adversary searches: the example is then an image of its own, of class 0 where it is
+            conditional, since no such search can find an image that is none.
     """
     pixels = torch.rand((1, *domain.shape), generator=generator)
     inputs = domain.from_pixels(pixels)
     label = torch.randint(POSITIVE_CLASSES, (1,), generator=generator)
+    if images is not None:
+        label = torch.zeros_like(label) if images.conditional else label
+        made = images.in_domain(domain)(images.draw(1, generator), labels=label if images.conditional else None)
+        inputs = domain.from_pixels(domain.to_pixels(made).clamp(0.0, 1.0)).detach()
     model = linear_model(features=domain.size, classes=POSITIVE_CLASSES)
     initialize_default(model, generator=generator)
     return Objective.from_module(model), Batch(inputs, label, domain), Release(FedSGD())

@@ -52,6 +52,7 @@ def check_private_data(plan: Plan, folder: Path) -> None:
     data = [(batch.inputs, batch.targets, batch.sensitive) for batch in plan.batches]
     rows = [game.game.population for game in plan.inference.values()]
     data += [(population.inputs, population.targets, population.sensitive) for population in rows]
+    data += [part for audit in plan.privacy.values() for part in audit.private_data()]
     file = folder / PRIVATE_FILE
     if file.exists():
         try:

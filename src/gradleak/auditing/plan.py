@@ -15,6 +15,7 @@ from gradleak.attacks import Attack
 from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.fingerprint import fingerprint
 from gradleak.auditing.inference_plan import InferencePlan
+from gradleak.auditing.privacy_plan import PrivacyPlan
 from gradleak.auditing.utility_plan import UtilityPlan
 from gradleak.auditing.verdict import Thresholds
 from gradleak.core import (
@@ -122,6 +123,7 @@ class Plan:
         domain_guessed: whether the domain of the batches was guessed from their values.
         utility: how models are trained through every release and judged; None for not.
         inference: inference games by name; they have rows of their own. A plan of games alone has no batches.
+        privacy: privacy audits by name; they have rows of their own, too, and need no batches.
         source: the plan as it was written, for the record.
     """
 
@@ -142,6 +144,7 @@ class Plan:
     domain_guessed: bool = False
     utility: UtilityPlan | None = None
     inference: Mapping[str, InferencePlan] = field(default_factory=dict)
+    privacy: Mapping[str, PrivacyPlan] = field(default_factory=dict)
     source: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -153,14 +156,15 @@ class Plan:
             raise PlanError(f"checkpoint_seconds: expected a number of at least 0, got {self.checkpoint_seconds}")
         for name in self.attacks:
             _check_name(name, "attack", reserved=("baseline", "risk", "perfect_attacker"))
-        if not (self.batches or self.inference) or not self.scenarios:
-            raise PlanError("plan: expected at least one batch or inference game, and one scenario")
+        if not (self.batches or self.inference or self.privacy) or not self.scenarios:
+            raise PlanError("plan: expected at least one batch or inference game or privacy audit, and one scenario")
         names = [scenario.name for scenario in self.scenarios]
         for name, game in self.inference.items():
             _check_name(name, "inference", reserved=("baseline", "risk", "perfect_attacker", "utility", "setting"))
             for wanted in game.scenarios or ():
                 if wanted not in names:
                     raise PlanError(f"inference.{name}: {unknown('scenario', wanted, names)}")
+        self._check_privacy(names)
         for scenario in self.scenarios:
             _check_name(scenario.name, "scenario", reserved=("run", "control"))
             for name, examples in {"examples": scenario.examples, **scenario.attacks}.items():
@@ -186,6 +190,32 @@ class Plan:
                     raise PlanError(f"measure {type(measure).__name__}: {refusal}") from refusal
         if self.controls.attack is not None and self.controls.attack not in self.attacks:
             raise PlanError(f"controls: {unknown('attack', self.controls.attack, self.attacks)}")
+        brought = self.threat.generator if isinstance(self.threat, HonestButCurious) else None
+        for batch in self.batches if brought is not None else ():
+            assert brought is not None
+            try:
+                brought.in_domain(replace(brought.domain, shape=tuple(batch.inputs.shape[1:])))
+            except InputError as refusal:
+                raise PlanError(f"threat.generator: {refusal}") from refusal
+
+    def _check_privacy(self, names: Sequence[str]) -> None:
+        for name, audit in self.privacy.items():
+            _check_name(name, "privacy", reserved=("baseline", "risk", "perfect_attacker", "utility", "setting"))
+            if name in self.inference:
+                raise PlanError(f"privacy.{name}: expected another name than that of an inference game")
+            for wanted in audit.scenarios or ():
+                if wanted not in names:
+                    raise PlanError(f"privacy.{name}: {unknown('scenario', wanted, names)}")
+            for scenario in self.scenarios:
+                if audit.audit is None and audit.against(scenario.name) and scenario.name not in audit.pairs:
+                    raise PlanError(
+                        f"privacy.{name}: expected a pair of hypotheses for scenario {scenario.name!r}, got none"
+                    )
+                if scenario.perturbation is not None and audit.against(scenario.name):
+                    raise PlanError(
+                        f"privacy.{name}: expected scenarios without a perturbation, which only inference games have the "
+                        f"public rows for, got {scenario.name!r}; list the others under scenarios"
+                    )
 
     def _check_adversaries(self, scenario: Scenario) -> None:
         chosen = scenario.adversaries
@@ -268,6 +298,7 @@ class Plan:
                 if self.inference
                 else {}
             ),
+            **({"privacy": {name: one.resolved() for name, one in self.privacy.items()}} if self.privacy else {}),
             "source": dict(self.source),
         }
 

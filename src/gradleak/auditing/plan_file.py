@@ -11,7 +11,6 @@ import inspect
 import os
 import random
 import tomllib
-import typing
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -26,10 +25,12 @@ from torch import nn
 from gradleak.attacks import Attack
 from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.catalog import Constructor, Entry, catalog
-from gradleak.auditing.inference_plan import InferencePlan
+from gradleak.auditing.inference_plan import InferencePlan, swept
 from gradleak.auditing.plan import Controls, PerfectAttackerRule, Plan, Scenario, unknown
-from gradleak.auditing.plan_names import made_by, meant, missing, named
+from gradleak.auditing.plan_names import beside, filled_in, made_by, meant, missing, named, type_hints
 from gradleak.auditing.plan_values import list_of, table_of, typed
+from gradleak.auditing.privacy_file import privacy_plan
+from gradleak.auditing.privacy_plan import PrivacyPlan
 from gradleak.auditing.public_data import without_private
 from gradleak.auditing.utility_plan import UtilityPlan
 from gradleak.auditing.verdict import Thresholds
@@ -44,18 +45,25 @@ from gradleak.core import (
     derive_generator,
     derive_seed,
 )
+from gradleak.dp.audit import HypothesisPair, PrivacyAudit
+from gradleak.dp.lower_bounds import EpsilonEstimator
 from gradleak.games import InferenceGame, PerturbedGame
 from gradleak.results import GradleakError, InputError, PlanError
 from gradleak.risk import Measure, SettingMeasure
 from gradleak.utility import GroupNormForBatchNorm, Task, Training, split
 
 TOP_LEVEL = ("name", "seed", "pictures", "save_updates", "checkpoint_seconds", "model", "data", "objective", "threat",
-             "thresholds", "controls", "adversaries", "attacks", "measures", "scenarios", "utility", "inference")  # fmt: skip
+             "thresholds", "controls", "adversaries", "attacks", "measures", "scenarios", "utility", "inference",
+             "privacy")  # fmt: skip
 SCENARIO = ("name", "protocol", "defenses", "examples", "attacks", "perfect_attacker", "adversaries", "perturbation")
-_OF_GAMES = ("classifiers", "features", "encoders")
+# What an argument may hold.
+_INSIDE = ("attacks", "steps", "measures", "solvers", "defenses", "protocols", "models", "generators", "classifiers",
+           "features", "encoders", "canaries", "estimators")  # fmt: skip
 DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "float64": torch.float64}
 BASES: Mapping[str, tuple[type, ...]] = {
     "attacks": (Attack,),
+    "audits": (PrivacyAudit, HypothesisPair),
+    "estimators": (EpsilonEstimator,),
     "defenses": (Defense,),
     "games": (InferenceGame,),
     "measures": (Measure, SettingMeasure),
@@ -87,7 +95,8 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
 def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
     """The plan that a parsed plan file describes; see `load_plan`."""
     _check_keys(content, TOP_LEVEL, where="plan")
-    for key in ("model", "scenarios") if "inference" in content else ("model", "data", "scenarios"):
+    alone = "inference" in content or "privacy" in content
+    for key in ("model", "scenarios") if alone else ("model", "data", "scenarios"):
         if key not in content:
             raise PlanError(f"plan: expected a section [{key}], got none")
     seed = typed(int, content.get("seed", 0), "seed")
@@ -104,15 +113,16 @@ def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
         builder.build(spec, "measures", f"measures.{name}")
         for name, spec in table_of(content.get("measures", {}), "measures").items()
     ]
+    scenarios = [
+        builder.scenario({**shared, **table_of(spec, f"scenarios[{place}]")}, place, len(batches))
+        for place, spec in enumerate(content["scenarios"])
+    ]
     return Plan(
         name=typed(str, content.get("name", "audit"), "name"),
         seed=seed,
         objective=objective,
         batches=batches,
-        scenarios=[
-            builder.scenario({**shared, **table_of(spec, f"scenarios[{place}]")}, place, len(batches))
-            for place, spec in enumerate(content["scenarios"])
-        ],
+        scenarios=scenarios,
         attacks=attacks,
         measures=measures,
         threat=builder.build(content.get("threat", {"use": "HonestButCurious"}), "threats", "threat"),
@@ -125,7 +135,12 @@ def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
         utility=builder.utility(content) if "utility" in content else None,
         inference={
             name: builder.inference(spec, content, f"inference.{name}")
-            for name, spec in table_of(content.get("inference", {}), "inference").items()
+            for table, given in table_of(content.get("inference", {}), "inference").items()
+            for name, spec in swept(table, table_of(given, f"inference.{table}")).items()
+        },
+        privacy={
+            name: builder.privacy(spec, content, (objective, scenarios), f"privacy.{name}")
+            for name, spec in table_of(content.get("privacy", {}), "privacy").items()
         },
         source=content,
     )
@@ -154,6 +169,7 @@ class _Builder:
             raise PlanError(f"{where}: expected {table['use']} to be a kind of {_names(expected)}")
         if expected is not None and kind is None:
             raise PlanError(f"{where}: expected {table['use']} to be a class, a kind of {_names(expected)}")
+        table = beside(table, self.folder) if room == "generators" else table
         return self.call(constructor, {key: value for key, value in table.items() if key != "use"}, where)
 
     def call(self, constructor: Constructor, arguments: Any, where: str) -> Any:
@@ -162,12 +178,13 @@ class _Builder:
         parameters = inspect.signature(constructor).parameters
         names = [name for name, parameter in parameters.items() if parameter.kind is not parameter.VAR_KEYWORD]
         meant(constructor, (key for key in table if key not in names), where)
-        _check_keys(table, [name for name in names if name not in ("generator", "seed")], where=where)
-        types = _type_hints(constructor)
+        types = type_hints(constructor)
+        own = filled_in(names, types)
+        _check_keys(table, [name for name in names if name not in own], where=where)
         checked = {key: self._value(value, types.get(key), f"{where}.{key}") for key, value in table.items()}
-        if "seed" in names:
+        if "seed" in own:
             checked["seed"] = derive_seed(self.seed, where)
-        if "generator" in names:
+        if "generator" in own:
             checked["generator"] = derive_generator(self.seed, where)
         lacking = [
             name for name, parameter in parameters.items()
@@ -279,17 +296,26 @@ class _Builder:
         if "control" in table:
             raise PlanError(f"{where}: unknown key 'control'; an audit plays both controls of every game by itself")
         seeds = typed(int, table.pop("seeds", 1), f"{where}.seeds")
-        chosen = table.pop("scenarios", "all")
-        scenarios = (
-            None if chosen == "all" else typed(list[str], list_of(chosen, f"{where}.scenarios"), f"{where}.scenarios")
-        )
+        scenarios = _chosen(table.pop("scenarios", "all"), f"{where}.scenarios")
+        table |= self.training(content)
+        return InferencePlan(game=self.build(table, "games", where), seeds=seeds, scenarios=scenarios)
+
+    def privacy(
+        self, spec: Any, content: Mapping[str, Any], setting: tuple[Objective, Sequence[Scenario]], where: str
+    ) -> PrivacyPlan:
+        """One table `[privacy.NAME]`: an audit with new models of `[model]`, or a user's own pair of hypotheses."""
+        table = dict(table_of(spec, where))
+        scenarios = _chosen(table.pop("scenarios", "all"), f"{where}.scenarios")
+        return privacy_plan(self, table, self.training(content), setting, (where, scenarios))
+
+    def training(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """What games and privacy audits take from `[model]` and `[objective]`."""
         settings = table_of(content.get("objective", {}), "objective")
-        table |= {
+        return {
             "model": _NewModel(builder=replace(self, private=()), model=table_of(content["model"], "model")),
             "loss": self.loss(settings),
             "mode": settings.get("mode", "eval"),
         }
-        return InferencePlan(game=self.build(table, "games", where), seeds=seeds, scenarios=scenarios)
 
     def batches(self, data: Any) -> tuple[list[Batch], bool]:
         """The plan's data and whether its domain was guessed; by default every example is released by itself."""
@@ -362,7 +388,7 @@ class _Builder:
     def _value(self, value: Any, hint: Any, where: str) -> Any:
         if isinstance(value, dict) and "use" in value:
             name = value["use"]
-            for room in ("attacks", "steps", "measures", "solvers", "defenses", "protocols", "models", *_OF_GAMES):
+            for room in _INSIDE:
                 if name in self.rooms[room]:
                     return self.build(value, room, where)
             if name in self.rooms["datasets"] or (isinstance(name, str) and ":" in name):
@@ -402,18 +428,29 @@ class _NewModel:
         return replace(self.builder, seed=generator.initial_seed()).module(self.model)
 
 
-def configure(constructor: Constructor, arguments: Mapping[str, Any], *, where: str) -> Any:
+def _chosen(value: Any, where: str) -> list[str] | None:
+    """The names of scenarios; None for all of them."""
+    if value == "all":
+        return None
+    names: list[str] = typed(list[str], list_of(value, where), where)
+    if not names or len(set(names)) < len(names):
+        raise PlanError(f'{where}: expected "all" or a list of different names, got {value!r}')
+    return names
+
+
+def configure(constructor: Constructor, arguments: Mapping[str, Any], *, where: str, seed: int = 0) -> Any:
     """`constructor(**arguments)` after names and types were checked, with the errors of a plan file.
 
     Args:
         constructor: a class or function.
         arguments: as a parsed TOML table.
         where: what to call the table in messages.
+        seed: what a seed or generator of random numbers among the arguments is derived from.
 
     Raises:
         PlanError: for an unknown key (naming the nearest), a missing or a badly typed one.
     """
-    return _Builder(folder=Path(), seed=0).call(constructor, arguments, where)
+    return _Builder(folder=Path(), seed=seed).call(constructor, arguments, where)
 
 
 @contextmanager
@@ -441,16 +478,6 @@ def _adversaries(value: Any, where: str) -> list[Adversary] | None:
     if wrong:
         raise PlanError(f"{where}: {unknown('adversary', str(wrong[0]), [adversary.value for adversary in Adversary])}")
     return [Adversary(name) for name in value]
-
-
-def _type_hints(constructor: Constructor) -> Mapping[str, Any]:
-    if isinstance(constructor, partial):
-        constructor = constructor.func
-    target = constructor.__init__ if inspect.isclass(constructor) else constructor
-    try:
-        return typing.get_type_hints(target)
-    except (NameError, TypeError):
-        return {}
 
 
 def _names(bases: Sequence[type]) -> str:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import typing
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from enum import StrEnum
+from functools import partial
+from pathlib import Path
 from typing import Any, get_args
 
 from gradleak.auditing.catalog import Constructor, Entry
 from gradleak.auditing.plan import unknown
+from gradleak.core import ImageGenerator
 from gradleak.results import PlanError
 
 # Where a plan names what stands in each room, for whoever looked in another one.
@@ -17,7 +22,10 @@ PLACES: Mapping[str, str] = {
     "attacks": "a table [attacks.NAME]",
     "datasets": "the section [data]",
     "defenses": "the list defenses = [{ use = ... }] of a scenario",
+    "audits": "a table [privacy.NAME]",
+    "estimators": "the list estimators = [{ use = ... }] of a table [privacy.NAME]",
     "games": "a table [inference.NAME]",
+    "generators": "generator = { use = ... } of [threat]",
     "measures": "a table [measures.NAME]",
     "models": "the section [model]",
     "protocols": "protocol = { use = ... } of a scenario",
@@ -98,6 +106,47 @@ def made_by(constructor: Constructor) -> type | None:
     return owner if inspect.isclass(owner) else None
 
 
+def type_hints(constructor: Constructor) -> Mapping[str, Any]:
+    """The annotations of a constructor's arguments by name; none where they cannot be read.
+
+    Args:
+        constructor: a class, a function, or a partial of one.
+    """
+    if isinstance(constructor, partial):
+        constructor = constructor.func
+    # A class first: hints of inherited fields are names in the modules of those that state them.
+    targets = [constructor, constructor.__init__] if inspect.isclass(constructor) else [constructor]
+    hints: dict[str, Any] = {}
+    for target in targets:
+        with suppress(NameError, TypeError):
+            hints |= typing.get_type_hints(target)
+    return hints
+
+
+def filled_in(names: Iterable[str], types: Mapping[str, Any]) -> list[str]:
+    """The arguments that a plan draws from its own seed: `seed`, and `generator` where it is one of random numbers.
+
+    Args:
+        names: of the arguments.
+        types: their annotations by name.
+    """
+    images = ImageGenerator in (types.get("generator"), *get_args(types.get("generator")))
+    return [name for name in names if name == "seed" or (name == "generator" and not images)]
+
+
+def beside(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """A generator's arguments, its files taken from the folder of the plan as the weights of `[model]` are.
+
+    Args:
+        table: of the plan.
+        folder: of the plan.
+    """
+    return {
+        key: str(folder / value) if key in ("path", "weights") and isinstance(value, str) else value
+        for key, value in table.items()
+    }
+
+
 def meant(constructor: Constructor, keys: Iterable[str], where: str) -> None:
     """Refuse a key that does not exist where it is known what it was meant to be.
 
@@ -136,4 +185,4 @@ def _one_of(room: str) -> str:
     return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
 
 
-__all__ = ["class_methods", "made_by", "meant", "missing", "named"]
+__all__ = ["beside", "class_methods", "filled_in", "made_by", "meant", "missing", "named", "type_hints"]

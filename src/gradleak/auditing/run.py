@@ -116,6 +116,8 @@ def preflight(plan: Plan) -> None:
         plan.utility.check({scenario.name: scenario.release for scenario in plan.scenarios})
     for name, game in plan.inference.items():
         game.check(name)
+    for name, audited in plan.privacy.items():
+        audited.check(name, {scenario.name: scenario.release for scenario in plan.scenarios})
     for scenario in plan.scenarios:
         for update in scenario.updates.values():
             update.align(objective)
@@ -144,6 +146,8 @@ def estimate(plan: Plan) -> float:
     total = CHECK_COST * len(maps) + (0 if plan.utility is None else plan.utility.estimate(len(plan.scenarios)))
     for game in plan.inference.values():
         total += game.estimate(sum(game.against(scenario.name) for scenario in plan.scenarios))
+    for audited in plan.privacy.values():
+        total += audited.estimate(sum(audited.against(scenario.name) for scenario in plan.scenarios))
     about_settings = [measure for measure in plan.measures if isinstance(measure, SettingMeasure)]
     for scenario in plan.scenarios:
         for index in same_labels(plan, scenario) if about_settings else ():
@@ -210,6 +214,8 @@ def _place(group: Group) -> Line:
     work = group.work
     names = {"scenario": "scenario", "example": "index", "attack": "attack"}
     place = {key: getattr(work, attribute, None) for key, attribute in names.items()}
+    owners = {"game_name": getattr(work, "game", None), "audit_name": getattr(work, "audit", None)}
+    place |= {key: name for key, name in owners.items() if name is not None}
     return place | ({"adversary": Adversary.STATIC.value} if getattr(work, "withheld", False) else {})
 
 
@@ -234,6 +240,7 @@ def _header(plan: Plan, names: Sequence[str]) -> dict[str, Any]:
             "baseline_ratio": plan.thresholds.baseline_ratio,
             "reconstruction_probability": plan.thresholds.reconstruction_probability,
             "advantage": plan.thresholds.advantage,
+            "epsilon": plan.thresholds.epsilon,
         },
         "groups": list(names),
         "versions": {name: metadata.version(name) for name in ("torch", "numpy", "scipy")}
@@ -254,6 +261,8 @@ def _citations(plan: Plan) -> list[Citation]:
     for game in plan.inference.values():
         parts = (getattr(game.game, name, None) for name in ("features", "adversary", "encoder"))
         sources += [game.game, *parts]
+    for audited in plan.privacy.values():
+        sources += [audited.audit, *audited.pairs.values(), *audited.reading, getattr(audited.audit, "canary", None)]
     for scenario in plan.scenarios:
         sources += [scenario.release.protocol, *scenario.release.defenses]
         sources += [] if scenario.perturbation is None else [AdversarialPerturbation]

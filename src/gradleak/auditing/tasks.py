@@ -18,9 +18,11 @@ from gradleak.auditing.assumption import protocol_sensitivity
 from gradleak.auditing.controls import noise_update, planted_leak, shortened
 from gradleak.auditing.gate import check_update
 from gradleak.auditing.inference_task import InferenceControl, InferenceTask
+from gradleak.auditing.invention import claim_support
 from gradleak.auditing.items import Line, domain_of, item_line, precision_facts, released, score_lines, uniform_std
 from gradleak.auditing.pictures import file_name, save_picture
 from gradleak.auditing.plan import Plan, Scenario
+from gradleak.auditing.privacy_task import PrivacyControl, PrivacyTask
 from gradleak.auditing.risk_tasks import RiskTask, SettingTask, same_labels
 from gradleak.auditing.utility_task import UtilityTask
 from gradleak.core import (
@@ -58,7 +60,7 @@ class Group:
 
 
 def groups(plan: Plan) -> list[Group]:
-    """The groups of a plan: controls, releases, their risk, settings, attacks, utility, inference games."""
+    """The groups of a plan: controls, releases, their risk, settings, attacks, utility, inference games, privacy audits."""
     found: list[Group] = []
     used = [name for name in plan.attacks if any(name in scenario.attacks for scenario in plan.scenarios)]
     if used and plan.controls.positive:
@@ -86,7 +88,7 @@ def groups(plan: Plan) -> list[Group]:
     for scenario in plan.scenarios if plan.utility is not None else ():
         trained = UtilityTask(scenario.name)
         found.append(Group(name=f"utility/{scenario.name}", work=trained, headline=f"utility of {scenario.name}"))
-    return [*found, *_games(plan)]
+    return [*found, *_games(plan), *_audits(plan)]
 
 
 def _games(plan: Plan) -> list[Group]:
@@ -104,6 +106,23 @@ def _games(plan: Plan) -> list[Group]:
                 task = InferenceTask(name, scenario.name)
                 found.append(
                     Group(name=f"inference/{scenario.name}/{name}", work=task, headline=f"{name}: {scenario.name}")
+                )
+    return found
+
+
+def _audits(plan: Plan) -> list[Group]:
+    """The controls of every privacy audit, and the audit of every scenario."""
+    found: list[Group] = []
+    for name, audit in plan.privacy.items():
+        controls = {"positive": plan.controls.positive, "negative": plan.controls.negative}
+        for kind in (kind for kind, wanted in controls.items() if wanted):
+            work = PrivacyControl(name, planted=kind == "positive")
+            found.append(Group(name=f"control/privacy/{kind}/{name}", work=work, headline=f"{kind} control of {name}"))
+        for scenario in plan.scenarios:
+            if audit.against(scenario.name):
+                task = PrivacyTask(name, scenario.name)
+                found.append(
+                    Group(name=f"privacy/{scenario.name}/{name}", work=task, headline=f"{name}: {scenario.name}")
                 )
     return found
 
@@ -215,6 +234,10 @@ class _AttackTask:
         line |= facts
         if found is None:
             return [line]
+        support, told = claim_support(plan.attacks[self.attack], found, update, knowledge)
+        if support:
+            line["note"] = "; ".join(text for text in (line["note"], support) if text)
+            line["details"] |= {"support": told} if told else {}
         if plan.pictures:
             line["picture"] = save_picture(out, self.item, found.inputs, domain_of(batch))
         return [line, *score_lines(score_images(found, batch), line)]
@@ -276,11 +299,12 @@ class _PositiveControl:
     def __call__(self, plan: Plan, out: Path) -> list[Line]:
         domain = domain_of(plan.batches[0])
         generator = derive_generator(plan.seed, "control", "positive")
-        objective, batch, release = planted_leak(domain, generator)
-        update = release(objective, batch, generator)
         # What the attack is given in this audit it is given here, too.
         known = plan.threat if isinstance(plan.threat, HonestButCurious) else HonestButCurious()
-        threat = HonestButCurious(targets="targets" in plan.attacks[self.attack].needs, statistics=known.statistics)
+        needs = plan.attacks[self.attack].needs
+        objective, batch, release = planted_leak(domain, generator, known.generator if "generator" in needs else None)
+        update = release(objective, batch, generator)
+        threat = HonestButCurious(targets="targets" in needs, statistics=known.statistics, generator=known.generator)
         knowledge = threat.disclose(objective, release, batch)
         lines, leaks = _control(plan, "positive", self.attack, (update, knowledge, batch))
         lines[0] |= {"passed": leaks, "expects": "a planted leak is found"}

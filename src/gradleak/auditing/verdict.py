@@ -9,6 +9,7 @@ from typing import Any
 from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.bound import Limits, bound_on
 from gradleak.auditing.inference_verdict import judge_games
+from gradleak.auditing.privacy_verdict import judge_privacy
 from gradleak.results import PlanError, Verdict, VerdictKind, error_name
 
 Line = Mapping[str, Any]
@@ -26,12 +27,15 @@ class Thresholds:
         reconstruction_probability: largest chance of any attacker to rebuild an example of a release that is *bounded* by
             differential privacy.
         advantage: largest advantage that Fano's inequality may leave to any adversary of an inference game that is *bounded*.
+        epsilon: in a privacy audit a release leaks whose epsilon is measured to be above it; one whose guarantee has at most
+            this epsilon is *bounded*.
     """
 
     pixel_rmse: float = 0.1
     baseline_ratio: float = 0.5
     reconstruction_probability: float = 0.05
     advantage: float = 0.05
+    epsilon: float = 1.0
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -46,6 +50,8 @@ class Thresholds:
             )
         if not 0 < self.advantage < 1:
             raise PlanError(f"thresholds.advantage: expected a number between 0 and 1, got {self.advantage}")
+        if not 0 < self.epsilon < float("inf"):
+            raise PlanError(f"thresholds.epsilon: expected a finite number above 0, got {self.epsilon}")
 
     def leaks(self, errors: Sequence[float | None], baselines: Sequence[float | None]) -> bool:
         """Whether at least one example is rebuilt.
@@ -85,7 +91,7 @@ class _Attempt:
 
 
 def judge(lines: Iterable[Line], thresholds: Thresholds) -> list[Verdict]:
-    """Verdicts on every release and inference game, every scenario and the run, in that order.
+    """Verdicts on every release, inference game and privacy audit, every scenario and the run, in that order.
 
     *leaks* comes from an attack that never saw the truth, of the adaptive adversary or of the static one; *bounded* from
     differential privacy that leaves every attacker at most the stated chance, or from a van Trees bound above the same
@@ -97,8 +103,12 @@ def judge(lines: Iterable[Line], thresholds: Thresholds) -> list[Verdict]:
         thresholds: when an example counts as rebuilt.
     """
     rows = list(lines)
-    # A game's own controls speak of that game alone.
-    controls = [row for row in rows if row.get("kind") == "control" and row.get("game_name") is None]
+    # The controls of a game or a privacy audit speak of that alone.
+    controls = [
+        row
+        for row in rows
+        if row.get("kind") == "control" and row.get("game_name") is None and row.get("audit_name") is None
+    ]
     # A noise control that could not run takes its own attack out; without a planted leak found nothing can be read.
     broken = [
         str(row["item"]) for row in controls if row.get("passed") is not True and "negative" not in str(row["item"])
@@ -113,8 +123,8 @@ def judge(lines: Iterable[Line], thresholds: Thresholds) -> list[Verdict]:
     scenarios: dict[str, list[Verdict]] = {}
     for row, verdict in zip(releases, verdicts, strict=False):
         scenarios.setdefault(str(row["scenario"]), []).append(verdict)
-    games = judge_games(rows, thresholds.advantage)
-    played = {str(row["item"]): str(row["scenario"]) for row in rows if row.get("kind") == "inference"}
+    games = [*judge_games(rows, thresholds.advantage), *judge_privacy(rows, thresholds.epsilon)]
+    played = {str(row["item"]): str(row["scenario"]) for row in rows if row.get("kind") in ("inference", "privacy")}
     for verdict in games:
         scenarios.setdefault(played[verdict.item], []).append(verdict)
     by_scenario = [_worst(name, group) for name, group in scenarios.items()]
@@ -296,8 +306,7 @@ def _noun(release: Line) -> str:
 
 def _worst(item: str, verdicts: Sequence[Verdict]) -> Verdict:
     """The verdict on a set: leaks if any leaks, bounded if all are bounded, else inconclusive."""
-    games = any("advantage" in verdict.details or "game" in verdict.details for verdict in verdicts)
-    what = "scenarios" if item == RUN else "attacked releases and games" if games else "attacked releases"
+    what = "scenarios" if item == RUN else _kinds(verdicts)
     leaking = [verdict for verdict in verdicts if verdict.verdict is VerdictKind.LEAKS]
     bounded = [verdict for verdict in verdicts if verdict.verdict is VerdictKind.BOUNDED]
     idle = [
@@ -318,7 +327,7 @@ def _worst(item: str, verdicts: Sequence[Verdict]) -> Verdict:
             item=item,
             verdict=VerdictKind.LEAKS,
             reason=worst.reason,
-            explanation=f"{len(leaking)} of {len(tested)} {what} leak{rest}. Worst, {place}: {_core(worst)}",
+            explanation=f"{_leaking(len(leaking), len(tested), what, others)}{rest}. Worst, {place}: {_core(worst)}",
             details={
                 **worst.details,
                 "leaking": len(leaking),
@@ -351,15 +360,45 @@ def _worst(item: str, verdicts: Sequence[Verdict]) -> Verdict:
         reason=first.reason,
         explanation=_core(first)
         if not tested
-        else f"None of {len(tested)} {what} is shown to leak{rest}, which is no proof of safety. {place}: {_core(first)}",
+        else f"{_none(len(tested), what, others)} shown to leak{rest}, which is no proof of safety. {place}: {_core(first)}",
         details={**first.details, "leaking": 0, "of": len(tested), "worst": place, "reason_text": _core(first)},
     )
 
 
-def _how_bad(verdict: Verdict) -> tuple[bool, float]:
-    """Worst first: an example that is rebuilt, by its error, before something that is inferred, by its advantage."""
-    error = verdict.details.get("pixel_rmse")
-    return (True, -float(verdict.details.get("advantage") or 0.0)) if error is None else (False, float(error))
+def _leaking(count: int, of: int, what: str, others: int) -> str:
+    return f"{_only(what, others)} leaks" if of == 1 else f"{count} of {of} {what} leak{'s' if count == 1 else ''}"
+
+
+def _none(of: int, what: str, others: int) -> str:
+    return f"{_only(what, others)} is not" if of == 1 else f"None of {of} {what} is"
+
+
+def _only(what: str, others: int) -> str:
+    """As people say it of one: the only scenario; beside others that were not attacked, the only one that was tried."""
+    one = " and ".join(word.removesuffix("s") for word in what.split(" and "))
+    return f"The only {one.removeprefix('attacked ')} that was tried" if others else f"The only {one}"
+
+
+def _kinds(verdicts: Sequence[Verdict]) -> str:
+    """What a scenario consists of: releases, games, privacy audits."""
+    others = [verdict.details for verdict in verdicts if "audit" not in verdict.details]
+    there = {
+        "attacked releases": bool(others),
+        "games": any("advantage" in details or "game" in details for details in others),
+        "privacy audits": len(others) < len(verdicts),
+    }
+    return " and ".join(word for word, found in there.items() if found)
+
+
+def _how_bad(verdict: Verdict) -> tuple[int, float]:
+    """Worst first: a broken claim, an example rebuilt, by its error, something inferred, by its advantage, an epsilon."""
+    if verdict.reason == "claim_broken":
+        return 0, -float(verdict.details["epsilon"])
+    if verdict.details.get("pixel_rmse") is not None:
+        return 1, float(verdict.details["pixel_rmse"])
+    if verdict.details.get("epsilon") is not None:
+        return 3, -float(verdict.details["epsilon"])
+    return 2, -float(verdict.details.get("advantage") or 0.0)
 
 
 def _core(verdict: Verdict) -> str:

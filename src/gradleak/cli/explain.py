@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import inspect
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gradleak.cli.arguments import arguments, without_attributes
 from gradleak.cli.studies import studies
 from gradleak.results import InputError, Outcome
 
@@ -47,13 +50,20 @@ SCORES = {
     "rounds of (n/2) log(1 + C^2/(n sigma^2)), and at most its entropy.",
     "information_estimate": "What a trained adversary shows that the updates tell, in nats: the entropy less its cross-entropy "
     "on trials it has not seen. From below.",
+    "epsilon_lower_bound": "The privacy loss that trials of two hypotheses show at least, with the stated confidence: no release "
+    "of a smaller epsilon lets them be told apart so well. 'Saturated' where it is near the largest value that so many trials "
+    "can certify. It breaks a claim, and never proves one.",
+    "epsilon_estimate": "An epsilon from trials without a guarantee: a plug-in of error rates, or a bound whose assumption is "
+    "not known to hold.",
+    "per_attribute_epsilon": "The exact epsilon of one record against itself with another value of an attribute, under the "
+    "Gaussian noise of the release: what an audit of that record approaches from below.",
     "fano_advantage": "The largest advantage that Fano's inequality leaves: a bound with a bound on the information, an "
     "estimate with an estimate of it.",
 }
 VERDICTS = {
     "leaks": "An attack without truth rebuilt at least one example: pixel RMSE at or below the threshold, and at most "
     "the stated share of what guessing blindly gives. Or an adversary infers a sensitive variable better than the best blind "
-    "guess, with an interval that lies above it.",
+    "guess, with an interval that lies above it. Or a lower bound on epsilon lies above what is claimed, or above the threshold.",
     "bounded": "A guarantee bounds what any attacker can do: differential privacy, the Bayesian Cramér-Rao bound with "
     "its prior stated, or Fano's inequality with an upper bound on the information. Never a failed attack.",
     "inconclusive": "Neither shown to leak nor bounded; the reason is given. This is not 'safe'.",
@@ -79,6 +89,7 @@ def explanation(name: str) -> str:
 def _texts() -> dict[str, Callable[[], str]]:
     import gradleak
     from gradleak.auditing import catalog
+    from gradleak.models.generators import train_dcgan, train_vae
 
     texts: dict[str, Callable[[], str]] = {}
     for kind, meaning in EVIDENCE.items():
@@ -98,6 +109,8 @@ def _texts() -> dict[str, Callable[[], str]]:
             snake = getattr(entry.constructor, "name", None)
             if isinstance(snake, str):
                 texts.setdefault(snake, texts[entry.name])
+    for trainer in (train_dcgan, train_vae):
+        texts[trainer.__name__] = partial(_documentation, trainer)
     for name in gradleak.__all__:
         texts.setdefault(name, partial(_documentation, getattr(gradleak, name)))
     return texts
@@ -109,11 +122,18 @@ def _study(study: type[Study]) -> str:
 
 
 def _documentation(constructor: Callable[..., object]) -> str:
-    try:
-        signature = str(inspect.signature(constructor))
-    except ValueError:
-        signature = ""
-    lines = [f"{constructor.__name__}{signature}", "", inspect.getdoc(constructor) or ""]
+    text = inspect.getdoc(constructor) or ""
+    if isinstance(constructor, type) and dataclasses.is_dataclass(constructor):
+        lines = [constructor.__name__, "", without_attributes(text), "", arguments(constructor)]
+    else:
+        try:
+            # Annotations that were not evaluated are printed without their quotes.
+            signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(constructor)))
+            # Members of enumerations as a plan has them.
+            signature = re.sub(r"<\w+\.\w+: ('[^']*')>", r"\1", signature)
+        except ValueError:
+            signature = ""
+        lines = [f"{constructor.__name__}{signature}", "", text]
     citations = getattr(constructor, "citations", ())
     if citations:
         lines += ["", "Sources:", *(f"  {citation.text()}" for citation in citations)]

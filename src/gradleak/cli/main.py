@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gradleak.results import GradleakError, Record, VerdictKind
+from gradleak.results import GradleakError, InputError, Record, VerdictKind
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from gradleak.auditing import Plan
+    from gradleak.models.generators import TrainedGenerator
 
 app = typer.Typer(
     name="gradleak",
@@ -64,9 +67,10 @@ def audit(
 
     loaded = load_plan(plan)
     if not quiet:
-        games = f"{len(loaded.inference)} inference games, " if loaded.inference else ""
-        typer.echo(f"{loaded.name}: {len(loaded.batches)} batches, {games}{len(loaded.scenarios)} scenarios, "
-                   f"about {estimate(loaded):,.0f} plain gradients", err=True)  # fmt: skip
+        parts = {"batch": loaded.batches, "inference game": loaded.inference, "privacy audit": loaded.privacy,
+                 "scenario": loaded.scenarios}  # fmt: skip
+        counts = (_counted(len(part), name) for name, part in parts.items() if len(part))
+        typer.echo(f"{loaded.name}: {', '.join(counts)}, about {estimate(loaded):,.0f} plain gradients", err=True)
         for refusal in refusals(loaded):
             typer.echo(str(refusal), err=True)
     try:
@@ -123,14 +127,34 @@ def study(
     typer.echo(str(result.write(out)))
 
 
+@app.command(name="train-generator")
+def train_generator_(
+    plan: Annotated[Path, typer.Argument(help="Training file (TOML); see examples/digits_generator.toml.")],
+    out: Annotated[Path, typer.Option(help="File for the weights (.safetensors); the facts go beside it (.json).")],
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only the files.")] = False,
+) -> None:
+    """Train a small generator of images on public data, for attacks that search one."""
+    # The folder of the command comes first, so that a plan can name the user's own modules.
+    sys.path.insert(0, str(Path.cwd()))
+    from gradleak.auditing import train_generator
+
+    if out.suffix != ".safetensors":
+        raise InputError(f"--out: expected a file name that ends in .safetensors, got {out}")
+    made = train_generator(plan) if quiet else _train_with_progress(plan)
+    facts = made.save(out)
+    if not quiet:
+        typer.echo(made.source)
+    typer.echo(f"{out}\n{facts}")
+
+
 @app.command(name="list")
 def list_() -> None:
-    """List all that a plan can name, the studies, and which attack runs on which defense, or why it does not."""
-    from gradleak.auditing import catalog
+    """List all that a plan or Python can name, the studies, and which attack runs on which defense, or why it does not."""
+    from gradleak.auditing.catalog import catalog, from_python
     from gradleak.auditing.compatibility import as_text, pairs
     from gradleak.cli.studies import studies
 
-    for room, entries in catalog().items():
+    for room, entries in (catalog() | from_python()).items():
         typer.echo(f"{room}:")
         for entry in entries.values():
             typer.echo(f"  {entry.name:<32} {entry.summary}")
@@ -170,19 +194,40 @@ def _stop(message: str) -> None:
 
 
 def _run_with_progress(plan: Plan, out: Path, jobs: int | None) -> Record:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from gradleak.auditing import run_plan
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with _progress() as bar:
         task = bar.add_task("audit", total=None)
 
         def advance(done: int, total: int, what: str) -> None:
             bar.update(task, completed=done, total=total, description=what)
 
         return run_plan(plan, out, jobs=jobs, progress=advance)
+
+
+def _train_with_progress(plan: Path) -> TrainedGenerator:
+    from gradleak.auditing import train_generator
+
+    with _progress() as bar:
+        task = bar.add_task("training", total=None)
+
+        def advance(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, description=what)
+
+        return train_generator(plan, progress=advance)
+
+
+def _counted(count: int, name: str) -> str:
+    """As people count: 1 batch, 2 batches."""
+    return f"{count} {name}" if count == 1 else f"{count} {name}{'es' if name.endswith('ch') else 's'}"
+
+
+def _progress() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True))
 
 
 def _write(record: Record, target: Path, format_: Format) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+import itertools
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import Formatter
 
 from gradleak.reporting.numerals import decimal
 
@@ -49,6 +51,31 @@ STYLE: Any = {
 }
 
 
+class TickLabels(Formatter):
+    """Labels of ticks, each with so many digits that it is off by at most a twentieth of the way to the next tick."""
+
+    def format_ticks(self, values: Sequence[float]) -> list[str]:
+        """A label for each of them.
+
+        Args:
+            values: where the ticks stand.
+        """
+        ordered = sorted({float(value) for value in values})
+        gaps = [high - low for low, high in itertools.pairwise(ordered)]
+        # A tick has a gap on either side; the smaller one decides.
+        near = {value: min(gaps[max(place - 1, 0) : place + 1], default=0.0) for place, value in enumerate(ordered)}
+        return [_tick(float(value), near[float(value)]) for value in values]
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        """The label of one tick alone.
+
+        Args:
+            x: where it stands.
+            pos: its number.
+        """
+        return decimal(x)
+
+
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
     """A figure with one pair of axes, both without a background of their own.
 
@@ -76,7 +103,7 @@ def finish(figure: Figure, *every: Axes) -> None:
         axes.minorticks_off()
         # Plain text instead of formulas, so that labels take the font of the page.
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda value, _: decimal(value, 2)))
+            axis.set_major_formatter(TickLabels())
     handles, labels = every[0].get_legend_handles_labels()
     if handles:
         # Fonts of the page may be wider than the one that the layout was made with.
@@ -120,6 +147,19 @@ def as_svg(figure: Figure, *, prefix: str, title: str, description: str) -> str:
     return re.sub(r"<svg[^>]*>", lambda _: head, text, count=1)
 
 
+def _tick(value: float, gap: float) -> str:
+    if gap <= 0.0:
+        return decimal(value)
+    # Round-off of a tick at 0.
+    if abs(value) < 1e-9 * gap:
+        return "0"
+    digits, power = 2, math.floor(math.log10(abs(value)))
+    # Half a unit of the last digit.
+    while digits < 15 and 0.5 * 10.0 ** (power - digits + 1) > gap / 20:
+        digits += 1
+    return decimal(value, digits)
+
+
 def _inherit_font(match: re.Match[str]) -> str:
     style = re.sub(r"font:\s*([\d.]+px)[^;]*", r"font-size: \1; font-family: inherit", match[2])
     style = re.sub(r"font-family:\s*[^;]*", "font-family: inherit", style)
@@ -128,4 +168,4 @@ def _inherit_font(match: re.Match[str]) -> str:
     return f'{match[1]}{style}"'
 
 
-__all__ = ["DASHES", "FAINT", "INK", "MARKERS", "SERIES", "STYLE", "as_svg", "finish", "new_figure"]
+__all__ = ["DASHES", "FAINT", "INK", "MARKERS", "SERIES", "STYLE", "TickLabels", "as_svg", "finish", "new_figure"]

@@ -8,12 +8,14 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from gradleak.reporting import inference_view, words
+from gradleak.reporting import inference_view, privacy_view, words
 from gradleak.reporting.adversaries import adversaries, notes
 from gradleak.reporting.inference_plots import inference_plots
-from gradleak.reporting.inference_view import defense_rows, inferences, noted
+from gradleak.reporting.inference_view import defense_rows, inferences, merged, noted
 from gradleak.reporting.numerals import count, decimal, percent
 from gradleak.reporting.plots import noise_plot, spectrum_plot
+from gradleak.reporting.privacy_plots import privacy_plots
+from gradleak.reporting.privacy_view import broken, privacies, shown_theory
 from gradleak.reporting.reading import load
 from gradleak.reporting.report import Report, build
 from gradleak.reporting.utility_view import TEXT, utilities, warnings
@@ -52,7 +54,8 @@ def render_html(report: Report) -> str:
     Args:
         report: what to show.
     """
-    sides, games, worths = adversaries(report), inferences(report.reading), utilities(report.reading)
+    sides, games, worths = adversaries(report), merged(inferences(report.reading)), utilities(report.reading)
+    losses = privacies(report.reading)
     return (
         _environment()
         .get_template("report.html.j2")
@@ -75,6 +78,12 @@ def render_html(report: Report) -> str:
             inference_figures={caption: Markup(svg) for caption, svg in inference_plots(games).items()},
             inference_notes=noted(games),
             inference_text=inference_view,
+            privacies=losses,
+            privacies_broken=broken(losses),
+            privacy_theory=shown_theory(losses),
+            privacy_figures={caption: Markup(svg) for caption, svg in privacy_plots(losses).items()},
+            privacy_notes=privacy_view.noted(losses),
+            privacy_text=privacy_view,
         )
     )
 

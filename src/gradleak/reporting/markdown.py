@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from gradleak.reporting import inference_view, words
+from gradleak.reporting import inference_view, privacy_view, words
 from gradleak.reporting.adversaries import adversaries, notes
 from gradleak.reporting.inference_markdown import inference_section
 from gradleak.reporting.inference_view import inferences
 from gradleak.reporting.markdown_parts import escape, number, table
 from gradleak.reporting.numerals import MISSING, count, decimal, percent
+from gradleak.reporting.privacy_markdown import privacy_lines, privacy_section
+from gradleak.reporting.privacy_view import privacies
 from gradleak.reporting.reading import load
 from gradleak.reporting.report import Report, build
 from gradleak.reporting.utility_markdown import utility_section
@@ -51,6 +53,7 @@ def render_markdown(report: Report) -> str:
         _head(report),
         _scenarios(report),
         inference_section(inferences(report.reading)),
+        privacy_section(privacies(report.reading)),
         _adversaries(report),
         utility_section(report),
         _setting(report),
@@ -97,6 +100,7 @@ def _head(report: Report) -> Iterable[str]:
         yield f"- Blind baseline beside it: {number(worst.baseline)}"
         yield f"- Exact hits: {report.hits} of {report.attacked} attacked examples \\[attack\\]"
         yield ""
+    yield from privacy_lines(privacies(report.reading))
 
 
 def _scenarios(report: Report) -> Iterable[str]:
@@ -124,8 +128,10 @@ def _scenarios(report: Report) -> Iterable[str]:
         "pixel_rmse": report.error,
         "baseline_ratio": "share of the blind baseline",
         "reconstruction_probability": "chance to rebuild an example (bounded)",
+        "epsilon": "lower bound on epsilon (leaks above it)",
     }
-    limits = ", ".join(f"{escape(names.get(name, name))} {decimal(value)}" for name, value in report.thresholds.items())
+    shown = {name: value for name, value in report.thresholds.items() if name != "epsilon" or privacies(report.reading)}
+    limits = ", ".join(f"{escape(names.get(name, name))} {decimal(value)}" for name, value in shown.items())
     yield f"Thresholds of the plan: {limits or 'not stated'}."
     yield ""
 
@@ -175,7 +181,11 @@ def _setting(report: Report) -> Iterable[str]:
         if noted:
             yield ""
     if not report.settings:
-        yield inference_view.NO_RELEASE if inferences(report.reading) else "The record holds no release yet."
+        games = inferences(report.reading)
+        if games or not privacies(report.reading):
+            yield inference_view.NO_RELEASE if games else "The record holds no release yet."
+        else:
+            yield privacy_view.NO_RELEASE
         yield ""
 
 
@@ -292,10 +302,13 @@ def _measures(report: Report) -> Iterable[str]:
 
 
 def _attempts(report: Report) -> Iterable[str]:
+    others = inferences(report.reading) or privacies(report.reading)
+    if others and not report.attempts and not report.scenarios:
+        return
     yield "## Attacks, worst first"
     yield ""
     if not report.attempts:
-        yield "No reconstruction was tried." if inferences(report.reading) else "No attack stands in the record."
+        yield "No reconstruction was tried." if others else "No attack stands in the record."
         yield ""
         return
     header = ("Example", "Scenario", "Attack", "PSNR", "RMSE", "Blind baseline", "SSIM", "Labels", "Outcome")
@@ -307,11 +320,15 @@ def _attempts(report: Report) -> Iterable[str]:
                 escape(a.scenario),
                 escape(a.label),
                 *(number(q) for q in (a.psnr, a.pixel_rmse, a.baseline, a.ssim, a.labels)),
-                escape(a.outcome.label.replace("_", " ") if a.outcome else MISSING),
+                escape(a.outcome.label.replace("_", " ") if a.outcome else MISSING)
+                + (f" (note {a.note_number})" if a.note_number else ""),
             )
             for a in report.attempts[:ROWS_SHOWN]
         ],
     )
+    if report.notes:
+        yield from (f"{place}. {escape(note)}" for place, note in enumerate(report.notes, 1))
+        yield ""
     if len(report.attempts) > ROWS_SHOWN:
         yield f"{len(report.attempts) - ROWS_SHOWN} more attacks stand in the record."
         yield ""
@@ -354,6 +371,8 @@ def _controls(report: Report) -> Iterable[str]:
         yield f"- {escape(control.title)}: {state}, {reached}. {escape(control.demand)}"
         if not control.passed:
             yield f"  {escape(control.meaning)}"
+        if control.passed is None and control.note:
+            yield f"  {escape(words.sentence(control.note))}"
     yield ""
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from gradleak.reporting import words
 from gradleak.reporting.bibliography import Reference, bibliography
 from gradleak.reporting.bounds import BoundView, ChanceView, bounds, chances
+from gradleak.reporting.controls import ControlView, controls
 from gradleak.reporting.information import InformationView, information
 from gradleak.reporting.numerals import Quantity, as_number, beside_blind, decimal, quantity
 from gradleak.reporting.pictures import data_uri
@@ -120,31 +121,6 @@ class ScenarioView:
     worst: Attempt | None
     predicted: Quantity
     noise: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class ControlView:
-    """A control.
-
-    Attributes:
-        title: its name in words.
-        demand: what had to happen.
-        passed: whether it did; None if it did not run.
-        meaning: what a failure means.
-        pixel_rmse: what the attack reached; of a game its AUROC.
-        baseline: the blind baseline beside it.
-        note: a sentence for the reader.
-        measure: what was reached, in words; "" for the error of a reconstruction.
-    """
-
-    title: str
-    demand: str
-    passed: bool | None
-    meaning: str
-    pixel_rmse: Quantity
-    baseline: Quantity
-    note: str
-    measure: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,7 +277,7 @@ def build(record: Record) -> Report:
         notes=notes,
         information=information(reading),
         validations=validations,
-        controls=_controls(reading),
+        controls=controls(reading),
         problems=_problems(reading),
         score_rows=_score_rows(reading, kind),
         references=bibliography(record.run),
@@ -416,35 +392,6 @@ def _exhibits(reading: Reading, attempts: Sequence[Attempt], folder: Path | None
         )
         exhibits.append((error, len(exhibits), exhibit))
     return [exhibit for _, _, exhibit in sorted(exhibits, key=lambda entry: entry[:2])]
-
-
-def _controls(reading: Reading) -> list[ControlView]:
-    views = []
-    for line in reading.of_kind("control"):
-        name = str(line.get("item"))
-        kind = "/".join(["game" if line.get("game_name") else "control", *name.split("/")[1:2]])
-        title, demand, meaning = words.CONTROLS.get(kind, (name, "", "The results of this run cannot be read."))
-        title = f"{title}, {line['attack']}" if line.get("attack") else title
-        passed = line.get("passed")
-        title = f"{title}, {line['game_name']}" if line.get("game_name") else title
-        error = reading.score(line, "auroc" if line.get("game_name") else "pixel_rmse")
-        baseline = as_number(error.details.get("baseline_pixel_rmse")) if error else None
-        for place in (line, mapping(line.get("details"))):
-            if baseline is None:
-                baseline = as_number(place.get("baseline_pixel_rmse"))
-        views.append(
-            ControlView(
-                title=title,
-                demand=demand,
-                passed=passed if isinstance(passed, bool) else None,
-                meaning=meaning,
-                pixel_rmse=quantity(error),
-                baseline=Quantity(value=baseline, text=decimal(baseline), evidence="exact" if baseline else ""),
-                note=str(line.get("note") or ""),
-                measure="AUROC" if line.get("game_name") else "",
-            )
-        )
-    return views
 
 
 def _problems(reading: Reading) -> list[Problem]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from gradleak.reporting.adversaries import adversaries
 from gradleak.reporting.inference_view import InferenceView, inferences
+from gradleak.reporting.privacy_view import PrivacyView, privacies
 from gradleak.reporting.reading import load
 from gradleak.reporting.report import Attempt, Report, ScenarioView, build
 from gradleak.reporting.utility_view import utilities
@@ -16,6 +17,7 @@ from gradleak.results import Record, Verdict
 from gradleak.results.score import jsonable
 
 SUMMARY_SCHEMA = 1
+_MEASURES = {"AUROC": "auroc", "epsilon of at least": "epsilon_lower_bound"}
 
 
 def write_json(
@@ -146,11 +148,12 @@ def summarize(report: Report, *, per_record: bool = False) -> dict[str, Any]:
             for view in utilities(report.reading)
         ],
         "inference": [_inference(view) for view in inferences(report.reading)],
+        "privacy": [_privacy(view) for view in privacies(report.reading)],
         "controls": [
             {
                 "name": control.title,
                 "passed": control.passed,
-                "auroc" if control.measure else "pixel_rmse": control.pixel_rmse.value,
+                _MEASURES.get(control.measure, "pixel_rmse"): control.pixel_rmse.value,
             }
             for control in report.controls
         ],
@@ -215,6 +218,47 @@ def _inference(view: InferenceView) -> dict[str, Any]:
         "utility": view.utility,
         "utility_metric": view.metric or None,
         **numbers,
+    }
+
+
+def _privacy(view: PrivacyView) -> dict[str, Any]:
+    return {
+        "scenario": view.scenario,
+        "audit": view.audit,
+        "pair": view.pair or None,
+        "trials": view.trials,
+        "state": view.state,
+        "claim_broken": view.loud,
+        "epsilon_lower_bound": view.best.epsilon.value if view.best else None,
+        "outcome": view.epsilon.outcome.label if view.epsilon.outcome else None,
+        "delta": view.delta,
+        "claimed_epsilon": view.claim.value,
+        "claimed": view.claimed or None,
+        "theory": {
+            name: {"value": found.value, "evidence": found.evidence or None} for name, found in view.theory.items()
+        },
+        "measured": [
+            {
+                "statistic": found.statistic,
+                "estimator": found.estimator,
+                "value": found.epsilon.value,
+                "evidence": found.epsilon.evidence or None,
+                "outcome": found.epsilon.outcome.label if found.epsilon.outcome else None,
+                "interval": found.span,
+                "largest_certifiable": found.largest,
+                "trials": found.trials,
+            }
+            for found in view.measured
+        ],
+        "histograms": [
+            {
+                "statistic": histogram.statistic,
+                "edges": histogram.edges,
+                "null": histogram.null,
+                "alternative": histogram.alternative,
+            }
+            for histogram in view.histograms
+        ],
     }
 
 

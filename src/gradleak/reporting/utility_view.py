@@ -116,7 +116,7 @@ def _reference(views: Sequence[UtilityView]) -> Iterable[str]:
         return
     value, blind = reference.value.value, reference.blind_value
     assert value is not None
-    if blind is not None and value - blind < _LEARNED * (1 - blind):
+    if learned_little(value, blind):
         yield (
             f"{reference.scenario}, the reference without a defense, is itself near the best answer that ignores the "
             f"input ({reference.value.text} against {reference.blind}): it learned too little (too few rounds, another "
@@ -134,6 +134,16 @@ def _reference(views: Sequence[UtilityView]) -> Iterable[str]:
             f"{', '.join(better)} does better than {reference.scenario}, beyond its interval: the learning rate or the "
             "number of rounds does not suit the reference. Give learning_rates to choose from."
         )
+
+
+def learned_little(value: float | None, blind: float | None) -> bool:
+    """Whether a model without a defense gains so little over the best answer that ignores the input that it is no reference.
+
+    Args:
+        value: what it is worth.
+        blind: what that answer is worth, in the same metric.
+    """
+    return value is not None and blind is not None and value - blind < _LEARNED * (1 - blind)
 
 
 def _view(reading: Reading, line: Line) -> UtilityView:
@@ -239,4 +249,4 @@ def _replaced(layer: Line) -> str:
     return f"{layer.get('name') or 'the model'}: {was} by {now}{erases}"
 
 
-__all__ = ["TEXT", "UtilityView", "epsilon_terms", "utilities", "warnings"]
+__all__ = ["TEXT", "UtilityView", "epsilon_terms", "learned_little", "utilities", "warnings"]

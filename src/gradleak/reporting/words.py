@@ -18,7 +18,8 @@ VERDICT_TITLES: Mapping[VerdictKind, str] = {
 VERDICT_MEANINGS: Mapping[VerdictKind, str] = {
     VerdictKind.LEAKS: "An attack that never saw the truth rebuilt at least one example: its error is below the "
     "threshold, and at most the stated share of what guessing blindly gives. Or an adversary infers a sensitive variable "
-    "better than the best blind guess, with an interval that lies above it.",
+    "better than the best blind guess, with an interval that lies above it. Or a lower bound on the privacy loss lies above what "
+    "is claimed, or above the threshold.",
     VerdictKind.BOUNDED: "A formal guarantee (differential privacy, a Bayesian bound with its prior stated, or a bound on "
     "the information in the updates) limits "
     "what any attacker can reach.",
@@ -45,8 +46,35 @@ REASONS: Mapping[str, str] = {
     "advantage_above_zero": "an adversary infers a sensitive variable better than the best blind guess",
     "no_advantage_found": "no adversary did better than the best blind guess",
     "game_refused": "the inference game could not be played",
+    "claim_broken": "the claim is broken: more is lost than the claimed epsilon allows",
+    "no_noise": "there is no noise: two hypotheses about a record are told apart without error",
+    "epsilon_above_threshold": "two hypotheses about a record are told apart too well",
+    "epsilon_bounded": "differential privacy leaves little to tell two hypotheses about a record apart",
+    "epsilon_within_claim": "hypotheses about a record are told apart, within what is claimed",
+    "epsilon_below_threshold": "hypotheses about a record are told apart, though not well",
+    "nothing_told_apart": "two hypotheses about a record were not told apart",
+    "audit_refused": "the privacy loss could not be measured",
 }
 
+PRIVACY_STATES: Mapping[str, str] = {
+    "claim_broken": "THE CLAIM IS BROKEN",
+    "no_noise": "no noise: perfectly distinguishable",
+    "epsilon_above_threshold": "leaks: above the threshold",
+    "epsilon_bounded": "bounded by what is claimed; not contradicted",
+    "epsilon_within_claim": "told apart, within the claim",
+    "epsilon_below_threshold": "told apart, below the threshold",
+    "nothing_told_apart": "not told apart",
+    "audit_refused": "refused",
+}
+
+# Of the trials of a privacy audit; the names of the record stay as they are.
+STATISTICS: Mapping[str, str] = {"likelihood_ratio": "log likelihood ratio"}
+
+_NEXT_BROKEN = (
+    "Do not rely on the claimed epsilon: the release loses more than it allows. Look for noise that is smaller than stated, a "
+    "divisor, a clipping norm or an amount of noise that depends on the data (how many examples there are, for instance), noise "
+    "with a seed that is known, or a sensitivity that is too small; mend it, and audit again with new draws."
+)
 _NEXT_LEAKS = (
     "Do not share updates of this kind as they are. The table below says which of the audited releases leak and which did "
     "not give in to these attacks; none of them is shown to be safe. To go on, audit a stronger defense (more noise: see "
@@ -74,6 +102,14 @@ NEXT_STEPS: Mapping[str, str] = {
     "no_advantage_found": "Give the adversary more public rows, other features, more rounds or a stronger model, and larger "
     "batches, before you rely on it: what one adversary does not find another may.",
     "game_refused": "See the reason; play the game with another release, model or adversary.",
+    "epsilon_within_claim": "This neither breaks the claim nor proves it. Craft a canary, take another statistic or more trials "
+    "to come closer to the worst case, and go by what is claimed.",
+    "epsilon_below_threshold": "No epsilon is claimed, and a canary, another statistic or more trials may find more: add noise "
+    "with a guarantee before you rely on it.",
+    "nothing_told_apart": "Take more trials, a crafted canary, or the log likelihood ratio: what one record does not show "
+    "another may.",
+    "audit_refused": "See the reason; audit another release, model or pair of hypotheses.",
+    "epsilon_bounded": _NEXT_BOUNDED,
     "all_bounded": _NEXT_BOUNDED,
     "bayesian_bound": _NEXT_BOUNDED,
     "dp_bound": _NEXT_BOUNDED,
@@ -95,6 +131,7 @@ SCORE_NAMES: Mapping[str, str] = {
     "pixel_rmse": "{entry} RMSE",
     "psnr": "PSNR",
     "ssim": "SSIM",
+    "st_lpips": "ST-LPIPS",
     "exact_hits": "exact hits",
     "label_accuracy": "labels found",
     "wrong_pairing_rmse": "{entry} RMSE against wrong examples",
@@ -105,6 +142,13 @@ SCORE_NAMES: Mapping[str, str] = {
     "information_bound": "bound on the information of the updates",
     "information_estimate": "information that an adversary shows",
     "fano_advantage": "advantage that Fano's inequality leaves",
+    "epsilon_lower_bound": "lower bound on epsilon",
+    "epsilon_estimate": "estimated epsilon",
+    "per_attribute_epsilon": "exact epsilon of two hypotheses",
+    "replaced_gaussian_epsilon": "exact epsilon of a replaced record",
+    "classical_gaussian_epsilon": "epsilon by the classical formula",
+    "gaussian_epsilon_share": "exact epsilon, divided by the attributes",
+    "classical_epsilon_share": "classical epsilon, divided by the attributes",
 }
 
 EVIDENCE: Mapping[str, str] = {
@@ -134,6 +178,7 @@ KNOWLEDGE_LABELS: Mapping[str, str] = {
     "public": "Public data of the same kind",
     "statistics": "BatchNorm statistics of the private batch",
     "masks": "The client's draw of dropout masks and other random layers",
+    "generator": "A generator of images that the adversary brings along",
 }
 
 WRONG_PAIRING = (
@@ -205,7 +250,32 @@ CONTROLS: Mapping[str, tuple[str, str, str]] = {
         "Labels that belong to other trials must not be told.",
         "Something leads to the labels without the updates. A verdict “leaks” of this game cannot be trusted.",
     ),
+    "audit/positive": (
+        "Positive control of a privacy audit: a planted difference",
+        "Two hypotheses of known epsilon must be told apart, and no lower bound may exceed it.",
+        "The estimators do not find what is there, or find too much: no bound of this audit can be read.",
+    ),
+    "audit/negative": (
+        "Negative control of a privacy audit: one hypothesis twice",
+        "Trials of the null hypothesis, held against others of the same, must give a bound of 0.",
+        "Something other than the hypotheses tells the trials apart. No bound of this audit can be trusted.",
+    ),
 }
+
+
+CONTROL_NOT_RUN = (
+    "The control could not be run, so that nothing was checked: no result of what it belongs to, found or not found, can be "
+    "relied on."
+)
+
+
+def statistic(name: str) -> str:
+    """A statistic of a privacy audit in words.
+
+    Args:
+        name: for instance "likelihood_ratio".
+    """
+    return STATISTICS.get(name, name.replace("_", " "))
 
 
 def next_step(verdict: Verdict) -> str:
@@ -215,7 +285,7 @@ def next_step(verdict: Verdict) -> str:
         verdict: a verdict.
     """
     if verdict.verdict is VerdictKind.LEAKS:
-        return _NEXT_LEAKS
+        return _NEXT_BROKEN if verdict.reason == "claim_broken" else _NEXT_LEAKS
     return NEXT_STEPS.get(verdict.reason, "Read the reason, remove its cause, and run the audit again.")
 
 
@@ -338,9 +408,24 @@ def knowledge(key: str, value: Any) -> str:
         return "disclosed: its very draw"
     if key == "domain":
         return domain(mapping(value))
+    if key == "generator":
+        return generator(mapping(value))
     if key == "defenses":
         return plain(value) if sequence(value) else "there are none"
     return plain(value)
+
+
+def generator(card: Mapping[str, Any]) -> str:
+    """A generator in words: what it is, what it was trained on, its sizes.
+
+    Args:
+        card: the description of a generator.
+    """
+    latent = " × ".join(plain(size) for size in sequence(card.get("latent_shape")))  # noqa: RUF001
+    return (
+        f"{plain(card.get('module'))} ({plain(card.get('source'))}), latents of {latent} numbers, "
+        f"{count(as_number(card.get('weights')))} weights{', conditional on the class' if card.get('conditional') else ''}"
+    )
 
 
 def precision(facts: Mapping[str, Any]) -> str:

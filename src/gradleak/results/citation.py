@@ -75,6 +75,30 @@ GEIPING_2020 = Citation(
     year=2020,
     identifier="arXiv:2003.14053",
 )
+LI_2022 = Citation(
+    key="li2022ggl",
+    authors="Li, Zhang, Liu and Liu",
+    title="Auditing Privacy Defenses in Federated Learning via Generative Gradient Leakage",
+    venue="CVPR",
+    year=2022,
+    identifier="arXiv:2203.15696",
+)
+HANSEN_2016 = Citation(
+    key="hansen2016cma",
+    authors="Hansen",
+    title="The CMA Evolution Strategy: A Tutorial",
+    venue="arXiv",
+    year=2016,
+    identifier="arXiv:1604.00772",
+)
+ULYANOV_2018 = Citation(
+    key="ulyanov2018dip",
+    authors="Ulyanov, Vedaldi and Lempitsky",
+    title="Deep Image Prior",
+    venue="CVPR",
+    year=2018,
+    identifier="arXiv:1711.10925",
+)
 FANG_2024 = Citation(
     key="fang2024igims",
     authors="Fang et al.",
@@ -404,4 +428,105 @@ DONG_2022 = Citation(
     venue="Journal of the Royal Statistical Society B 84(1)",
     year=2022,
     identifier="arXiv:1905.02383",
+)
+JEON_2021 = Citation(
+    key="jeon2021gias",
+    authors="Jeon, Kim, Lee, Oh and Ok",
+    title="Gradient Inversion with Generative Image Prior",
+    venue="NeurIPS",
+    year=2021,
+    identifier="arXiv:2110.14962",
+)
+NICHOL_2018 = Citation(
+    key="nichol2018reptile",
+    authors="Nichol, Achiam and Schulman",
+    title="On First-Order Meta-Learning Algorithms",
+    venue="arXiv",
+    year=2018,
+    identifier="arXiv:1803.02999",
+)
+GHILDYAL_2022 = Citation(
+    key="ghildyal2022stlpips",
+    authors="Ghildyal and Liu",
+    title="Shift-tolerant Perceptual Similarity Metric",
+    venue="ECCV",
+    year=2022,
+    identifier="arXiv:2207.13686",
+)
+CLOPPER_PEARSON_1934 = Citation(
+    key="clopper1934",
+    authors="Clopper and Pearson",
+    title="The Use of Confidence or Fiducial Limits Illustrated in the Case of the Binomial",
+    venue="Biometrika 26(4)",
+    year=1934,
+)
+JAGIELSKI_2020 = Citation(
+    key="jagielski2020auditing",
+    authors="Jagielski, Ullman and Oprea",
+    title="Auditing Differentially Private Machine Learning: How Private is Private SGD?",
+    venue="NeurIPS",
+    year=2020,
+)
+MAHLOUJIFAR_2025 = Citation(
+    key="mahloujifar2025auditing",
+    authors="Mahloujifar, Melis and Chaudhuri",
+    title="Auditing f-Differential Privacy in One Run",
+    venue="ICML",
+    year=2025,
+)
+NASR_2023 = Citation(
+    key="nasr2023tight",
+    authors="Nasr et al.",
+    title="Tight Auditing of Differentially Private Machine Learning",
+    venue="USENIX Security",
+    year=2023,
+)
+STEINKE_2023 = Citation(
+    key="steinke2023onerun",
+    authors="Steinke, Nasr and Jagielski",
+    title="Privacy Auditing with One (1) Training Run",
+    venue="NeurIPS",
+    year=2023,
+)
+YE_LIM_2016 = Citation(
+    key="ye2016schubert",
+    authors="Ye and Lim",
+    title="Schubert Varieties and Distances between Subspaces of Different Dimensions",
+    venue="SIAM Journal on Matrix Analysis and Applications 37(3)",
+    year=2016,
+)
+BELGHAZI_2018 = Citation(
+    key="belghazi2018mine",
+    authors="Belghazi et al.",
+    title="Mutual Information Neural Estimation",
+    venue="ICML",
+    year=2018,
+)
+MCALLESTER_STRATOS_2020 = Citation(
+    key="mcallester2020limitations",
+    authors="McAllester and Stratos",
+    title="Formal Limitations on the Measurement of Mutual Information",
+    venue="AISTATS",
+    year=2020,
+)
+KRASKOV_2004 = Citation(
+    key="kraskov2004",
+    authors="Kraskov, Stögbauer and Grassberger",
+    title="Estimating Mutual Information",
+    venue="Physical Review E 69",
+    year=2004,
+)
+ROSS_2014 = Citation(
+    key="ross2014discrete",
+    authors="Ross",
+    title="Mutual Information between Discrete and Continuous Data Sets",
+    venue="PLoS ONE 9(2)",
+    year=2014,
+)
+HOLMES_NEMENMAN_2019 = Citation(
+    key="holmes2019",
+    authors="Holmes and Nemenman",
+    title="Estimation of Mutual Information for Real-valued Data with Error Bars and Controlled Bias",
+    venue="Physical Review E 100",
+    year=2019,
 )

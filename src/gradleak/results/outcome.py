@@ -52,6 +52,12 @@ class Outcome(Enum):
         "Play more trials, or ask for a rate that they resolve; this is not evidence of safety.",
         False,
     )
+    SATURATED = (
+        "Saturated, not resolvable: the value is about as large as so many trials can certify at all, so that it says how "
+        "many they were; the truth may lie far above.",
+        "Run more trials; until then read the value as a lower bound that was not allowed to be larger.",
+        True,
+    )
     CONSTANT = (
         "The model gives one answer whatever its input is, so that it is of no use.",
         "Give a defense no credit for what such a model hides; look for a layer that erases its input, or train with less "

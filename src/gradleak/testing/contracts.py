@@ -21,6 +21,7 @@ from gradleak.core import (
     ExampleDefense,
     Exposure,
     HonestButCurious,
+    ImageGenerator,
     Noise,
     Objective,
     Release,
@@ -49,7 +50,8 @@ def check_attack(attack: Attack) -> None:
     """
     _check_class(attack, ("name", "needs", "summary"))
     objective, batch, release = _case()
-    knowledge = HonestButCurious().disclose(objective, release, batch)
+    prior = _decoder(batch) if "generator" in attack.needs else None
+    knowledge = HonestButCurious(generator=prior).disclose(objective, release, batch)
     update = release(objective, batch, _generator())
     before = _copy(update.tensors), _copy(objective.params), torch.random.get_rng_state()
     first = attack(update, knowledge, generator=_generator())
@@ -246,6 +248,15 @@ def _case() -> tuple[Objective, Batch, Release]:
     domain = Domain.image(channels=2, height=4, width=4, mean=(0.4, 0.6), std=(0.5, 0.2))
     pixels = torch.rand((1, 2, 4, 4), generator=_generator())
     return Objective.from_module(model), Batch(domain.from_pixels(pixels), torch.tensor([1]), domain), Release(FedSGD())
+
+
+def _decoder(batch: Batch) -> ImageGenerator:
+    """A generator of three latent entries that was never trained, for attacks that need one."""
+    assert batch.domain is not None
+    layers = [nn.utils.skip_init(nn.Linear, 3, batch.domain.size), nn.Sigmoid(), nn.Unflatten(1, batch.domain.shape)]
+    module = nn.Sequential(*layers)
+    initialize_default(module, generator=_generator())
+    return ImageGenerator(module=module, latent_shape=(3,), domain=batch.domain, source="never trained")
 
 
 def _check_class(thing: object, facts: tuple[str, ...]) -> None:
