@@ -287,7 +287,7 @@ def test_controls_of_an_audit_speak_of_its_bound() -> None:
     text = render_markdown(report)
     assert "**FAILED**, epsilon of at least 0.7" in text
     assert "No bound of this audit can be trusted" in text
-    assert "So do those of a privacy audit" in Page(render_html(report)).text
+    assert "The controls of a privacy audit speak of that audit alone" in Page(render_html(report)).text
 
 
 def test_hostile_names_are_text() -> None:
@@ -315,8 +315,8 @@ def test_a_broken_claim_of_several_pairs_is_one_sentence_in_one_box() -> None:
     groups = [audited("a, b", b, pair=f"epoch {n}", reason="claim_broken") for n, b in enumerate(bounds)]
     (sentence,) = broken(views(*groups))
     assert sentence == (
-        "a, b · attribute sex: epsilon is at least 9 (epoch 1), 8 (epoch 3), 7 (epoch 2) and above the claim for 1 more, and 5 is "
-        "claimed (a record replaced)."
+        "a, b · attribute sex: epsilon is at least 9 (epoch 1), 8 (epoch 3), 7 (epoch 2) and above the claim for 1 more, and 5 "
+        "is claimed (a record replaced)."
     )
     assert render_html(build(record(*groups))).count('class="callout callout-loud"') == 1
 

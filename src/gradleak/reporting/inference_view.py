@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gradleak.reporting import words
-from gradleak.reporting.numerals import NBSP, Quantity, as_number, decimal, quantity
+from gradleak.reporting.numerals import Quantity, as_number, between, decimal, quantity
 from gradleak.reporting.reading import Line, Reading, mapping, outcome_of, sequence
 from gradleak.reporting.utility_view import learned_little
 from gradleak.results import Outcome, Score
@@ -325,7 +325,7 @@ def _view(line: Line, found: Sequence[tuple[Line, Score]], utilities: Sequence[S
         false_positive_rate=as_number(mapping(rate.details).get("false_positive_rate")) if rate else None,
         success=quantities["success"],
         advantage=quantities["advantage"],
-        intervals={key: _interval(score) for key, score in by_name.items()},
+        intervals={key: between(score) for key, score in by_name.items()},
         blind=decimal(blind),
         blind_value=blind,
         above_chance=_above(advantage),
@@ -407,14 +407,6 @@ def _printed(score: Score | None, line: Line | None) -> Quantity:
         return Quantity(text=outcome.label.replace("_", " "), outcome=outcome, note=str(line.get("note") or ""))
     found = quantity(score)
     return found if score.value is None else replace(found, text=decimal(score.value, 4))
-
-
-def _interval(score: Score | None) -> str:
-    if score is None or score.value is None or score.interval is None:
-        return ""
-    low, high = score.interval if any(score.interval) else _unclipped(score) or score.interval
-    # Clipped at 0 it would look certain.
-    return f"{decimal(low)} to{NBSP}{decimal(high)}{', not clipped at 0' if high < 0.0 else ''}"
 
 
 def _above(advantage: Score | None) -> bool | None:

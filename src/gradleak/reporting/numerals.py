@@ -137,6 +137,24 @@ def quantity(score: Score | None) -> Quantity:
     return Quantity(value=score.value, text=text, evidence=score.evidence.value, outcome=score.outcome, note=score.note)
 
 
+def between(score: Score | None) -> str:
+    """The interval of a score in print, "" without one.
+
+    One that was clipped to 0 would look certain: it is printed as it was before.
+
+    Args:
+        score: the score, or None where there is none.
+    """
+    if score is None or score.value is None or score.interval is None:
+        return ""
+    low, high = score.interval
+    given = score.details.get("unclipped_interval") if low == high == 0.0 else None
+    ends = [as_number(end) for end in given] if isinstance(given, list | tuple) else []
+    if len(ends) == 2 and ends[0] is not None and ends[1] is not None:
+        low, high = ends[0], ends[1]
+    return f"{decimal(low)} to{NBSP}{decimal(high)}{', not clipped at 0' if low < 0.0 and ends else ''}"
+
+
 def beside_blind(found: Quantity, blind: Quantity) -> Quantity:
     """A predicted error, in words where it is above what guessing blindly gives or above the range of the data.
 

@@ -12,7 +12,7 @@ from gradleak.reporting.bibliography import Reference, bibliography
 from gradleak.reporting.bounds import BoundView, ChanceView, bounds, chances
 from gradleak.reporting.controls import ControlView, controls
 from gradleak.reporting.information import InformationView, information
-from gradleak.reporting.numerals import Quantity, as_number, beside_blind, decimal, quantity
+from gradleak.reporting.numerals import Quantity, as_number, beside_blind, between, decimal, quantity
 from gradleak.reporting.pictures import data_uri
 from gradleak.reporting.provenance import Provenance, provenance
 from gradleak.reporting.reading import Line, Reading, mapping, missing_groups, outcome_of, read, sequence
@@ -423,14 +423,13 @@ def _kind(reading: Reading) -> str:
 def _score_rows(reading: Reading, kind: str) -> list[ScoreRow]:
     rows, risk = [], {str(line.get("item")) for line in reading.of_kind("risk")}
     for line, score in reading.score_lines:
-        interval = "" if score.interval is None else f"{decimal(score.interval[0])} to {decimal(score.interval[1])}"
         rows.append(
             ScoreRow(
                 item=reading.title(line),
                 name=words.score_name(score.name, entry_noun(kind)) + words.score_setting(score.details),
                 unit=words.unit(score.unit, kind),
                 quantity=quantity(score),
-                interval=interval,
+                interval=between(score),
                 n=score.n,
                 closed_form=str(line.get("item")) in risk,
             )

@@ -133,7 +133,7 @@ def test_valid_canaries_and_several_records() -> None:
         "random record 1, epoch 0", "random record 2, epoch 0", "random record 3, epoch 0",
     ]  # fmt: skip
     assert [entry.facts.get("valid") for entry in setup.pairs] == [True, True, None, None, None]
-    assert setup.pairs[0].note == "a valid record"
+    assert setup.pairs[0].note.startswith("the canary is a valid record")
     assert setup.pairs[0].theory[-1].details["attributes"] == 14
     assert audit.describe()["canary"]["valid"] is True
     assert "400 rows" in json.dumps(audit.describe())
