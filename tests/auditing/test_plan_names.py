@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from gradleak.auditing import Plan, build_plan
+from gradleak.auditing.plan_names import filled_in
+from gradleak.core import ImageGenerator
 from gradleak.defenses import DPSGD
 from gradleak.results import PlanError
 
@@ -74,3 +77,11 @@ def test_a_class_of_the_users_own_is_checked_for_its_kind(tmp_path: Path) -> Non
     ):
         with pytest.raises(PlanError, match=message):
             plan_with(tmp_path, {"use": name})
+
+
+def test_only_generators_of_random_numbers_are_drawn_by_the_plan() -> None:
+    for kind in (torch.Generator, torch.Generator | None):
+        assert filled_in(["generator", "seed", "count"], {"generator": kind, "count": int}) == ["generator", "seed"]
+    assert filled_in(["generator"], {}) == ["generator"]  # a function without annotations
+    for kind in (ImageGenerator, ImageGenerator | None, str, str | None):
+        assert filled_in(["generator", "seed"], {"generator": kind}) == ["seed"]

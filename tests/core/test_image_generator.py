@@ -210,8 +210,25 @@ def test_latents_of_another_shape_are_refused() -> None:
             r"expected images in \[-1, 1\] \('symmetric'\), got values from 0\.\d+ to 0\.\d+; state",
         ),
         ({"conditional": True}, r"takes latents of shape \(4, 3\) and labels, got TypeError"),
+        ({"latent_shape": 3}, r"expected positive sizes, for instance \(100,\); got 3"),
+        ({"latent_shape": (2.5,)}, r"expected positive sizes, for instance \(100,\); got \(2\.5,\)"),
+        ({"source": None}, "expected what the generator was trained on"),
+        ({"domain": (1, 4, 5)}, "ImageGenerator.domain: expected a Domain, got tuple"),
     ],
-    ids=["module", "latent", "other-latent", "output", "source", "shape", "range", "labels"],
+    ids=[
+        "module",
+        "latent",
+        "other-latent",
+        "output",
+        "source",
+        "shape",
+        "range",
+        "labels",
+        "latent-int",
+        "latent-float",
+        "no-source",
+        "no-domain",
+    ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
@@ -225,6 +242,20 @@ def test_an_output_of_another_range_is_refused(last: nn.Module) -> None:
         other[3].weight.mul_(30.0)
     with pytest.raises(InputError, match=r"expected images in \[0, 1\] \('unit'\), got values from"):
         generator(module=other)
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d, nn.BatchNorm2d])
+def test_images_that_depend_on_their_batch_are_refused(norm: type[nn.Module]) -> None:
+    def made(**changes: bool) -> nn.Sequential:
+        layers = [nn.Linear(3, 20)]
+        layers += [norm(20, **changes)] if norm is nn.BatchNorm1d else []
+        layers += [nn.Unflatten(1, (1, 4, 5))]
+        layers += [norm(1, **changes)] if norm is nn.BatchNorm2d else []
+        return nn.Sequential(*layers, nn.Sigmoid())
+
+    assert generator(module=made()).latent_size == 3
+    with pytest.raises(InputError, match=r"depends on its own latent alone, got .*track_running_stats=True"):
+        generator(module=made(track_running_stats=False))
 
 
 def test_a_little_beyond_the_range_is_left_as_it_is() -> None:
@@ -313,6 +344,7 @@ def test_the_adversary_brings_it_along_in_the_domain_that_it_is_told() -> None:
     assert found is not None
     assert found.domain == NORMALIZED
     assert own.domain == DOMAIN
+    assert own.in_domain(DOMAIN) is own
     torch.testing.assert_close(NORMALIZED.to_pixels(found(latents())), own(latents()))
     assert knowledge.card()["generator"] == found.describe()
     knowledge.require(["generator"], asker="IGIMS")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradleak.attacks import GIML, Attack, InventionCheck
+from gradleak.attacks import GIML, IGIMS, Attack, InventionCheck, InvertingGradients
 from gradleak.core import HonestButCurious, Reconstruction, Release
 from gradleak.models.generators import MLPDecoder, TrainedGenerator
 from gradleak.protocols import FedSGD
@@ -26,8 +26,8 @@ from gradleak.studies import (
     Scale,
     StudyResult,
 )
-from gradleak.studies.attack_lines import BASELINE, Line
-from gradleak.studies.prior_cells import ImageSource, PriorSetting, curve, mean, paired, within
+from gradleak.studies.attack_lines import BASELINE, Line, Store
+from gradleak.studies.prior_cells import ImageSource, PriorSetting, cells, curve, mean, paired, within
 
 SIDE = 8
 
@@ -151,6 +151,20 @@ def test_scales_are_the_largest_that_the_budget_allows(images: str, decoder: Cal
     digits = GeneratorTable(generator=decoder(0), count=1)
     with pytest.raises(InputError, match="images of shape"):
         digits.run(say=_quiet)
+
+
+def test_levenberg_marquardt_keeps_to_the_budget_on_relu(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    np.savez(tmp_path / "noise.npz", x=draw.integers(0, 256, (4, 9, 9), dtype=np.uint8), y=np.arange(4))
+    setting = PriorSetting.make(
+        network=PriorNetwork.CONVNET, source=ImageSource(images=str(tmp_path / "noise.npz")), count=1, budget=1500.0,
+        generator=None, prior="-", width=4, seed=0,
+    )  # fmt: skip
+    attack, (line,) = cells(setting, PriorAttack.GAUSS_NEWTON, Store(None), seed=0)
+    threat = setting.threat(PriorAttack.GAUSS_NEWTON)
+    facts = threat.disclose(setting.objective, Release(FedSGD()), setting.examples[0])
+    assert 0.9 * 1500 < attack.estimate(facts) <= 1500
+    assert 0 < line.counted <= 1500
 
 
 def test_a_killed_table_goes_on_and_one_that_is_done_computes_nothing(
@@ -278,8 +292,24 @@ def test_a_curve_holds_the_smallest_loss_so_far() -> None:
         inputs=None, targets=None, loss=0.1, outcome=Outcome.BUDGET_SPENT, plain_gradients=300.0,
         history=[0.5, 0.7, 0.2, 0.4] * 25,
     )  # fmt: skip
-    points = curve(found)
+    points = curve(found, InvertingGradients())
     assert points[0] == [3.0, 0.5]
     assert points[-1] == [300.0, 0.2]
     assert [loss for _, loss in points] == sorted((loss for _, loss in points), reverse=True)
-    assert curve(replace(found, history=())) == []
+    assert curve(replace(found, history=()), InvertingGradients()) == []
+
+
+def test_a_curve_counts_what_each_stage_costs() -> None:
+    attack = IGIMS(rounds=2, latent_iterations=3, weight_iterations=2, population=10)
+    # By hand, a round: three populations of ten, the sample, two steps and the last value at three gradients each.
+    costs = [10.0, 10.0, 10.0, 1.0, 3.0, 3.0, 3.0] * 2
+    found = Reconstruction(
+        inputs=None, targets=None, loss=0.1, outcome=Outcome.BUDGET_SPENT, plain_gradients=sum(costs),
+        history=[1 / (1 + place) for place in range(14)],
+    )  # fmt: skip
+    assert curve(found, attack) == [
+        pytest.approx([sum(costs[: place + 1]), 1 / (1 + place)]) for place in range(len(costs))
+    ]
+    # Stopped early: the first entries alone, of a search whose releases cost double.
+    early = replace(found, history=found.history[:5], plain_gradients=68.0)
+    assert [cost for cost, _ in curve(early, attack)] == pytest.approx([20.0, 40.0, 60.0, 62.0, 68.0])

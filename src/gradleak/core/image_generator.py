@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -24,6 +24,8 @@ _SEED = 0
 # that much of the range, speaks of another range.
 _SHARE_OUTSIDE = 0.25
 _FAR_OUTSIDE = 0.5
+# By more than that share of the range an image may not change when it is made alone.
+_APART = 0.02
 # What a module raises on latents that it cannot take.
 _REFUSALS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError, ArithmeticError)
 
@@ -64,10 +66,11 @@ class ImageGenerator:
 
     Raises:
         InputError: if the source is empty, the module refuses its latents, gives images of another shape or range or
-            that are not finite, draws something beside its latents, or returns an integer image.
+            that are not finite or depend on the rest of the batch, draws something beside its latents, or returns an
+            integer image.
         UnsupportedError: if the module cannot be copied.
 
-    Cost: one copy of the module in memory, four images.
+    Cost: one copy of the module in memory, five images.
 
     Source: the generator G of Fang et al. 2024 (IGIMS), methodology; they use StyleGAN2 and BigGAN.
 
@@ -91,17 +94,19 @@ class ImageGenerator:
         """Copy the module, check the fields, and look at four images."""
         if not isinstance(self.module, nn.Module):
             raise InputError(f"ImageGenerator.module: expected a torch.nn.Module, got {type(self.module).__name__}")
-        shape = tuple(self.latent_shape)
-        if not shape or any(size < 1 for size in shape):
+        shape = tuple(self.latent_shape) if isinstance(self.latent_shape, Sequence) else ()
+        if not shape or any(not isinstance(size, int) or size < 1 for size in shape):
             raise InputError(
-                f"ImageGenerator.latent_shape: expected positive sizes, for instance (100,); got {self.latent_shape}"
+                f"ImageGenerator.latent_shape: expected positive sizes, for instance (100,); got {self.latent_shape!r}"
             )
         if self.output not in tuple(OutputRange):
             raise InputError(
                 f"ImageGenerator.output: expected one of {', '.join(OutputRange)}, got {self.output!r}; 'unit' is "
                 "[0, 1], as a sigmoid gives, 'symmetric' is [-1, 1], as tanh gives"
             )
-        if not self.source.strip():
+        if not isinstance(self.domain, Domain):
+            raise InputError(f"ImageGenerator.domain: expected a Domain, got {type(self.domain).__name__}")
+        if not isinstance(self.source, str) or not self.source.strip():
             raise InputError(
                 "ImageGenerator.source: expected what the generator was trained on, got nothing; reports print it, so "
                 "that a reader can tell whether private data went into it"
@@ -210,6 +215,8 @@ class ImageGenerator:
         Raises:
             InputError: if the shape of an example differs.
         """
+        if domain == self.domain:
+            return self
         if domain.shape != self.domain.shape:
             raise InputError(
                 f"ImageGenerator: expected a generator of examples of shape {domain.shape}, got one of shape "
@@ -289,6 +296,24 @@ class ImageGenerator:
                 "the domain of what the module gives, or put a layer that resizes or selects behind it"
             )
         self._check_range(images)
+        self._check_alone(images, latents[:1], labels if labels is None else labels[:1])
+
+    def _check_alone(self, images: Tensor, latents: Tensor, labels: Tensor | None) -> None:
+        """Refuse images that depend on what else is in their batch."""
+        try:
+            with torch.no_grad():
+                alone = self._run(latents, labels, self.weights)
+        except _REFUSALS as error:
+            alone, why = None, f"{type(error).__name__}: {first_line(error)}"
+        else:
+            why = "another image where it stands alone"
+        # Wider than what kernels of another batch size round, in half precision too.
+        low, high = self.output.bounds
+        if alone is None or not bool(((alone - images[:1]).abs() <= _APART * (high - low)).all()):
+            raise InputError(
+                f"ImageGenerator: expected an image that depends on its own latent alone, got {why}; BatchNorm layers "
+                "need running statistics (track_running_stats=True)"
+            )
 
     def _check_range(self, images: Tensor) -> None:
         if not bool(torch.isfinite(images).all()):

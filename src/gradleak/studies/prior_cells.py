@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import accumulate
+from itertools import accumulate, cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ from gradleak.attacks import (
     InvertingGradients,
     LatentKL,
     Latents,
+    PopulationOptimizer,
+    Preset,
     SearchStage,
     StepDecay,
     UntrainedGenerator,
@@ -227,7 +229,11 @@ class PriorSetting:
 
 
 def within(entrant: PriorAttack, setting: PriorSetting) -> Attack:
-    """The attack at the largest scale whose own estimate keeps to the budget; the smallest one where none does."""
+    """The attack at the largest scale whose own estimate keeps to the budget; the smallest one where none does.
+
+    Levenberg-Marquardt goes without free gates on networks with ReLU: its estimate leaves them out, and a small ConvNet took
+    twenty times the budget with them.
+    """
     facts = setting.threat(entrant).disclose(setting.objective, Release(FedSGD()), setting.examples[0])
     low, high = 0.0, 64.0
     for _ in range(40):
@@ -236,7 +242,10 @@ def within(entrant: PriorAttack, setting: PriorSetting) -> Attack:
             low = middle
         else:
             high = middle
-    return entrant.attack(low)
+    attack = entrant.attack(low)
+    if isinstance(attack, GaussNewton) and setting.network is not PriorNetwork.LENET:
+        return replace(attack, free_gates=False)
+    return attack
 
 
 def cells(
@@ -335,24 +344,43 @@ def _line(
         note=found.note if found.inputs is None else perceptual.note if perceptual.value is None else "",
         st_lpips=perceptual.value,
         loss=found.loss,
-        history=curve(found),
+        history=curve(found, attack),
         support=support,
         moved=moved,
         residual=residual,
     )
 
 
-def curve(found: Reconstruction) -> list[list[float]]:
+def curve(found: Reconstruction, attack: Attack) -> list[list[float]]:
     """(plain gradients, smallest matching loss so far) at a few places, the last included.
 
-    Costs are spread evenly over the history, which holds an entry an evaluation or a population.
+    The history holds an entry an evaluation or a population, and a population costs many evaluations: where an attack is
+    stages of a search, each entry has the cost of its stage. Else costs are spread evenly.
     """
     history = list(found.history)
     if not history:
         return []
     least = list(accumulate(history, min))
+    spent = list(accumulate(_costs(attack, len(history))))
     places = sorted({round(k * (len(history) - 1) / (CURVE - 1)) for k in range(CURVE)})
-    return [[found.plain_gradients * (place + 1) / len(history), least[place]] for place in places]
+    return [[found.plain_gradients * spent[place] / spent[-1], least[place]] for place in places]
+
+
+def _costs(attack: Attack, entries: int) -> list[float]:
+    """What the first entries of an attack's history cost, but for a factor that they have in common."""
+    search = attack.compose() if isinstance(attack, Preset) else attack
+    if not isinstance(search, Inversion):
+        return [1.0] * entries
+    costs: list[float] = []
+    for stage in search.stages:
+        optimizer = stage.optimizer
+        if isinstance(optimizer, PopulationOptimizer):
+            # The sample that is handed on, if any, is looked at once.
+            left = stage.planned - stage.iterations
+            costs += [float(optimizer.population)] * stage.iterations + [1.0] * left
+        else:
+            costs += [stage.passes / stage.planned] * stage.planned
+    return list(islice(cycle(costs), entries))
 
 
 def baseline_lines(examples: Sequence[Batch]) -> list[Line]:

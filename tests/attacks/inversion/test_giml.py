@@ -172,8 +172,19 @@ def test_rounds_that_are_not_finite_are_dropped() -> None:
     giml = GIML(rounds=2, tasks=3, latent_iterations=2, weight_iterations=1, priors=(_Broken(),))
     learned = _fit(giml, updates, known)
     assert learned.history == ()
-    assert learned.lost == 2
-    assert all(torch.equal(learned.generator.weights[n], t) for n, t in _images(9).weights.items())
+    assert (learned.lost, learned.rounds, learned.used) == (2, 0, 0)
+    # What was never learned is not handed out as learned.
+    assert (learned.generator, learned.outcome) == (None, Outcome.NOT_FINITE)
+
+
+def test_updates_in_half_precision_are_searched_in_single() -> None:
+    updates, known, _ = _clients(3)
+    giml = GIML(rounds=2, tasks=2, latent_iterations=3, weight_iterations=2)
+    whole = _fit(giml, updates, known)
+    short = replace(known, objective=known.objective.to(torch.float16))
+    found = _fit(giml, [replace(u, tensors={n: t.half() for n, t in u.tensors.items()}) for u in updates], short)
+    assert (found.rounds, found.lost, found.generator.dtype) == (2, 0, torch.float32)
+    assert found.history == pytest.approx(whole.history, rel=0.02)
 
 
 def test_it_refuses_what_it_cannot_do() -> None:
@@ -184,5 +195,9 @@ def test_it_refuses_what_it_cannot_do() -> None:
         _fit(GIML(rounds=1), updates, replace(known, domain=None))
     with pytest.raises(InputError, match="rounds"):
         GIML(rounds=0)
+    bare = nn.Sequential(nn.Unflatten(1, (1, 1, LATENT)), nn.Upsample(size=tuple(DOMAIN.shape[1:])), nn.Sigmoid())
+    images = ImageGenerator(module=bare, latent_shape=(LATENT,), domain=DOMAIN, source="nothing")
+    with pytest.raises(InputError, match="weights to learn, got one without parameters"):
+        GIML(rounds=1).fit(updates, known, images, generator=torch.Generator())
     with pytest.raises(InputError, match="outer_rate"):
         GIML(outer_rate=1.5)

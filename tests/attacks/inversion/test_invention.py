@@ -157,6 +157,17 @@ def test_the_right_claim_needs_no_refinement() -> None:
     assert found.moved == ()
 
 
+def test_a_right_residual_that_every_picture_has_supports_nothing() -> None:
+    dead = nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, 8), nn.ReLU(), nn.Linear(8, 3))
+    with torch.no_grad():
+        dead[1].bias.fill_(-100.0)
+    case = _case(model=dead)
+    found = _ask(torch.zeros_like(case[0].inputs), case)
+    assert max(found.relative_residual, found.best_alternative) < 1e-6
+    assert found.support is Support.CONTRADICTED
+    assert "does not tell them apart" in found.sentence
+
+
 def test_an_update_that_cannot_be_parted_is_used_whole() -> None:
     for case in (_case(Clip(0.1)), _case(model=nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, 3)))):
         found = _ask(_off(case[0], 0.2), case)

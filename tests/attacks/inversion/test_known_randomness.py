@@ -141,3 +141,14 @@ def test_a_claim_is_held_against_the_mean_over_draws() -> None:
     problem = Problem.pose(update, knowledge, pixels=Pixels(), policy=LabelPolicy.RECOVER)
     made, seen = problem.released(found.inputs, found.targets), objective.flatten(update.tensors)
     assert trial.relative_residual == pytest.approx(float((made - seen).norm() / seen.norm()), rel=1e-9)
+
+
+@pytest.mark.parametrize(("masks", "draws"), [(True, 1), (False, DRAWS)])
+def test_the_estimate_counts_every_draw(masks: bool, draws: int) -> None:
+    objective = Objective.from_module(_weighted(_dropout()), mode="train").to(torch.float64)
+    batch, release = rows(1).to(torch.float64), Release(FedSGD())
+    update = release(objective, batch, torch.Generator().manual_seed(0))
+    knowledge = HonestButCurious(masks=masks).disclose(objective, release, batch)
+    attack = InvertingGradients(iterations=3)
+    found = attack(update, knowledge, generator=torch.Generator().manual_seed(5))
+    assert found.plain_gradients == attack.estimate(knowledge) == 3 * 4 * draws

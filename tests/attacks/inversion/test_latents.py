@@ -35,7 +35,7 @@ from gradleak.attacks.inversion.problem import Problem
 from gradleak.core import Batch, HonestButCurious, ImageGenerator, Knowledge
 from gradleak.models import mlp
 from gradleak.protocols import FedAvg
-from gradleak.results import InputError, KnowledgeError
+from gradleak.results import InputError, KnowledgeError, UnsupportedError
 from tests.attacks.setting import ROW, Setting, rows, setting, small_generator, small_net
 
 
@@ -215,6 +215,17 @@ def test_a_missing_generator_is_refused_before_anything_is_computed(monkeypatch:
             attack(case.update, case.knowledge, generator=_generator())
 
 
+def test_weights_that_are_not_there_are_refused_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = ImageGenerator(module=nn.Sigmoid(), latent_shape=ROW.shape, domain=ROW, source="no weights")
+    case = setting(small_net(), rows(1), threat=HonestButCurious(generator=bare))
+    found = GGL(iterations=2, population=4)(case.update, case.knowledge, generator=_generator())
+    assert found.inputs.shape == (1, *ROW.shape)
+    monkeypatch.setattr(Inversion, "_recover_many", None)
+    for attack in (GIAS(), IGIMS(), UntrainedGenerator()):
+        with pytest.raises(UnsupportedError, match="a generator with weights to search, got one without parameters"):
+            attack(case.update, case.knowledge, generator=_generator())
+
+
 def test_a_conditional_generator_without_classes_is_refused() -> None:
     case, _ = made(affine(3), 1)
     with pytest.raises(KnowledgeError, match="conditional generator needs one class an example"):
@@ -222,6 +233,27 @@ def test_a_conditional_generator_without_classes_is_refused() -> None:
     soft = replace(case.knowledge, targets=torch.full((1, 3), 1 / 3))
     with pytest.raises(KnowledgeError, match=r"targets are torch.float32 of shape \(1, 3\)"):
         search()(case.update, soft, generator=_generator())
+
+
+@pytest.mark.parametrize("disclosed", [True, False])
+def test_classes_that_a_conditional_generator_does_not_know_are_refused(disclosed: bool) -> None:
+    class TwoClasses(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(5, ROW.size)
+
+        def forward(self, latents: Tensor, labels: Tensor) -> Tensor:
+            return self.layer(torch.cat([latents, nn.functional.one_hot(labels, 2).to(latents)], dim=1)).sigmoid()
+
+    images = ImageGenerator(
+        module=TwoClasses(), latent_shape=(3,), domain=ROW, output="unit", conditional=True, source="two classes"
+    )
+    threat = HonestButCurious(generator=images, targets=disclosed)
+    known, unknown = setting(small_net(), rows(1), threat=threat), setting(small_net(), rows(2), threat=threat)
+    for attack in (GGL(iterations=2, population=4), GIAS(latent_iterations=2, weight_iterations=2)):
+        assert attack(known.update, known.knowledge, generator=_generator()).inputs is not None
+        with pytest.raises(UnsupportedError, match=r"takes the classes \[2\], got .*have to be those of the model"):
+            attack(unknown.update, unknown.knowledge, generator=_generator())
 
 
 def test_labels_that_cannot_be_recovered_are_refused_for_a_conditional_generator(

@@ -145,6 +145,33 @@ def test_the_sample_stands_beside_the_best_candidate() -> None:
     assert best.history[3] == pytest.approx(min(history[:3]))
 
 
+def test_the_best_candidate_is_none_of_what_the_stage_began_with() -> None:
+    case = _case(1)
+    # So strong a second stage that later populations, around where the first round was, never come near it.
+    attack = IGIMS(
+        rounds=2, latent_iterations=2, weight_iterations=150, population=4, latent_kl=0.0, weight_proximity=0.0, weight_rate=0.03
+    )  # fmt: skip
+    found = attack(case.update, case.knowledge, generator=_generator())
+    after = found.history[154:156]
+    assert min(after) > min(found.history[:154])
+    assert found.details["samples"][1]["best"] == min(after)
+
+
+def test_samples_of_a_target_that_ended_do_not_depend_on_the_others() -> None:
+    cases = [_case(1, seed=0), _case(1, seed=3)]
+    knowledge = cases[0].knowledge
+    attack = IGIMS(
+        rounds=3, latent_iterations=4, weight_iterations=12, population=4, latent_kl=0.0, weight_rate=1e-2, patience=5
+    )
+    together = attack.many([c.update for c in cases], knowledge, generators=[_generator(5), _generator(6)])
+    # The first runs out of patience in its first round, the second goes through all of them.
+    assert [found.outcome for found in together] == [Outcome.PLATEAU, Outcome.BUDGET_SPENT]
+    assert [len(found.details["samples"]) for found in together] == [1, 3]
+    for case, seed, found in zip(cases, (5, 6), together, strict=True):
+        alone = attack(case.update, knowledge, generator=_generator(seed)).details["samples"]
+        assert [entry["best"] for entry in found.details["samples"]] == pytest.approx([e["best"] for e in alone])
+
+
 def test_a_sample_has_the_mean_and_covariance_of_the_distribution() -> None:
     populations = CMAES(population=8).begin(2, torch.tensor([[3]]))
     for _ in range(12):

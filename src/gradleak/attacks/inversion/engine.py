@@ -11,6 +11,7 @@ import torch
 from gradleak.attacks.attack import Attack
 from gradleak.attacks.inversion.evaluation import PLAIN_GRADIENTS_PER_EVALUATION
 from gradleak.attacks.inversion.local_training import LocalTraining
+from gradleak.attacks.inversion.masks import draws_of
 from gradleak.attacks.inversion.matching import CosineDistance, Matching
 from gradleak.attacks.inversion.optimizers import Adam, Optimizer
 from gradleak.attacks.inversion.populations import HandOn, PopulationOptimizer
@@ -186,6 +187,8 @@ class Inversion(Attack):
             assert knowledge.batch_size is not None
             unrolled = LocalTraining.named(self.local_training) is LocalTraining.UNROLLED
             release = knowledge.protocol.plain_gradients(knowledge.batch_size) if unrolled else 1.0
+        if knowledge.objective is not None:
+            release *= len(draws_of(knowledge, knowledge.objective, knowledge.targets))
         return release * self.restarts * self.rounds * sum(stage.passes for stage in self.stages)
 
     def _check(self, knowledge: Knowledge) -> None:

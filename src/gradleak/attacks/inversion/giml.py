@@ -15,7 +15,7 @@ from gradleak.attacks.inversion.priors import Guess, Prior, TotalVariation
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, Problem
 from gradleak.attacks.inversion.variables import Pixels
 from gradleak.attacks.monitor import Progress
-from gradleak.core import ImageGenerator, Knowledge, Update
+from gradleak.core import HALF, ImageGenerator, Knowledge, Objective, Update
 from gradleak.operators.kernels import differentiable_kernels
 from gradleak.results import FANG_2024, JEON_2021, NICHOL_2018, Citation, InputError, Outcome
 
@@ -29,9 +29,9 @@ class MetaLearned:
     """What GIML made of the updates; no example was seen, and none is in here.
 
     Attributes:
-        generator: the generator, or None where the outcome is `no_signal`.
+        generator: the generator, or None where the outcome is `no_signal` or `not_finite`.
         outcome: `budget_spent` after the rounds that were asked for; `no_signal` where no update had anything to match
-            with labels that could be had.
+            with labels that could be had; `not_finite` where every round was dropped.
         rounds: rounds whose weights were finite and were taken over.
         lost: rounds that were dropped since weights or losses were not finite.
         used: updates that were matched at least once.
@@ -159,14 +159,19 @@ class GIML:
             See `MetaLearned`.
 
         Raises:
-            InputError: for other counts of knowledge than of updates, or examples of another shape than the generator's.
+            InputError: for other counts of knowledge than of updates, examples of another shape than the generator's, or
+                a generator without weights.
             KnowledgeError: naming what is needed and not disclosed.
             InconsistentUpdateError: if an update does not fit the model.
         """
         known = list(knowledge) if isinstance(knowledge, Sequence) else [knowledge] * len(updates)
         if len(known) != len(updates) or not updates:
             raise InputError(f"GIML.fit: expected a knowledge an update, got {len(known)} for {len(updates)} updates")
-        problems = [problem for pair in zip(updates, known, strict=True) if (problem := self._pose(*pair)) is not None]
+        if not initial.weights:
+            raise InputError("GIML.fit: expected a generator with weights to learn, got one without parameters")
+        wide: dict[int, Objective] = {}
+        posed = [self._pose(*pair, wide) for pair in zip(updates, known, strict=True)]
+        problems = [problem for problem in posed if problem is not None]
         if not problems:
             return MetaLearned(
                 generator=None, outcome=Outcome.NO_SIGNAL, rounds=0, lost=0, used=0, skipped=len(updates),
@@ -180,6 +185,11 @@ class GIML:
             weights = run.round(weights)
             if progress is not None:
                 progress(number + 1, self.rounds, run.history[-1] if run.history else float("inf"))
+        if not run.taken:
+            return MetaLearned(
+                generator=None, outcome=Outcome.NOT_FINITE, rounds=0, lost=self.rounds, used=0,
+                skipped=len(updates) - len(problems), plain_gradients=run.cost, history=(),
+            )  # fmt: skip
         text = f"GIML on {run.used} shared updates, {run.taken} rounds, from: {initial.source}"
         return MetaLearned(
             generator=replace(start.with_weights(weights), source=text),
@@ -192,13 +202,19 @@ class GIML:
             history=tuple(run.history),
         )
 
-    def _pose(self, update: Update, knowledge: Knowledge) -> Problem | None:
-        """The problem of one update; None where it is zero or its labels are unknown."""
+    def _pose(self, update: Update, knowledge: Knowledge, wide: dict[int, Objective]) -> Problem | None:
+        """The problem of one update; None where it is zero or its labels are unknown.
+
+        Half precision has no second derivatives: such a model is searched in float32, the same copy for all updates.
+        """
         knowledge.require(self.needs, asker=self.name)
         assert knowledge.objective is not None
         aligned = update.align(knowledge.objective)
         if len(aligned.zero_tensors()) == len(aligned.tensors):
             return None
+        objective = knowledge.objective
+        if objective.dtype in HALF:
+            knowledge = replace(knowledge, objective=wide.setdefault(id(objective), objective.to(torch.float32)))
         problem = Problem.pose(aligned, knowledge, pixels=Pixels(), policy=LabelPolicy.RECOVER)
         return None if problem.labels is None else problem
 

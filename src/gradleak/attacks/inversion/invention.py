@@ -167,8 +167,12 @@ class InventionCheck:
         others = [ruler(inputs, claim.targets) for inputs in self._others(given, claim, generator)]
         best = min(others, default=None)
         if residual <= problem.round_off:
+            # A dead unit lets any picture explain the update.
+            any_does = best is not None and best <= problem.round_off
             return ClaimSupport(
-                support=Support.SUPPORTED, sentence="the claim explains the update to within round-off",
+                support=Support.CONTRADICTED if any_does else Support.SUPPORTED,
+                sentence="the claim explains the update to within round-off"
+                + (", and so does another picture of the prior: the update does not tell them apart" if any_does else ""),
                 relative_residual=residual, alternatives=len(others), best_alternative=best,
                 plain_gradients=problem.release_cost * (1 + len(others)),
             )  # fmt: skip

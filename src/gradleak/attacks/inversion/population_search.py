@@ -75,7 +75,7 @@ class PopulationSearch:
         if optimizer.hand_on is HandOn.BEST:
             search.handed, search.handed_loss = search.reached, search.reached_loss
         else:
-            self._hand_on_sample(place, distributions)
+            self._hand_on_sample(place, distributions, torch.stack(search.history[-stage.iterations :]).amin(dim=0))
 
     def state(self) -> dict[str, Tensor]:
         """All of it, for a checkpoint."""
@@ -104,6 +104,8 @@ class PopulationSearch:
         if not self._distributions:
             return {}
         pairs = [[float(value) for value in losses[:, row]] for losses in self._samples]
+        # Rounds that went on for other targets alone.
+        pairs = [pair for pair in pairs if not math.isnan(pair[1])]
         samples = [
             {name: loss if math.isfinite(loss) else None for name, loss in zip(("sample", "best"), pair, strict=True)}
             for pair in pairs
@@ -156,10 +158,10 @@ class PopulationSearch:
             parts[1:] = [parts[1][: -code.logits.numel()], code.logits.reshape(-1)]
         return torch.cat(parts)
 
-    def _hand_on_sample(self, place: Tensor, distributions: Populations) -> None:
+    def _hand_on_sample(self, place: Tensor, distributions: Populations, best: Tensor) -> None:
         """Draw what the next stage begins with, look at its loss, and note it beside that of the best candidate."""
         search, examples = self._search, self._search.problem.space.batch_size
-        live, best = search._live(), search.reached_loss
+        live = search._live()
         normal = search._draw(examples * self._entries)
         sampled, matching = place.clone(), torch.full_like(search.best_loss, torch.inf)
         for row in live.nonzero()[:, 0].tolist():
@@ -172,5 +174,7 @@ class PopulationSearch:
         # A sample without a finite loss leads nowhere: the best candidate stands in for it.
         search.handed = torch.where(finite[:, None], sampled, search.reached)
         search.handed_loss = torch.where(finite, matching, search.reached_loss)
-        self._samples.append(torch.stack([torch.where(finite, matching, torch.inf), best]))
+        self._samples.append(
+            torch.stack([torch.where(finite, matching, torch.inf), best.masked_fill(~live, torch.nan)])
+        )
         search._close(torch.zeros(len(search.problems), dtype=torch.int64))

@@ -21,7 +21,8 @@ class HandOn(StrEnum):
     """What a population leaves to the next stage.
 
     SAMPLE is one draw from the final distribution, as in algorithm 1 of Fang et al. 2024; BEST is the candidate with the
-    smallest matching loss of this stage. What is claimed is the iterate with the smallest matching loss either way.
+    smallest matching loss of this stage, or what the stage began with where none is better. What is claimed is the
+    iterate with the smallest matching loss either way.
     """
 
     SAMPLE = "sample"

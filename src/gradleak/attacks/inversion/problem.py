@@ -17,7 +17,7 @@ from gradleak.attacks.inversion.local_training import LocalTraining
 from gradleak.attacks.inversion.masks import draws_of, mean_release
 from gradleak.attacks.inversion.matching import Matching
 from gradleak.attacks.inversion.reading import Reading
-from gradleak.attacks.inversion.variables import PixelsAndLabels, Space, Variables
+from gradleak.attacks.inversion.variables import Part, PixelsAndLabels, Space, Variables
 from gradleak.attacks.labels import recover_labels
 from gradleak.attacks.labels.reading import why_unreadable
 from gradleak.attacks.labels.sign_rule import is_cross_entropy
@@ -26,6 +26,7 @@ from gradleak.core import (
     Batch,
     BatchDefense,
     DiagonalGaussian,
+    ImageGenerator,
     Knowledge,
     LayerStatistics,
     Objective,
@@ -351,22 +352,28 @@ def check_labels(knowledge: Knowledge, policy: LabelPolicy) -> None:
 
 
 def check_generator(knowledge: Knowledge, variables: Variables, policy: LabelPolicy) -> None:
-    """Refuse variables behind a generator that is not there, or that needs classes which are unknowns.
+    """Refuse variables behind a generator that is not there, has no weights to search, or needs classes that are unknowns.
 
     Raises:
         KnowledgeError: naming what is missing.
+        UnsupportedError: for a generator without the weights that are to be searched, or without a class that is disclosed.
     """
     if not variables.needs_generator:
         return
     knowledge.require(("generator",), asker=f"gradient inversion with {type(variables).__name__}")
     assert knowledge.generator is not None
+    if Part.WEIGHTS in variables.parts and not knowledge.generator.weights:
+        raise UnsupportedError(
+            f"gradient inversion with {type(variables).__name__}: expected a generator with weights to search, got one "
+            "without parameters; register them as parameters, or search latents alone (GGL)"
+        )
     if policy is LabelPolicy.OPTIMIZE and knowledge.targets is None and knowledge.generator.conditional:
         raise KnowledgeError(_needs_classes("labels are to be optimized"))
     _check_condition(knowledge, knowledge.targets, "", known=False)
 
 
 def _check_condition(knowledge: Knowledge, labels: Tensor | None, note: str, *, known: bool = True) -> None:
-    """Refuse a conditional generator without one class an example."""
+    """Refuse a conditional generator without one class an example, or with one that it does not know."""
     if knowledge.generator is None or not knowledge.generator.conditional:
         return
     if labels is None:
@@ -374,6 +381,21 @@ def _check_condition(knowledge: Knowledge, labels: Tensor | None, note: str, *, 
             raise KnowledgeError(_needs_classes(note))
     elif labels.dim() != 1 or labels.is_floating_point():
         raise KnowledgeError(_needs_classes(f"targets are {labels.dtype} of shape {tuple(labels.shape)}"))
+    else:
+        _check_classes(knowledge.generator, labels)
+
+
+def _check_classes(generator: ImageGenerator, labels: Tensor) -> None:
+    """Refuse classes that the generator does not know: under vmap some modules would make a picture of none."""
+    latents = torch.zeros(len(labels), *generator.latent_shape, dtype=generator.dtype, device=generator.device)
+    try:
+        with torch.no_grad():
+            generator(latents, labels=labels.to(generator.device, torch.int64))
+    except (RuntimeError, LookupError, ValueError) as error:
+        raise UnsupportedError(
+            f"gradient inversion: expected a generator that takes the classes {sorted(set(labels.tolist()))}, got "
+            f"{type(error).__name__}: {str(error).splitlines()[0]}; its classes have to be those of the model"
+        ) from error
 
 
 def _needs_classes(because: str) -> str:

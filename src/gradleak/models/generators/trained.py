@@ -84,8 +84,9 @@ def trained_generator(path: str | os.PathLike[str]) -> ImageGenerator:
     Raises:
         InputError: a file is missing, the facts are of another file or name no network of this package.
     """
-    file, beside = Path(path), Path(path).with_suffix(".json")
+    file = Path(path)
     tensors = read_tensors(file)
+    beside = file.with_suffix(".json")
     facts = _facts(beside)
     if facts["sha256"] != _sum(file):
         raise InputError(
