@@ -80,7 +80,7 @@ def test_a_class_of_the_users_own_is_checked_for_its_kind(tmp_path: Path) -> Non
 
 
 def test_only_generators_of_random_numbers_are_drawn_by_the_plan() -> None:
-    for kind in (torch.Generator, torch.Generator | None):
+    for kind in (torch.Generator, torch.Generator | None, object, Any):
         assert filled_in(["generator", "seed", "count"], {"generator": kind, "count": int}) == ["generator", "seed"]
     assert filled_in(["generator"], {}) == ["generator"]  # a function without annotations
     for kind in (ImageGenerator, ImageGenerator | None, str, str | None):

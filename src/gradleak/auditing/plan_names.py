@@ -12,10 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-import torch
-
 from gradleak.auditing.catalog import Constructor, Entry
 from gradleak.auditing.plan import unknown
+from gradleak.core import ImageGenerator
 from gradleak.results import PlanError
 
 # Where a plan names what stands in each room, for whoever looked in another one.
@@ -127,15 +126,16 @@ def type_hints(constructor: Constructor) -> Mapping[str, Any]:
 def filled_in(names: Iterable[str], types: Mapping[str, Any]) -> list[str]:
     """The arguments that a plan draws from its own seed: `seed`, and `generator` where it is one of random numbers.
 
-    Generators of images, and files of them, are named by the plan. A `generator` without a type is one of random numbers.
+    Generators of images, and files of them, are written in the plan. A `generator` of another type, or without one, is one
+    of random numbers.
 
     Args:
         names: of the arguments.
         types: their annotations by name.
     """
-    stated = types.get("generator", torch.Generator)
-    drawn = torch.Generator in (stated, *get_args(stated))
-    return [name for name in names if name == "seed" or (name == "generator" and drawn)]
+    stated = types.get("generator")
+    written = {ImageGenerator, str, Path} & {stated, *get_args(stated)}
+    return [name for name in names if name == "seed" or (name == "generator" and not written)]
 
 
 def beside(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:

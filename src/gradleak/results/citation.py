@@ -1,4 +1,7 @@
-"""References to the literature behind a measure, an attack or a defense."""
+"""References to the literature behind a measure, an attack or a defense.
+
+Longer than 500 lines since it is the one list of all of them.
+"""
 
 from __future__ import annotations
 
