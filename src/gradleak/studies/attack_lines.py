@@ -15,6 +15,7 @@ from scipy import stats
 
 from gradleak.attacks import Blind, Checkpoint
 from gradleak.core import Batch
+from gradleak.scoring import blind_baseline
 from gradleak.studies.study import Finding
 
 BASELINE = "best guess without the update, chosen with the truth"
@@ -219,6 +220,31 @@ def content_of(examples: Sequence[Batch]) -> str:
             total.update(str(tuple(tensor.shape)).encode())
             total.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return total.hexdigest()[:16]
+
+
+def blind_lines(examples: Sequence[Batch]) -> list[Line]:
+    """The best guess without the update, chosen with the truth, image by image.
+
+    Args:
+        examples: one image each.
+    """
+    lines = []
+    for image, example in enumerate(examples):
+        values = {score.name: score.value for score in blind_baseline(example)}
+        lines.append(
+            Line(
+                image=image,
+                mse=values["mse"],
+                ssim=values["ssim"],
+                exact=values["exact_hits"] == 1.0,
+                outcome="-",
+                labels="-",
+                iterations=0,
+                counted=0.0,
+                measured=None,
+            )
+        )
+    return lines
 
 
 def _without_content(key: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,8 +44,8 @@ from gradleak.datasets import image_file, mnist_digits
 from gradleak.models import convnet, initialize_uniform, lenet_dlg, lenet_i2f, resnet18
 from gradleak.protocols import FedSGD
 from gradleak.results import GEIPING_2020, YIN_2021, ZHANG_2023, ZHAO_2020, ZHU_2019, Citation, UnsupportedError
-from gradleak.scoring import blind_baseline, score_images
-from gradleak.studies.attack_lines import BASELINE, Line, Row, Store, conclude, content_of
+from gradleak.scoring import score_images
+from gradleak.studies.attack_lines import BASELINE, Line, Row, Store, blind_lines, conclude, content_of
 from gradleak.studies.study import Say, Study, StudyResult, Table
 
 TIMED_GRADIENTS = 11
@@ -189,7 +189,7 @@ class AttackTable(Study):
         with one_thread():
             for network in map(TableNetwork, self.networks):
                 setting = self._setting(network)
-                rows.append(Row(network.value, BASELINE, "-", _baseline(setting.examples)))
+                rows.append(Row(network.value, BASELINE, "-", blind_lines(setting.examples)))
                 for entrant in map(Entrant, self.attacks):
                     if entrant.reads_batch_norm and not running_statistics(setting.objective):
                         continue
@@ -371,26 +371,6 @@ def _line(image: int, claim: Reconstruction, example: Batch, measured: float | N
         measured=measured,
         note=claim.note if claim.inputs is None else "",
     )
-
-
-def _baseline(examples: Sequence[Batch]) -> list[Line]:
-    lines = []
-    for image, example in enumerate(examples):
-        values = {score.name: score.value for score in blind_baseline(example)}
-        lines.append(
-            Line(
-                image=image,
-                mse=values["mse"],
-                ssim=values["ssim"],
-                exact=values["exact_hits"] == 1.0,
-                outcome="-",
-                labels="-",
-                iterations=0,
-                counted=0.0,
-                measured=None,
-            )
-        )
-    return lines
 
 
 __all__ = ["AttackTable", "Entrant", "TableNetwork"]

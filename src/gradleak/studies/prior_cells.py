@@ -48,8 +48,8 @@ from gradleak.datasets import idx_file, image_file, mnist_digits
 from gradleak.models import convnet, initialize_uniform, lenet_dlg, lenet_i2f, resnet18
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Outcome, UnsupportedError
-from gradleak.scoring import blind_baseline, score_images, score_perceptual
-from gradleak.studies.attack_lines import Line, Store, content_of
+from gradleak.scoring import score_images, score_perceptual
+from gradleak.studies.attack_lines import Line, Store, blind_lines, content_of
 
 CURVE = 24
 """Places of a search at which the loss is kept."""
@@ -386,8 +386,7 @@ def _costs(attack: Attack, entries: int) -> list[float]:
 def baseline_lines(examples: Sequence[Batch]) -> list[Line]:
     """The best guess without the update, image by image, with the distance of a gray or constant image."""
     lines = []
-    for image, example in enumerate(examples):
-        values = {score.name: score.value for score in blind_baseline(example)}
+    for line, example in zip(blind_lines(examples), examples, strict=True):
         gray = Reconstruction(
             inputs=example.inputs,
             targets=None,
@@ -396,20 +395,7 @@ def baseline_lines(examples: Sequence[Batch]) -> list[Line]:
             note="the truth against constants",
         )
         blind = score_perceptual(gray, example).details.get("blind_per_example", [None])
-        lines.append(
-            Line(
-                image=image,
-                mse=values["mse"],
-                ssim=values["ssim"],
-                exact=values["exact_hits"] == 1.0,
-                outcome="-",
-                labels="-",
-                iterations=0,
-                counted=0.0,
-                measured=None,
-                st_lpips=blind[0],
-            )
-        )
+        lines.append(replace(line, st_lpips=blind[0]))
     return lines
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradleak.attacks.inversion.priors import Guess, Prior
+from gradleak.attacks.inversion.priors import Guess, Prior, check_weight
 from gradleak.attacks.inversion.variables import Part
-from gradleak.results import FANG_2024, JEON_2021, LI_2022, InputError
+from gradleak.results import FANG_2024, JEON_2021, LI_2022
 
 _SMALLEST = 1e-10
 
@@ -45,7 +45,7 @@ class LatentKL(Prior):
 
     def __post_init__(self) -> None:
         """Check the weight."""
-        _check_weight("LatentKL", self.weight)
+        check_weight("LatentKL", self.weight)
 
     def __call__(self, guess: Guess) -> Tensor:
         """The weighted divergence."""
@@ -82,7 +82,7 @@ class LatentNorm(Prior):
 
     def __post_init__(self) -> None:
         """Check the weight."""
-        _check_weight("LatentNorm", self.weight)
+        check_weight("LatentNorm", self.weight)
 
     def __call__(self, guess: Guess) -> Tensor:
         """The weighted mean square."""
@@ -121,14 +121,9 @@ class WeightProximity(Prior):
 
     def __post_init__(self) -> None:
         """Check the weight."""
-        _check_weight("WeightProximity", self.weight)
+        check_weight("WeightProximity", self.weight)
 
     def __call__(self, guess: Guess) -> Tensor:
         """The weighted distance."""
         assert guess.changes is not None
         return self.weight * torch.linalg.vector_norm(guess.changes, dim=1).mean()
-
-
-def _check_weight(name: str, weight: float) -> None:
-    if not weight >= 0:
-        raise InputError(f"{name}.weight: expected a number of at least 0, got {weight}")

@@ -115,7 +115,7 @@ class TotalVariation(Prior):
 
     def __post_init__(self) -> None:
         """Check the weight."""
-        _check_weight("TotalVariation", self.weight)
+        check_weight("TotalVariation", self.weight)
 
     def __call__(self, guess: Guess) -> Tensor:
         """The weighted total variation."""
@@ -167,7 +167,7 @@ class MeanSquare(Prior):
 
     def __post_init__(self) -> None:
         """Check the weight."""
-        _check_weight("MeanSquare", self.weight)
+        check_weight("MeanSquare", self.weight)
 
     def __call__(self, guess: Guess) -> Tensor:
         """The weighted mean square."""
@@ -226,7 +226,7 @@ class BatchNormStatistics(Prior):
 
     def __post_init__(self) -> None:
         """Check the weight and the name."""
-        _check_weight("BatchNormStatistics", self.weight)
+        check_weight("BatchNormStatistics", self.weight)
         object.__setattr__(self, "statistics", Statistics.named(self.statistics))
         if self.statistics is Statistics.INFERRED:
             raise InputError(
@@ -310,7 +310,7 @@ class GroupConsistency(Prior):
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        _check_weight("GroupConsistency", self.weight)
+        check_weight("GroupConsistency", self.weight)
         if self.every < 1 or not 0 <= self.begin < 1:
             raise InputError(
                 f"GroupConsistency: expected every of at least 1 and begin in [0, 1), got {self.every} and {self.begin}"
@@ -355,6 +355,15 @@ def _order_like(guess: Tensor, first: Tensor, alike: Sequence[Sequence[int]]) ->
     return order
 
 
-def _check_weight(name: str, weight: float) -> None:
+def check_weight(name: str, weight: float) -> None:
+    """Refuse a weight that is negative or no number.
+
+    Args:
+        name: of the prior, for the message.
+        weight: of its term.
+
+    Raises:
+        InputError: for such a weight.
+    """
     if not weight >= 0:
         raise InputError(f"{name}.weight: expected a number of at least 0, got {weight}")
