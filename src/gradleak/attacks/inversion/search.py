@@ -53,6 +53,7 @@ class Search:
         self.generators = generators
         self.monitor = monitor
         self.low, self.high = self.problem.variables.bounds(self.problem.space)
+        self.bounded = bool((self.low.isfinite() | self.high.isfinite()).any())
         self.matching = self.problem.likely(config.matching)
         self.groups = [prior for prior in config.priors if isinstance(prior, GroupConsistency)]
         self.planned = config.rounds * sum(stage.planned for stage in config.stages)
@@ -107,7 +108,7 @@ class Search:
     def _descend(self, number: int, stage: SearchStage, optimizer: Optimizer, saved: Saved | None) -> None:
         """A stage down the gradient."""
         place = self.handed
-        moved = self.problem.variables.places(self.problem.space, stage.part)
+        moved = _span(self.problem.variables.places(self.problem.space, stage.part))
         start = place if moved is None else place[:, moved]
         # Over all rounds: the steps of a late round are as short as its place in the whole asks for.
         before = number // len(self.config.stages) * stage.evaluations
@@ -145,10 +146,10 @@ class Search:
     def _keep(self, place: Tensor, matching: Tensor, finite: Tensor) -> Tensor:
         """Keep iterates that are better than all before; those better than all of this stage are returned, marked."""
         better = finite & (matching < self.best_loss)
-        self.best = torch.where(better[:, None], place, self.best)
+        self.best = _rows(better, place, self.best)
         self.best_loss = torch.where(better, matching, self.best_loss)
         nearer = finite & (matching < self.reached_loss)
-        self.reached = torch.where(nearer[:, None], place, self.reached)
+        self.reached = _rows(nearer, place, self.reached)
         self.reached_loss = torch.where(nearer, matching, self.reached_loss)
         return nearer
 
@@ -200,32 +201,38 @@ class Search:
         moving: Tensor,
         steps: Steps,
         evaluation: int,
-        moved: Tensor | None,
+        moved: Tensor | slice | None,
     ) -> Tensor:
         """One step of the rows that move, in the entries that move; the others stay, and their optimizer forgets its past."""
         whole, low, high = place, self.low, self.high
         if moved is not None:
-            place, gradient, low, high = place[:, moved], gradient[:, moved], low[moved], high[moved]
-        change = steps.direction(torch.where(moving[:, None], gradient, 0.0), evaluation)
-        change = torch.where(moving[:, None], change, 0.0) * self.shrink[:, None]
-        target = (place + change).clamp(low, high)
-        target = torch.where(torch.isfinite(target).all(dim=1, keepdim=True), target, place)
+            place, gradient = place[:, moved], gradient[:, moved]
+            low, high = (low[moved], high[moved]) if self.bounded else (low, high)
+        still = torch.zeros((), dtype=gradient.dtype, device=gradient.device)
+        change = steps.direction(_rows(moving, gradient, still), evaluation)
+        change = _rows(moving, change, still) * self.shrink[:, None]
+        target = (place + change).clamp(low, high) if self.bounded else place + change
+        target = _rows(torch.isfinite(target).all(dim=1), target, place)
         steps.moved(target - place)
         if not bool(moving.all()):
             steps.reset(~moving)
-        return target if moved is None else whole.index_copy(1, moved, target)
+        if moved is None:
+            return target
+        if isinstance(moved, slice):
+            return torch.cat([whole[:, : moved.start], target, whole[:, moved.stop :]], dim=1)
+        return whole.index_copy(1, moved, target)
 
     def _return(self, place: Tensor, broken: Tensor) -> Tensor:
         """Rows without finite numbers go back to this stage's best iterate; their next steps are half as long."""
         self.recoveries = self.recoveries + broken.long()
         self.shrink = torch.where(broken, self.shrink / 2, self.shrink)
-        return torch.where(broken[:, None], self.reached, place)
+        return _rows(broken, self.reached, place)
 
     def _restart(self, place: Tensor, stuck: Tensor) -> Tensor:
         """Rows without progress go back to this stage's best iterate; their next steps are half as long."""
         self.restarts = self.restarts + stuck.long()
         self.shrink = torch.where(stuck, self.shrink / 2, self.shrink)
-        return torch.where(stuck[:, None], self.reached, place)
+        return _rows(stuck, self.reached, place)
 
     def _draw(self, entries: int) -> Tensor:
         """N(0, 1) for all rows (s, entries), each target's from its own generator."""
@@ -385,3 +392,25 @@ class Search:
             note="; ".join(note for note in notes if note),
             details={**details, "relative_residual": fit.relative_residual, "scale": fit.scale},
         )
+
+
+def _rows(chosen: Tensor, one: Tensor, other: Tensor) -> Tensor:
+    """The rows of `one` (s, n) that are chosen (s,), those of `other` else.
+
+    On a processor nothing is copied where all rows or none are, as almost always: behind a generator n is the number of
+    its weights. Elsewhere looking would wait for the device.
+    """
+    if chosen.device.type == "cpu":
+        if bool(chosen.all()):
+            return one
+        if other.shape == one.shape and not bool(chosen.any()):
+            return other
+    return torch.where(chosen[:, None], one, other)
+
+
+def _span(places: Tensor | None) -> Tensor | slice | None:
+    """Ascending places as a slice where none is left out: a view, where indices would copy."""
+    if places is None or len(places) == 0:
+        return places
+    first, last = int(places[0]), int(places[-1])
+    return slice(first, last + 1) if last - first + 1 == len(places) else places
