@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from gradleak.core import Domain, ImageGenerator
+from gradleak.core import Batch, Domain, ImageGenerator, derive_seed
+from gradleak.datasets import mnist_digits
 
 
 class TinyGenerator(nn.Module):
@@ -40,3 +41,12 @@ def made_elsewhere(*, side: int = 8) -> ImageGenerator:
     module = nn.Sequential(nn.Linear(2, side * side), nn.Sigmoid(), nn.Unflatten(1, (1, side, side)))
     domain = Domain.image(channels=1, height=side, width=side)
     return ImageGenerator(module=module, latent_shape=(2,), domain=domain, source="a function of one's own")
+
+
+def digits_seen(*, normalized: bool = False, seen: bool = True) -> Batch:
+    """A digit out of the 24 that the training file of the tests draws, or the one drawn after them."""
+    drawn = mnist_digits(count=25, seed=derive_seed(4, "data"))
+    row = slice(0, 1) if seen else slice(24, 25)
+    domain = Domain.image(channels=1, height=28, width=28, mean=(0.13,), std=(0.31,)) if normalized else drawn.domain
+    assert domain is not None
+    return Batch(domain.from_pixels(drawn.inputs[row]), drawn.targets[row], domain)

@@ -54,9 +54,35 @@ def test_a_plan_names_a_module_and_its_weights_beside_the_plan(tmp_path: Path) -
     card = knowledge.card()["generator"]
     assert (card["source"], card["latent_shape"]) == ("sketches of digits", [3])
     assert words.knowledge("generator", card) == (
-        "TinyGenerator (sketches of digits), latents of 3 numbers, 404 weights"
+        "TinyGenerator (sketches of digits), latents of 3 numbers, 404 weights; which images trained it is not on file, so "
+        "that whether the audited ones did cannot be told"
     )
+    assert words.knowledge("generator", card | {"training_images": 24}).endswith(
+        "404 weights; none of its 24 training images on file is audited"
+    )
+    assert words.knowledge("generator", card | {"training_images": 0}).endswith("404 weights; no image trained it")
+    del card["training_images"]  # a record of an earlier version
+    assert words.knowledge("generator", card).endswith("404 weights")
     assert words.knowledge("generator", None) == "not known"
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_a_plan_that_audits_training_images_is_refused_before_anything_runs(tmp_path: Path, normalized: bool) -> None:
+    file = tmp_path / "training.toml"
+    file.write_text(TRAINING, encoding="utf-8")
+    train_generator(file).save(tmp_path / "g.safetensors")
+    # 24 of the same digits are drawn as for the training, and one more.
+    data: dict[str, Any] = {"use": "tests.auditing.generator_models:digits_seen", "normalized": normalized}
+    content = tomllib.loads(SMALL_PLAN) | {"scenarios": [{"name": "s"}], "model": {"use": "lenet_i2f"}, "data": data}
+    content["threat"] = {"use": "HonestButCurious", "generator": {"use": "trained_generator", "path": "g.safetensors"}}
+    with pytest.raises(
+        PlanError, match=r"^threat\.generator: expected .* 24 training images hold 1 of the 1 \(row 0\)"
+    ):
+        build_plan(content, folder=tmp_path)
+    content["data"] = data | {"seen": False}
+    plan = build_plan(content, folder=tmp_path)
+    card = plan.knowledge(plan.scenarios[0], 0).card()["generator"]
+    assert card["training_images"] == 24
 
 
 def test_a_plan_names_what_was_trained_here_and_what_was_not(tmp_path: Path) -> None:

@@ -59,7 +59,14 @@ def test_defaults_are_printed_as_a_plan_has_them() -> None:
 
 def test_what_no_plan_can_name_is_listed_and_explained() -> None:
     listed = {name for room in from_python().values() for name in room}
-    assert {"GIML", "InventionCheck", "train_vae", "train_dcgan", "MINE", "SubspaceDistance", "VisibleLayers"} <= listed
-    assert {"LatentInformation", "NeighborInformation", "OriginalInformation"} <= listed
+    assert {
+        "GIML",
+        "InventionCheck",
+        "train_vae",
+        "train_dcgan",
+        "VisibleLayers",
+        "LayerProfile",
+        "profile_layers",
+    } <= listed
     assert not listed & {name for room in catalog().values() for name in room}
     assert all(explanation(name) for name in listed)

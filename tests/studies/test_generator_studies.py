@@ -246,28 +246,32 @@ def test_giml_is_held_against_the_network_it_began_with(images: str, tmp_path: P
         images=images,
         updates=8,
         held=4,
-        budget=60,
+        budgets=(60, 90),
         giml=GIML(rounds=2, tasks=4, latent_iterations=3, weight_iterations=3),
         latent_size=4,
         channels=8,
     )
     result = study.run(say=_quiet)
-    rows = {row["generator"]: row for row in _rows(result)}
-    assert rows["GIML"]["plain gradients of learning"] == f"{2 * 4 * (3 + 1 + 3) * 3}"
-    assert rows["never trained"]["plain gradients of learning"] == "0"
-    gaps = [
-        10 * math.log10(two["mse"] / one["mse"])
-        for one, two in zip(result.details["GIML"], result.details["never trained"], strict=True)
-    ]
-    (finding,) = result.findings
-    assert finding.ours == pytest.approx(np.median(gaps), abs=1e-6)
-    assert finding.interval[0] <= finding.ours <= finding.interval[1]
-    assert finding.n == 4
+    rows = {(row["budget"], row["generator"]): row for row in _rows(result)}
+    assert rows["60", "GIML"]["plain gradients of learning"] == f"{2 * 4 * (3 + 1 + 3) * 3}"
+    assert rows["90", "never trained"]["plain gradients of learning"] == "0"
+    for budget, finding in zip((60, 90), result.findings, strict=True):
+        gaps = [
+            10 * math.log10(two["mse"] / one["mse"])
+            for one, two in zip(
+                result.details[f"GIML, {budget}"], result.details[f"never trained, {budget}"], strict=True
+            )
+        ]
+        assert finding.ours == pytest.approx(np.median(gaps), abs=1e-6)
+        assert finding.interval[0] <= finding.ours <= finding.interval[1]
+        assert finding.n == 4
     assert "8 shared gradients" in result.conclusion[0]
     page = result.write(tmp_path).read_text(encoding="utf-8")
     assert "## Held-out clients" in page
     with pytest.raises(InputError, match="held-out clients"):
         GIMLQuality(held=1)
+    with pytest.raises(InputError, match="budgets"):
+        GIMLQuality(budgets=())
 
 
 def _one(image: int, mse: float | None) -> Line:

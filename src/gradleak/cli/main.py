@@ -68,7 +68,7 @@ def audit(
     loaded = load_plan(plan)
     if not quiet:
         parts = {"batch": loaded.batches, "inference game": loaded.inference, "privacy audit": loaded.privacy,
-                 "scenario": loaded.scenarios}  # fmt: skip
+                 "layer audit": loaded.layers, "scenario": loaded.scenarios}  # fmt: skip
         counts = (_counted(len(part), name) for name, part in parts.items() if len(part))
         typer.echo(f"{loaded.name}: {', '.join(counts)}, about {estimate(loaded):,.0f} plain gradients", err=True)
         for refusal in refusals(loaded):
@@ -115,12 +115,13 @@ def study(
     name: Annotated[str, typer.Argument(help="Name of a study; `gradleak list` prints them.")],
     out: Annotated[Path, typer.Option(help="Folder for NAME.md and NAME.json.")],
     set_: Annotated[list[str] | None, typer.Option("--set", help="A setting, for instance --set count=10.")] = None,
+    seed: Annotated[int, typer.Option(help="What the study's own seed is derived from, with its name.")] = 0,
 ) -> None:
     """Compute a paper's table or figure again, with the paper's value beside ours."""
     from gradleak.auditing import configure
     from gradleak.cli.studies import find_study, settings
 
-    chosen = configure(find_study(name), settings(set_ or []), where=f"study {name}")
+    chosen = configure(find_study(name), settings(set_ or []), where=f"study {name}", seed=seed)
     result = chosen.run(say=lambda line: typer.echo(line, err=True))
     for line in result.conclusion:
         typer.echo(line)

@@ -20,6 +20,7 @@ from gradleak.core.domain import Domain, DomainKind
 from gradleak.core.example_gradients import example_gradients
 from gradleak.core.exposure import Exposure
 from gradleak.core.image_generator import ImageGenerator, OutputRange
+from gradleak.core.image_prints import ImagePrints
 from gradleak.core.knowledge import Knowledge
 from gradleak.core.objective import Classifier, Mode, Objective
 from gradleak.core.precision import HALF, Precision, computed_in_half, precision_of, whole_precision
@@ -45,6 +46,7 @@ __all__ = [
     "Guarantee",
     "HonestButCurious",
     "ImageGenerator",
+    "ImagePrints",
     "Knowledge",
     "LayerStatistics",
     "Mode",

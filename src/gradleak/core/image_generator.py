@@ -11,8 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gradleak.core.batch import Batch
 from gradleak.core.describe import describe
 from gradleak.core.domain import Domain
+from gradleak.core.image_prints import ImagePrints
 from gradleak.core.masks import watch_draws
 from gradleak.core.module_copy import Attributes, cast_constants, first_line, private_copy
 from gradleak.results import InputError
@@ -24,6 +26,8 @@ _SEED = 0
 # that much of the range, speaks of another range.
 _SHARE_OUTSIDE = 0.25
 _FAR_OUTSIDE = 0.5
+# Examples that a refusal names.
+_NAMED = 5
 # By more than that share of the range an image may not change when it is made alone.
 _APART = 0.02
 # What a module raises on latents that it cannot take.
@@ -63,6 +67,8 @@ class ImageGenerator:
         conditional: whether the module takes class labels, int64 of shape (b,), as its second argument.
         source: where the generator comes from and what it was trained on, for card and report: it is public knowledge
             only if nothing of the client's data went into it.
+        training_images: fingerprints of the images that trained it; none in it for a network that was never trained, None
+            where they are not known. A threat model refuses to disclose the generator if an audited example is among them.
 
     Raises:
         InputError: if the source is empty, the module refuses its latents, gives images of another shape or range or
@@ -88,6 +94,7 @@ class ImageGenerator:
     output: OutputRange = OutputRange.UNIT
     conditional: bool = False
     source: str
+    training_images: ImagePrints | None = field(default=None, repr=False, metadata={"described": False})
     _attributes: Attributes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -110,6 +117,11 @@ class ImageGenerator:
             raise InputError(
                 "ImageGenerator.source: expected what the generator was trained on, got nothing; reports print it, so "
                 "that a reader can tell whether private data went into it"
+            )
+        if not isinstance(self.training_images, ImagePrints | None):
+            raise InputError(
+                "ImageGenerator.training_images: expected ImagePrints, for instance ImagePrints.of(batch), got "
+                f"{type(self.training_images).__name__}"
             )
         private, _ = private_copy(self.module)
         private.requires_grad_(False)
@@ -224,10 +236,33 @@ class ImageGenerator:
             )
         return self._but(domain=domain)
 
+    def refuse_seen(self, batch: Batch) -> None:
+        """Refuse a batch with an image that trained the generator: the prior would hand the truth to the attack.
+
+        Images are compared by their fingerprints, as they are and mirrored; nothing is known of a generator without any.
+
+        Args:
+            batch: what is audited.
+
+        Raises:
+            InputError: with the number of such examples, and which they are.
+        """
+        seen = self.training_images.among(batch) if self.training_images else []
+        if seen:
+            first = ", ".join(map(str, seen[:_NAMED])) + (", ..." if len(seen) > _NAMED else "")
+            raise InputError(
+                f"generator: expected one that was not trained on the audited examples, got one whose "
+                f"{len(self.training_images or ()):,} training images hold {len(seen)} of the {batch.size} (row {first}); what "
+                "an attack finds behind it would be no leak of the update: audit other rows, or train a generator without "
+                "them"
+            )
+
     def describe(self) -> dict[str, Any]:
         """The facts on the generator for a record, without values."""
         facts: dict[str, Any] = describe(self)
-        return facts | {"weights": sum(tensor.numel() for tensor in self.weights.values())}
+        trained_on = None if self.training_images is None else len(self.training_images)
+        weights = sum(tensor.numel() for tensor in self.weights.values())
+        return facts | {"training_images": trained_on, "weights": weights}
 
     def _but(self, **changes: Any) -> ImageGenerator:
         """A copy with some fields changed; the module is taken as it is, and not looked at."""

@@ -46,7 +46,8 @@ class HonestButCurious(ThreatModel):
             disclosed (a truth: the report says so). Without it the adversary gets the objective with another
             `mask_seed`, and attacks match the mean over draws of their own.
         generator: a generator of images that the adversary brings along, or None. It gets the domain that is disclosed;
-            its `source` stands in the card, since data of the client in its training would be a truth.
+            its `source` stands in the card, since data of the client in its training would be a truth; a batch with an
+            image that its file has among the training images is refused.
     """
 
     batch_size: bool = True
@@ -75,12 +76,15 @@ class HonestButCurious(ThreatModel):
         """The knowledge of this adversary; the batch contributes its size, domain and, if disclosed, its labels.
 
         Raises:
-            InputError: if public data contain an example of the batch, or the generator makes examples of another shape.
+            InputError: if public data contain an example of the batch, or the generator makes examples of another shape or
+                was trained on an example of the batch.
         """
         if self.public is not None:
             _refuse_overlap(self.public, batch)
         domain = (batch.domain or _guess(batch)) if self.domain else None
         generator = self.generator
+        if generator is not None:
+            generator.refuse_seen(batch)
         if generator is not None and domain is not None:
             generator = generator.in_domain(domain)
         drawn = objective.draws(batch.inputs, batch.targets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -29,7 +30,7 @@ from gradleak.attacks import (
     UntrainedGenerator,
     WeightProximity,
 )
-from gradleak.core import Batch, Domain, HonestButCurious, ImageGenerator
+from gradleak.core import Batch, Domain, HonestButCurious, ImageGenerator, ImagePrints
 from gradleak.models import mlp
 from tests.attacks.setting import Setting, setting, small_net
 
@@ -114,6 +115,24 @@ def test_the_untrained_generator_moves_weights_alone() -> None:
     # Neither the inputs that it was never shown nor a latent: the weights explain the update.
     assert found.loss < 1e-2 * found.history[0]
     assert case.error(found.inputs) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("trained_on", "said"),
+    [(None, "is not known to be untrained"), (1, "was trained on 1 images"), (0, "")],
+    ids=["unknown", "trained", "untrained"],
+)
+def test_the_untrained_generator_says_where_it_was_handed_a_trained_one(trained_on: int | None, said: str) -> None:
+    case = _case(1)
+    assert case.knowledge.generator is not None
+    prints = None if trained_on is None else ImagePrints(frozenset([b"12345678"][:trained_on]))
+    own = replace(case.knowledge.generator, training_images=prints)
+    knowledge = replace(case.knowledge, generator=own)
+    found = UntrainedGenerator(iterations=2)(case.update, knowledge, generator=_generator())
+    (many,) = UntrainedGenerator(iterations=2).many([case.update], [knowledge], generators=[_generator()])
+    assert said in found.note
+    assert ("the generator" in found.note) is bool(said)
+    assert many.note == found.note
 
 
 def _matching(model: nn.Module, images: Tensor, labels: Tensor, seen: Tensor) -> Tensor:

@@ -102,6 +102,7 @@ def test_what_it_costs_is_counted() -> None:
     assert learned.used == 5
     assert len(learned.history) == 3
     assert learned.generator.source == "GIML on 5 shared updates, 3 rounds, from: never trained"
+    assert learned.generator.training_images is None
 
 
 def test_the_same_seed_gives_the_same_generator_and_nothing_changes() -> None:

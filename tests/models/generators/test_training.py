@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,16 +11,18 @@ from statistics import fmean
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
-from gradleak.core import Batch, Domain
+from gradleak.core import Batch, Domain, ImagePrints
 from gradleak.models.generators import (
     ConvDecoder,
     DCGANGenerator,
     TrainedGenerator,
+    deep_image_prior,
     train_dcgan,
     train_vae,
     trained_generator,
+    untrained_dcgan,
 )
 from gradleak.models.generators.decoders import encoder_for
 from gradleak.models.generators.training import _standardize
@@ -138,6 +141,30 @@ def test_a_saved_generator_is_the_same_one(name: str, tmp_path: Path) -> None:
     assert (facts["examples"], facts["steps"], facts["seed"]) == (40, 5, 0)
     assert {"disks", "ours"} <= {facts["data"], facts["license"]}
     assert set(load_file(file)) == set(trained.network.state_dict())
+
+
+def test_a_saved_generator_knows_the_images_that_trained_it(tmp_path: Path) -> None:
+    file = tmp_path / "g.safetensors"
+    trained = TRAINERS["mlp"](steps=1)
+    trained.save(file)
+    read = trained_generator(file)
+    assert read.training_images == trained.generator.training_images == ImagePrints.of(disks(40))
+    # Fingerprints lie in the header alone, and a file without them, as of earlier versions, is read as before.
+    save_file(load_file(file), file)
+    facts = json.loads(file.with_suffix(".json").read_text())
+    facts["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+    file.with_suffix(".json").write_text(json.dumps(facts))
+    assert trained_generator(file).training_images is None
+    save_file(load_file(file), file, metadata={"training_images": "not base64"})
+    facts["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+    file.with_suffix(".json").write_text(json.dumps(facts))
+    with pytest.raises(InputError, match=r"g\.safetensors: fingerprints of images: expected base64"):
+        trained_generator(file)
+
+
+def test_no_image_trained_what_was_never_trained() -> None:
+    for made in (untrained_dcgan(size=16, channels=1, width=4), deep_image_prior(size=16, channels=1, width=4)):
+        assert made.training_images == ImagePrints(frozenset())
 
 
 def test_progress_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,7 +75,8 @@ class GIML:
     (Nichol et al. 2018, algorithm 2). The published code has 4 images a round with one copy of the weights, 1,000 and
     500 iterations, rates 3e-2 and 1e-3, TV 1e-4 and a latent penalty of 1e-3. Deviations: its outer step is Adam with
     rate 1e-2 on the gradient 2 (w − w′); the target model stays as it is where its script moves it every 50 rounds;
-    iterations are fewer and tasks more by default; rates fall nowhere.
+    iterations are fewer, tasks more and the rate of the weights lower by default, since larger steps leave a generator
+    whose weights hardly give way to a single update any more; rates fall nowhere.
 
     Attributes:
         rounds: outer steps.
@@ -98,12 +99,12 @@ class GIML:
     citations: ClassVar[tuple[Citation, ...]] = (JEON_2021, NICHOL_2018, FANG_2024)
     summary: ClassVar[str] = "A generator meta-learned from shared gradients alone (Jeon et al. 2021)."
 
-    rounds: int = 100
+    rounds: int = 50
     tasks: int = 10
-    latent_iterations: int = 40
+    latent_iterations: int = 20
     weight_iterations: int = 20
     latent_rate: float = 3e-2
-    weight_rate: float = 1e-3
+    weight_rate: float = 2e-4
     outer_rate: float = 1.0
     latent_weight: float = 1e-3
     matching: Matching = field(default_factory=CosineDistance)
@@ -192,7 +193,8 @@ class GIML:
             )  # fmt: skip
         text = f"GIML on {run.used} shared updates, {run.taken} rounds, from: {initial.source}"
         return MetaLearned(
-            generator=replace(start.with_weights(weights), source=text),
+            # What no image had trained before is no longer untrained.
+            generator=replace(start.with_weights(weights), source=text, training_images=start.training_images or None),
             outcome=Outcome.BUDGET_SPENT,
             rounds=run.taken,
             lost=self.rounds - run.taken,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
+
+import torch
 
 from gradleak.attacks.inversion.engine import Inversion, SearchStage
 from gradleak.attacks.inversion.latents import LatentsAndWeights
@@ -15,6 +18,8 @@ from gradleak.attacks.inversion.priors import TotalVariation, weighted
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy
 from gradleak.attacks.inversion.schedules import StepDecay
 from gradleak.attacks.inversion.variables import Part
+from gradleak.attacks.monitor import Monitor
+from gradleak.core import Knowledge, Reconstruction, Update
 from gradleak.results import FANG_2024, ULYANOV_2018, Citation
 
 
@@ -23,7 +28,9 @@ class UntrainedGenerator(Preset):
     """Images G(z; w) that minimize 1 − cos(g, g*) + w_TV · TV, w by Adam, z a random latent of each example, held.
 
     What it knows of images is the architecture: no data went into it, so that it needs the least knowledge of all attacks
-    behind a generator. The generator of the threat model is taken as it is; whether it was trained says its `source`.
+    behind a generator. The generator of the threat model is taken as it is: `untrained_dcgan` or `deep_image_prior` for
+    what the name says. Behind any other the claim has a note, since then it is an attack with a generator whose weights
+    move.
     Starts differ in their latents and have the weights of the generator in common.
 
     **Source**: Ulyanov et al. 2018, as a prior of gradient inversion Fang et al. 2024 ("untrained generator"), who give no
@@ -66,3 +73,30 @@ class UntrainedGenerator(Preset):
             local_training=self.local_training,
             patience=self.patience,
         )
+
+    def _recover(
+        self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
+    ) -> Reconstruction:
+        return _noted(super()._recover(update, knowledge, generator, monitor), knowledge)
+
+    def _recover_many(
+        self,
+        updates: Sequence[Update],
+        knowledge: Sequence[Knowledge],
+        generators: Sequence[torch.Generator],
+        monitor: Monitor,
+    ) -> list[Reconstruction]:
+        found = super()._recover_many(updates, knowledge, generators, monitor)
+        return [_noted(each, facts) for each, facts in zip(found, knowledge, strict=True)]
+
+
+def _noted(found: Reconstruction, knowledge: Knowledge) -> Reconstruction:
+    """The claim with a note where the generator was trained, or may have been."""
+    images = None if knowledge.generator is None else knowledge.generator.training_images
+    if images is not None and not images:
+        return found
+    known = "is not known to be untrained" if images is None else f"was trained on {len(images):,} images"
+    text = (
+        f"the generator {known}, so that more than an architecture may have made this; its source is in the knowledge"
+    )
+    return replace(found, note="; ".join(part for part in (found.note, text) if part))

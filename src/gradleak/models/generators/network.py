@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from gradleak.core import Domain, ImageGenerator, OutputRange
+from gradleak.core import Domain, ImageGenerator, ImagePrints, OutputRange
 from gradleak.results import InputError
 
 
@@ -36,12 +36,15 @@ class GeneratorNetwork(nn.Module, ABC):
     def forward(self, latents: Tensor) -> Tensor:
         """Images (b, *image_shape) in the range `output`."""
 
-    def image_generator(self, *, source: str, domain: Domain | None = None) -> ImageGenerator:
+    def image_generator(
+        self, *, source: str, domain: Domain | None = None, training_images: ImagePrints | None = None
+    ) -> ImageGenerator:
         """This network with its weights as they are, as something that an adversary can bring along.
 
         Args:
             source: what it was trained on; "never trained" if it was not.
             domain: of the images; None for pixels in [0, 1] that are not normalized.
+            training_images: fingerprints of what it was trained on; None where they are not known.
 
         Raises:
             InputError: if the domain has another shape.
@@ -53,6 +56,7 @@ class GeneratorNetwork(nn.Module, ABC):
             domain=domain or Domain.image(channels=channels, height=height, width=width),
             output=self.output,
             source=source,
+            training_images=training_images,
         )
 
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from safetensors import safe_open
 from safetensors.torch import save_file
 
-from gradleak.core import ImageGenerator
+from gradleak.core import ImageGenerator, ImagePrints
 from gradleak.models.generators.dcgan import DCGANGenerator
 from gradleak.models.generators.decoders import ConvDecoder, MLPDecoder
 from gradleak.models.generators.network import GeneratorNetwork
@@ -23,6 +24,7 @@ FORMAT = 1
 _NETWORKS: Mapping[str, type[GeneratorNetwork]] = {
     kind.__name__: kind for kind in (ConvDecoder, DCGANGenerator, MLPDecoder)
 }
+_PRINTS = "training_images"
 _FACTS = ("format", "network", "source", "sha256")
 
 
@@ -34,11 +36,14 @@ class TrainedGenerator:
         network: with its weights, in eval mode.
         facts: what it is and how it was trained, JSON-ready: method, network, data, license, examples, steps, seed.
         losses: by name, the value of every step; what the names stand for says the function that trained it.
+        training_images: fingerprints of the images, so that an audit of one of them is refused; they are written into the
+            file of the weights. None where they are not known.
     """
 
     network: GeneratorNetwork = field(repr=False)
     facts: Mapping[str, Any]
     losses: Mapping[str, Sequence[float]] = field(repr=False)
+    training_images: ImagePrints | None = field(default=None, repr=False)
 
     @property
     def source(self) -> str:
@@ -48,7 +53,7 @@ class TrainedGenerator:
     @property
     def generator(self) -> ImageGenerator:
         """What an adversary brings along, for pixels in [0, 1] that are not normalized."""
-        return self.network.image_generator(source=self.source)
+        return self.network.image_generator(source=self.source, training_images=self.training_images)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the weights to `path` and the facts beside them, with the suffix .json.
@@ -66,9 +71,10 @@ class TrainedGenerator:
         if file.suffix != ".safetensors":
             raise InputError(f"{file}: expected a file name that ends in .safetensors")
         file.parent.mkdir(parents=True, exist_ok=True)
-        save_file(
-            {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}, file
-        )
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
+        # In the header, which other readers of the weights pass over, and which the checksum covers.
+        prints = self.training_images
+        save_file(tensors, file, metadata=None if prints is None else {_PRINTS: prints.text})
         facts = {**self.facts, "sha256": _sum(file)}
         beside = file.with_suffix(".json")
         beside.write_text(json.dumps(facts, indent=2, allow_nan=False) + "\n", encoding="utf-8")
@@ -102,7 +108,17 @@ def trained_generator(path: str | os.PathLike[str]) -> ImageGenerator:
         network.load_state_dict(tensors)
     except (TypeError, RuntimeError) as error:
         raise InputError(f"{file} does not fit its facts: {' '.join(str(error).split())}") from error
-    return network.image_generator(source=str(facts["source"]))
+    return network.image_generator(source=str(facts["source"]), training_images=_training_images(file))
+
+
+def _training_images(file: Path) -> ImagePrints | None:
+    """The fingerprints in the header of a file; None if it has none, as files of earlier versions."""
+    with safe_open(file, framework="pt") as opened:  # type: ignore[no-untyped-call, unused-ignore]
+        text = (opened.metadata() or {}).get(_PRINTS)
+    try:
+        return None if text is None else ImagePrints.read(text)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
 
 
 def _facts(file: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
-from gradleak.core import Batch
+from gradleak.core import Batch, ImagePrints
 from gradleak.models.generators.dcgan import DCGANDiscriminator, DCGANGenerator
 from gradleak.models.generators.decoders import ConvDecoder, Encoder, MLPDecoder, encoder_for
 from gradleak.models.generators.network import GeneratorNetwork
@@ -320,6 +320,7 @@ def _trained(
             "torch": torch.__version__,
         },
         losses=losses,
+        training_images=ImagePrints.of(images),
     )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from gradleak.core import ImageGenerator
+from gradleak.core import ImageGenerator, ImagePrints
 from gradleak.models.generators.dcgan import DCGANGenerator
 from gradleak.models.generators.deep_image_prior import DeepImagePrior
 from gradleak.models.generators.network import fresh
 from gradleak.models.resnet import Norm
 
 _NEVER = "never trained"
+_NONE = ImagePrints(frozenset())
 # So many images of its own settle the running statistics of an untrained network.
 _IMAGES = 512
 
@@ -52,7 +53,7 @@ def untrained_dcgan(
         size=size, channels=channels, latent_size=latent_size, width=width, norm=norm, generator=source
     )
     settle(network, generator=source)
-    return network.image_generator(source=_NEVER)
+    return network.image_generator(source=_NEVER, training_images=_NONE)
 
 
 def deep_image_prior(
@@ -87,7 +88,7 @@ def deep_image_prior(
     network = DeepImagePrior(
         size=size, channels=channels, noise_channels=noise_channels, width=width, depth=depth, generator=generator
     )
-    return network.image_generator(source=_NEVER)
+    return network.image_generator(source=_NEVER, training_images=_NONE)
 
 
 def settle(network: DCGANGenerator, *, generator: torch.Generator) -> None:
