@@ -103,7 +103,7 @@ def test_the_estimate_counts_the_games() -> None:
         ({"inference": {"group": GAME | {"seeds": 0}}}, "at least 1"),
         ({"inference": {"group": {**GAME, "use": "PropertyGam"}}}, "did you mean 'PropertyGame'"),
         ({"inference": {"group": {k: v for k, v in GAME.items() if k != "population"}}}, "expected population too"),
-        ({"inference": {}}, "at least one batch or inference game"),
+        ({"inference": {}}, "at least one batch, inference game"),
         (
             {"scenarios": [{"name": "p", "perturbation": {"gama": 0.1}}]},
             "did you mean 'gamma'",

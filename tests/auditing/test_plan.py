@@ -122,7 +122,7 @@ def test_the_resolved_plan_holds_no_data(small_plan: Path) -> None:
         ({"seed": True}, r"seed: expected int, got True"),
         ({"pictures": "yes"}, r"pictures: expected bool"),
         ({"scenarios": [{}]}, r"scenarios\[0\]: expected a name"),
-        ({"scenarios": []}, r"at least one batch or inference game or privacy audit, and one scenario"),
+        ({"scenarios": []}, r"at least one batch, inference game, privacy audit or section of layers, and one scenario"),
         ({"scenarios": [{"name": "a/b"}]}, r"printable characters without '/'"),
         ({"scenarios": [{"name": "a"}, {"name": "a"}]}, r"different names, got a more than once"),
         ({"scenarios": [{"name": "a", "examples": [7]}]}, r"examples: expected indices among \[0, 1\], got \[7\]"),

@@ -369,7 +369,7 @@ def test_what_does_not_fit_is_named_in_one_line(changes: dict[str, Any], message
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"privacy": {}}, "at least one batch or inference game or privacy audit"),
+        ({"privacy": {}}, "at least one batch, inference game, privacy audit"),
         ({"privacy": {"a/b": MEMBER}}, "without '/'"),
         ({"privacy": {"member": {k: v for k, v in MEMBER.items() if k != "use"}}}, "names one of AttributeAudit, Member"),
         ({"privacy": {"mine": {"use": PAIRS + "RandomizedResponse"}}}, "expected .* to take a release"),

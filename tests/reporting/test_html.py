@@ -148,6 +148,29 @@ def test_pictures_are_embedded_or_said_to_be_off(page: Page, tmp_path: Path) -> 
     assert "Pictures are off" in without.text
 
 
+@pytest.mark.parametrize(
+    ("support", "said"),
+    [
+        ("supported", "borne out by the update"),
+        ("contradicted", "invented, in part at least, by the prior"),
+        ("undecided", "may be invented by the prior"),
+        (HOSTILE, ""),
+    ],
+    ids=["supported", "contradicted", "undecided", "hostile"],
+)
+def test_a_picture_of_a_generator_says_beside_it_whether_it_was_invented(
+    support: str, said: str, tmp_path: Path
+) -> None:
+    file = digits_audit(tmp_path)
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    (claim, *_) = [row for row in rows if row.get("kind") == "attack" and row.get("picture")]
+    claim["details"] = {"support": {"support": support}}
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page = render_html(build(Record.load(file)))
+    captions = [part for part in re.findall(r"<figcaption>(.*?)</figcaption>", page) if part.count("<br>") == 3]
+    assert [part.rsplit("<br>")[-1] for part in captions] == [said] * bool(said)
+
+
 def test_an_infinite_psnr_is_shown_as_such(page: Page) -> None:
     assert "∞" in page.text
     assert math.inf in page.numbers

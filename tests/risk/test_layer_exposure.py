@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from gradleak.attacks import SignRule, recover_labels
-from gradleak.core import Batch, Domain, Exposure, HonestButCurious, Objective, Release
-from gradleak.defenses import DPSGD, AdversarialPerturbation, GaussianNoise
+from gradleak.core import Batch, DiagonalGaussian, Domain, Exposure, HonestButCurious, Objective, Release
+from gradleak.defenses import DPSGD, AdversarialPerturbation, GaussianNoise, LayerNoise
 from gradleak.protocols import FedAvg, FedSGD
 from gradleak.results import InputError, UnsupportedError
 from gradleak.risk import (
@@ -180,3 +180,15 @@ class TestAttacks:
         card = VisibleLayers.biases(exposure.objective).knowledge(known).card()
         assert list(card["objective"]["shared"]) == ["1.bias", "3.bias", "5.bias"]
         assert "1.weight" in card["objective"]["frozen"]
+
+
+def test_noise_by_layer_says_nothing_of_layers_that_are_hidden() -> None:
+    whole = exposure_of(Release(FedSGD(), [LayerNoise(std={"1": 0.5, "5": 0.25})]))
+    head = VisibleLayers.of(whole.objective, "5")
+    assert head.exposure(whole).noise == DiagonalGaussian(std={"5.weight": 0.25, "5.bias": 0.25})
+    known = head.knowledge(HonestButCurious().disclose(whole.objective, whole.release, whole.batch))
+    assert known.defenses == (LayerNoise(std={"5": 0.25}),)
+    # A name that no layer has is refused as before.
+    wrong = exposure_of(Release(FedSGD(), [LayerNoise(std={"9": 0.5})]))
+    with pytest.raises(InputError, match="'9'"):
+        _ = head.exposure(wrong).noise

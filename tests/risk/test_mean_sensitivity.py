@@ -12,7 +12,7 @@ from tests.risk.cases import Scale, color, signed
 from gradleak.core import Batch, Exposure, Objective, Release
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Outcome
-from gradleak.risk import GradientNorm, Sensitivity, mean_sensitivity
+from gradleak.risk import GradientNorm, Sensitivity, mean_sensitivity, sensitivity_profile
 
 
 def _scaled(inputs: list[list[float]], weight: list[float]) -> Exposure:
@@ -70,3 +70,31 @@ def test_says_in_a_word_what_has_no_number() -> None:
 def test_refuses_another_measure() -> None:
     with pytest.raises(InputError, match="expected a Sensitivity, got GradientNorm"):
         mean_sensitivity(_scaled([[1.0, 0.0]], [1.0, 1.0]), GradientNorm())  # type: ignore[arg-type]
+
+
+def test_the_profile_compares_layers_on_the_same_examples(mlp: Oracle) -> None:
+    measure = Sensitivity(by="layer")
+    profile = sensitivity_profile(mlp.exposure, measure)
+    assert profile.scores == mean_sensitivity(mlp.exposure, measure)
+    first, second = profile.ranked[:2]
+    values = {
+        layer: np.array(
+            [
+                measure(
+                    replace(
+                        mlp.exposure,
+                        batch=Batch(mlp.exposure.batch.inputs[i : i + 1], mlp.exposure.batch.targets[i : i + 1]),
+                    )
+                ).details["values"][layer]
+                for i in range(mlp.exposure.batch.size)
+            ]
+        )
+        for layer in (first, second)
+    }
+    score = profile.difference(first, second)
+    assert score.value == pytest.approx((values[first] - values[second]).mean())
+    truth = scipy.stats.ttest_rel(values[first], values[second]).confidence_interval()
+    assert score.interval is not None
+    assert score.interval[0] <= truth.low
+    assert score.interval[1] >= truth.high
+    assert score.n == mlp.exposure.batch.size

@@ -119,6 +119,7 @@ from gradleak.attacks.labels import (
 )
 from gradleak.attacks.monitor import Checkpoint, Monitor, Progress
 from gradleak.attacks.rounds import pool_rounds
+from gradleak.attacks.used_rows import UsedRows, used_rows
 
 __all__ = [
     "CMAES",
@@ -223,6 +224,7 @@ __all__ = [
     "TotalVariation",
     "Translation",
     "UntrainedGenerator",
+    "UsedRows",
     "Variables",
     "WeightProximity",
     "ZeroShotLabels",
@@ -235,5 +237,6 @@ __all__ = [
     "recover_labels",
     "rerun_under",
     "residuals_under",
+    "used_rows",
     "with_side",
 ]

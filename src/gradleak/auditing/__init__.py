@@ -6,6 +6,9 @@ from gradleak.auditing.catalog import Entry, catalog
 from gradleak.auditing.game_record import record_games
 from gradleak.auditing.gate import GateResult, GateStatus, check_update
 from gradleak.auditing.generator_file import train_generator
+from gradleak.auditing.layer_audit import LayerAudit
+from gradleak.auditing.layer_record import LayerProfiles, profile_layers, record_layers
+from gradleak.auditing.layer_rows import Told
 from gradleak.auditing.plan import Controls, PerfectAttackerRule, Plan, Scenario, default_plan
 from gradleak.auditing.plan_file import build_plan, configure, load_plan
 from gradleak.auditing.refusals import Refusal, refusals
@@ -20,11 +23,14 @@ __all__ = [
     "Entry",
     "GateResult",
     "GateStatus",
+    "LayerAudit",
+    "LayerProfiles",
     "PerfectAttackerRule",
     "Plan",
     "Refusal",
     "Scenario",
     "Thresholds",
+    "Told",
     "attack_generator",
     "audit",
     "build_plan",
@@ -35,7 +41,9 @@ __all__ = [
     "estimate",
     "judge",
     "load_plan",
+    "profile_layers",
     "record_games",
+    "record_layers",
     "refusals",
     "run_plan",
     "train_generator",

@@ -28,7 +28,7 @@ from gradleak.dp.audit import Canary, PrivacyAudit
 from gradleak.dp.lower_bounds import EpsilonEstimator
 from gradleak.games import InferenceGame
 from gradleak.linalg import Solver
-from gradleak.risk import Measure, SettingMeasure
+from gradleak.risk import ClaimError, LatentInformation, LayerMeasure, Measure, OriginalInformation, SettingMeasure
 
 Constructor = Callable[..., Any]
 
@@ -39,9 +39,9 @@ class Entry:
 
     Attributes:
         name: as written after `use =`.
-        room: "attacks", "labels", "steps", "games", "classifiers", "features", "encoders", "measures", "solvers",
-            "defenses", "protocols", "threats", "models", "initializers", "datasets", "generators", "audits", "canaries" or
-            "estimators"; what no plan can name has other rooms.
+        room: "attacks", "labels", "steps", "games", "classifiers", "features", "encoders", "measures", "layer measures",
+            "claim errors", "solvers", "defenses", "protocols", "threats", "models", "initializers", "datasets", "generators",
+            "audits", "canaries" or "estimators"; what no plan can name has other rooms.
         constructor: the class or function.
     """
 
@@ -69,6 +69,8 @@ def catalog() -> dict[str, dict[str, Entry]]:
         "canaries": {"Canary": Canary},
         "estimators": _classes(gradleak.dp.lower_bounds, EpsilonEstimator),
         "measures": _classes(gradleak.risk, (Measure, SettingMeasure)),
+        "claim errors": _classes(gradleak.risk, ClaimError),
+        "layer measures": _classes(gradleak.risk, (LayerMeasure, LatentInformation, OriginalInformation)),
         "solvers": _classes(gradleak.linalg, Solver),
         "defenses": _classes(gradleak.defenses, Defense),
         "protocols": _classes(gradleak.protocols, Protocol),
@@ -94,7 +96,8 @@ def from_python() -> dict[str, dict[str, Entry]]:
             name: getattr(trainers, name) for name in trainers.__all__ if name.startswith("train_")
         },
         "attacks and their checks (Python)": _others(gradleak.attacks, planned),
-        "measures and where it leaks (Python)": _others(gradleak.risk, planned),
+        "measures and where it leaks (Python)": _others(gradleak.risk, planned)
+        | {name: getattr(gradleak, name) for name in ("profile_layers", "record_layers")},
     }
     return {
         room: {name: Entry(name=name, room=room, constructor=item) for name, item in sorted(items.items())}

@@ -53,6 +53,7 @@ def check_private_data(plan: Plan, folder: Path) -> None:
     rows = [game.game.population for game in plan.inference.values()]
     data += [(population.inputs, population.targets, population.sensitive) for population in rows]
     data += [part for audit in plan.privacy.values() for part in audit.private_data()]
+    data += [part for layers in plan.layers.values() for part in layers.private_data()]
     file = folder / PRIVATE_FILE
     if file.exists():
         try:

@@ -15,6 +15,7 @@ from gradleak.attacks import Attack
 from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.fingerprint import fingerprint
 from gradleak.auditing.inference_plan import InferencePlan
+from gradleak.auditing.layer_plan import LayersPlan
 from gradleak.auditing.privacy_plan import PrivacyPlan
 from gradleak.auditing.utility_plan import UtilityPlan
 from gradleak.auditing.verdict import Thresholds
@@ -124,6 +125,7 @@ class Plan:
         utility: how models are trained through every release and judged; None for not.
         inference: inference games by name; they have rows of their own. A plan of games alone has no batches.
         privacy: privacy audits by name; they have rows of their own, too, and need no batches.
+        layers: sections about where it leaks, by name, likewise.
         source: the plan as it was written, for the record.
     """
 
@@ -145,6 +147,7 @@ class Plan:
     utility: UtilityPlan | None = None
     inference: Mapping[str, InferencePlan] = field(default_factory=dict)
     privacy: Mapping[str, PrivacyPlan] = field(default_factory=dict)
+    layers: Mapping[str, LayersPlan] = field(default_factory=dict)
     source: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -156,8 +159,10 @@ class Plan:
             raise PlanError(f"checkpoint_seconds: expected a number of at least 0, got {self.checkpoint_seconds}")
         for name in self.attacks:
             _check_name(name, "attack", reserved=("baseline", "risk", "perfect_attacker"))
-        if not (self.batches or self.inference or self.privacy) or not self.scenarios:
-            raise PlanError("plan: expected at least one batch or inference game or privacy audit, and one scenario")
+        if not (self.batches or self.inference or self.privacy or self.layers) or not self.scenarios:
+            raise PlanError(
+                "plan: expected at least one batch, inference game, privacy audit or section of layers, and one scenario"
+            )
         names = [scenario.name for scenario in self.scenarios]
         for name, game in self.inference.items():
             _check_name(name, "inference", reserved=("baseline", "risk", "perfect_attacker", "utility", "setting"))
@@ -165,6 +170,7 @@ class Plan:
                 if wanted not in names:
                     raise PlanError(f"inference.{name}: {unknown('scenario', wanted, names)}")
         self._check_privacy(names)
+        self._check_layers(names)
         for scenario in self.scenarios:
             _check_name(scenario.name, "scenario", reserved=("run", "control"))
             for name, examples in {"examples": scenario.examples, **scenario.attacks}.items():
@@ -195,8 +201,11 @@ class Plan:
             assert brought is not None
             try:
                 brought.in_domain(replace(brought.domain, shape=tuple(batch.inputs.shape[1:])))
+                brought.refuse_seen(batch)
             except InputError as refusal:
-                raise PlanError(f"threat.generator: {refusal}") from refusal
+                raise PlanError(
+                    f"threat.{'' if str(refusal).startswith('generator:') else 'generator: '}{refusal}"
+                ) from refusal
 
     def _check_privacy(self, names: Sequence[str]) -> None:
         for name, audit in self.privacy.items():
@@ -215,6 +224,21 @@ class Plan:
                     raise PlanError(
                         f"privacy.{name}: expected scenarios without a perturbation, which only inference games have the "
                         f"public rows for, got {scenario.name!r}; list the others under scenarios"
+                    )
+
+    def _check_layers(self, names: Sequence[str]) -> None:
+        for name, chosen in self.layers.items():
+            _check_name(name, "layers", reserved=("baseline", "risk", "perfect_attacker", "utility", "setting"))
+            if name in self.inference or name in self.privacy:
+                raise PlanError(f"layers.{name}: expected another name than that of an inference game or privacy audit")
+            for wanted in chosen.scenarios or ():
+                if wanted not in names:
+                    raise PlanError(f"layers.{name}: {unknown('scenario', wanted, names)}")
+            for scenario in self.scenarios:
+                if scenario.perturbation is not None and chosen.against(scenario.name):
+                    raise PlanError(
+                        f"layers.{name}: expected scenarios without a perturbation, which only inference games have the public "
+                        f"rows for, got {scenario.name!r}; list the others under scenarios"
                     )
 
     def _check_adversaries(self, scenario: Scenario) -> None:
@@ -299,6 +323,7 @@ class Plan:
                 else {}
             ),
             **({"privacy": {name: one.resolved() for name, one in self.privacy.items()}} if self.privacy else {}),
+            **({"layers": {name: one.resolved() for name, one in self.layers.items()}} if self.layers else {}),
             "source": dict(self.source),
         }
 
@@ -306,7 +331,8 @@ class Plan:
         """A fingerprint of all that determines the record except the private data, which have a file of their own."""
         parts = (self.objective, self.threat, dict(self.attacks), list(self.measures))
         releases = [(scenario.name, scenario.release) for scenario in self.scenarios]
-        return fingerprint(json.dumps(self.resolved(), sort_keys=True, default=str), parts, releases)[:16]
+        layers = [[list(chosen.audit.measures) for chosen in self.layers.values()]] if self.layers else []
+        return fingerprint(json.dumps(self.resolved(), sort_keys=True, default=str), parts, releases, *layers)[:16]
 
 
 def default_plan(

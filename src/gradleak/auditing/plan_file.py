@@ -26,9 +26,10 @@ from gradleak.attacks import Attack
 from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.catalog import Constructor, Entry, catalog
 from gradleak.auditing.inference_plan import InferencePlan, swept
+from gradleak.auditing.layer_file import layers_plan
 from gradleak.auditing.plan import Controls, PerfectAttackerRule, Plan, Scenario, unknown
 from gradleak.auditing.plan_names import beside, filled_in, made_by, meant, missing, named, type_hints
-from gradleak.auditing.plan_values import list_of, table_of, typed
+from gradleak.auditing.plan_values import chosen_scenarios, list_of, table_of, typed
 from gradleak.auditing.privacy_file import privacy_plan
 from gradleak.auditing.privacy_plan import PrivacyPlan
 from gradleak.auditing.public_data import without_private
@@ -49,16 +50,16 @@ from gradleak.dp.audit import HypothesisPair, PrivacyAudit
 from gradleak.dp.lower_bounds import EpsilonEstimator
 from gradleak.games import InferenceGame, PerturbedGame
 from gradleak.results import GradleakError, InputError, PlanError
-from gradleak.risk import Measure, SettingMeasure
+from gradleak.risk import LatentInformation, LayerMeasure, Measure, OriginalInformation, SettingMeasure
 from gradleak.utility import GroupNormForBatchNorm, Task, Training, split
 
 TOP_LEVEL = ("name", "seed", "pictures", "save_updates", "checkpoint_seconds", "model", "data", "objective", "threat",
              "thresholds", "controls", "adversaries", "attacks", "measures", "scenarios", "utility", "inference",
-             "privacy")  # fmt: skip
+             "privacy", "layers")  # fmt: skip
 SCENARIO = ("name", "protocol", "defenses", "examples", "attacks", "perfect_attacker", "adversaries", "perturbation")
 # What an argument may hold.
 _INSIDE = ("attacks", "steps", "measures", "solvers", "defenses", "protocols", "models", "generators", "classifiers",
-           "features", "encoders", "canaries", "estimators")  # fmt: skip
+           "features", "encoders", "canaries", "estimators", "claim errors")  # fmt: skip
 DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "float64": torch.float64}
 BASES: Mapping[str, tuple[type, ...]] = {
     "attacks": (Attack,),
@@ -67,6 +68,7 @@ BASES: Mapping[str, tuple[type, ...]] = {
     "defenses": (Defense,),
     "games": (InferenceGame,),
     "measures": (Measure, SettingMeasure),
+    "layer measures": (Measure, SettingMeasure, LayerMeasure, LatentInformation, OriginalInformation),
     "protocols": (Protocol,),
     "threats": (ThreatModel,),
 }
@@ -95,7 +97,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
 def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
     """The plan that a parsed plan file describes; see `load_plan`."""
     _check_keys(content, TOP_LEVEL, where="plan")
-    alone = "inference" in content or "privacy" in content
+    alone = any(key in content for key in ("inference", "privacy", "layers"))
     for key in ("model", "scenarios") if alone else ("model", "data", "scenarios"):
         if key not in content:
             raise PlanError(f"plan: expected a section [{key}], got none")
@@ -117,6 +119,7 @@ def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
         builder.scenario({**shared, **table_of(spec, f"scenarios[{place}]")}, place, len(batches))
         for place, spec in enumerate(content["scenarios"])
     ]
+    threat = builder.build(content.get("threat", {"use": "HonestButCurious"}), "threats", "threat")
     return Plan(
         name=typed(str, content.get("name", "audit"), "name"),
         seed=seed,
@@ -125,7 +128,7 @@ def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
         scenarios=scenarios,
         attacks=attacks,
         measures=measures,
-        threat=builder.build(content.get("threat", {"use": "HonestButCurious"}), "threats", "threat"),
+        threat=threat,
         thresholds=builder.call(Thresholds, content.get("thresholds", {}), "thresholds"),
         controls=builder.call(Controls, content.get("controls", {}), "controls"),
         pictures=typed(bool, content.get("pictures", False), "pictures"),
@@ -141,6 +144,10 @@ def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
         privacy={
             name: builder.privacy(spec, content, (objective, scenarios), f"privacy.{name}")
             for name, spec in table_of(content.get("privacy", {}), "privacy").items()
+        },
+        layers={
+            name: layers_plan(builder, spec, (objective, threat), f"layers.{name}")
+            for name, spec in table_of(content.get("layers", {}), "layers").items()
         },
         source=content,
     )
@@ -296,7 +303,7 @@ class _Builder:
         if "control" in table:
             raise PlanError(f"{where}: unknown key 'control'; an audit plays both controls of every game by itself")
         seeds = typed(int, table.pop("seeds", 1), f"{where}.seeds")
-        scenarios = _chosen(table.pop("scenarios", "all"), f"{where}.scenarios")
+        scenarios = chosen_scenarios(table.pop("scenarios", "all"), f"{where}.scenarios")
         table |= self.training(content)
         return InferencePlan(game=self.build(table, "games", where), seeds=seeds, scenarios=scenarios)
 
@@ -305,7 +312,7 @@ class _Builder:
     ) -> PrivacyPlan:
         """One table `[privacy.NAME]`: an audit with new models of `[model]`, or a user's own pair of hypotheses."""
         table = dict(table_of(spec, where))
-        scenarios = _chosen(table.pop("scenarios", "all"), f"{where}.scenarios")
+        scenarios = chosen_scenarios(table.pop("scenarios", "all"), f"{where}.scenarios")
         return privacy_plan(self, table, self.training(content), setting, (where, scenarios))
 
     def training(self, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -334,8 +341,7 @@ class _Builder:
         if whole.size % size:
             raise PlanError(f"data: {whole.size} examples do not divide into batches of {size}; change batch_size")
         return [
-            Batch(whole.inputs[start : start + size], whole.targets[start : start + size], domain)
-            for start in range(0, whole.size, size)
+            _part(replace(whole, domain=domain), slice(start, start + size)) for start in range(0, whole.size, size)
         ], whole.domain is None
 
     def scenario(self, spec: Any, place: int, count: int) -> Scenario:
@@ -428,14 +434,9 @@ class _NewModel:
         return replace(self.builder, seed=generator.initial_seed()).module(self.model)
 
 
-def _chosen(value: Any, where: str) -> list[str] | None:
-    """The names of scenarios; None for all of them."""
-    if value == "all":
-        return None
-    names: list[str] = typed(list[str], list_of(value, where), where)
-    if not names or len(set(names)) < len(names):
-        raise PlanError(f'{where}: expected "all" or a list of different names, got {value!r}')
-    return names
+def _part(whole: Batch, rows: slice) -> Batch:
+    sensitive = None if whole.sensitive is None else whole.sensitive[rows]
+    return Batch(whole.inputs[rows], whole.targets[rows], whole.domain, sensitive)
 
 
 def configure(constructor: Constructor, arguments: Mapping[str, Any], *, where: str, seed: int = 0) -> Any:

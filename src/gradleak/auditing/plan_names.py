@@ -27,6 +27,7 @@ PLACES: Mapping[str, str] = {
     "games": "a table [inference.NAME]",
     "generators": "generator = { use = ... } of [threat]",
     "measures": "a table [measures.NAME]",
+    "layer measures": "the list measures = [{ use = ... }] of a table [layers.NAME]",
     "models": "the section [model]",
     "protocols": "protocol = { use = ... } of a scenario",
     "threats": "the section [threat]",

@@ -34,6 +34,20 @@ def list_of(value: Any, where: str) -> list[Any]:
     return value
 
 
+def chosen_scenarios(value: Any, where: str) -> list[str] | None:
+    """The names of scenarios; None for all of them.
+
+    Raises:
+        PlanError: naming the place.
+    """
+    if value == "all":
+        return None
+    names: list[str] = typed(list[str], list_of(value, where), where)
+    if not names or len(set(names)) < len(names):
+        raise PlanError(f'{where}: expected "all" or a list of different names, got {value!r}')
+    return names
+
+
 def typed(hint: Any, value: Any, where: str) -> Any:
     """The value converted to the type `hint`: a tuple or a set from a list, an enumeration from its word, a float from an int.
 
@@ -83,4 +97,4 @@ def _text(value: Any) -> str:
     return f"the text {value!r}" if isinstance(value, str) else repr(value)
 
 
-__all__ = ["list_of", "table_of", "typed"]
+__all__ = ["chosen_scenarios", "list_of", "table_of", "typed"]

@@ -21,6 +21,7 @@ from gradleak.attacks import LocalTraining
 from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.fingerprint import check_private_data
 from gradleak.auditing.items import Line
+from gradleak.auditing.layer_task import advice_lines
 from gradleak.auditing.pictures import file_name
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.public_data import held_privately
@@ -37,6 +38,7 @@ from gradleak.scoring import pixels_of_truth
 
 Progress = Callable[[int, int, str], None]
 VERDICT_GROUP = "verdict"
+ADVICE_GROUP = "layer advice"
 
 
 def run_plan(
@@ -61,13 +63,14 @@ def run_plan(
         raise InputError(f"{folder}: expected a folder for the run, got a file")
     folder.mkdir(parents=True, exist_ok=True)
     names = [group.name for group in work]
-    with RecordWriter(folder / "record.jsonl", _header(plan, [*names, VERDICT_GROUP])) as writer:
+    advice = [ADVICE_GROUP] if plan.layers else []
+    with RecordWriter(folder / "record.jsonl", _header(plan, [*names, *advice, VERDICT_GROUP])) as writer:
         check_private_data(plan, folder)
         failed = [name for name in names if any(line.get("status") == "failed" for line in writer.lines(name))]
         writer.drop(failed)
         missing = set(writer.missing(names))
         if missing:
-            writer.drop([VERDICT_GROUP])
+            writer.drop([ADVICE_GROUP, VERDICT_GROUP])
         todo = [group for group in work if group.name in missing]
         done = len(work) - len(todo)
         if progress is not None:
@@ -77,8 +80,10 @@ def run_plan(
             done += 1
             if progress is not None:
                 progress(done, len(work), group.headline)
+        every = [line for name in names for line in writer.lines(name)]
+        if writer.missing(advice):
+            writer.write_group(ADVICE_GROUP, advice_lines(plan, every))
         if writer.missing([VERDICT_GROUP]):
-            every = [line for name in names for line in writer.lines(name)]
             verdicts = [{"type": "verdict", **verdict.to_dict()} for verdict in judge(every, plan.thresholds)]
             if verdicts:
                 writer.write_group(VERDICT_GROUP, verdicts)
@@ -118,6 +123,9 @@ def preflight(plan: Plan) -> None:
         game.check(name)
     for name, audited in plan.privacy.items():
         audited.check(name, {scenario.name: scenario.release for scenario in plan.scenarios})
+    for name, chosen in plan.layers.items():
+        releases = {scenario.name: scenario.release for scenario in plan.scenarios}
+        chosen.check(name, objective, releases, seed=plan.seed)
     for scenario in plan.scenarios:
         for update in scenario.updates.values():
             update.align(objective)
@@ -148,6 +156,9 @@ def estimate(plan: Plan) -> float:
         total += game.estimate(sum(game.against(scenario.name) for scenario in plan.scenarios))
     for audited in plan.privacy.values():
         total += audited.estimate(sum(audited.against(scenario.name) for scenario in plan.scenarios))
+    for chosen in plan.layers.values():
+        many = sum(chosen.against(scenario.name) for scenario in plan.scenarios)
+        total += chosen.estimate(many, plan.objective, null=plan.controls.negative)
     about_settings = [measure for measure in plan.measures if isinstance(measure, SettingMeasure)]
     for scenario in plan.scenarios:
         for index in same_labels(plan, scenario) if about_settings else ():
@@ -213,6 +224,7 @@ def _work(group: Group, plan: Plan, folder: Path) -> list[Line]:
 def _place(group: Group) -> Line:
     work = group.work
     names = {"scenario": "scenario", "example": "index", "attack": "attack"}
+    names |= {"setting": "layers", "measure": "label"} if hasattr(work, "layers") else {}
     place = {key: getattr(work, attribute, None) for key, attribute in names.items()}
     owners = {"game_name": getattr(work, "game", None), "audit_name": getattr(work, "audit", None)}
     place |= {key: name for key, name in owners.items() if name is not None}
@@ -263,6 +275,9 @@ def _citations(plan: Plan) -> list[Citation]:
         sources += [game.game, *parts]
     for audited in plan.privacy.values():
         sources += [audited.audit, *audited.pairs.values(), *audited.reading, getattr(audited.audit, "canary", None)]
+    for chosen in plan.layers.values():
+        sources += chosen.audit.measures
+        sources += [getattr(one, name, None) for one in chosen.audit.measures for name in ("attack", "classifier")]
     for scenario in plan.scenarios:
         sources += [scenario.release.protocol, *scenario.release.defenses]
         sources += [] if scenario.perturbation is None else [AdversarialPerturbation]

@@ -20,6 +20,7 @@ from gradleak.auditing.gate import check_update
 from gradleak.auditing.inference_task import InferenceControl, InferenceTask
 from gradleak.auditing.invention import claim_support
 from gradleak.auditing.items import Line, domain_of, item_line, precision_facts, released, score_lines, uniform_std
+from gradleak.auditing.layer_task import LayersTask
 from gradleak.auditing.pictures import file_name, save_picture
 from gradleak.auditing.plan import Plan, Scenario
 from gradleak.auditing.privacy_task import PrivacyControl, PrivacyTask
@@ -60,7 +61,7 @@ class Group:
 
 
 def groups(plan: Plan) -> list[Group]:
-    """The groups of a plan: controls, releases, their risk, settings, attacks, utility, inference games, privacy audits."""
+    """The groups of a plan: controls, releases, their risk, settings, attacks, utility, games, privacy audits, layers."""
     found: list[Group] = []
     used = [name for name in plan.attacks if any(name in scenario.attacks for scenario in plan.scenarios)]
     if used and plan.controls.positive:
@@ -88,7 +89,7 @@ def groups(plan: Plan) -> list[Group]:
     for scenario in plan.scenarios if plan.utility is not None else ():
         trained = UtilityTask(scenario.name)
         found.append(Group(name=f"utility/{scenario.name}", work=trained, headline=f"utility of {scenario.name}"))
-    return [*found, *_games(plan), *_audits(plan)]
+    return [*found, *_games(plan), *_audits(plan), *_layers(plan)]
 
 
 def _games(plan: Plan) -> list[Group]:
@@ -125,6 +126,21 @@ def _audits(plan: Plan) -> list[Group]:
                     Group(name=f"privacy/{scenario.name}/{name}", work=task, headline=f"{name}: {scenario.name}")
                 )
     return found
+
+
+def _layers(plan: Plan) -> list[Group]:
+    """One measure of layers against one scenario at a time."""
+    return [
+        Group(
+            name=f"layers/{scenario.name}/{name}/{label}",
+            work=LayersTask(name, scenario.name, label),
+            headline=f"{name}: {scenario.name}, {label}",
+        )
+        for name, chosen in plan.layers.items()
+        for scenario in plan.scenarios
+        if chosen.against(scenario.name)
+        for label in chosen.audit.labels
+    ]
 
 
 def attack_generator(seed: int, scenario: str, index: int, attack: str) -> torch.Generator:

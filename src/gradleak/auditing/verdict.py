@@ -9,6 +9,7 @@ from typing import Any
 from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.bound import Limits, bound_on
 from gradleak.auditing.inference_verdict import judge_games
+from gradleak.auditing.layer_verdict import COMPARED, judge_layers
 from gradleak.auditing.privacy_verdict import judge_privacy
 from gradleak.results import PlanError, Verdict, VerdictKind, error_name
 
@@ -91,7 +92,7 @@ class _Attempt:
 
 
 def judge(lines: Iterable[Line], thresholds: Thresholds) -> list[Verdict]:
-    """Verdicts on every release, inference game and privacy audit, every scenario and the run, in that order.
+    """Verdicts on every release, inference game, privacy audit and section of layers, every scenario and the run, in order.
 
     *leaks* comes from an attack that never saw the truth, of the adaptive adversary or of the static one; *bounded* from
     differential privacy that leaves every attacker at most the stated chance, or from a van Trees bound above the same
@@ -103,12 +104,9 @@ def judge(lines: Iterable[Line], thresholds: Thresholds) -> list[Verdict]:
         thresholds: when an example counts as rebuilt.
     """
     rows = list(lines)
-    # The controls of a game or a privacy audit speak of that alone.
-    controls = [
-        row
-        for row in rows
-        if row.get("kind") == "control" and row.get("game_name") is None and row.get("audit_name") is None
-    ]
+    # The controls of a game, a privacy audit or a measure of layers speak of that alone.
+    owners = ("game_name", "audit_name", "layers_name")
+    controls = [row for row in rows if row.get("kind") == "control" and all(row.get(key) is None for key in owners)]
     # A noise control that could not run takes its own attack out; without a planted leak found nothing can be read.
     broken = [
         str(row["item"]) for row in controls if row.get("passed") is not True and "negative" not in str(row["item"])
@@ -124,7 +122,13 @@ def judge(lines: Iterable[Line], thresholds: Thresholds) -> list[Verdict]:
     for row, verdict in zip(releases, verdicts, strict=False):
         scenarios.setdefault(str(row["scenario"]), []).append(verdict)
     games = [*judge_games(rows, thresholds.advantage), *judge_privacy(rows, thresholds.epsilon)]
+    layers = judge_layers(rows)
+    # Layers that were only compared say nothing beside what was attacked.
+    games += [one for one in layers if one.reason != COMPARED or not (verdicts or games)]
     played = {str(row["item"]): str(row["scenario"]) for row in rows if row.get("kind") in ("inference", "privacy")}
+    played |= {
+        f"{row['scenario']}/{row['setting']}": str(row["scenario"]) for row in rows if row.get("kind") == "layers"
+    }
     for verdict in games:
         scenarios.setdefault(played[verdict.item], []).append(verdict)
     by_scenario = [_worst(name, group) for name, group in scenarios.items()]
@@ -380,12 +384,14 @@ def _only(what: str, others: int) -> str:
 
 
 def _kinds(verdicts: Sequence[Verdict]) -> str:
-    """What a scenario consists of: releases, games, privacy audits."""
-    others = [verdict.details for verdict in verdicts if "audit" not in verdict.details]
+    """What a scenario consists of: releases, games, privacy audits, layers."""
+    every = [verdict.details for verdict in verdicts]
+    others = [details for details in every if "audit" not in details and "layers" not in details]
     there = {
         "attacked releases": bool(others),
         "games": any("advantage" in details or "game" in details for details in others),
-        "privacy audits": len(others) < len(verdicts),
+        "privacy audits": any("audit" in details for details in every),
+        "layer audits": any("layers" in details for details in every),
     }
     return " and ".join(word for word, found in there.items() if found)
 

@@ -63,7 +63,8 @@ SCORES = {
 VERDICTS = {
     "leaks": "An attack without truth rebuilt at least one example: pixel RMSE at or below the threshold, and at most "
     "the stated share of what guessing blindly gives. Or an adversary infers a sensitive variable better than the best blind "
-    "guess, with an interval that lies above it. Or a lower bound on epsilon lies above what is claimed, or above the threshold.",
+    "guess, with an interval that lies above it, or a classifier does from the gradients of one layer. Or a lower bound on "
+    "epsilon lies above what is claimed, or above the threshold.",
     "bounded": "A guarantee bounds what any attacker can do: differential privacy, the Bayesian Cramér-Rao bound with "
     "its prior stated, or Fano's inequality with an upper bound on the information. Never a failed attack.",
     "inconclusive": "Neither shown to leak nor bounded; the reason is given. This is not 'safe'.",

@@ -10,6 +10,8 @@ from gradleak.reporting.numerals import Quantity, as_number, decimal, quantity
 from gradleak.reporting.reading import Line, Reading, mapping
 from gradleak.results import Evidence, Score
 
+_FOUND = {True: "nothing beyond chance", False: "something beyond chance", None: "no number"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class ControlView:
@@ -24,6 +26,7 @@ class ControlView:
         baseline: the blind baseline beside it.
         note: a sentence for the reader.
         measure: what was reached, in words; "" for the error of a reconstruction.
+        words: what came of a control without a number, "" where there is one.
     """
 
     title: str
@@ -34,6 +37,7 @@ class ControlView:
     baseline: Quantity
     note: str
     measure: str = ""
+    words: str = ""
 
 
 def controls(reading: Reading) -> list[ControlView]:
@@ -52,6 +56,8 @@ def _view(reading: Reading, line: Line) -> ControlView:
     title, demand, meaning = words.CONTROLS.get(kind, (name, "", "The results of this run cannot be read."))
     for key in ("attack", "game_name", "audit_name"):
         title = f"{title}, {line[key]}" if line.get(key) else title
+    if owner == "layers":
+        title = f"{title}, {line.get('control_of') or line['layers_name']}"
     baseline = as_number(error.details.get("baseline_pixel_rmse")) if error else None
     for place in (line, mapping(line.get("details"))):
         if baseline is None:
@@ -65,6 +71,7 @@ def _view(reading: Reading, line: Line) -> ControlView:
         baseline=Quantity(value=baseline, text=decimal(baseline), evidence="exact" if baseline else ""),
         note=str(line.get("note") or ""),
         measure=measure,
+        words=_FOUND[passed if isinstance(passed, bool) else None] if owner == "layers" else "",
     )
 
 
@@ -72,6 +79,8 @@ def _reached(reading: Reading, line: Line) -> tuple[str, str, Score | None]:
     """Whose control it is, what it measures in words, and the number."""
     if line.get("game_name"):
         return "game", "AUROC", reading.score(line, "auroc")
+    if line.get("layers_name"):
+        return "layers", "", None
     if line.get("audit_name"):
         bounds: Sequence[Score] = [
             score for score in reading.scores.get(str(line.get("item")), ()) if score.evidence is Evidence.LOWER_BOUND

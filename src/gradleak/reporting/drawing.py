@@ -6,6 +6,7 @@ import io
 import itertools
 import math
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,10 +21,19 @@ from gradleak.reporting.numerals import decimal
 # colors of Okabe and Ito, which color-blind readers can tell apart.
 INK = "#010203"
 FAINT = "#040506"
+# Of heat maps: the color of the largest value, text upon it, hatching, and what stands behind the words on it.
+HEAT = "#070707"
+ON_HEAT = "#080808"
+HATCH = "#090909"
+PAPER = "#0a0a0a"
 SERIES = ("#010101", "#020202", "#030303", "#040404", "#050505", "#060606")
 _PAGE_COLORS: Mapping[str, str] = {
     INK: "currentColor",
     FAINT: "var(--rule, #8886)",
+    HEAT: "var(--heat, #063760)",
+    ON_HEAT: "var(--on-heat, #ffffff)",
+    PAPER: "var(--paper, #ffffff)",
+    HATCH: "var(--soft, #59636e)",
     SERIES[0]: "var(--series-1, #0072b2)",
     SERIES[1]: "var(--series-2, #56b4e9)",
     SERIES[2]: "var(--series-3, #e69f00)",
@@ -125,7 +135,10 @@ def as_svg(figure: Figure, *, prefix: str, title: str, description: str) -> str:
     """
     buffer = io.StringIO()
     metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
-    figure.savefig(buffer, format="svg", metadata=metadata, transparent=True)
+    with warnings.catch_warnings():
+        # Letters that the layout font lacks are text of the page, which has other fonts.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(buffer, format="svg", metadata=metadata, transparent=True)
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     for color, replacement in _PAGE_COLORS.items():
@@ -168,4 +181,19 @@ def _inherit_font(match: re.Match[str]) -> str:
     return f'{match[1]}{style}"'
 
 
-__all__ = ["DASHES", "FAINT", "INK", "MARKERS", "SERIES", "STYLE", "TickLabels", "as_svg", "finish", "new_figure"]
+__all__ = [
+    "DASHES",
+    "FAINT",
+    "HATCH",
+    "HEAT",
+    "INK",
+    "MARKERS",
+    "ON_HEAT",
+    "PAPER",
+    "SERIES",
+    "STYLE",
+    "TickLabels",
+    "as_svg",
+    "finish",
+    "new_figure",
+]

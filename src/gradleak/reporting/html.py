@@ -8,10 +8,12 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from gradleak.reporting import inference_view, privacy_view, words
+from gradleak.reporting import inference_view, layers_words, privacy_view, words
 from gradleak.reporting.adversaries import adversaries, notes
 from gradleak.reporting.inference_plots import inference_plots
 from gradleak.reporting.inference_view import defense_rows, inferences, merged, noted
+from gradleak.reporting.layers_plots import heat_maps
+from gradleak.reporting.layers_view import layer_maps, leading_maps
 from gradleak.reporting.numerals import count, decimal, percent
 from gradleak.reporting.plots import noise_plot, spectrum_plot
 from gradleak.reporting.privacy_plots import privacy_plots
@@ -55,7 +57,7 @@ def render_html(report: Report) -> str:
         report: what to show.
     """
     sides, games, worths = adversaries(report), merged(inferences(report.reading)), utilities(report.reading)
-    losses = privacies(report.reading)
+    losses, maps = privacies(report.reading), layer_maps(report.reading)
     return (
         _environment()
         .get_template("report.html.j2")
@@ -84,6 +86,12 @@ def render_html(report: Report) -> str:
             privacy_figures={caption: Markup(svg) for caption, svg in privacy_plots(losses).items()},
             privacy_notes=privacy_view.noted(losses),
             privacy_text=privacy_view,
+            layer_maps=maps,
+            layer_figures=[[Markup(svg) for svg in figures] for figures in heat_maps(maps)],
+            layer_leading=leading_maps(maps),
+            layer_advised=any(one.advice for one in maps),
+            layer_meanings=layers_words.meanings(column.measure for one in maps for column in one.columns),
+            layer_text=layers_words,
         )
     )
 
@@ -106,6 +114,8 @@ def _environment() -> Environment:
         "decimal": decimal,
         "percent": percent,
         "breakable": breakable,
+        "called": layers_words.called,
+        "few": layers_words.few,
         "sentence": words.sentence,
     }
     return environment

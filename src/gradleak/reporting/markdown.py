@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from gradleak.reporting import inference_view, privacy_view, words
+from gradleak.reporting import inference_view, layers_words, privacy_view, words
 from gradleak.reporting.adversaries import adversaries, notes
 from gradleak.reporting.inference_markdown import inference_section
 from gradleak.reporting.inference_view import inferences
+from gradleak.reporting.layers_markdown import layer_lines, layers_section
+from gradleak.reporting.layers_view import layer_maps
 from gradleak.reporting.markdown_parts import escape, number, table
 from gradleak.reporting.numerals import MISSING, count, decimal, percent
 from gradleak.reporting.privacy_markdown import privacy_lines, privacy_section
@@ -54,6 +56,7 @@ def render_markdown(report: Report) -> str:
         _scenarios(report),
         inference_section(inferences(report.reading)),
         privacy_section(privacies(report.reading)),
+        layers_section(layer_maps(report.reading)),
         _adversaries(report),
         utility_section(report),
         _setting(report),
@@ -101,6 +104,7 @@ def _head(report: Report) -> Iterable[str]:
         yield f"- Exact hits: {report.hits} of {report.attacked} attacked examples \\[attack\\]"
         yield ""
     yield from privacy_lines(privacies(report.reading))
+    yield from layer_lines(layer_maps(report.reading))
 
 
 def _scenarios(report: Report) -> Iterable[str]:
@@ -181,11 +185,12 @@ def _setting(report: Report) -> Iterable[str]:
         if noted:
             yield ""
     if not report.settings:
-        games = inferences(report.reading)
-        if games or not privacies(report.reading):
-            yield inference_view.NO_RELEASE if games else "The record holds no release yet."
-        else:
+        if inferences(report.reading):
+            yield inference_view.NO_RELEASE
+        elif privacies(report.reading):
             yield privacy_view.NO_RELEASE
+        else:
+            yield layers_words.NO_RELEASE if layer_maps(report.reading) else "The record holds no release yet."
         yield ""
 
 
@@ -302,7 +307,7 @@ def _measures(report: Report) -> Iterable[str]:
 
 
 def _attempts(report: Report) -> Iterable[str]:
-    others = inferences(report.reading) or privacies(report.reading)
+    others = inferences(report.reading) or privacies(report.reading) or layer_maps(report.reading)
     if others and not report.attempts and not report.scenarios:
         return
     yield "## Attacks, worst first"
@@ -367,8 +372,8 @@ def _controls(report: Report) -> Iterable[str]:
         yield "No control stands in the record: its verdicts cannot be relied on."
     for control in report.controls:
         state = {True: "passed", False: "**FAILED**", None: "not run"}[control.passed]
-        reached = f"{control.measure or report.error} {number(control.pixel_rmse)}"
-        yield f"- {escape(control.title)}: {state}, {reached}. {escape(control.demand)}"
+        reached = control.words or f"{control.measure or report.error} {number(control.pixel_rmse)}"
+        yield f"- {escape(control.title)}: {state}, {escape(reached) if control.words else reached}. {escape(control.demand)}"
         if not control.passed:
             yield f"  {escape(control.meaning)}"
         if control.passed is None and control.note:

@@ -170,6 +170,8 @@ def read(record: Record) -> Reading:
     for line in record.lines:
         try:
             if line.get("type") == "item":
+                if line.get("kind") == "layers" and line.get("layer") is not None:
+                    Score.from_dict(mapping(line.get("score")))
                 items.setdefault(str(line.get("kind")), []).append(line)
             elif line.get("type") == "score":
                 score = Score.from_dict(line)

@@ -49,6 +49,7 @@ class Attempt:
         note_number: under which number the note stands below the table, 0 for none.
         validation: whether this is the validation routine that starts at the truth.
         wrong_pairing: of a batch, what the same claims reach against wrong examples.
+        support: of a claim out of a generator, whether the update bears it out, in words; else "".
     """
 
     item: str
@@ -72,6 +73,7 @@ class Attempt:
     note_number: int = 0
     validation: bool = False
     wrong_pairing: Quantity
+    support: str = ""
 
     @property
     def label(self) -> str:
@@ -315,6 +317,7 @@ def _attempt(reading: Reading, line: Line, folder: Path | None, *, validation: b
         note=str(line.get("note") or (error.note if error else "")),
         validation=validation,
         wrong_pairing=quantity(reading.score(line, "wrong_pairing_rmse")),
+        support=words.SUPPORT.get(str(mapping(mapping(line.get("details")).get("support")).get("support")), ""),
     )
 
 
@@ -395,20 +398,19 @@ def _exhibits(reading: Reading, attempts: Sequence[Attempt], folder: Path | None
 
 
 def _problems(reading: Reading) -> list[Problem]:
-    problems = []
-    for lines in reading.items.values():
-        for line in lines:
-            if line.get("status") in ("failed", "refused"):
-                problems.append(
-                    Problem(
-                        item=reading.title(line),
-                        status=str(line["status"]),
-                        outcome=outcome_of(line),
-                        note=str(line.get("note") or ""),
-                        traceback=str(line.get("traceback") or ""),
-                    )
-                )
-    return problems
+    found = [line for lines in reading.items.values() for line in lines if line.get("status") in ("failed", "refused")]
+    problems = [
+        Problem(
+            item=reading.title(line),
+            status=str(line["status"]),
+            outcome=outcome_of(line),
+            note=str(line.get("note") or ""),
+            traceback=str(line.get("traceback") or ""),
+        )
+        for line in found
+    ]
+    # A measure that is refused says so in every layer.
+    return list(dict.fromkeys(problems))
 
 
 def _kind(reading: Reading) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 
 from gradleak.reporting.adversaries import adversaries
 from gradleak.reporting.inference_view import InferenceView, inferences
+from gradleak.reporting.layers_summary import summarize_layers
+from gradleak.reporting.layers_view import layer_maps
 from gradleak.reporting.privacy_view import PrivacyView, privacies
 from gradleak.reporting.reading import load
 from gradleak.reporting.report import Attempt, Report, ScenarioView, build
@@ -149,11 +151,12 @@ def summarize(report: Report, *, per_record: bool = False) -> dict[str, Any]:
         ],
         "inference": [_inference(view) for view in inferences(report.reading)],
         "privacy": [_privacy(view) for view in privacies(report.reading)],
+        "layers": [summarize_layers(one) for one in layer_maps(report.reading)],
         "controls": [
             {
                 "name": control.title,
                 "passed": control.passed,
-                _MEASURES.get(control.measure, "pixel_rmse"): control.pixel_rmse.value,
+                **({} if control.words else {_MEASURES.get(control.measure, "pixel_rmse"): control.pixel_rmse.value}),
             }
             for control in report.controls
         ],

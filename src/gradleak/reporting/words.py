@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gradleak.reporting import layers_reasons
 from gradleak.reporting.numerals import as_number, count, decimal, percent
 from gradleak.reporting.reading import mapping, sequence
 from gradleak.results import Verdict, VerdictKind, entry_noun, error_name
@@ -27,7 +28,7 @@ VERDICT_MEANINGS: Mapping[VerdictKind, str] = {
     "stronger one may succeed.",
 }
 
-REASONS: Mapping[str, str] = {
+REASONS: Mapping[str, str] = layers_reasons.REASONS | {
     "attack_reached_threshold": "an attack rebuilt an example",
     "no_attack_reached_threshold": "no attack came close enough",
     "no_attack_ran": "no attack was run",
@@ -85,7 +86,7 @@ _NEXT_BOUNDED = (
     "and mind what is lost over many rounds. A bound on the average says nothing about single examples: ask for a larger "
     "one, or a formal defense, where each of them counts."
 )
-NEXT_STEPS: Mapping[str, str] = {
+NEXT_STEPS: Mapping[str, str] = layers_reasons.NEXT_STEPS | {
     "control_failed": "Look at the controls first. Until the planted leak is found and pure noise gives nothing, no "
     "number of this run says anything about the release.",
     "inconsistent_update": "Compare mode (train or eval), normalization, loss, reduction, scale and the order of "
@@ -149,6 +150,9 @@ SCORE_NAMES: Mapping[str, str] = {
     "classical_gaussian_epsilon": "epsilon by the classical formula",
     "gaussian_epsilon_share": "exact epsilon, divided by the attributes",
     "classical_epsilon_share": "classical epsilon, divided by the attributes",
+    "mean_sensitivity": "sensitivity",
+    "mine_information": "mutual information, MINE",
+    "neighbor_information": "mutual information, neighbors",
 }
 
 EVIDENCE: Mapping[str, str] = {
@@ -221,6 +225,12 @@ LABEL_ROUTES: Mapping[str, str] = {
     "optimized": "optimized",
 }
 
+SUPPORT: Mapping[str, str] = {
+    "supported": "borne out by the update",
+    "contradicted": "invented, in part at least, by the prior",
+    "undecided": "may be invented by the prior",
+}
+
 GATES: Mapping[str, str] = {
     "consistent": "consistent",
     "inconsistent": "not consistent",
@@ -259,6 +269,11 @@ CONTROLS: Mapping[str, tuple[str, str, str]] = {
         "Negative control of a privacy audit: one hypothesis twice",
         "Trials of the null hypothesis, held against others of the same, must give a bound of 0.",
         "Something other than the hypotheses tells the trials apart. No bound of this audit can be trusted.",
+    ),
+    "layers/negative": (
+        "Negative control of where it leaks: a shuffled attribute",
+        "About an attribute that belongs to other examples no layer must tell more than chance.",
+        "Something other than the attribute is measured. No layer of this measure can be called leaky.",
     ),
 }
 
@@ -379,6 +394,8 @@ def unit(name: str, kind: str | None) -> str:
         "pixel_mse": f"{entry_noun(kind)} MSE",
         "input": "input units",
         "input^2": "input units squared",
+        "nat": "nats",
+        "1": "no unit",
     }
     return known.get(name, name.replace("gradient", "release").replace("^2", "²"))
 
@@ -421,10 +438,22 @@ def generator(card: Mapping[str, Any]) -> str:
     Args:
         card: the description of a generator.
     """
+    trained_on = as_number(card.get("training_images"))
+    if "training_images" not in card:  # the record of an earlier version
+        known = ""
+    elif trained_on is None:
+        known = "; which images trained it is not on file, so that whether the audited ones did cannot be told"
+    else:
+        known = (
+            f"; none of its {count(trained_on)} training images on file is audited"
+            if trained_on
+            else "; no image trained it"
+        )
     latent = " × ".join(plain(size) for size in sequence(card.get("latent_shape")))  # noqa: RUF001
     return (
         f"{plain(card.get('module'))} ({plain(card.get('source'))}), latents of {latent} numbers, "
         f"{count(as_number(card.get('weights')))} weights{', conditional on the class' if card.get('conditional') else ''}"
+        f"{known}"
     )
 
 

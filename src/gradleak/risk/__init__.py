@@ -7,14 +7,16 @@ from gradleak.risk.examples import each_example
 from gradleak.risk.fisher import FisherInformationLoss
 from gradleak.risk.gradient_norm import GradientNorm
 from gradleak.risk.influence import InversionInfluence, InversionInfluenceLowerBound
+from gradleak.risk.layer_advice import AdvisedLayer, LayerAdvice, advise
 from gradleak.risk.layer_exposure import VisibleLayers, measure_visible, what_ifs
 from gradleak.risk.layer_groups import Consecutive, layer_groups
 from gradleak.risk.layer_measure import LayerMeasure
 from gradleak.risk.layer_profile import LayerProfile
 from gradleak.risk.lipschitz_bound import LipschitzBound
-from gradleak.risk.mean_sensitivity import mean_sensitivity
+from gradleak.risk.mean_sensitivity import mean_sensitivity, sensitivity_profile
 from gradleak.risk.measure import Measure, Unit
 from gradleak.risk.mutual_information import MINE, NeighborInformation
+from gradleak.risk.paired_rows import PairedRows
 from gradleak.risk.perfect_attacker import PerfectAttack, perfect_attacker
 from gradleak.risk.posterior import LinearizedPosteriorError
 from gradleak.risk.prior import GaussianPrior
@@ -22,13 +24,24 @@ from gradleak.risk.reconstruction_probability import ReconstructionProbability
 from gradleak.risk.sensitivity import JacobianNorm, Partition, Sensitivity
 from gradleak.risk.setting_measure import Setting, SettingMeasure
 from gradleak.risk.subspace_distance import GrassmannMetric, SubspaceDistance, principal_angles
-from gradleak.risk.v_information import LatentInformation, OriginalInformation
+from gradleak.risk.v_information import (
+    ClaimError,
+    CosineError,
+    LatentInformation,
+    NormalizedError,
+    OriginalInformation,
+    StructuralDissimilarity,
+    TargetInformation,
+)
 from gradleak.risk.vulnerability import Extremum, MatchingLoss, Vulnerability, VulnerabilityFusion
 
 __all__ = [
     "MINE",
+    "AdvisedLayer",
     "BayesianCramerRao",
+    "ClaimError",
     "Consecutive",
+    "CosineError",
     "Extremum",
     "FisherInformationLoss",
     "GaussianPrior",
@@ -39,6 +52,7 @@ __all__ = [
     "InversionInfluenceLowerBound",
     "JacobianNorm",
     "LatentInformation",
+    "LayerAdvice",
     "LayerMeasure",
     "LayerProfile",
     "LinearizedPosteriorError",
@@ -46,7 +60,9 @@ __all__ = [
     "MatchingLoss",
     "Measure",
     "NeighborInformation",
+    "NormalizedError",
     "OriginalInformation",
+    "PairedRows",
     "Partition",
     "PerfectAttack",
     "PerturbationDirections",
@@ -54,11 +70,14 @@ __all__ = [
     "Sensitivity",
     "Setting",
     "SettingMeasure",
+    "StructuralDissimilarity",
     "SubspaceDistance",
+    "TargetInformation",
     "Unit",
     "VisibleLayers",
     "Vulnerability",
     "VulnerabilityFusion",
+    "advise",
     "each_example",
     "layer_groups",
     "mean_sensitivity",
@@ -66,5 +85,6 @@ __all__ = [
     "perfect_attacker",
     "perturbation_directions",
     "principal_angles",
+    "sensitivity_profile",
     "what_ifs",
 ]

@@ -23,6 +23,8 @@ from gradleak.core import (
 from gradleak.core.defense import Defense, Noise
 from gradleak.core.objective import Tensors
 from gradleak.core.release import Protocol
+from gradleak.defenses import LayerNoise
+from gradleak.defenses.layers import layers
 from gradleak.results import InputError, UnsupportedError
 from gradleak.risk.layer_groups import members_of
 from gradleak.risk.layer_profile import LayerProfile
@@ -37,7 +39,8 @@ class VisibleLayers:
 
     What is hidden is taken out of the release map: `exposure` gives closed-form measures the rows A_l of what is visible,
     `knowledge` and `update` give an attack a model that shares these tensors alone. The adversary still knows the
-    parameters of the hidden layers, as one who sees the global model does; what it does not see is how they would change.
+    parameters of the hidden layers, as one who sees the global model does; what it does not see is how they would change,
+    and what the batch left in a BatchNorm layer all of whose tensors are hidden (one without tensors of its own hides nothing).
 
     **Assumptions**: hiding changes nothing that the client computes. The gradient of the visible tensors is theirs in the
     whole gradient; clipping of single examples and local training run over all tensors. Defenses of the finished update act
@@ -140,7 +143,8 @@ class VisibleLayers:
         Raises:
             UnsupportedError: for a defense that looks at the private batch again.
         """
-        return Release(self._protocol(objective, release.protocol, release.defenses), release.defenses)
+        protocol = self._protocol(objective, release.protocol, release.defenses)
+        return Release(protocol, self._seen(objective, release.defenses))
 
     def exposure(self, exposure: Exposure) -> Exposure:
         """The exposure of the visible tensors: what measures take.
@@ -164,7 +168,14 @@ class VisibleLayers:
             raise InputError("VisibleLayers.knowledge: expected knowledge of the objective, got none")
         if protocol is not None:
             protocol = self._protocol(whole, protocol, knowledge.defenses or ())
-        return replace(knowledge, objective=self.objective(whole), protocol=protocol)
+        defenses = None if knowledge.defenses is None else tuple(self._seen(whole, knowledge.defenses))
+        shared = knowledge.statistics
+        if shared is not None:
+            hidden = set(layers(whole.params)) - set(layers(self.names))
+            shared = {name: moments for name, moments in shared.items() if name not in hidden} or None
+        return replace(
+            knowledge, objective=self.objective(whole), protocol=protocol, defenses=defenses, statistics=shared
+        )
 
     def update(self, update: Update) -> Update:
         """The visible tensors of an update whose tensors are called as those of the model (see `Update.align`).
@@ -175,6 +186,16 @@ class VisibleLayers:
         self._check(list(update.tensors), "the update")
         tensors = {name: update.tensors[name] for name in update.tensors if name in self.names}
         return replace(update, tensors=tensors, provenance={**update.provenance, "visible": list(tensors)})
+
+    def _seen(self, objective: Objective, defenses: Sequence[Defense]) -> list[Defense]:
+        """The defenses as they act on what is visible: noise by layer says nothing of layers that are hidden."""
+        hidden = set(layers(objective.params)) - set(layers(self.names))
+        return [
+            replace(defense, std={name: std for name, std in defense.std.items() if name not in hidden})
+            if isinstance(defense, LayerNoise)
+            else defense
+            for defense in defenses
+        ]
 
     def _protocol(self, objective: Objective, protocol: Protocol, defenses: Sequence[Defense]) -> Protocol:
         for defense in defenses:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import scipy.stats
 import torch
 
 from gradleak.core import Exposure
 from gradleak.results import Evidence, InputError, Outcome, Score, check_share
 from gradleak.risk.examples import each_example
+from gradleak.risk.layer_profile import LayerProfile
+from gradleak.risk.paired_rows import PairedRows
 from gradleak.risk.sensitivity import Sensitivity
 
+_NAME = "mean_sensitivity"
 _SKEWED = 20
 
 
@@ -48,12 +52,40 @@ def mean_sensitivity(
     **Source**: Mo et al. 2021, equations 10 and 11 and the error bars of figures 6 and 8, which do not say what they
     are; here Student's interval over examples.
     """
+    return dict(sensitivity_profile(exposure, measure, confidence=confidence, max_bytes=max_bytes).scores)
+
+
+def sensitivity_profile(
+    exposure: Exposure,
+    measure: Sensitivity | None = None,
+    *,
+    confidence: float = 0.95,
+    max_bytes: int = 2**30,
+) -> LayerProfile:
+    """The same scores ranked, with what every example contributes, so that layers are compared on the same examples.
+
+    `LayerProfile.difference` has the paired intervals. A layer of more entries has a larger norm, so that one layer can
+    react more than another and tell less.
+
+    Args:
+        exposure: as `mean_sensitivity`.
+        measure: as `mean_sensitivity`.
+        confidence: of the intervals, and of those of differences.
+        max_bytes: memory budget.
+
+    Raises:
+        InputError: as `mean_sensitivity`.
+
+    **Cost**: that of `mean_sensitivity`.
+
+    **Source**: as `mean_sensitivity`.
+    """
     measure = Sensitivity() if measure is None else measure
     if not isinstance(measure, Sensitivity):
         raise InputError(f"mean_sensitivity: expected a Sensitivity, got {type(measure).__name__}")
     check_share("confidence", confidence)
     measure.check(exposure.objective)
-    groups = measure._groups(list(exposure.objective.params))
+    groups = {layer: tuple(members) for layer, members in measure._groups(list(exposure.objective.params)).items()}
     scores = each_example(measure, exposure, max_bytes=max_bytes)
     facts = {"norm": str(measure.norm), "confidence": confidence}
     lost = next(
@@ -62,12 +94,13 @@ def mean_sensitivity(
     zero = sum(score.value is None for score in scores)
     if lost is not None or zero == len(scores):
         why = lost or scores[0]
-        return {layer: _without_value(measure, why, facts) for layer in groups}
+        unknown = {layer: _without_value(measure, why, facts) for layer in groups}
+        return LayerProfile(measure=_NAME, scores=unknown, groups=groups)
     values = torch.tensor(
         [[0.0 if score.value is None else score.details["values"][layer] for layer in groups] for score in scores],
         dtype=torch.float64,
     )
-    return {
+    found = {
         layer: _mean(
             measure,
             column,
@@ -80,6 +113,12 @@ def mean_sensitivity(
         )
         for (layer, members), column in zip(groups.items(), values.T, strict=True)
     }
+    paired = PairedRows(
+        values=dict(zip(groups, values.T.numpy(), strict=True)),
+        clusters=np.arange(len(values)),
+        confidence=confidence,
+    )
+    return LayerProfile(measure=_NAME, scores=found, groups=groups, rows=paired)
 
 
 def _mean(measure: Sensitivity, values: torch.Tensor, confidence: float, facts: dict[str, object]) -> Score:
@@ -100,7 +139,7 @@ def _without_value(measure: Sensitivity, why: Score, facts: dict[str, object]) -
 
 def _score(measure: Sensitivity, value: float | None, **rest: object) -> Score:
     return Score(
-        name="mean_sensitivity",
+        name=_NAME,
         value=value,
         unit=measure._unit,
         leakier=measure.leakier,
@@ -109,4 +148,4 @@ def _score(measure: Sensitivity, value: float | None, **rest: object) -> Score:
     )
 
 
-__all__ = ["mean_sensitivity"]
+__all__ = ["mean_sensitivity", "sensitivity_profile"]

@@ -8,9 +8,10 @@ import pytest
 import scipy.stats
 import torch
 from skimage.metrics import structural_similarity
+from tests.risk.v_information.stated import Stated
 from torch import nn
 
-from gradleak.attacks import Attack, Blind, GaussNewton
+from gradleak.attacks import Blind, GaussNewton
 from gradleak.attacks.monitor import Monitor
 from gradleak.core import (
     Batch,
@@ -30,29 +31,6 @@ from gradleak.risk import OriginalInformation, VisibleLayers
 SIDE = 12
 DOMAIN = Domain.image(channels=1, height=SIDE, width=SIDE)
 MOST = 2.0 * math.pi**2
-
-
-class Stated(Attack):
-    """Claims the middle of the domain plus what it was told to add, whatever the update is."""
-
-    name = "stated"
-    needs = ("domain",)
-    summary = "Claims a stated image."
-
-    def __init__(self, claims: torch.Tensor | None) -> None:
-        self.claims = claims
-
-    def estimate(self, knowledge: Knowledge) -> float:
-        return 1.0
-
-    def _recover(
-        self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
-    ) -> Reconstruction:
-        if self.claims is None:
-            return Reconstruction(
-                inputs=None, targets=None, loss=None, outcome=Outcome.NOT_FINITE, note="nothing found"
-            )
-        return Reconstruction(inputs=self.claims.clone(), targets=None, loss=0.0, outcome=Outcome.CONVERGED)
 
 
 def network() -> nn.Sequential:

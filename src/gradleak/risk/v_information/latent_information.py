@@ -30,10 +30,19 @@ from gradleak.results import (
 )
 from gradleak.risk.layer_groups import Consecutive, layer_groups
 from gradleak.risk.layer_profile import LayerProfile
-from gradleak.risk.v_information.held_out import Floats, Places, cluster_interval, exponent_of, folds_of, gains_of
+from gradleak.risk.paired_rows import PairedRows
+from gradleak.risk.v_information.held_out import (
+    Floats,
+    Places,
+    cluster_interval,
+    exponent_of,
+    folds_of,
+    gains_of,
+    widening,
+)
 
-# One in so many rows of those that a fold learns from chooses the exponent.
-_CALIBRATION = 4
+# Independent rows of every value that an estimate needs, however few the folds.
+_LEAST = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +51,11 @@ class LatentInformation:
 
     Both terms are of rows that the attacker was not fitted on: rows are split into folds, and each is judged by a model of
     the others. f[∅](a) is the share of a among the held-out rows, the best that an attacker without gradients can say.
-    f[g] is the classifier's posterior, tempered towards f[∅] by an exponent that a quarter of the other folds chooses, so
-    that the family holds the attacker who ignores g (definition 1 of the paper), and V-information is at least 0.
+    f[g] is the classifier's posterior, tempered towards f[∅] by an exponent, so that the family holds the attacker who ignores
+    g (definition 1 of the paper), and V-information is at least 0. The exponent of a fold is the one that would have been best
+    for the held-out posteriors of all other folds, with labels smoothed by a few rows (`exponent_of`): an attribute that is
+    told without a mistake loses about m/n nats thereby. Those posteriors come from models that learned from the fold's
+    rows, so that its labels have a say in this one number; on random gradients that showed in no interval.
 
     **Assumptions**: an estimate, from below for the family that is named: another classifier, other features or more rows may
     find more, and no family of attackers bounds another. Rows are independent, or whole `clusters` are. The interval is the
@@ -64,7 +76,7 @@ class LatentInformation:
     Raises:
         InputError: for a number out of range.
 
-    **Cost**: two fits a fold and group.
+    **Cost**: one fit a fold and group.
 
     **Source**: Mo et al. 2021, definition 2 and equations 6 and 7. Deviations: f[∅] is the held-out marginal, not ½, which
     gives an attribute that nine in ten have 0.37 nats from nothing; the paper's number, with 1/m for m values and no
@@ -107,6 +119,7 @@ class LatentInformation:
         labels: Tensor | ArrayLike,
         *,
         clusters: ArrayLike | None = None,
+        learned_from: Mapping[str, Tensor | ArrayLike] | None = None,
     ) -> LayerProfile:
         """The V-information in every layer, or group of layers.
 
@@ -116,6 +129,9 @@ class LatentInformation:
             labels: (n,) whole numbers, the attribute of every row.
             clusters: (n,) whole numbers; rows with the same one belong together (batches that share rows, one user), are
                 never split between fit and judgment, and are drawn together. None for independent rows.
+            learned_from: the gradients of the same rows as the attackers take them to be, in the same layout: without the
+                defense that `gradients` went through, for attackers who do not know of it (static ones). They are fitted
+                and calibrated on these, and judged on `gradients`. None for attackers who know.
 
         Returns:
             Scores named `latent_information` in nats with evidence "estimate". `details`: bits, entropy of the attribute,
@@ -127,6 +143,7 @@ class LatentInformation:
             InputError: for sizes that do not fit.
         """
         rows = _matrices(gradients)
+        taught = rows if learned_from is None else _alike(rows, _matrices(learned_from))
         true = np.asarray(labels)
         count = len(next(iter(rows.values())))
         _check_whole("labels", true, count)
@@ -140,11 +157,27 @@ class LatentInformation:
             lost = _score(self.name, None, outcome=Outcome.NOT_RESOLVABLE, note=few, n=count)
             return LayerProfile(measure=self.name, scores=dict.fromkeys(groups, lost), groups=groups)
         held_out = folds_of(places, belongs, self.folds, derive_seed(self.seed, "folds") % 2**32)
-        scores = {
-            group: self._of_group({name: rows[name] for name in members}, places, belongs, law, held_out)
-            for group, members in groups.items()
-        }
-        return LayerProfile(measure=self.name, scores=scores, groups=groups)
+        scores, gains = {}, {}
+        for group, members in groups.items():
+            scores[group], found = self._of_group(
+                {name: rows[name] for name in members},
+                {name: taught[name] for name in members},
+                places,
+                belongs,
+                law,
+                held_out,
+            )
+            if found is not None:
+                gains[group] = found
+        paired = PairedRows(
+            values=gains,
+            clusters=belongs,
+            widening=widening(len(held_out)),
+            confidence=self.confidence,
+            resamples=self.resamples,
+            seed=derive_seed(self.seed, "differences"),
+        )
+        return LayerProfile(measure=self.name, scores=scores, groups=groups, rows=paired)
 
     def _groups(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         if self.by is None:
@@ -156,14 +189,24 @@ class LatentInformation:
         }
 
     def _of_group(
-        self, rows: Mapping[str, Tensor], labels: Places, clusters: Places, law: Floats, held_out: list[Places]
-    ) -> Score:
+        self,
+        rows: Mapping[str, Tensor],
+        taught: Mapping[str, Tensor],
+        labels: Places,
+        clusters: Places,
+        law: Floats,
+        held_out: list[Places],
+    ) -> tuple[Score, Floats | None]:
+        """The score of one group, and what every row contributes to its value; None where there is none."""
         flat = torch.cat(list(rows.values()), dim=1)
-        if not bool(torch.isfinite(flat).all()):
-            note = f"{int((~torch.isfinite(flat)).any(dim=1).sum())} of {len(flat)} gradients are not finite"
-            return _score(self.name, None, outcome=Outcome.NOT_FINITE, note=note, n=len(flat))
+        same = all(taught[name] is rows[name] for name in rows)
+        lesson = flat if same else torch.cat(list(taught.values()), dim=1)
+        lost = ~(torch.isfinite(flat) & torch.isfinite(lesson)).all(dim=1)
+        if bool(lost.any()):
+            note = f"{int(lost.sum())} of {len(flat)} gradients are not finite"
+            return _score(self.name, None, outcome=Outcome.NOT_FINITE, note=note, n=len(flat)), None
         layout = Layout(sizes={name: part.shape[1] for name, part in rows.items()})
-        found = self._held_out(flat, layout, labels, clusters, law, held_out)
+        found = self._held_out(flat, lesson, layout, labels, clusters, law, held_out)
         gains, logs = found.gains, found.log_posteriors
         mean, entropy = float(gains.mean()), float(scipy.special.entr(law).sum())
         low, high = cluster_interval(
@@ -176,7 +219,7 @@ class LatentInformation:
         )
         value = min(max(mean, 0.0), entropy)
         cross = -float(logs[np.arange(len(labels)), labels].mean())
-        return _score(
+        score = _score(
             self.name,
             value,
             n=len(np.unique(clusters)),
@@ -200,40 +243,49 @@ class LatentInformation:
                 "notes": list(dict.fromkeys(found.notes)),
             },
         )
+        # An attacker who does worse than one without gradients is that one, as the value says: it gains 0 on every row.
+        return score, gains if mean > 0.0 else np.zeros(len(gains))
 
     def _held_out(
-        self, flat: Tensor, layout: Layout, labels: Places, clusters: Places, law: Floats, held_out: list[Places]
+        self,
+        flat: Tensor,
+        lesson: Tensor,
+        layout: Layout,
+        labels: Places,
+        clusters: Places,
+        law: Floats,
+        held_out: list[Places],
     ) -> _HeldOut:
         count, classes = len(labels), len(law)
         found = _HeldOut(gains=np.zeros(count), log_posteriors=np.zeros((count, classes)))
+        # What the attackers say of rows as they take them to be, which is what they calibrate on.
+        believed = found.log_posteriors if lesson is flat else np.zeros((count, classes))
         for place, held in enumerate(held_out):
             learned = np.setdiff1d(np.arange(count), held)
-            # The exponent comes from a quarter of the training rows, so that no held-out row has a say in it.
-            seed = derive_seed(self.seed, "calibration", str(place)) % 2**32
-            quarter = learned[folds_of(labels[learned], clusters[learned], _CALIBRATION, seed)[0]]
-            part, _ = self._fitted(flat, layout, labels, classes, np.setdiff1d(learned, quarter), quarter, place)
-            exponent = exponent_of(part, labels[quarter], law)
-            logs, facts = self._fitted(flat, layout, labels, classes, learned, held, place)
-            found.log_posteriors[held] = logs
-            found.gains[held] = gains_of(logs, labels[held], law, exponent)
+            shown = [flat[held]] if lesson is flat else [flat[held], lesson[held]]
+            logs, (notes, width) = self._fitted(lesson[learned], shown, layout, labels[learned], classes, place)
+            found.log_posteriors[held], believed[held] = logs[0], logs[-1]
+            found.notes.extend(notes)
+            found.width = width
+        for held in held_out:
+            others = np.setdiff1d(np.arange(count), held)
+            exponent = exponent_of(believed[others], labels[others], law)
+            found.gains[held] = gains_of(found.log_posteriors[held], labels[held], law, exponent)
             found.exponents.append(exponent)
-            found.notes.extend(facts[0])
-            found.width = facts[1]
         return found
 
     def _fitted(
-        self, flat: Tensor, layout: Layout, labels: Places, classes: int, learned: Places, judged: Places, fold: int
-    ) -> tuple[Floats, tuple[list[str], int]]:
-        """Log-posteriors of the judged rows by a model of the learned ones; notes and the number of features."""
-        rows = flat[torch.from_numpy(learned)]
+        self, rows: Tensor, judged: Sequence[Tensor], layout: Layout, labels: Places, classes: int, fold: int
+    ) -> tuple[list[Floats], tuple[list[str], int]]:
+        """Log-posteriors of each set of judged rows by a model of `rows`; notes and the number of features."""
 
         def chunks() -> Iterator[Tensor]:
             yield rows
 
         reduction = self.features.fit(chunks, layout, derive_generator(self.seed, "features", str(fold)))
         seed = derive_seed(self.seed, "fit", str(fold))
-        fitted = self.classifier.fit(reduction(rows).numpy(), labels[learned], classes, seed)
-        logs = fitted.log_posterior(reduction(flat[torch.from_numpy(judged)]).numpy())
+        fitted = self.classifier.fit(reduction(rows).numpy(), labels, classes, seed)
+        logs = [fitted.log_posterior(reduction(one).numpy()) for one in judged]
         return logs, ([*reduction.notes, *fitted.notes], reduction.width)
 
 
@@ -265,6 +317,13 @@ def _matrices(gradients: Mapping[str, Tensor | ArrayLike]) -> dict[str, Tensor]:
     return rows
 
 
+def _alike(rows: Mapping[str, Tensor], taught: dict[str, Tensor]) -> dict[str, Tensor]:
+    expected, got = ({name: tuple(one.shape) for name, one in given.items()} for given in (rows, taught))
+    if list(expected.items()) != list(got.items()):
+        raise InputError(f"learned_from: expected the layout of the gradients, {expected}, got {got}")
+    return taught
+
+
 def _check_whole(name: str, given: Any, count: int) -> None:
     if given.shape != (count,) or not np.issubdtype(given.dtype, np.integer):
         raise InputError(f"{name}: expected ({count},) whole numbers, got {given.shape} {given.dtype}")
@@ -274,7 +333,7 @@ def _too_few(labels: Places, clusters: Places, classes: int, folds: int) -> str:
     if classes < 2:
         return "every row has the same value of the attribute, and it takes two to tell them apart"
     fewest = min(len(np.unique(clusters[labels == value])) for value in range(classes))
-    least = max(2 * folds, 2 * _CALIBRATION)
+    least = max(2 * folds, _LEAST)
     if fewest < least:
         return f"the rarest value has {fewest} independent rows; {folds} folds need at least {least}"
     return ""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gradleak.attacks.attack import Attack
 from gradleak.attacks.blind import Blind
-from gradleak.core import Exposure, HonestButCurious, Knowledge, Reconstruction, ThreatModel, Update, derive_generator
+from gradleak.core import Exposure, HonestButCurious, Knowledge, ThreatModel, Update, derive_generator, derive_seed
 from gradleak.core.describe import describe
 from gradleak.results import (
     MO_2021,
@@ -33,9 +33,9 @@ from gradleak.results import (
 from gradleak.risk.layer_exposure import VisibleLayers
 from gradleak.risk.layer_groups import Consecutive, Grouping, layer_groups
 from gradleak.risk.layer_profile import LayerProfile
-from gradleak.scoring import score_images, ssim_obstacle
+from gradleak.risk.paired_rows import PairedRows
+from gradleak.risk.v_information.claim_error import ClaimError, Numbers, StructuralDissimilarity
 
-Similarities = list[list[float | None]]
 SIGMA = 1.0 / (2.0 * math.pi)
 
 
@@ -43,26 +43,31 @@ SIGMA = 1.0 / (2.0 * math.pi)
 class OriginalInformation:
     """The V-information of the inputs in the gradients of sets of layers: what an inversion from them alone reaches.
 
-    The paper's pseudo-density of the truth x given a claim x̂ is exp(−(1 − SSIM(x̂, x))²/(2σ²)), so that
+    The pseudo-density of the truth x given a claim x̂ is exp(−e(x̂, x)²/(2σ²)), so that
 
-        V = mean log f[g](x) − mean log f[∅](x) = (mean (1 − S₀)² − mean (1 − SSIM)²) / (2σ²),
+        V = mean log f[g](x) − mean log f[∅](x) = (mean e₀² − mean e²) / (2σ²),
 
-    where S₀ is the similarity that an attacker reaches without gradients. The value has the paper's S₀ = 0: with
-    σ = 1/(2π) it is 2π² (1 − mean (1 − SSIM)²), at most 2π² = 19.7. `details["against_blind"]` has the similarity of the
-    blind attacker on the same examples instead: what is 0 there was had without the update.
+    where e₀ is the error of an attacker without gradients. For images e = 1 − SSIM, and the value has the paper's blind
+    similarity of 0, that is e₀ = 1: with σ = 1/(2π) it is 2π² (1 − mean (1 − SSIM)²), at most 2π² = 19.7.
+    `details["against_blind"]` has the error of the blind attacker on the same examples instead: what is 0 there was had
+    without the update. SSIM is not defined for tables, signals, texts and small images: there the outcome is
+    `unsupported` until another error is chosen, `NormalizedError` (units of the population's spread) or `CosineError`
+    (direction alone), for which e₀ = 1 is what their docstrings say.
 
     Every set of layers gets the same releases and the same random starts. An example of which the attack claims nothing
-    counts as not known: 0 in the value, and the blind attacker's similarity beside it.
+    counts as not known: 0 in the value, and the blind attacker's error beside it.
 
     **Assumptions**: a result of one attack. The density is not one over images (it is not normalized), so that nats are a
-    scale, not a code length, and two numbers compare only for the same σ. It is negative for claims that are worse than
-    SSIM 0. Student's interval of 95 % is over releases, not over the examples of one; of a single release there is none.
+    scale, not a code length, and two numbers compare only for the same σ and error. It is negative for claims with e > 1.
+    Student's interval of 95 % is over releases, not over the examples of one; of a single release there is none. Differences
+    between sets are paired by release (`LayerProfile.difference`).
 
     Args:
         attack: the inversion; it sees the visible tensors alone. The hidden head of a classifier leaves it no labels to
             read, so that it optimizes them, unless the threat model discloses them.
         by: `tensor`, `layer`, `Consecutive` (the paper's sets of two), or named groups of tensors and layers.
         threat_model: what the adversary knows besides the update.
+        error: e, by default the paper's 1 − SSIM.
         sigma: σ.
         confidence: of the interval.
         seed: of releases and attack.
@@ -73,7 +78,8 @@ class OriginalInformation:
     **Cost**: one run of the attack a group and release.
 
     **Source**: Mo et al. 2021, definition 2 and equations 6, 8 and 9 (SSIM from Wang et al. 2004). Deviations: claims of a
-    batch are paired with its examples, and the blind attacker has its own similarity beside the paper's 0.
+    batch are paired with its examples, the blind attacker has its own similarity beside the paper's 0, and other errors than
+    1 − SSIM are ours.
     """
 
     name: ClassVar[str] = "original_information"
@@ -83,6 +89,7 @@ class OriginalInformation:
     attack: Attack
     by: Grouping = field(default_factory=Consecutive)
     threat_model: ThreatModel = field(default_factory=HonestButCurious)
+    error: ClaimError = field(default_factory=StructuralDissimilarity)
     sigma: float = SIGMA
     confidence: float = 0.95
     seed: int = 0
@@ -91,6 +98,8 @@ class OriginalInformation:
         """Check the numbers."""
         if not isinstance(self.attack, Attack):
             raise InputError(f"OriginalInformation.attack: expected an Attack, got {type(self.attack).__name__}")
+        if not isinstance(self.error, ClaimError):
+            raise InputError(f"OriginalInformation.error: expected a ClaimError, got {type(self.error).__name__}")
         check_positive("OriginalInformation.sigma", self.sigma)
         check_share("OriginalInformation.confidence", self.confidence)
         check_seed("OriginalInformation.seed", self.seed)
@@ -106,9 +115,9 @@ class OriginalInformation:
 
         Returns:
             Scores named `original_information` in nats with evidence "attack"; `details`: `against_blind` and its interval,
-            mean similarity and that of the blind attacker, `per_example` similarities, `claimed` (how many of all examples).
-            Without any claim the outcome of the attack, with a refusal `unsupported`; images that SSIM is not defined for
-            are `unsupported`.
+            mean similarity (`ssim`; or what the error is made of, under its name) and that of the blind attacker,
+            `per_example` similarities, `claimed` (how many of all examples). Without any claim the outcome of the attack,
+            with a refusal `unsupported`; examples that the error is not defined for are `unsupported`.
 
         Raises:
             InputError: without an exposure, for exposures of different parameters, or a batch without a domain.
@@ -120,18 +129,28 @@ class OriginalInformation:
         if not sets:
             raise InputError("visible: expected at least one set of layers, got none")
         groups = {label: one.names for label, one in sets.items()}
-        obstacle = ssim_obstacle(exposures[0].domain)
+        obstacle = next(filter(None, (self.error.obstacle(one.batch) for one in exposures)), "")
         if obstacle:
-            lost = self._without(Outcome.UNSUPPORTED, f"SSIM is {obstacle}")
+            lost = self._without(Outcome.UNSUPPORTED, obstacle)
             return LayerProfile(measure=self.name, scores=dict.fromkeys(groups, lost), groups=groups)
         updates = [
             one.release(one.objective, one.batch, derive_generator(self.seed, "release", str(place)))
             for place, one in enumerate(exposures)
         ]
         known = [self.threat_model.disclose(one.objective, one.release, one.batch) for one in exposures]
-        blind = _blind(exposures, updates, known)
-        scores = {label: self._of_set(one, exposures, updates, known, blind) for label, one in sets.items()}
-        return LayerProfile(measure=self.name, scores=scores, groups=groups)
+        blind = _blind(self.error, exposures, updates, known)
+        scores, nats = {}, {}
+        for label, one in sets.items():
+            scores[label], found = self._of_set(one, exposures, updates, known, blind)
+            if found is not None:
+                nats[label] = np.array([value for release in found for value in release]) / (2.0 * self.sigma**2)
+        paired = PairedRows(
+            values=nats,
+            clusters=np.repeat(np.arange(len(exposures)), [one.batch.size for one in exposures]),
+            confidence=self.confidence,
+            seed=derive_seed(self.seed, "differences"),
+        )
+        return LayerProfile(measure=self.name, scores=scores, groups=groups, rows=paired)
 
     def estimate(self, exposures: Sequence[Exposure]) -> float:
         """The cost in plain gradients.
@@ -149,8 +168,9 @@ class OriginalInformation:
         exposures: Sequence[Exposure],
         updates: Sequence[Update],
         known: Sequence[Knowledge],
-        blind: Similarities | None,
-    ) -> Score:
+        blind: list[Numbers] | None,
+    ) -> tuple[Score, list[list[float]] | None]:
+        """The score of one set, and 1 − e² of every example of every release; None where nothing is claimed."""
         try:
             claims = self.attack.many(
                 [visible.update(update) for update in updates],
@@ -158,46 +178,56 @@ class OriginalInformation:
                 generators=[derive_generator(self.seed, "attack", str(place)) for place in range(len(updates))],
             )
         except (KnowledgeError, UnsupportedError) as refusal:
-            return self._without(Outcome.UNSUPPORTED, str(refusal))
-        found = [_similarities(claim, one) for claim, one in zip(claims, exposures, strict=True)]
+            return self._without(Outcome.UNSUPPORTED, str(refusal)), None
+        found = [self.error.of_all(claim, one.batch) for claim, one in zip(claims, exposures, strict=True)]
         claimed = sum(value is not None for release in found for value in release)
         if not claimed:
             first = claims[0]
             outcome = first.outcome if first.outcome.has_value is False else Outcome.UNSUPPORTED
-            return self._without(outcome, first.note or "the attack claims no inputs")
-        # Nothing claimed of an example: SSIM 0 is worth 0 nats in the paper's terms.
-        plain = [[1.0 - _loss(value, 0.0) for value in release] for release in found]
+            return self._without(outcome, first.note or "the attack claims no inputs"), None
+        # Nothing claimed of an example: an error of 1 is worth 0 nats.
+        plain = [[1.0 - self._square(value, None) for value in release] for release in found]
         value, interval = self._mean(plain)
         assert value is not None
         details: dict[str, Any] = {
             "sigma": self.sigma,
             "most": 1.0 / (2.0 * self.sigma**2),
-            "ssim": float(np.mean([value for release in found for value in release if value is not None])),
+            self.error.name: float(np.mean([value for release in found for value in release if value is not None])),
             "per_example": found,
             "claimed": claimed,
             "examples": sum(len(release) for release in found),
             "against_blind": None,
             "against_blind_interval": None,
-            "blind_ssim": None,
+            f"blind_{self.error.name}": None,
             "outcomes": sorted({claim.outcome.label for claim in claims}),
             "attack": describe(self.attack),
             "confidence": self.confidence,
         }
         if blind is not None:
             beside = [
-                [_loss(floor, 0.0) - _loss(value, floor) for value, floor in zip(release, floors, strict=True)]
-                for release, floors in zip(found, blind, strict=True)
+                [
+                    self._square(floor, None) - self._square(value, floor)
+                    for value, floor in zip(release, other, strict=True)
+                ]
+                for release, other in zip(found, blind, strict=True)
             ]
             details["against_blind"], details["against_blind_interval"] = self._mean(beside)
-            details["blind_ssim"] = float(np.mean([floor or 0.0 for floors in blind for floor in floors]))
+            floors = [floor for release in blind for floor in release if floor is not None]
+            details[f"blind_{self.error.name}"] = float(np.mean(floors)) if floors else None
         lost = details["examples"] - claimed
-        return self._score(
+        score = self._score(
             value,
             n=len(found),
             interval=interval,
             note=f"{lost} of {details['examples']} examples without a claim count as not known" if lost else "",
             details=details,
         )
+        return score, plain
+
+    def _square(self, number: float | None, otherwise: float | None) -> float:
+        """e², of what stands in for a claim where there is none; 1 without either."""
+        shown = number if number is not None else otherwise
+        return 1.0 if shown is None else self.error.error(shown) ** 2
 
     def _mean(self, values: Sequence[Sequence[float]]) -> tuple[float, tuple[float, float] | None]:
         """The mean over examples of a quantity in units of 1/(2σ²), and Student's interval over releases."""
@@ -229,26 +259,16 @@ def _names(exposures: Sequence[Exposure]) -> list[str]:
     return names
 
 
-def _blind(exposures: Sequence[Exposure], updates: Sequence[Update], known: Sequence[Knowledge]) -> Similarities | None:
-    """The similarities that the blind attacker reaches with the same knowledge; None where it knows too little."""
+def _blind(
+    error: ClaimError, exposures: Sequence[Exposure], updates: Sequence[Update], known: Sequence[Knowledge]
+) -> list[Numbers] | None:
+    """What the blind attacker reaches with the same knowledge; None where it knows too little."""
     attack = Blind()
     if any(attack.refusal(facts) for facts in known):
         return None
     generators = [derive_generator(0, "blind") for _ in updates]
     claims = attack.many(updates, known, generators=generators)
-    return [_similarities(claim, one) for claim, one in zip(claims, exposures, strict=True)]
-
-
-def _similarities(claim: Reconstruction, exposure: Exposure) -> list[float | None]:
-    """SSIM of every example of the batch, None for one without a claim."""
-    found = next(score for score in score_images(claim, exposure.batch) if score.name == "ssim")
-    return list(found.details.get("per_example", [None] * exposure.batch.size))
-
-
-def _loss(similarity: float | None, otherwise: float | None) -> float:
-    """(1 − SSIM)², of what stands in for a claim where there is none."""
-    shown = similarity if similarity is not None else otherwise
-    return (1.0 - (shown if shown is not None else 0.0)) ** 2
+    return [error.of_all(claim, one.batch) for claim, one in zip(claims, exposures, strict=True)]
 
 
 __all__ = ["OriginalInformation"]

@@ -1,0 +1,265 @@
+"""What the section on where it leaks says in words: of measures, of groups of layers, of the advice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from gradleak.reporting import words
+from gradleak.reporting.numerals import as_number, between, decimal, percent, quantity
+from gradleak.reporting.reading import Line, mapping
+from gradleak.results import Score
+
+TEXT = (
+    "A release is made of layers, and they do not leak alike. Each measure gives one number for a layer or a set of "
+    "layers. About the inputs themselves (original information) another layer may leak most than about an attribute that "
+    "the model was never asked for (latent information). The measures are the defender's: they read private examples, or "
+    "what is known of them. They have units of their own, so that layers are compared within one measure, never a measure "
+    "with another."
+)
+SCALE = (
+    "Layers in the order of the model, from the input down. The color is the number divided by the largest one of its "
+    "measure; of measures by which lower values leak more it is turned round: the smallest number divided by this one. A "
+    "frame marks the layer that leaks most, a dotted frame those that cannot be told from it, so that any of them may leak "
+    "most. Hatched cells have no value, and say why; that is no evidence of safety. A pale cell leaks less than the "
+    "leakiest one by this measure, which may still be much."
+)
+BY_EFFECT = "compared by effect size"
+HIGHER = "higher leaks more"
+LOWER = "lower leaks more"
+NEITHER = "no measure of leakage"
+CONTROL_FAILED = "control FAILED"
+FAILED = (
+    "The negative control of this measure failed: it finds something about a shuffled attribute, so that none of its "
+    "numbers says which layer leaks."
+)
+ADVICE = (
+    "Layers in the order in which to protect them: each stands where the measure that thinks worst of it puts it, and one "
+    "without a value counts as one that may leak. Down this order a layer is chosen while its parameters fit the budget."
+)
+NOT_SAID = (
+    "What the advice does not say: that it is enough. Hiding or noising these layers protects against what was measured "
+    "here, on these examples and with these attackers, and guarantees nothing. The layers that are left leak too; an "
+    "attacker may do as well with them, and another measure may put other layers first. Attack the protected release "
+    "before you rely on it. A guarantee takes noise on every layer (differential privacy)."
+)
+NO_VALUE = "No layer has a value by any measure: see the reasons below. That is no evidence of safety."
+NO_RELEASE = (
+    "Measures of layers alone: the measures are the defender's, who knows the model, its parameters, the protocol and the "
+    "defenses, and has the private examples or their attributes. An attack among them sees the update of the visible "
+    "layers alone and knows the parameters of all; it never sees the private examples."
+)
+# Of each measure: what it is about, and what a number of it says.
+MEASURES: Mapping[str, tuple[str, str]] = {
+    "original_information": (
+        "original",
+        "how much better one inversion that sees these layers alone knows the inputs, from the error of its claims (of "
+        "images, one minus their similarity, SSIM); at most 19.7 nats by the paper's scale. A stronger attack may reach more",
+    ),
+    "mean_sensitivity": (
+        "original",
+        "how strongly the gradient of the layer reacts to one input, averaged over examples. A layer that does not react "
+        "gives no inputs away; one that does need not, and larger layers react more",
+    ),
+    "sensitivity": (
+        "original",
+        "how strongly the gradient of the layer reacts to the input. A layer that does not react gives no inputs away; one "
+        "that does need not, and larger layers react more",
+    ),
+    "latent_information": (
+        "latent",
+        "by how many nats classifiers of the stated family know an attribute better with the gradients of the layer than "
+        "without, on examples that they did not learn from. From below: others may find more",
+    ),
+    "subspace_distance": (
+        "latent",
+        "the distance between what the gradients with and those without an attribute span. It grows with the size of the "
+        "layer, so that layers are compared by how far it lies above random groups (effect size, in standard deviations)",
+    ),
+    "mine_information": (
+        "",
+        "mutual information by a trained critic, an estimate that is too low where much is told, and that is judged on "
+        "examples it did not learn from",
+    ),
+    "neighbor_information": (
+        "",
+        "mutual information by nearest neighbors, an estimate without training that is too low where much is told or many "
+        "components matter",
+    ),
+}
+ABOUT: Mapping[str, str] = {"original": "about the inputs", "latent": "about an attribute"}
+
+VISIBLE = "what is visible"
+STANDINGS: Mapping[str, str] = {
+    "leakiest": "leaks most",
+    "reaches": "yes, not told apart",
+    "untested": "yes, no interval",
+    "below": "no",
+}
+
+_FACTS = (
+    "attack", "classifier", "features", "folds", "metric", "dimension", "columns", "permutations", "norm", "sigma", "hidden",
+    "steps", "neighbors", "components", "confidence",
+)  # fmt: skip
+# Of the claims of an inversion.
+_ERRORS = {"ssim": "SSIM", "normalized_error": "normalized error", "cosine": "cosine"}
+_SEEN = {"everything", "last bias", "last layer", "biases", "all but the embedding"}
+
+
+def grouping_of(layers: Mapping[str, Sequence[str]]) -> str:
+    """What the groups of tensors are, in words, from their names: "by layer"; "" without any.
+
+    Args:
+        layers: tensors by name of the group, in the order of the model.
+    """
+    if not layers:
+        return ""
+    held = [tensor for tensors in layers.values() for tensor in tensors]
+    owners = {name: {_owner(tensor) for tensor in tensors} for name, tensors in layers.items()}
+    sets = {len(name.split(" + ")) for name in layers}
+    if max(sets, default=1) > 1 and all(whose <= set(name.split(" + ")) for name, whose in owners.items()):
+        return f"sets of {max(sets)} consecutive layers"
+    if all(tuple(tensors) in ((), (name,)) for name, tensors in layers.items()):
+        parts = {name.rpartition(".")[2] for name in layers}
+        return "by tensor" if parts <= {"weight", "bias"} else "by layer"
+    if all(whose <= {name} for name, whose in owners.items()):
+        return "by layer"
+    if _SEEN & set(layers) or len(held) != len(set(held)):
+        return VISIBLE
+    return "named groups"
+
+
+def measure_name(measure: str) -> str:
+    """A measure in words; what tells two of one kind apart stays in brackets behind it.
+
+    Args:
+        measure: its name, for instance "sensitivity (frobenius)".
+    """
+    base, bracket, rest = measure.partition(" (")
+    return f"{words.score_name(base)}{bracket}{rest}"
+
+
+def about_of(measure: str, line: Line, scores: Mapping[str, Score]) -> str:
+    """What a profile is about: "original", "latent" or "".
+
+    Args:
+        measure: its name.
+        line: of the record, which may say so.
+        scores: by layer.
+    """
+    said = str(line.get("about") or "")
+    if said in ABOUT:
+        return said
+    known = MEASURES.get(measure.partition(" (")[0], ("", ""))[0]
+    targets = {str(mapping(score.details).get("target") or "") for score in scores.values()}
+    return known or ("original" if targets == {"inputs"} else "latent" if targets == {"labels"} else "")
+
+
+def beside(score: Score, *, effect: bool) -> str:
+    """What chance or a blind guess gives, beside the number; "" where nothing is known of it.
+
+    Args:
+        score: of one layer.
+        effect: whether the effect size belongs here.
+    """
+    details = {key: as_number(value) for key, value in mapping(score.details).items()}
+    parts = []
+    if details.get("null_mean") is not None:
+        parts.append(f"random groups {decimal(details['null_mean'])}")
+        if details.get("p_value") is not None:
+            parts.append(f"p = {decimal(details['p_value'])}")
+        if effect and details.get("effect_size") is not None:
+            parts.append(f"effect {decimal(details['effect_size'])}")
+    if details.get("blind_accuracy") is not None:
+        parts.append(f"right in {percent(details.get('accuracy'))}, blind guess {percent(details['blind_accuracy'])}")
+    if details.get("with_uniform_prior") is not None:
+        parts.append(f"by the paper's prior {decimal(details['with_uniform_prior'])}")
+    for name, called_so in _ERRORS.items():
+        if details.get(name) is not None:
+            blind = details.get(f"blind_{name}")
+            told = f", blind attacker {decimal(blind)}" if blind is not None else ""
+            parts.append(f"{called_so} {decimal(details[name])}{told}")
+    if details.get("against_blind") is not None:
+        parts.append(f"beyond the blind attacker {decimal(details['against_blind'])}")
+    if details.get("target_entropy") is not None:
+        parts.append(f"at most {decimal(details['target_entropy'])}, the entropy of the labels")
+    elif details.get("ceiling") is not None:
+        parts.append(f"so many rows tell at most {decimal(details['ceiling'])}")
+    return "; ".join(parts)
+
+
+def how_measured(score: Score | None) -> str:
+    """How a profile was measured, from the details of one of its scores.
+
+    Args:
+        score: one with a value, or None.
+    """
+    if score is None:
+        return ""
+    details = mapping(score.details)
+    return ", ".join(f"{key} {words.plain(details[key])}" for key in _FACTS if details.get(key) is not None)
+
+
+def meanings(measures: Iterable[str]) -> dict[str, str]:
+    """What a number of each measure says, by its name in words; measures that are not known here are left out.
+
+    Args:
+        measures: their names.
+    """
+    bases = dict.fromkeys(name.partition(" (")[0] for name in measures)
+    return {words.score_name(name): MEASURES[name][1] for name in bases if name in MEASURES}
+
+
+def called(name: str) -> str:
+    """A layer within a sentence: one that is a number alone is called "layer 2".
+
+    Args:
+        name: of a layer.
+    """
+    return f"layer {name}" if name.isdecimal() else name
+
+
+def few(names: Sequence[str], most: int = 3) -> str:
+    """The first names within a sentence, and how many more there are.
+
+    Args:
+        names: of layers.
+        most: how many are named.
+    """
+    more = len(names) - most
+    return ", ".join(map(called, names[:most])) + (f" and {more} more" if more > 0 else "")
+
+
+def plain_why(text: str, spoken: Mapping[str, str]) -> str:
+    """A sentence of the advice with measures in words.
+
+    Args:
+        text: as the record holds it.
+        spoken: words by name of the profile.
+    """
+    names = sorted(spoken, key=len, reverse=True)
+    if not names:
+        return text
+    either = "|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in names)
+    return re.sub(either, lambda found: spoken[found[0]], text)
+
+
+def null_words(score: Score) -> str:
+    """The score of shuffled labels in print, with its interval.
+
+    Args:
+        score: of one layer.
+    """
+    span = between(score)
+    return f"{quantity(score).text} ({span})" if span else quantity(score).text
+
+
+def _owner(tensor: str) -> str:
+    return tensor.rpartition(".")[0] or "(root)"
+
+
+__all__ = [
+    "ABOUT", "ADVICE", "BY_EFFECT", "CONTROL_FAILED", "FAILED", "HIGHER", "LOWER", "MEASURES", "NEITHER", "NOT_SAID",
+    "NO_RELEASE", "NO_VALUE", "SCALE", "STANDINGS", "TEXT", "VISIBLE", "about_of", "beside", "called", "few", "grouping_of",
+    "how_measured", "meanings", "measure_name", "null_words", "plain_why",
+]  # fmt: skip

@@ -1,0 +1,431 @@
+"""Layers in a plan: one group of lines a measure, controls, advice, verdicts, resume; the same numbers from Python."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import gradleak as gl
+from gradleak.auditing import Plan, build_plan, estimate, load_plan, run_plan
+from gradleak.auditing.layer_reach import reaches
+from gradleak.auditing.layer_task import LayersTask, advice_lines, profiles_of
+from gradleak.core import derive_generator
+from gradleak.games import layer_gradients
+from gradleak.results import Evidence, InputError, Leakier, Outcome, PlanError, Record, Score, VerdictKind
+
+ROOT = Path(__file__).parents[2]
+GROUPS = {"use": "tests.auditing.small_population:two_groups"}
+TABLE = {"use": "tests.auditing.own_pairs:small_table"}
+FOREST = {"use": "RandomForest", "trees": 15}
+LATENT = {"use": "LatentInformation", "classifier": FOREST, "folds": 2, "resamples": 100}
+SUBSPACE = {"use": "SubspaceDistance", "dimension": 2, "permutations": 19}
+POSTERIOR = {"use": "LinearizedPosteriorError", "noise_std": 0.1, "prior_std": 0.3}
+MEASURES: list[dict[str, Any]] = [
+    {"use": "Sensitivity"},
+    {"use": "Sensitivity", "norm": "inf"},
+    POSTERIOR,
+    LATENT,
+    SUBSPACE,
+]
+SECTION: dict[str, Any] = {"data": GROUPS, "count": 300, "releases": 6, "visible": ["last layer"], "measures": MEASURES}
+
+
+def content(section: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """A plan of one section of layers against two releases."""
+    return {
+        "name": "layers",
+        "seed": 3,
+        "model": {"use": "mlp", "features": 6, "hidden": [8], "classes": 2, "activation": "tanh"},
+        "layers": {"group": SECTION | (section or {})},
+        "scenarios": [{"name": "plain"}, {"name": "noise", "defenses": [{"use": "LayerNoise", "std": {"0": 5.0}}]}],
+    } | changes
+
+
+def plan(section: dict[str, Any] | None = None, **changes: Any) -> Plan:
+    return build_plan(content(section, **changes), folder=ROOT)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("layers")
+    run_plan(plan(), place, jobs=1)
+    return place
+
+
+@pytest.fixture(scope="module")
+def record(folder: Path) -> Record:
+    return Record.load(folder)
+
+
+def lines(record: Record, measure: str, scenario: str = "plain", *, visible: bool = False) -> dict[str, Any]:
+    found = [
+        line for line in record.items
+        if line["kind"] == "layers" and line["measure"] == measure and line["scenario"] == scenario
+        and (line["grouping"] == "what is visible") is visible
+    ]  # fmt: skip
+    return {line["layer"]: line for line in found}
+
+
+def test_every_measure_has_a_line_for_every_layer_and_set(record: Record) -> None:
+    assert record.complete
+    names = ["mean_sensitivity (frobenius)", "mean_sensitivity (inf)", "linearized_posterior_error", "latent_information",
+             "subspace_distance"]  # fmt: skip
+    for name in names:
+        assert list(lines(record, name)) == ["0", "2"]
+        assert list(lines(record, name, visible=True)) == ["last layer"]
+    line = lines(record, "latent_information")["0"]
+    assert (line["setting"], line["about"], line["attribute"], line["grouping"]) == (
+        "group",
+        "latent",
+        "two groups",
+        "by layer",
+    )
+    assert line["tensors"] == ["0.weight", "0.bias"]
+    assert line["score"]["evidence"] == "estimate"
+    assert lines(record, "mean_sensitivity (inf)")["0"]["about"] == "original"
+
+
+def test_the_numbers_are_those_of_the_measures_called_by_hand(record: Record) -> None:
+    loaded = plan()
+    chosen = loaded.layers["group"]
+    seed = chosen.seed_of(loaded.seed, "group")
+    rows = chosen.audit.rows
+    order = torch.randperm(rows.size, generator=derive_generator(seed, "rows"))
+    domain = gl.Domain.guess(rows.inputs)
+    release = gl.Release(gl.FedSGD())
+    few = gl.Batch(rows.inputs[order[:6]], rows.targets[order[:6]], domain)
+    exposure = gl.Exposure(loaded.objective, few, release)
+    for norm in ("frobenius", "inf"):
+        by_hand = gl.mean_sensitivity(exposure, gl.Sensitivity(norm=norm, by="layer"))
+        for layer, line in lines(record, f"mean_sensitivity ({norm})").items():
+            assert line["score"]["value"] == pytest.approx(by_hand[layer].value, rel=1e-9)
+            assert line["score"]["interval"] == pytest.approx(by_hand[layer].interval, rel=1e-9)
+    many = gl.Batch(rows.inputs[order[:300]], rows.targets[order[:300]], domain)
+    matrices = layer_gradients(
+        loaded.objective, many, release=release, generator=torch.Generator().manual_seed(0)
+    ).matrices
+    told = rows.sensitive[order[:300]]
+    latent = chosen.audit.labels["latent_information"]
+    assert isinstance(latent, gl.LatentInformation)
+    for layer, score in latent(matrices, told).scores.items():
+        assert lines(record, "latent_information")[layer]["score"]["value"] == pytest.approx(score.value, rel=1e-9)
+    subspace = gl.SubspaceDistance(dimension=2, permutations=19)
+    generator = derive_generator(seed, "measure", "subspace_distance")
+    for layer, score in subspace(matrices, told, generator=generator).items():
+        assert lines(record, "subspace_distance")[layer]["score"]["value"] == pytest.approx(score.value, rel=1e-9)
+
+
+def test_a_closed_form_measure_of_a_layer_is_that_of_the_layer_alone(record: Record) -> None:
+    loaded = plan()
+    chosen = loaded.layers["group"]
+    rows, seed = chosen.audit.rows, chosen.seed_of(loaded.seed, "group")
+    order = torch.randperm(rows.size, generator=derive_generator(seed, "rows"))[:6]
+    measure = gl.LinearizedPosteriorError(noise_std=0.1, prior_std=0.3)
+    head = gl.VisibleLayers.of(loaded.objective, "2")
+    values = []
+    for place in order:
+        batch = gl.Batch(rows.inputs[place][None], rows.targets[place][None], gl.Domain.guess(rows.inputs))
+        values.append(measure(head.exposure(gl.Exposure(loaded.objective, batch, gl.Release(gl.FedSGD())))).value)
+    score = lines(record, "linearized_posterior_error")["2"]["score"]
+    assert score["value"] == pytest.approx(sum(values) / 6, rel=1e-6)
+    assert score["n"] == 6
+    assert score["evidence"] == "estimate"
+    # The same layer as a set of visible tensors.
+    assert lines(record, "linearized_posterior_error", visible=True)["last layer"]["score"] == score
+
+
+def test_shuffled_attributes_stand_beside_and_are_a_control(record: Record) -> None:
+    controls = {line["item"]: line["passed"] for line in record.items if line["kind"] == "control"}
+    assert controls == {
+        f"control/negative/{scenario}/group/{measure}": True
+        for scenario in ("plain", "noise")
+        for measure in ("latent_information", "subspace_distance")
+    }
+    for line in lines(record, "latent_information").values():
+        assert line["null"]["interval"][0] <= 0.0
+        assert line["null"]["value"] < 0.05
+    assert "null" not in lines(record, "linearized_posterior_error")["0"]
+
+
+def test_noise_on_one_layer_hides_it_and_not_the_others(record: Record) -> None:
+    noisy = lines(record, "latent_information", "noise")
+    assert noisy["0"]["score"]["value"] < 0.05
+    assert noisy["2"]["score"]["value"] == pytest.approx(lines(record, "latent_information")["2"]["score"]["value"])
+    verdicts = {verdict.item: verdict for verdict in record.verdicts}
+    assert verdicts["plain/group"].reason == "attribute_told_by_layer"
+    assert "two groups is told from the gradients of layer" in verdicts["plain/group"].explanation
+    assert verdicts["run"].verdict == VerdictKind.LEAKS
+
+
+def test_advice_is_about_every_release_and_holds_the_budget(record: Record) -> None:
+    advice = [line for line in record.items if line["kind"] == "layer_advice"]
+    assert {line["item"] for line in advice} == {"plain/group/advice", "noise/group/advice"}
+    assert [line["setting"] for line in advice] == ["group"] * 4
+    assert all(line["budget"] == 0.1 for line in advice)
+    assert sum(line["share"] for line in advice if line["chosen"] and line["scenario"] == "plain") <= 0.1
+    assert advice_lines(plan(), record.items) == [
+        {key: value for key, value in line.items() if key not in ("group", "line", "of")} for line in advice
+    ]
+
+
+def test_a_killed_run_goes_on_where_it_was(folder: Path, record: Record, tmp_path: Path) -> None:
+    whole = (folder / "record.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    for name in (".private-data",):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    torn = "".join(whole[:12]) + whole[12][:40]
+    (tmp_path / "record.jsonl").write_text(torn, encoding="utf-8")
+    done = {json.loads(line)["group"] for line in whole[1:12]}
+    played: list[str] = []
+    again = run_plan(plan(), tmp_path, jobs=1, progress=lambda *told: played.append(told[2]))
+    assert again.canonical() == record.canonical()
+    assert played[0] == "resumed"
+    assert len(played) - 1 < len(record.run["groups"]) - 2
+    assert done < set(record.run["groups"])
+
+
+def test_a_measure_that_fails_is_done_anew_and_the_advice_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    section = {"measures": [{"use": "Sensitivity"}, LATENT], "visible": ["last layer"], "scenarios": ["plain"]}
+    original = LayersTask.__call__
+
+    def failing(self: LayersTask, chosen: Plan, out: Path) -> list[dict[str, Any]]:
+        if self.label == "latent_information":
+            raise RuntimeError("disk on fire")
+        return original(self, chosen, out)
+
+    monkeypatch.setattr(LayersTask, "__call__", failing)
+    first = run_plan(plan(section), tmp_path, jobs=1)
+    (lost,) = [line for line in first.items if line.get("status") == "failed"]
+    assert (lost["kind"], lost["setting"], lost["measure"]) == ("layers", "group", "latent_information")
+    assert first.verdicts[-1].reason == "item_failed"
+    assert "disk on fire" not in json.dumps(lost)
+    monkeypatch.setattr(LayersTask, "__call__", original)
+    second = run_plan(plan(section), tmp_path, jobs=1)
+    assert not [line for line in second.items if line.get("status") == "failed"]
+    (profiles,) = {tuple(line["profiles"]) for line in second.items if line["kind"] == "layer_advice"}
+    assert profiles == ("mean_sensitivity", "latent_information")
+
+
+def test_python_gives_the_same_record(record: Record) -> None:
+    loaded = plan()
+    chosen = loaded.layers["group"]
+    seed = chosen.seed_of(loaded.seed, "group")
+    found = gl.profile_layers(loaded.objective, chosen.audit.rows, audit=chosen.audit, seed=seed)
+    mine = gl.record_layers({"plain": found}, setting="group")
+    theirs = [line for line in record.items if line.get("scenario") == "plain" and line["kind"] == "layers"]
+    skipped = {"group", "line", "of", "seconds"}
+    assert [
+        {key: value for key, value in line.items() if key not in skipped}
+        for line in mine.items
+        if line["kind"] == "layers"
+    ] == [{key: value for key, value in line.items() if key not in skipped} for line in theirs]
+    assert mine.verdicts[0] == next(verdict for verdict in record.verdicts if verdict.item == "plain/group")
+    assert mine.complete
+    assert found.controls == {"latent_information": True, "subspace_distance": True}
+    assert [one.name for one in found.advice.layers] == [
+        line["layer"] for line in record.items if line["kind"] == "layer_advice" and line["scenario"] == "plain"
+    ]
+    assert found.visible["latent_information"].scores.keys() == {"last layer"}
+    with pytest.raises(InputError, match="at least one result"):
+        gl.record_layers({})
+
+
+def test_rows_that_carry_nothing_are_measured_by_what_needs_nothing() -> None:
+    batch = gl.Batch(torch.rand(5, 6, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 1, 0, 1, 1]))
+    found = gl.profile_layers(plan().objective, batch)
+    assert list(found.profiles) == ["mean_sensitivity"]
+    record = gl.record_layers(found)
+    assert [verdict.reason for verdict in record.verdicts] == ["layers_compared"] * 3
+    (score,) = {score.n for score in found.profiles["mean_sensitivity"].scores.values()}
+    assert score == 5
+
+
+def test_batches_of_one_value_share_no_row() -> None:
+    drawn = plan({"batch_size": 4, "releases": 3}).layers["group"].audit._source.drawn(0)
+    assert drawn.batches is not None
+    assert len(drawn.batches.unique()) == drawn.batches.numel()
+    told = plan().layers["group"].audit._source.drawn(0).target
+    assert all(
+        told[batch].tolist() == [int(value)] * 4 for batch, value in zip(drawn.batches, drawn.target, strict=True)
+    )
+    assert [batch.size for batch in drawn.releases] == [4, 4, 4]
+
+
+def test_batches_are_measured_as_batches(tmp_path: Path) -> None:
+    section = {"batch_size": 3, "releases": 4, "measures": [{"use": "Sensitivity"}, POSTERIOR], "scenarios": ["plain"]}
+    loaded = plan(section)
+    chosen = loaded.layers["group"]
+    record = run_plan(loaded, tmp_path, jobs=1)
+    seed = chosen.seed_of(loaded.seed, "group")
+    first = chosen.audit._source.drawn(seed).releases
+    values = [
+        gl.Sensitivity(by="layer")(gl.Exposure(loaded.objective, batch, gl.Release(gl.FedSGD()))).details["values"]["2"]
+        for batch in first
+    ]
+    score = lines(record, "mean_sensitivity")["2"]["score"]
+    assert score["value"] == pytest.approx(sum(values) / 4, rel=1e-9)
+    assert lines(record, "linearized_posterior_error")["0"]["score"]["n"] == 4
+
+
+def test_the_plan_has_columns_labels_groups_and_sets(tmp_path: Path) -> None:
+    section = {
+        "data": TABLE, "target": "paid", "attribute": "group", "value": "b", "keep_attribute": False, "count": 60, "releases": 2,
+        "by": {"all": ["0", "2"]}, "visible": {"head": ["2"], "rest": {"hide": ["2.bias"]}}, "measures": [SUBSPACE],
+    }  # fmt: skip
+    rows = build_plan(content() | {"layers": {"group": section}}, folder=ROOT).layers["group"].audit
+    assert list(rows.visible) == ["head", "rest"]
+    assert rows.visible["rest"].names == ("0.weight", "0.bias", "2.weight")
+    assert rows.groups(plan().objective) == {"all": ("0.weight", "0.bias", "2.weight", "2.bias")}
+    pairs = plan({"by": {"consecutive": 2}, "attribute": "label"}).layers["group"].audit
+    assert list(pairs.groups(plan().objective)) == ["0 + 2"]
+    assert pairs._source.attribute == "the label"
+    own = content({"measures": [{"use": "Sensitivity"}], "count": 4, "releases": 2})
+    del own["layers"]["group"]["data"]
+    own["data"] = {"use": "adult_census", "count": 4}
+    own["model"]["features"] = 65
+    audit = build_plan(own, folder=ROOT).layers["group"].audit
+    assert audit.rows.size == 4
+    assert audit.rows.sensitive is not None
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"measurez": []}, "unknown key 'measurez'; did you mean 'measures'"),
+        ({"measures": []}, "expected measures = "),
+        ({"measures": [{"use": "Sensitivit"}]}, "did you mean 'Sensitivity'"),
+        ({"measures": [{"use": "GaussNewton"}]}, "GaussNewton is an attack"),
+        ({"measures": [{"use": "Sensitivity", "by": "layer"}]}, "'by'; it is taken from by of the section"),
+        ({"measures": [LATENT | {"folds": 1}]}, "LatentInformation.folds"),
+        ({"attribute": "gender"}, "a column needs data that are a table"),
+        ({"attribute": "inputs"}, "compares values of an attribute or label"),
+        ({"visible": None, "data": {"use": "tests.auditing.small_model:pair_data"}, "releases": 1}, "the rows carry none"),
+        ({"visible": None, "data": {"use": "scikit_digits", "count": 50}, "attribute": "label"}, "there are 10 values;"),
+        ({"data": {"use": "mlp", "features": 2, "classes": 2}}, "mlp is a model"),
+        ({"data": TABLE}, "expected target too"),
+        ({"data": TABLE, "target": "paid"}, "expected one of the columns"),
+        ({"data": TABLE, "target": "paid", "attribute": "groups"}, "expected one of the columns"),
+        ({"target": "paid"}, "'target'; it cuts a table"),
+        ({"value": "c"}, "value: expected one of a, b, got 'c'"),
+        ({"value": 1.5}, "expected the name or number of a value"),
+        ({"count": 0}, "count"),
+        ({"batch_size": 50, "releases": 40}, "expected at least 2000 rows"),
+        ({"budget": 1.5}, "budget"),
+        ({"by": "block"}, "expected 'tensor' or 'layer'"),
+        ({"by": {"head": ["9"]}}, "no shared tensor or layer; is it"),
+        ({"by": {"consecutive": 0}}, "Consecutive.count"),
+        ({"visible": ["all but the embedding"]}, "needs a model with an embedding, and this one has none"),
+        ({"visible": ["last layr"]}, "did you mean 'last layer'"),
+        ({"visible": {"mine": {"show": ["2"]}}}, "expected a list of layers"),
+        ({"visible": {"mine": ["7"]}}, "no shared tensor or layer; is it"),
+        ({"scenarios": ["plane"]}, "did you mean 'plain'"),
+    ],
+    ids=lambda value: next(iter(value), "none") if isinstance(value, dict) else value[:24],
+)  # fmt: skip
+def test_bad_sections_are_refused_in_one_line(section: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        plan(section)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "layers.group" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "message"),
+    [
+        ({"measures": [{"use": "OriginalInformation", "attack": {"use": "GaussNewton"}}]}, {}, "SSIM is not defined"),
+        (
+            {},
+            {"model": {"use": "mlp", "features": 5, "hidden": [8], "classes": 2}},
+            "does not accept an example of shape",
+        ),
+        ({"batch_size": 40, "count": 60, "releases": 1}, {}, "the rows with value"),
+    ],
+    ids=["no image", "another model", "too few rows"],
+)
+def test_what_cannot_work_is_refused_before_anything_runs(
+    section: dict[str, Any], changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(PlanError, match=message):
+        run_plan(plan(section, **changes), tmp_path / "out", jobs=1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_one_release_cannot_take_is_an_outcome_there(tmp_path: Path) -> None:
+    noise = {"use": "GaussianNoise", "std": 0.1}
+    section = {"measures": [{"use": "InversionInfluence"}], "visible": ["last bias"], "releases": 3}
+    loaded = plan(section, scenarios=[{"name": "plain"}, {"name": "noise", "defenses": [noise]}])
+    record = run_plan(loaded, tmp_path, jobs=1)
+    plain = lines(record, "inversion_influence")["0"]
+    assert (plain["score"]["value"], plain["outcome"]) == (None, "unsupported")
+    assert "predicts what noise of the release does" in plain["note"]
+    noisy = lines(record, "inversion_influence", "noise")
+    assert noisy["0"]["score"]["value"] > 0.0
+    # Two directions of six are seen by the last bias: an error over these compares with no other.
+    bias = lines(record, "inversion_influence", "noise", visible=True)["last bias"]["score"]
+    assert (bias["value"], bias["outcome"]) == (None, "not_identifiable")
+    assert bias["details"]["over_range"] > 0.0
+
+
+def test_profiles_come_back_from_their_lines(record: Record) -> None:
+    rows = [line for line in record.items if line["kind"] == "layers" and line["scenario"] == "plain"]
+    taken = profiles_of(row for row in rows if row["grouping"] == "by layer")
+    assert [profile.measure for profile in taken][3:] == ["latent_information", "subspace_distance"]
+    assert taken[3].scores["0"].to_dict() == lines(record, "latent_information")["0"]["score"]
+
+
+def test_what_lies_beyond_chance() -> None:
+    def of(value: float | None, **rest: Any) -> Score:
+        return Score(name="x", value=value, unit="nats", leakier=Leakier.HIGHER, evidence=Evidence.ESTIMATE, **rest)
+
+    # At 99.9 % an interval of ± 1 (1.96 standard errors) reaches 1.58 on one side.
+    assert reaches(of(1.6, interval=(0.6, 2.6)), 1) is True
+    assert reaches(of(1.5, interval=(0.5, 2.5)), 1) is False
+    assert reaches(of(1.6, interval=(0.6, 2.6)), 5) is False
+    assert reaches(of(0.0, interval=(-0.1, 0.0), details={"unclipped": -0.05}), 1) is False
+    assert reaches(of(1.0, details={"p_value": 0.05, "effect_size": 4.0}), 1) is True
+    assert reaches(of(1.0, details={"p_value": 0.05, "effect_size": 1.0}), 1) is False
+    assert reaches(of(1.0), 1) is None
+    assert reaches(of(None, outcome=Outcome.NO_SIGNAL), 1) is None
+
+
+def test_the_example_is_a_plan(tmp_path: Path) -> None:
+    loaded = load_plan(ROOT / "examples" / "adult_layers.toml")
+    assert list(loaded.layers["gender"].audit.labels) == [
+        "mean_sensitivity", "linearized_posterior_error", "latent_information", "subspace_distance",
+    ]  # fmt: skip
+    assert estimate(loaded) > 1000
+    assert loaded.resolved()["layers"]["gender"]["audit"]["told"] == "sensitive"
+
+
+def test_an_inversion_is_the_adversary_of_the_plan(tmp_path: Path) -> None:
+    inversion = {
+        "use": "OriginalInformation",
+        "attack": {"use": "GaussNewton", "max_steps": 5},
+        "error": {"use": "NormalizedError", "spread": 0.2},
+    }
+    section = {"measures": [inversion], "visible": ["last bias"], "releases": 2, "scenarios": ["plain"]}
+    loaded = plan(section, threat={"use": "HonestButCurious", "targets": True})
+    record = run_plan(loaded, tmp_path, jobs=1)
+    chosen = loaded.layers["group"]
+    measure = chosen.audit.labels["original_information"]
+    assert isinstance(measure, gl.OriginalInformation)
+    batches = chosen.audit._source.drawn(chosen.seed_of(loaded.seed, "group")).releases
+    exposures = [gl.Exposure(loaded.objective, batch, gl.Release(gl.FedSGD())) for batch in batches]
+    told = gl.OriginalInformation(
+        attack=measure.attack,
+        by="layer",
+        threat_model=gl.HonestButCurious(targets=True),
+        error=measure.error,
+        seed=measure.seed,
+    )(exposures)
+    for layer, line in lines(record, "original_information").items():
+        assert line["score"]["value"] == pytest.approx(told.scores[layer].value)
+        assert line["score"]["evidence"] == "attack"
+    bias = lines(record, "original_information", visible=True)["last bias"]["score"]
+    assert bias["value"] < lines(record, "original_information")["0"]["score"]["value"]
