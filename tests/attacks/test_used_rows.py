@@ -111,3 +111,48 @@ def test_refuses_a_model_without_a_table() -> None:
         used_rows(update, Knowledge(objective=objective))
     with pytest.raises(KnowledgeError, match="used_rows needs objective"):
         used_rows(update, Knowledge())
+
+
+def test_noise_on_a_table_that_is_tied_to_the_output_names_no_word() -> None:
+    """The head moves rows of other words far above the noise."""
+
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(12, 4)
+            self.out = nn.Linear(4, 12, bias=False)
+            self.out.weight = self.table.weight
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            return self.out(torch.tanh((tokens @ self.table.weight).mean(dim=1)))
+
+    model = Tied().double()
+    model.table.weight.data = torch.randn((12, 4), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    objective, release = Objective.from_module(model), Release(FedSGD(), [GaussianNoise(std=1e-2)])
+    batch = Batch(nn.functional.one_hot(torch.tensor([[3, 5, 7]]), 12).double(), torch.tensor([2]))
+    update = release(objective, batch, torch.Generator().manual_seed(0))
+    found = used_rows(update, HonestButCurious(domain=False).disclose(objective, release, batch))["table.weight"]
+    assert (found.rows, found.outcome) == (None, Outcome.NOT_IDENTIFIABLE)
+    assert "another layer" in found.note
+
+
+def test_decay_that_spares_a_row_of_padding_names_no_word() -> None:
+    """Decay moves every row but the one that padding keeps at zero."""
+    objective = Objective.from_module(
+        nn.Sequential(nn.Embedding(12, 4, padding_idx=0), nn.Flatten(), nn.Linear(12, 2)).double()
+    )
+    decayed = {name: 0.01 * tensor for name, tensor in objective.params.items()}
+    decayed["0.weight"][[3, 5]] += 0.3
+    found = used_rows(Update(tensors=decayed), Knowledge(objective=objective))["0.weight"]
+    assert (found.rows, found.outcome) == (None, Outcome.NOT_IDENTIFIABLE)
+
+
+def test_a_table_of_zeros_names_its_words() -> None:
+    model = nn.Sequential(nn.Embedding(12, 4), nn.Flatten(), nn.Linear(12, 2)).double()
+    nn.init.zeros_(model[0].weight)
+    objective = Objective.from_module(model)
+    moved = {name: torch.zeros_like(tensor) for name, tensor in objective.params.items()}
+    moved["0.weight"][[3, 5]] = 0.3
+    found = used_rows(Update(tensors=moved), Knowledge(objective=objective))["0.weight"]
+    assert found.rows is not None
+    assert found.rows.tolist() == [3, 5]

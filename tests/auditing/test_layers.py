@@ -14,7 +14,8 @@ from gradleak.auditing import Plan, build_plan, estimate, load_plan, run_plan
 from gradleak.auditing.layer_reach import reaches
 from gradleak.auditing.layer_task import LayersTask, advice_lines, profiles_of
 from gradleak.core import derive_generator
-from gradleak.games import layer_gradients
+from gradleak.games import Population, layer_gradients
+from gradleak.models import mlp
 from gradleak.results import Evidence, InputError, Leakier, Outcome, PlanError, Record, Score, VerdictKind
 
 ROOT = Path(__file__).parents[2]
@@ -254,6 +255,73 @@ def test_batches_of_one_value_share_no_row() -> None:
         told[batch].tolist() == [int(value)] * 4 for batch, value in zip(drawn.batches, drawn.target, strict=True)
     )
     assert [batch.size for batch in drawn.releases] == [4, 4, 4]
+
+
+def _of_users(seed: int, users: int = 24, each: int = 9) -> Population:
+    """Rows that show their user, who has one value or the other by chance: nothing of a user that is not known."""
+    source = torch.Generator().manual_seed(seed)
+    owner = torch.arange(users).repeat_interleave(each)
+    value = (torch.randperm(users, generator=source) % 2)[owner]
+    inputs = 3.0 * torch.randn(users, 6, generator=source)[owner]
+    inputs += 0.3 * torch.randn(users * each, 6, generator=source)
+    return Population(
+        name="users",
+        inputs=inputs,
+        targets=(inputs[:, 0] > 0).long(),
+        sensitive=value,
+        values=("a", "b"),
+        users=owner,
+    )
+
+
+def test_batches_of_a_user_are_not_told_by_others_of_that_user() -> None:
+    measures = [gl.LatentInformation(classifier=gl.LogisticRegression(), folds=2, resamples=200)]
+    for seed in range(3):
+        rows = _of_users(seed)
+        model = mlp(
+            features=6, hidden=(8,), classes=2, activation="tanh", generator=torch.Generator().manual_seed(seed)
+        )
+        audit = gl.LayerAudit(rows=rows, measures=measures, batch_size=4)
+        found = gl.profile_layers(model, rows, audit=audit, seed=seed)
+        assert gl.record_layers(found).verdicts[-1].reason == "nothing_told"
+        drawn = audit._source.drawn(seed)
+        assert drawn.batches is not None
+        assert drawn.clusters is not None
+        order = torch.randperm(rows.size, generator=derive_generator(seed, "rows"))
+        assert rows.users is not None
+        owners = rows.users[order][drawn.batches]
+        for cluster in drawn.clusters.unique():
+            inside = owners[drawn.clusters == cluster].unique()
+            assert not torch.isin(inside, owners[drawn.clusters != cluster]).any()
+        assert len(drawn.clusters.unique()) == 24
+
+
+def test_two_values_have_any_two_numbers() -> None:
+    random = torch.Generator().manual_seed(0)
+    inputs, values = torch.randn(60, 6, generator=random), torch.arange(60) % 2
+    scores = []
+    for numbers in (values, 7 * values - 5):
+        rows = gl.Batch(inputs, values, sensitive=numbers)
+        found = gl.profile_layers(plan().objective, rows, [gl.SubspaceDistance(dimension=2, permutations=19)])
+        scores.append([score.value for score in found.profiles["subspace_distance"].scores.values()])
+    assert None not in scores[0]
+    assert scores[0] == scores[1]
+    with pytest.raises(InputError, match="the rows with value -5 among 60"):
+        gl.LayerAudit(rows=rows, measures=[gl.SubspaceDistance()], batch_size=40)._source.drawn(0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"visible": {"head": "2"}}, "visible: expected VisibleLayers by name"),
+        ({"visible": None}, "visible: expected VisibleLayers by name"),
+        ({"threat": None}, "threat: expected a threat model"),
+    ],
+)
+def test_what_is_no_set_and_no_threat_model_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
+    rows = gl.Batch(torch.zeros(4, 6), torch.arange(4) % 2)
+    with pytest.raises(InputError, match=message):
+        gl.LayerAudit(rows=rows, measures=[gl.Sensitivity()], **changes)
 
 
 def test_batches_are_measured_as_batches(tmp_path: Path) -> None:

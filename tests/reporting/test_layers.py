@@ -363,3 +363,36 @@ def test_records_without_such_lines_say_nothing_of_layers(report: Any) -> None:
     empty = render_html(build(Record(run={"type": "run"})))
     assert "Where it leaks" not in empty
     assert 'id="layers"' not in empty
+
+
+def test_what_is_not_beyond_chance_is_not_said_to_leak_most() -> None:
+    by_effect = [
+        {"effect_size": -4.0, "p_value": 1.0},
+        {"effect_size": 2.7, "p_value": 0.05},
+        {"effect_size": 2.3, "p_value": 0.005},
+        {"effect_size": -0.6, "p_value": 0.7},
+    ]
+    (one,) = maps(profile("subspace_distance", [0.9, 1.4, 1.8, 1.0], details=by_effect))
+    assert [cell.may_lead for cell in one.columns[0].ranked] == [
+        "leaks most",
+        "not tested, no interval",
+        "not beyond chance",
+        "not beyond chance",
+    ]
+    assert [cell.layer for cell in one.columns[0].rivals] == ["body.6"]
+
+    nothing = profile("latent_information", [(0.1, -0.1, 0.3), (0.0, -0.1, 0.1), (0.02, -0.1, 0.2), (0.0, -0.3, 0.1)])
+    page = render_markdown(build(record(nothing)))
+    assert "| body.0 | ° 0.1 |" in page
+    assert "first, but not beyond chance" in page
+    assert "nats by latent information, −0.1 to 0.3; not beyond chance" in page  # noqa: RUF001
+    assert "first, but not beyond chance" in render_html(build(record(nothing)))
+    assert ", not beyond chance, not told from" in heat_map(maps(nothing)[0])
+
+
+def test_errors_are_in_the_unit_of_the_data() -> None:
+    for kind, unit in (("image", "pixel RMSE"), ("tabular", "feature RMSE"), (None, "entry RMSE")):
+        fields = {} if kind is None else {"data_kind": kind}
+        lower = {"unit": "pixel_rmse", "leakier": Leakier.LOWER}
+        (one,) = maps(profile("linearized_posterior_error", [0.1, 0.2, 0.3, 0.4], fields=fields, **lower))
+        assert one.columns[0].unit == unit

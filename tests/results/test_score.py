@@ -79,7 +79,13 @@ def test_to_dict_lists_the_fields_of_a_score_line() -> None:
     ]
 
 
-@pytest.mark.parametrize("damage", [{"value": "many"}, {"outcome": "safe"}, {"evidence": None}, {"interval": [1]}])
+DAMAGES: list[dict[str, Any]] = [
+    {"value": "many"}, {"outcome": "safe"}, {"outcome": None}, {"evidence": None}, {"interval": [1]}, {"unit": None},
+    {"name": 3}, {"note": ["a"]}, {"details": None}, {"details": "x"}, {"n": float("inf")},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=str)
 def test_a_damaged_line_is_refused(damage: Mapping[str, Any]) -> None:
     with pytest.raises(InputError, match="without a proper"):
         Score.from_dict(make().to_dict() | damage)

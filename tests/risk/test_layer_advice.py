@@ -210,3 +210,29 @@ def test_refuses_measures_of_no_leakage() -> None:
     )
     with pytest.raises(InputError, match="measures of leakage, got entries"):
         advise([neither], SIZES)
+
+
+def test_equal_scores_share_a_place_whatever_the_order_of_the_model() -> None:
+    """Two layers in which nothing was found: neither is ahead by standing earlier in the model."""
+    nothing = profile("latent", exact(0.0), exact(0.0), exact(0.4), exact(0.0))
+    advice = advise([nothing], SIZES, budget=0.5)
+    assert [layer.name for layer in advice.layers] == ["c", "a", "b", "d"]  # smaller ones ahead
+    assert all("place 2 of 4" in layer.why for layer in advice.layers[1:])
+
+
+def test_a_profile_that_found_nothing_anywhere_puts_no_layer_first() -> None:
+    nothing = profile("latent", *[exact(0.0)] * 4)
+    backwards = profile("original", exact(1.0), exact(2.0), exact(5.0), exact(9.0))
+    advice = advise([nothing, backwards], SIZES)
+    assert [layer.name for layer in advice.layers] == ["d", "c", "b", "a"]
+    assert [layer.first_in for layer in advice.layers] == [("original",), (), (), ()]
+    assert all("latent" in layer.rival_in for layer in advice.layers)
+
+
+def test_a_distance_whose_null_has_no_spread_does_not_bring_raw_distances_back() -> None:
+    """Effect sizes order the layers; one layer without one, at the level of its null, has the effect 0."""
+    flat = replace(score(5.0), details={"effect_size": None, "p_value": 1.0})
+    distance = profile(
+        "subspace_distance", score(1.0, effect=9.0), score(3.0, effect=0.1), flat, score(2.5, effect=1.0)
+    )
+    assert [layer.name for layer in advise([distance], SIZES).layers] == ["a", "d", "b", "c"]

@@ -78,7 +78,7 @@ class TestSets:
         objective = exposure_of().objective
         with pytest.raises(InputError, match=r"names '5\.bias_', no shared tensor or layer; is it '5\.bias'"):
             VisibleLayers.of(objective, "5.bias_")
-        with pytest.raises(InputError, match="expected names of tensors"):
+        with pytest.raises(InputError, match="expected a tensor that stays visible, and all of them are hidden"):
             VisibleLayers.hiding(objective, "1", "3", "5")
         with pytest.raises(InputError, match=r"names '9\.weight', no shared tensor"):
             VisibleLayers(names=("9.weight",)).objective(objective)

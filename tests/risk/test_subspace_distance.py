@@ -133,3 +133,15 @@ class TestSubspaceDistance:
             SubspaceDistance(metric="projection")
         with pytest.raises(InputError, match="permutations"):
             SubspaceDistance(permutations=5)
+
+
+def test_equal_subspaces_are_at_distance_0_and_not_at_that_of_round_off() -> None:
+    """Gradients of rank 2 in ten entries: both groups span the same plane, and random groups as well."""
+    generator = torch.Generator().manual_seed(100)
+    plane = torch.randn(24, 2, generator=generator, dtype=torch.float64) @ torch.randn(
+        2, 10, generator=generator, dtype=torch.float64
+    )
+    score = SubspaceDistance(dimension=2, permutations=39)({"0": plane}, torch.arange(24) % 2)["0"]
+    assert score.value == 0.0
+    assert score.details["p_value"] == 1.0
+    assert score.details["effect_size"] is None

@@ -29,7 +29,7 @@ from gradleak.core import (
     Update,
     describe,
 )
-from gradleak.models import mlp
+from gradleak.models import Activation, mlp
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Outcome
 from gradleak.studies import LayerInversion, LayerNetwork, LayerOriginal
@@ -189,14 +189,13 @@ def test_images_are_shrunk_by_means_over_blocks() -> None:
 
 
 def test_attacks_by_name_search_as_long_as_they_are_told() -> None:
-    settings = {"iterations": 7, "total_variation": 0.5}
     # The default is what it was before there was a choice, so that its cells are found again.
-    plain = LayerInversion.INVERTING_GRADIENTS.attack(**settings, starts=1)
-    assert describe(plain) == describe(InvertingGradients(**settings))
-    dlg = LayerInversion("dlg").attack(**settings, starts=3)
+    plain = LayerInversion.INVERTING_GRADIENTS.attack(iterations=7, total_variation=0.5, starts=1)
+    assert describe(plain) == describe(InvertingGradients(iterations=7, total_variation=0.5))
+    dlg = LayerInversion("dlg").attack(iterations=7, total_variation=0.5, starts=3)
     assert isinstance(dlg, DLG)
     assert (dlg.iterations, dlg.restarts) == (7, 3)
-    newton = LayerInversion("gauss_newton").attack(**settings, starts=2)
+    newton = LayerInversion("gauss_newton").attack(iterations=7, total_variation=0.5, starts=2)
     assert isinstance(newton, GaussNewton)
     assert (newton.max_steps, newton.starts) == (7, 2)
 
@@ -207,7 +206,8 @@ def _bench(study: LayerOriginal) -> Workbench:
 
 
 def test_an_activation_changes_the_gradients_and_the_keys_but_not_the_weights() -> None:
-    relu, tanh = _bench(LayerOriginal(count=2, side=28)), _bench(LayerOriginal(count=2, side=28, activation="tanh"))
+    relu = _bench(LayerOriginal(count=2, side=28))
+    tanh = _bench(LayerOriginal(count=2, side=28, activation=Activation.TANH))
     # The keys of networks with ReLU name no activation, as before there was a choice.
     assert set(relu.identity) == {"classes", "weights", "training_steps", "training_images"}
     assert dict(tanh.identity) == {**relu.identity, "activation": "tanh"}
@@ -250,3 +250,21 @@ def test_no_order_is_read_where_every_set_gives_all_or_a_part_gives_more_than_th
     (some,) = conclude_ceiling([_row("a + b", most), _row("b + c", 5.0)], {"n": {"attack": [most]}})
     assert "a + b gives at least" in some
     assert conclude_ceiling([_row("a + b", 6.0), _row("b + c", 5.0)], {"n": {"attack": [6.0]}}) == []
+
+
+@pytest.mark.parametrize(("channels", "entries"), [(1, 17_038), (3, 3 * 300 + 12 + 2 * 3612 + 588 * 10 + 10)])
+def test_the_strided_lenet_is_the_smooth_one_of_the_inversion_papers(channels: int, entries: int) -> None:
+    image = Batch(
+        torch.rand((1, channels, 28, 28), generator=torch.Generator().manual_seed(0)),
+        torch.tensor([3]),
+        Domain.image(channels=channels, height=28, width=28),
+    )
+    found = LayerNetwork.STRIDED_LENET.objective(image, 10, 0, Activation.SIGMOID)
+    assert found.size == entries
+    for tensor in found.params.values():
+        assert float(tensor.abs().max()) <= 0.5
+    weights = found.params["0.weight"]
+    # Uniform(−0.5, 0.5) has a standard deviation of 0.289.
+    assert float(weights.std()) == pytest.approx(0.289, abs=0.03)
+    again = LayerNetwork.STRIDED_LENET.objective(image, 10, 1, Activation.SIGMOID)
+    assert not torch.equal(again.params["0.weight"], weights)

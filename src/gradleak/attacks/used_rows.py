@@ -71,12 +71,14 @@ def used_rows(update: Update, knowledge: Knowledge, *, false_alarms: float = 0.0
     knowledge.require(("objective",), asker="used_rows")
     objective = knowledge.objective
     assert objective is not None
-    tables, others = [], set()
+    tables: list[str] = []
+    others: set[str] = set()
     for place, part in objective._module.named_modules(remove_duplicate=False):
-        for local, _ in part.named_parameters(recurse=False, remove_duplicate=False):
+        table = isinstance(part, nn.Embedding | nn.EmbeddingBag)
+        for local in ["weight"] if table else dict(part.named_parameters(recurse=False, remove_duplicate=False)):
             name = f"{place}.{local}".removeprefix(".")
             name = objective.tied.get(name, name)
-            if isinstance(part, nn.Embedding | nn.EmbeddingBag):
+            if table:
                 tables.append(name)
             else:
                 others.add(name)
@@ -113,9 +115,9 @@ def _of_table(gradient: Tensor, table: Tensor, name: str, knowledge: Knowledge, 
         moved, how = squares > 0.0, "not zero"
     if not bool(moved.any()):
         return UsedRows(rows=None, outcome=Outcome.NO_SIGNAL, note=f"no row of {name} is {how}")
-    # Decay leaves a row where it is that padding keeps at zero.
-    still = (table.detach() == 0.0).all(dim=1).cpu()
-    if std == 0.0 and bool((moved | still).all()):
+    # Decay leaves a row where it is that padding keeps at zero; a table of zeros it does not move at all.
+    decays = (table.detach() != 0.0).any(dim=1).cpu()
+    if std == 0.0 and bool(moved.all() | (decays.any() & moved[decays].all())):
         every = "every row" if bool(moved.all()) else "every row but those at zero"
         return _unknown(f"{every} of {name} moves: all of them are used, or something else than words moves them")
     rows = moved.nonzero()[:, 0]

@@ -53,8 +53,9 @@ class LayerAudit:
     """Measures of where a release leaks, on rows of its own.
 
     Measures of an attribute (`LatentInformation`, `SubspaceDistance`) and of mutual information read one released gradient a
-    row, or a batch of rows that share the attribute; batches share no row. Closed-form measures and inversions read
-    `releases` releases of `batch_size` rows each. Every measure gets the same groups of tensors: a `by` of its own counts for
+    row, or a batch of rows that share the attribute; batches share no row, and `LatentInformation` never splits those that
+    share a user between fit and judgment. Closed-form measures and inversions read `releases` releases of `batch_size` rows
+    each. Every measure gets the same groups of tensors: a `by` of its own counts for
     nothing, and a threat model of `OriginalInformation` neither.
 
     Closed-form measures other than `Sensitivity` are those of the release of a group alone (`VisibleLayers`). An error over
@@ -98,6 +99,12 @@ class LayerAudit:
     def __post_init__(self) -> None:
         """Check numbers, kinds of measures, and that the rows carry what is asked for."""
         check_share("budget", self.budget)
+        if not isinstance(self.threat, ThreatModel):
+            raise InputError(f"threat: expected a threat model, got {self.threat!r}")
+        if not isinstance(self.visible, Mapping) or not all(
+            isinstance(sets, VisibleLayers) for sets in self.visible.values()
+        ):
+            raise InputError(f"visible: expected VisibleLayers by name, for instance of what_ifs, got {self.visible!r}")
         if self.told not in tuple(Told):
             raise InputError(f"told: expected one of {', '.join(Told)}, got {self.told!r}")
         object.__setattr__(self, "told", Told(self.told))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from gradleak.auditing.layer_audit import LayerAudit
@@ -182,14 +183,24 @@ def _grouping(value: Any, where: str) -> Grouping:
                 return Consecutive(count=count)
             except GradleakError as error:
                 raise PlanError(f"{where}: {error}") from error
-        groups: dict[str, list[str]] = typed(dict[str, list[str]], dict(value), where)
-        return groups
+        wrong = next((name for name, members in value.items() if not _strings(members)), None)
+        if wrong is not None:
+            hint = "; did you mean 'consecutive'?" if get_close_matches(wrong, ["consecutive"]) else ""
+            raise PlanError(
+                f'{where}: expected {{ consecutive = 2 }}, or groups of layers such as {{ head = ["4"] }}, got {wrong!r} = '
+                f"{value[wrong]!r}{hint}"
+            )
+        return {name: list(members) for name, members in value.items()}
     if value not in tuple(Partition):
         raise PlanError(
             f"{where}: expected {' or '.join(repr(str(one)) for one in Partition)}, {{ consecutive = 2 }}, or groups such as "
             f'{{ head = ["4"] }}, got {value!r}'
         )
     return Partition(value)
+
+
+def _strings(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def _visible(value: Any, objective: Objective, domain: Domain, where: str) -> dict[str, VisibleLayers]:

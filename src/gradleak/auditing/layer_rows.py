@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import numpy as np
 import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from gradleak.core import Batch, Domain, derive_generator
@@ -106,11 +109,11 @@ class LayerRows:
         return [str(int(code)) for code in self._codes().unique()]
 
     def target(self) -> Tensor:
-        """What is told, one entry a row: whole numbers, or the inputs."""
+        """What is told, one entry a row: the places of its values in their order, from 0; or the inputs."""
         if self.told is Told.INPUTS:
             return self.rows.inputs
         codes = self._codes()
-        return codes.long() if self.value is None else (codes == self._code()).long()
+        return codes.unique(return_inverse=True)[1] if self.value is None else (codes == self._code()).long()
 
     def drawn(self, seed: int) -> Drawn:
         """The rows of a seed: another seed draws others.
@@ -132,26 +135,37 @@ class LayerRows:
         if self.asked:
             target = self.target()[places]
             users = self.rows.users if isinstance(self.rows, Population) else None
+            clusters = None if users is None else users[places]
             if self.batch_size > 1:
-                batches, target = self._of_one_value(target)
-            elif users is not None:
-                clusters = users[places]
+                batches, target = self._of_one_value(target, clusters)
+                clusters = None if clusters is None else _together(clusters[batches])
         return Drawn(batch=batch, target=target, batches=batches, clusters=clusters, releases=releases)
 
-    def _of_one_value(self, target: Tensor) -> tuple[Tensor, Tensor]:
-        """As many batches of one value as the rows make, of which no two share a row."""
+    def _of_one_value(self, target: Tensor, users: Tensor | None) -> tuple[Tensor, Tensor]:
+        """As many batches of one value as the rows make, of which no two share a row; and few share a user."""
         found, values = [], []
         for value in target.unique():
             own = (target == value).nonzero()[:, 0]
-            many = len(own) // self.batch_size
-            if not many:
+            if len(own) < self.batch_size:
                 raise InputError(
-                    f"batch_size: expected at most {len(own)}, the rows with value {int(value)} among {len(target)}, got "
-                    f"{self.batch_size}"
+                    f"batch_size: expected at most {len(own)}, the rows with {self._called(int(value))} among {len(target)}, "
+                    f"got {self.batch_size}"
                 )
-            found.append(own[: many * self.batch_size].reshape(many, self.batch_size))
-            values += [int(value)] * many
+            batches = [
+                rows[: len(rows) // self.batch_size * self.batch_size].reshape(-1, self.batch_size)
+                for rows in ([own] if users is None else _whole_users(own, users[own], self.batch_size))
+            ]
+            found += batches
+            values += [int(value)] * sum(map(len, batches))
         return torch.cat(found), torch.tensor(values)
+
+    def _called(self, place: int) -> str:
+        """A value of `target` in words."""
+        if self.value is not None:
+            return f"value {self.value}" if place else f"another value than {self.value}"
+        code = int(self._codes().unique()[place])
+        of_names = isinstance(self.rows, Population) and self.told is Told.SENSITIVE
+        return f"value {self.names[code] if of_names else code}"
 
     def _codes(self) -> Tensor:
         found = self.rows.targets if self.told is Told.LABEL else self.rows.sensitive
@@ -186,6 +200,32 @@ class LayerRows:
             )
         if len(self.target().unique()) < 2:
             raise InputError("told: every row has the same value, and it takes two to tell them apart")
+
+
+def _whole_users(rows: Tensor, users: Tensor, size: int) -> list[Tensor]:
+    """The rows, cut so that no two parts share a user and each has at least `size` of them; a rest that is smaller is left out.
+
+    Batches are cut of parts: those of one user would otherwise be linked to those of all others, one row in common with each.
+    """
+    of_user: dict[int, list[int]] = {}
+    for row, user in zip(rows.tolist(), users.tolist(), strict=True):
+        of_user.setdefault(user, []).append(row)
+    parts, pending = [], []
+    for own in of_user.values():
+        pending += own
+        if len(pending) >= size:
+            parts.append(torch.tensor(pending))
+            pending = []
+    return parts
+
+
+def _together(users: Tensor) -> Tensor:
+    """A number for each batch (n, k) of users; batches that share a user, or are linked by others that do, have the same one."""
+    _, places = users.unique(return_inverse=True)
+    count, width = len(users), int(places.max()) + 1
+    rows = np.repeat(np.arange(count), users.shape[1])
+    links = coo_array((np.ones(places.numel()), (rows, count + places.flatten().numpy())), shape=(count + width,) * 2)
+    return torch.from_numpy(connected_components(links, directed=False)[1][:count].astype(np.int64))
 
 
 __all__ = ["Drawn", "LayerRows", "Told"]

@@ -64,6 +64,8 @@ def measured(
     setting, scenario = place
     started = time.perf_counter()
     facts = {"setting": setting, "scenario": scenario, **audit.words(label)}
+    if audit.rows.domain is not None:
+        facts["data_kind"] = str(audit.rows.domain.kind)
     item = f"{scenario}/{setting}/{label}"
     groups = audit.groups(objective)
     profile, refusal = _tried(audit, label, groups, lambda: audit.profile(label, objective, release, seed=seed))

@@ -24,9 +24,9 @@ class ImagePrints:
     """Fingerprints of a set of images, to tell whether another image is among them.
 
     A fingerprint is a BLAKE2b hash of 8 bytes over the shape of an image and its pixels, rounded to 8 bits, so that for
-    images of 8 bits neither dtype nor normalization matter. Images that were mirrored left to right are found, too, since
-    generators are trained on both. What was resized, cropped, compressed or otherwise changed by one gray level is
-    another image.
+    images of 8 bits neither dtype nor normalization matter; bfloat16 aside, which does not hold normalized pixels to 8 bits.
+    Images that were mirrored left to right are found, too, since generators are trained on both. What was resized, cropped,
+    compressed or otherwise changed by one gray level is another image.
 
     Who has the fingerprints can test whether an image that they hold was in the set.
 

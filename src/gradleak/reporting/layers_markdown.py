@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from gradleak.reporting import layers_words
 from gradleak.reporting.layers_view import AdviceView, LayerCell, LayerColumn, LayerMap, leading_maps
-from gradleak.reporting.layers_words import ABOUT, STANDINGS, called, few
+from gradleak.reporting.layers_words import ABOUT, CHANCE, called, few
 from gradleak.reporting.markdown_parts import escape, number, table
 from gradleak.reporting.numerals import MISSING, count, decimal, percent
 from gradleak.reporting.words import sentence
@@ -14,8 +14,8 @@ from gradleak.reporting.words import sentence
 # Before the number of the leakiest layer of a measure, and of those that may be it.
 _MARKS = {"leakiest": "▲ ", "reaches": "≈ "}
 _KEY = (
-    "Layers in the order of the model. ▲ leaks most by this measure; ≈ cannot be told from it. Numbers of different "
-    "measures are not to be compared, and a word in place of a number is no evidence of safety."
+    "Layers in the order of the model. ▲ leaks most by this measure; ≈ cannot be told from it; ° not beyond chance. Numbers "
+    "of different measures are not to be compared, and a word in place of a number is no evidence of safety."
 )
 
 
@@ -63,7 +63,8 @@ def layer_lines(maps: Sequence[LayerMap]) -> Iterable[str]:
             what = f"Leaks most {ABOUT[about]}" if about else "Leaks most"
             span = f", {first.interval}" if first.interval else ""
             rivals = f"; not told from {few([cell.layer for cell in column.rivals])}" if column.rivals else ""
-            told = f"{first.unit} by {column.label}{span}{rivals}; {one.title}"
+            chance = f"; {CHANCE}" if first.chance else ""
+            told = f"{first.unit} by {column.label}{span}{chance}{rivals}; {one.title}"
             yield f"- {what}: {escape(called(first.layer))}, {number(first.score)} ({escape(told)})"
         for advice in one.advice[:1]:
             if advice.chosen:
@@ -95,7 +96,8 @@ def _cell(column: LayerColumn, layer: str) -> str:
     if cell is None:
         return escape(column.lost.text if column.lost is not None else "not in the record")
     effect = f" (effect {decimal(cell.effect)})" if cell.effect is not None else ""
-    return _MARKS.get(cell.standing, "") + escape(cell.score.text + effect)
+    mark = "° " if cell.chance else _MARKS.get(cell.standing, "")
+    return mark + escape(cell.score.text + effect)
 
 
 def _advice(advice: AdviceView) -> Iterable[str]:
@@ -161,7 +163,7 @@ def _row(one: LayerMap, cell: LayerCell) -> tuple[str, ...]:
         f"{number(cell.score)}{escape(effect)}",
         escape(cell.interval or MISSING),
         count(cell.n),
-        STANDINGS.get(cell.standing, MISSING),
+        cell.may_lead or MISSING,
         escape("; ".join([*shuffled, cell.beside]).strip("; ") or MISSING),
         escape(outcome + (f": {cell.score.note}" if cell.score.note else "")),
     )

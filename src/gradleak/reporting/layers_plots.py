@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 
 from gradleak.reporting.drawing import HATCH, HEAT, INK, ON_HEAT, PAPER, STYLE, as_svg, new_figure
 from gradleak.reporting.layers_view import LayerCell, LayerColumn, LayerMap
-from gradleak.reporting.layers_words import CONTROL_FAILED
+from gradleak.reporting.layers_words import CHANCE, CONTROL_FAILED
 from gradleak.reporting.numerals import decimal
 from gradleak.results import Leakier
 
@@ -170,13 +170,13 @@ def _cell(axes: Axes, x: float, row: _Row, width: float, column: LayerColumn) ->
         Rectangle((left, top), *size, facecolor=HEAT, linewidth=0.0, alpha=_LEAST + (_MOST - _LEAST) * cell.color)
     )
     frame = {"leakiest": ("solid", 1.8), "reaches": (_DOTTED, 1.3)}.get(cell.standing)
-    if frame is not None:
+    if frame is not None and not cell.chance:
         style, line = frame
         around = (left - 0.01, top - 0.01), size[0] + 0.02, size[1] + 0.02
         axes.add_patch(Rectangle(*around, fill=False, edgecolor=INK, linewidth=line, linestyle=style))
     color = ON_HEAT if cell.color > _STRONG else INK
     beside = _beside(cell)
-    weight = "bold" if cell.standing == "leakiest" else "normal"
+    weight = "bold" if cell.standing == "leakiest" and not cell.chance else "normal"
     _text(axes, middle, center - (0.055 if beside else 0.0), cell.score.text, size=9, color=color, weight=weight)
     if beside:
         _text(axes, middle, center + 0.085, beside, size=7, color=color)
@@ -263,8 +263,9 @@ def _description(one: LayerMap, columns: Sequence[LayerColumn]) -> str:
             parts.append(f"{column.label}: {'no measure of leakage' if known else 'no value'}.")
             continue
         rivals = [cell.layer for cell in column.rivals]
+        chance = f", {CHANCE}" if first.chance else ""
         more = f", not told from {', '.join(rivals)}" if rivals else ""
-        parts.append(f"{column.label}: {first.layer} leaks most, {first.score.text} {first.unit}{more}.")
+        parts.append(f"{column.label}: {first.layer} leaks most, {first.score.text} {first.unit}{chance}{more}.")
         lost = [f"{cell.layer} ({cell.score.text})" for cell in column.cells.values() if cell.score.value is None]
         if lost:
             parts.append(f"Without a value: {', '.join(lost)}.")

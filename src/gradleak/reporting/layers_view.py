@@ -29,9 +29,11 @@ from gradleak.reporting.layers_words import (
     VISIBLE,
     about_of,
     beside,
+    by_chance,
     few,
     grouping_of,
     how_measured,
+    may_lead,
     measure_name,
     null_words,
     plain_why,
@@ -59,6 +61,7 @@ class LayerCell:
         effect: standard deviations above the null, of measures that are ranked by it; else None.
         place: 1 for the leakiest; None without a value.
         color: from 0 to 1 for the leakiest; None without a value.
+        chance: whether what it tells of an attribute is no more than chance gives.
         standing: "leakiest", "reaches" (it cannot be told from the leakiest), "untested" (nor can it, for want of an interval),
             "below", or "" without a value.
         beside: what chance or a blind guess gives, in words.
@@ -75,13 +78,19 @@ class LayerCell:
     place: int | None
     color: float | None
     standing: str
+    chance: bool
     beside: str
     null: Quantity | None
 
     @property
     def rival(self) -> bool:
         """Whether any of both may leak most."""
-        return self.standing in ("reaches", "untested")
+        return self.standing == "reaches" or (self.standing == "untested" and not self.chance)
+
+    @property
+    def may_lead(self) -> str:
+        """Whether it may be the leakiest, in words; "" without a value."""
+        return may_lead(self.standing, self.chance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,19 +337,22 @@ def _column(profile: Profile, label: str, layers: Mapping[str, Any], control: An
     first = scores[order[0]] if order and leakier is not Leakier.NEITHER else None
     shared = list(dict.fromkeys(score.note for score in scores.values() if score.note))
     common = shared if len(shared) == 1 and all(score.note for score in scores.values()) else []
+    about = about_of(profile.measure, profile.first, scores)
+    kind = str(profile.first.get("data_kind") or "") or None
     cells = {
         name: LayerCell(
             layer=name,
             score=quantity(score) if not common else replace(quantity(score), note=""),
             interval=between(score),
             span=score.interval if score.value is not None else None,
-            unit=words.unit(score.unit, None),
+            unit=words.unit(score.unit, kind),
             n=score.n,
             effect=effects[name] if by_effect and name in effects else None,
             place=order.index(name) + 1 if name in level and first is not None else None,
             color=_color(level[name], list(level.values()), lower=lower) if name in level else None,
             # Rivals of the record are those of the largest value.
             standing=_standing(score, first, None if by_effect else profile.rivals.get(name)),
+            chance=by_chance(score, about),
             beside=beside(score, effect=not by_effect),
             null=_null(profile.nulls.get(name)),
         )
@@ -350,7 +362,7 @@ def _column(profile: Profile, label: str, layers: Mapping[str, Any], control: An
     return LayerColumn(
         label=label,
         measure=profile.measure,
-        about=about_of(profile.measure, profile.first, scores),
+        about=about,
         unit=next((cell.unit for cell in cells.values()), ""),
         leakier=leakier,
         by_effect=by_effect,

@@ -21,8 +21,8 @@ SCALE = (
     "Layers in the order of the model, from the input down. The color is the number divided by the largest one of its "
     "measure; of measures by which lower values leak more it is turned round: the smallest number divided by this one. A "
     "frame marks the layer that leaks most, a dotted frame those that cannot be told from it, so that any of them may leak "
-    "most. Hatched cells have no value, and say why; that is no evidence of safety. A pale cell leaks less than the "
-    "leakiest one by this measure, which may still be much."
+    "most; a number that is not beyond chance has neither. Hatched cells have no value, and say why; that is no evidence of "
+    "safety. A pale cell leaks less than the leakiest one by this measure, which may still be much."
 )
 BY_EFFECT = "compared by effect size"
 HIGHER = "higher leaks more"
@@ -93,9 +93,39 @@ VISIBLE = "what is visible"
 STANDINGS: Mapping[str, str] = {
     "leakiest": "leaks most",
     "reaches": "yes, not told apart",
-    "untested": "yes, no interval",
+    "untested": "not tested, no interval",
     "below": "no",
 }
+
+CHANCE = "not beyond chance"
+
+
+def may_lead(standing: str, chance: bool) -> str:
+    """Whether a layer may be the leakiest, in words; "" without a value.
+
+    Args:
+        standing: a key of `STANDINGS`, or "".
+        chance: whether its number is no more than chance gives.
+    """
+    if chance and standing:
+        return {"leakiest": f"first, but {CHANCE}", "below": "no"}.get(standing, CHANCE)
+    return STANDINGS.get(standing, "")
+
+
+def by_chance(score: Score, about: str) -> bool:
+    """Whether what was told of an attribute is no more than chance gives: p above 0.05, or an interval that reaches 0.
+
+    Args:
+        score: of one layer.
+        about: "original", "latent" or "".
+    """
+    if score.value is None:
+        return False
+    chance = as_number(score.details.get("p_value"))
+    if chance is not None:
+        return chance > 0.05
+    return about == "latent" and score.interval is not None and score.interval[0] <= 0.0
+
 
 _FACTS = (
     "attack", "classifier", "features", "folds", "metric", "dimension", "columns", "permutations", "norm", "sigma", "hidden",
@@ -259,7 +289,7 @@ def _owner(tensor: str) -> str:
 
 
 __all__ = [
-    "ABOUT", "ADVICE", "BY_EFFECT", "CONTROL_FAILED", "FAILED", "HIGHER", "LOWER", "MEASURES", "NEITHER", "NOT_SAID",
-    "NO_RELEASE", "NO_VALUE", "SCALE", "STANDINGS", "TEXT", "VISIBLE", "about_of", "beside", "called", "few", "grouping_of",
-    "how_measured", "meanings", "measure_name", "null_words", "plain_why",
+    "ABOUT", "ADVICE", "BY_EFFECT", "CHANCE", "CONTROL_FAILED", "FAILED", "HIGHER", "LOWER", "MEASURES", "NEITHER", "NOT_SAID",
+    "NO_RELEASE", "NO_VALUE", "SCALE", "STANDINGS", "TEXT", "VISIBLE", "about_of", "beside", "by_chance", "called", "few",
+    "grouping_of", "how_measured", "may_lead", "meanings", "measure_name", "null_words", "plain_why",
 ]  # fmt: skip

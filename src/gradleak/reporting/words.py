@@ -300,7 +300,7 @@ def next_step(verdict: Verdict) -> str:
         verdict: a verdict.
     """
     if verdict.verdict is VerdictKind.LEAKS:
-        return _NEXT_BROKEN if verdict.reason == "claim_broken" else _NEXT_LEAKS
+        return _NEXT_BROKEN if verdict.reason == "claim_broken" else NEXT_STEPS.get(verdict.reason, _NEXT_LEAKS)
     return NEXT_STEPS.get(verdict.reason, "Read the reason, remove its cause, and run the audit again.")
 
 

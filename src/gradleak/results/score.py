@@ -97,7 +97,7 @@ class Score:
         """
         try:
             return cls._from_dict(data)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise InputError(
                 f"score: expected what Score.to_dict wrote, got a line without a proper {error}"
             ) from error
@@ -106,6 +106,17 @@ class Score:
     def _from_dict(cls, data: Mapping[str, Any]) -> Score:
         value = data["value"]
         interval = data.get("interval")
+        note, details = data.get("note", ""), data.get("details", {})
+        for key, given in {
+            "name": data["name"],
+            "unit": data["unit"],
+            "outcome": data["outcome"],
+            "note": note,
+        }.items():
+            if not isinstance(given, str):
+                raise TypeError(f"{key}: {given!r} is no text")
+        if not isinstance(details, Mapping):
+            raise TypeError(f"details: {details!r} is no table")
         return cls(
             name=data["name"],
             value=None if value is None else float(value),
@@ -115,8 +126,8 @@ class Score:
             interval=None if interval is None else (float(interval[0]), float(interval[1])),
             n=int(data.get("n", 1)),
             outcome=Outcome.from_label(data["outcome"]),
-            note=data.get("note", ""),
-            details=data.get("details", {}),
+            note=note,
+            details=details,
         )
 
 

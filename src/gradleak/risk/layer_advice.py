@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gradleak.results import InputError, Leakier, check_count, check_share
+from gradleak.results import InputError, Leakier, Score, check_count, check_share
 from gradleak.risk.layer_groups import members_of
 from gradleak.risk.layer_profile import LayerProfile
 
 _ROUNDING = 1e-9  # 0.29 · 100 is a little less than 29
+_NOTABLE = 0.05  # p-value of a distance whose null has no spread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +107,8 @@ def advise(profiles: Sequence[LayerProfile], sizes: Mapping[str, int], *, budget
     """The layers in the order in which to protect them, from all profiles together, and those that the budget holds.
 
     Measures have different units, so that places are combined, not values. A layer stands where the profile that thinks
-    worst of it puts it: one that is first for the inputs and last for an attribute is among the first. Equal places are
+    worst of it puts it: one that is first for the inputs and last for an attribute is among the first. Layers of equal
+    scores share a place; where all are equal (nothing was found in any) the profile puts none first. Equal places are
     ordered by how many profiles put the layer first or cannot tell it from the first, then by the mean place, then the
     smaller layer is ahead. A score without a value is no evidence of safety: the layer counts as one that may be first, and
     stands behind those that were found to be. A profile without any value tells the layers apart in nothing and is left out.
@@ -196,13 +199,16 @@ class _Standing:
     @classmethod
     def of(cls, name: str, named: Mapping[str, LayerProfile], places: Mapping[str, Mapping[str, int]]) -> _Standing:
         mine = {label: places[label].get(name) for label in named}
+        # Where several layers have one score, and no other lies below, the profile tells none from another.
+        level = {label for label, found in places.items() if len(found) > 1 and set(found.values()) == {1}}
         return cls(
             places=mine,
-            first_in=tuple(label for label in named if mine[label] == 1),
+            first_in=tuple(label for label in named if mine[label] == 1 and label not in level),
             rival_in=tuple(
                 label
                 for label, profile in named.items()
-                if (mine[label] or 1) > 1 and name in (profile.leakiest, *profile.rivals())
+                if mine[label] is not None
+                and (label in level or (mine[label] != 1 and name in (profile.leakiest, *profile.rivals())))
             ),
             unknown_in=tuple(label for label in named if mine[label] is None),
             of_layers=len(next(iter(named.values())).groups) if named else 0,
@@ -273,14 +279,25 @@ def _named(profiles: Sequence[LayerProfile]) -> tuple[dict[str, LayerProfile], t
 
 
 def _places(profile: LayerProfile) -> dict[str, int]:
-    """1 for the leakiest; groups without a value have no place."""
+    """1 for the leakiest, the same for layers of equal scores; groups without a value have no place."""
     known = {name: score for name, score in profile.scores.items() if score.value is not None}
-    effects = {name: score.details.get("effect_size") for name, score in known.items()}
-    if all(isinstance(effect, float | int) for effect in effects.values()):
-        order = sorted(known, key=lambda name: -float(effects[name] or 0.0))
+    effects = {name: _effect(score) for name, score in known.items()}
+    if all(effect is not None for effect in effects.values()):
+        leak = {name: float(effect or 0.0) for name, effect in effects.items()}
     else:
-        order = [name for name in profile.ranked if name in known]
-    return {name: place + 1 for place, name in enumerate(order)}
+        sign = {name: -1.0 if score.leakier is Leakier.LOWER else 1.0 for name, score in known.items()}
+        leak = {name: sign[name] * float(score.value or 0.0) for name, score in known.items()}
+    return {name: 1 + sum(other > leak[name] for other in leak.values()) for name in known}
+
+
+def _effect(score: Score) -> float | None:
+    """The effect size of a distance; where its null has no spread, nothing stands out of it unless the distance does."""
+    if "effect_size" not in score.details:
+        return None
+    effect = score.details["effect_size"]
+    if effect is not None:
+        return float(effect)
+    return math.inf if (score.details.get("p_value") or 1.0) < _NOTABLE else 0.0
 
 
 def _too_large(entries: int, total: int, budget: float) -> str:

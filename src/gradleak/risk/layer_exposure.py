@@ -83,7 +83,10 @@ class VisibleLayers:
             InputError: for an unknown name, or if nothing is left.
         """
         hidden = members_of(list(objective.params), layers, what="VisibleLayers.hiding")
-        return cls(names=tuple(name for name in objective.params if name not in hidden))
+        left = tuple(name for name in objective.params if name not in hidden)
+        if not left:
+            raise InputError("VisibleLayers.hiding: expected a tensor that stays visible, and all of them are hidden")
+        return cls(names=left)
 
     @classmethod
     def biases(cls, objective: Objective) -> Self:

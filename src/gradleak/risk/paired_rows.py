@@ -16,6 +16,11 @@ from gradleak.results import InputError, check_count, check_seed, check_share
 Floats = NDArray[np.float64]
 Interval = tuple[float, float]
 
+# Clusters below which the bootstrap does not know the tail of the largest of many pairs.
+_FEW = 20
+# Of the size of the contributions, what differences of equal ones have by round-off.
+_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PairedRows:
@@ -33,7 +38,9 @@ class PairedRows:
     |m*_kl − m_kl| / s_kl of all pairs (a single-step maximum-t procedure). With probability 1 − α all intervals hold their
     difference together, whichever layers are looked at, so that equally leaky layers are told apart in at most a share α
     of all data. It is sharper than Bonferroni where layers go together. For few clusters c is moved to Student's quantile
-    with the same tail, and is never below Student's for one pair.
+    with the same tail, and is never below Student's for one pair. Draws of fewer than 20 clusters know too little of the
+    largest of many pairs (of 8 equal layers on 3 clusters they told some apart in 32 % of all data, on 8 in 14 %), so that
+    c is then at least Student's quantile for the α of one pair over the number of pairs (Bonferroni).
 
     **Assumptions**: clusters are independent draws of one population; what was fitted to judge a row is given. Of a
     skewed population fewer than 20 clusters say little.
@@ -92,6 +99,8 @@ class PairedRows:
         mean = float((sums[:, first] - sums[:, second]).sum() / counts.sum())
         if self.independent < 2:
             return mean, None
+        if abs(mean) <= _ROUNDING * float((np.abs(sums[:, first]) + np.abs(sums[:, second])).sum() / counts.sum()):
+            mean = 0.0
         reach = self.widening * self.critical * float(_errors(sums, counts, first)[second])
         return mean, (mean - reach, mean + reach)
 
@@ -118,6 +127,8 @@ class PairedRows:
         found = float(np.quantile(largest, self.confidence)) * math.sqrt(clusters / (clusters - 1.0))
         found = max(found, float(scipy.stats.norm.isf(alpha / 2.0)))
         tail = max(float(scipy.stats.norm.sf(found)), 1e-12)
+        if clusters < _FEW:
+            tail = min(tail, alpha / 2.0 / max(1, self.pairs))
         return float(scipy.stats.t.isf(tail, clusters - 1))
 
     @cached_property
@@ -140,7 +151,7 @@ def _errors(sums: Floats, counts: Floats, place: int) -> Floats:
     clusters = len(counts)
     found: Floats = np.sqrt(np.square(rest).sum(axis=0) * clusters / (clusters - 1.0)) / counts.sum()
     # Constant differences leave round-off behind.
-    found[found < 1e-12 * np.abs(apart).max(initial=0.0)] = 0.0
+    found[found < _ROUNDING * np.abs(apart).max(initial=0.0)] = 0.0
     return found
 
 

@@ -13,6 +13,9 @@ from torch import Tensor
 from gradleak.results import MO_2021, YE_LIM_2016, Citation, InputError, Leakier, Outcome, Score, check_count
 from gradleak.risk.layer_measure import LayerMeasure, coordinates
 
+# Of the largest distance, what the angles of equal subspaces have by round-off.
+_FLAT = 1e-9
+
 
 class GrassmannMetric(StrEnum):
     """A distance of two subspaces by their principal angles θ: √Σθ², √Σsin²θ, or the largest θ."""
@@ -136,11 +139,11 @@ class SubspaceDistance(LayerMeasure):
                 Outcome.NO_SIGNAL, "all gradients of one of the two groups are zero in this layer", **facts
             )
         metric = GrassmannMetric(self.metric)
-        value, null = metric.of(angles), []
+        value, null = _distance(metric, angles), []
         for _ in range(self.permutations):
             order = torch.randperm(2 * columns, generator=generator)
             drawn = self._angles(points[order[:columns]], points[order[columns:]])
-            null.append(0.0 if drawn is None else metric.of(drawn))
+            null.append(0.0 if drawn is None else _distance(metric, drawn))
         distances = torch.tensor(null, dtype=torch.float64)
         spread = float(distances.std())
         # Equal groups in another order differ by round-off and count as ties.
@@ -208,6 +211,12 @@ def principal_angles(first: Tensor, second: Tensor) -> Tensor:
     if first.shape[0] != second.shape[0]:
         raise InputError(f"second: expected {first.shape[0]} rows as first has, got {second.shape[0]}")
     return _angles_of(*(_basis(matrix.double(), min(matrix.shape)) for matrix in (first, second)))
+
+
+def _distance(metric: GrassmannMetric, angles: Tensor) -> float:
+    """The distance; 0 where it is round-off, of which a null has a spread as well."""
+    found = metric.of(angles)
+    return found if found > _FLAT * metric.largest(len(angles)) else 0.0
 
 
 def _basis(matrix: Tensor, dimension: int) -> Tensor:

@@ -149,3 +149,23 @@ def test_refusals_name_what_is_wrong() -> None:
         TargetInformation(attack=GaussNewton(), place=2)(exposures(images(2), 2))
     with pytest.raises(InputError, match=r"TargetInformation\.attack: expected an Attack, got str"):
         TargetInformation(attack="gauss_newton")  # type: ignore[arg-type]
+
+
+def test_an_exchanged_target_is_none_of_the_examples_of_the_batch() -> None:
+    """Releases that overlap, as of a window that moves on: the next target is the second example here, and claimed rightly."""
+    pixels = images(8)
+    known = objective()
+    releases = [
+        Exposure(known, Batch(pixels[start : start + 2], torch.tensor([0, 1]), DOMAIN), Release(FedSGD()))
+        for start in range(4)
+    ]
+    found = TargetInformation(attack=Stated([pixels[start : start + 2] for start in range(4)]))(releases)
+    assert found.details["ssim"] == pytest.approx(1.0)
+    assert found.details["exchanged_ssim"] < 0.3
+    twins = TargetInformation(attack=Stated([pixels[:2], pixels[:2].flip(0)]))(
+        [
+            Exposure(known, Batch(part, torch.tensor([0, 1]), DOMAIN), Release(FedSGD()))
+            for part in (pixels[:2], pixels[:2].flip(0))
+        ]
+    )
+    assert twins.details["exchanged"] is None

@@ -52,8 +52,9 @@ class TargetInformation:
     The update is a mean over n + 1 examples: the target and n others, of the same client or of others whose updates are
     added up. The attack has to find all of them; its claims are paired one to one with the examples, since an update has
     no order. A pairing picks, and among many claims one looks like almost anything. Beside the value stands therefore
-    what the same claims give when the target is exchanged for that of another release and the pairing is made anew:
-    `details["exchanged"]`. What lies above it (`above_exchanged`, with its interval) is about *this* example.
+    what the same claims give when the target is exchanged for that of another release, which is no example of this one, and
+    the pairing is made anew: `details["exchanged"]`. What lies above it (`above_exchanged`, with its interval) is about *this*
+    example.
 
     **Assumptions**: a result of one attack, on the scale of `OriginalInformation` (see there), and the targets are
     independent draws. Student's intervals of 95 % are over releases. Whoever knows the updates of the others (a server that
@@ -122,7 +123,7 @@ class TargetInformation:
             targets), `per_target`, `blind_ssim`, `against_blind`, `exchanged`, `exchanged_ssim`, `above_exchanged`, the
             intervals of the three differences, `claimed`, `others` (n of each release). Without any claim the outcome of
             the attack, with a refusal `unsupported`, and likewise for images that SSIM is not defined for. Of a single
-            release there is neither interval nor exchanged target.
+            release there is no interval, and no exchanged target where every other release's is in the batch.
 
         Raises:
             InputError: without an exposure, for a batch without a domain or without an example at `place`, or targets of
@@ -195,8 +196,8 @@ class TargetInformation:
             floor = self._nats(blind)
             details["blind_ssim"] = float(np.mean([one or 0.0 for one in blind]))
             details["against_blind"], details["against_blind_interval"] = self._mean(plain - floor)
-        if len(found) > 1:
-            swapped = self._exchanged(claims, exposures)
+        swapped = self._exchanged(claims, exposures)
+        if swapped is not None:
             other = self._nats(swapped)
             details["exchanged_ssim"] = float(np.mean([one or 0.0 for one in swapped]))
             details["exchanged"], details["exchanged_interval"] = self._mean(other)
@@ -216,13 +217,20 @@ class TargetInformation:
         per_example: list[float | None] = list(score.details.get("per_example", [None] * batch.size))
         return per_example[self.place]
 
-    def _exchanged(self, claims: Sequence[Reconstruction], exposures: Sequence[Exposure]) -> Similarities:
-        """What the claims give with the target of the next release in the place of their own."""
-        found = []
+    def _exchanged(self, claims: Sequence[Reconstruction], exposures: Sequence[Exposure]) -> Similarities | None:
+        """What the claims give with the target of a later release in the place of their own; None where there is none.
+
+        The next one whose target is no example of this batch: one that is would be found rightly.
+        """
+        targets, found = [one.batch.inputs[self.place] for one in exposures], []
         for place, claim in enumerate(claims):
-            batch, other = exposures[place].batch, exposures[(place + 1) % len(exposures)].batch
+            batch = exposures[place].batch
+            later = [targets[(place + step) % len(targets)].to(batch.inputs) for step in range(1, len(targets))]
+            foreign = [one for one in later if not bool((batch.inputs == one).flatten(start_dim=1).all(dim=1).any())]
+            if not foreign:
+                return None
             inputs = batch.inputs.clone()
-            inputs[self.place] = other.inputs[self.place].to(inputs)
+            inputs[self.place] = foreign[0]
             found.append(self._similarity(claim, replace(batch, inputs=inputs)))
         return found
 

@@ -1,0 +1,102 @@
+"""Verdicts on layers, from lines that were made up: what was not measured, what they leave out; misspelled groupings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradleak.auditing import build_plan
+from gradleak.auditing.layer_verdict import judge_layers
+from gradleak.reporting import words
+from gradleak.results import Evidence, Leakier, Outcome, PlanError, Score, Verdict, VerdictKind
+
+NONE = (Outcome.UNSUPPORTED, "LayerNoise.std: expected names of layers")
+
+
+def line(name: str, value: float | None, interval: tuple[float, float] | None = None, **details: Any) -> dict[str, Any]:
+    score = Score(
+        name=name,
+        value=value,
+        unit="nats",
+        leakier=Leakier.HIGHER,
+        evidence=Evidence.ESTIMATE,
+        n=60,
+        interval=interval,
+        outcome=Outcome.CONVERGED if value is not None else NONE[0],
+        note="" if value is not None else NONE[1],
+        details=details,
+    )
+    told = {"told": "sensitive", "attribute": "gender"} if name == "latent_information" else {}
+    return {
+        "type": "item",
+        "kind": "layers",
+        "status": "done",
+        "item": f"plain/audit/{name}",
+        "scenario": "plain",
+        "setting": "audit",
+        "measure": name,
+        "layer": "0",
+        "score": score.to_dict(),
+    } | told
+
+
+def judged(*lines: dict[str, Any]) -> Verdict:
+    (verdict,) = judge_layers(lines)
+    return verdict
+
+
+def test_what_has_no_value_was_not_found_to_tell_nothing() -> None:
+    verdict = judged(line("latent_information", None), line("mean_sensitivity", 1.0))
+    assert (verdict.verdict, verdict.reason) == (VerdictKind.INCONCLUSIVE, "not_judged")
+    assert NONE[1] in verdict.explanation
+    assert "In no layer was more told" not in verdict.explanation
+    nothing = judged(line("latent_information", 0.1, (-0.1, 0.3)))
+    assert nothing.reason == "nothing_told"
+    assert "hold for all layers together" in nothing.explanation
+
+
+@pytest.mark.parametrize("attribute", [True, False])
+def test_an_inversion_that_found_the_inputs_is_told_beside_a_verdict_that_does_not_read_it(attribute: bool) -> None:
+    lines = [line("latent_information", 0.1, (-0.1, 0.3))] if attribute else []
+    found = judged(*lines, line("original_information", 19.7, (19.6, 19.7), against_blind=12.0))
+    assert "This verdict is not about the inputs: an inversion that sees 0 alone reached 19.7 nats" in found.explanation
+    for value, interval, blind in ((6.0, (-3.0, 15.0), 2.0), (6.0, (4.0, 8.0), -0.5)):
+        unclear = judged(*lines, line("original_information", value, interval, against_blind=blind))
+        assert "inversion" not in unclear.explanation
+
+
+def test_the_next_step_of_layers_speaks_of_what_their_report_has() -> None:
+    verdict = judged(line("latent_information", 0.5, (0.4, 0.6)))
+    assert verdict.verdict is VerdictKind.LEAKS
+    step = words.next_step(verdict)
+    assert "table below" not in step
+    assert "where it leaks" in step
+    assert words.reason("not_judged") == "whether the attribute is told was not found out"
+
+
+@pytest.mark.parametrize(
+    ("by", "message"),
+    [
+        ({"consecutiv": 2}, "got 'consecutiv' = 2; did you mean 'consecutive'?"),
+        ({"groups": {"head": ["2"]}}, "or groups of layers such as { head = [\"4\"] }, got 'groups' = {'head': ['2']}"),
+        ({"head": "2"}, "got 'head' = '2'"),
+    ],
+)
+def test_a_misspelled_grouping_says_what_was_expected(by: object, message: str) -> None:
+    content = {
+        "model": {"use": "mlp", "features": 6, "hidden": [8], "classes": 2},
+        "layers": {
+            "group": {
+                "data": {"use": "tests.auditing.small_population:two_groups"},
+                "by": by,
+                "measures": [{"use": "Sensitivity"}],
+            }
+        },
+        "scenarios": [{"name": "plain"}],
+    }
+    with pytest.raises(PlanError, match=r"layers\.group\.by: expected") as error:
+        build_plan(content, folder=Path(__file__).parents[2])
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
