@@ -97,7 +97,7 @@ def test_equal_layers_are_rarely_told_apart_and_a_planted_difference_is_found() 
 
 @pytest.mark.parametrize("count", [3, 8])
 def test_of_few_rows_many_equal_layers_are_rarely_told_apart(count: int) -> None:
-    """Eight layers have 28 pairs, whose largest difference few rows cannot draw; the bootstrap alone told some apart in a third of all data at three."""
+    # 28 pairs: the bootstrap alone told some apart in a third of all data of three rows.
     told = 0
     for seed in range(80):
         random = np.random.default_rng(seed)

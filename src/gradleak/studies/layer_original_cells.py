@@ -70,22 +70,16 @@ class LayerNetwork(StrEnum):
     ) -> nn.Sequential:
         """The network for such images."""
         channels, size = batch.inputs.shape[1], batch.inputs.shape[2]
-        match self:
-            case LayerNetwork.LENET5:
-                build = lenet5
-            case LayerNetwork.ALEXNET_SMALL:
-                build = alexnet_small
-            case LayerNetwork.VGG9:
-                build = vgg9
-            case LayerNetwork.STRIDED_LENET:
-                if channels == 1:
-                    strided = lenet_i2f(activation=activation, size=size, classes=classes, generator=generator)
-                else:
-                    strided = lenet_dlg(
-                        activation=activation, channels=channels, size=size, classes=classes, generator=generator
-                    )
-                return initialize_uniform(strided, low=-0.5, high=0.5, generator=generator)
-        return build(classes=classes, channels=channels, size=size, activation=activation, generator=generator)
+        if self is LayerNetwork.STRIDED_LENET:
+            if channels == 1:
+                strided = lenet_i2f(activation=activation, size=size, classes=classes, generator=generator)
+            else:
+                strided = lenet_dlg(
+                    activation=activation, channels=channels, size=size, classes=classes, generator=generator
+                )
+            return initialize_uniform(strided, low=-0.5, high=0.5, generator=generator)
+        builds = {LayerNetwork.LENET5: lenet5, LayerNetwork.ALEXNET_SMALL: alexnet_small, LayerNetwork.VGG9: vgg9}
+        return builds[self](classes=classes, channels=channels, size=size, activation=activation, generator=generator)
 
     def objective(self, batch: Batch, classes: int, seed: int, activation: Activation = Activation.RELU) -> Objective:
         """The network in eval mode, float32, its weights by seed and name."""
