@@ -183,8 +183,28 @@ def test_a_bad_plan_is_one_clear_line(changes: dict[str, Any], message: str) -> 
 def test_a_missing_section_is_named(section: str) -> None:
     table = content()
     del table[section]
-    with pytest.raises(PlanError, match=rf"expected a section \[{section}\]"):
+    with pytest.raises(PlanError, match=rf"expected a section \[+{section}\]+, got none"):
         build_plan(table, folder=Path())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"scenarios": {"name": "a"}},
+            r"^scenarios: .* got one table; write \[\[scenarios\]\] in place of \[scenarios\]$",
+        ),
+        ({"scenarios": [{"name": "a", "defenses": {"use": "Sign"}}]}, r"write defenses = \[\{ \.\.\. \}\]"),
+        (
+            {"layers": {"a": {"measures": {"use": "Sensitivity"}}}},
+            r"^layers.a.measures: .* write measures = \[\{ \.\.\. \}\], or \[\[\.\.\.\]\]",
+        ),
+        ({"model": [{"use": "lenet"}]}, r"^model: expected one table .*; write \[\.\.\.\], not \[\[\.\.\.\]\]$"),
+    ],
+)
+def test_one_table_and_a_list_of_tables_are_told_apart(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        build_plan(content(**changes), folder=Path())
 
 
 def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:

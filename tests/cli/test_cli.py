@@ -54,6 +54,17 @@ def test_report_is_written_again_from_the_record(finished: tuple[Path, Path], tm
         assert (tmp_path / name).stat().st_size > 500
 
 
+def test_a_report_without_a_format_leaves_no_page_of_an_older_version(finished: tuple[Path, Path]) -> None:
+    _, out = finished
+    pages = [out / name for name in ("report.html", "report.md", "report.json")]
+    for page in pages:
+        page.write_text("old", encoding="utf-8")
+    ended = gradleak("report", str(out))
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.split() == [str(page) for page in pages]
+    assert all(page.stat().st_size > 500 for page in pages)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

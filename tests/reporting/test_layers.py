@@ -191,7 +191,7 @@ def test_groupings_have_a_map_each(layers: dict[str, tuple[str, ...]], words: st
     assert found[1].grouping == words
     if words == "what is visible":
         assert leading_maps(found) == found[:1]
-        assert found[1].noun == "What is visible"
+        assert found[1].noun == "Visible set"
 
 
 def test_scenarios_have_maps_of_their_own_and_advice_stays_with_its_own() -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from gradleak.core import Objective
+from gradleak.reporting.layers_words import about_of, by_chance
 from gradleak.results import Evidence, InputError, Leakier, Outcome, Score
 from gradleak.risk import LayerProfile, VisibleLayers, advise
 
@@ -236,3 +237,55 @@ def test_a_distance_whose_null_has_no_spread_does_not_bring_raw_distances_back()
         "subspace_distance", score(1.0, effect=9.0), score(3.0, effect=0.1), flat, score(2.5, effect=1.0)
     )
     assert [layer.name for layer in advise([distance], SIZES).layers] == ["a", "d", "b", "c"]
+
+
+def chance(value: float, p_value: float, *, effect: float) -> Score:
+    return replace(score(value), details={"effect_size": effect, "p_value": p_value})
+
+
+def test_a_profile_not_beyond_chance_has_no_say_in_the_order() -> None:
+    """Distances of p = 0.7: their effect sizes are noise, so the profile of the inputs alone orders the layers."""
+    noise = profile("subspace_distance", *[chance(1.0, 0.7, effect=effect) for effect in (-1.0, 0.1, 0.2, 0.6)])
+    advice = advise([INPUTS, noise], SIZES, budget=0.2)
+    assert [layer.name for layer in advice.layers] == ["a", "b", "c", "d"]
+    assert [layer.first_in for layer in advice.layers] == [("original",), (), (), ()]
+    assert all("no more than chance gives by subspace_distance" in layer.why for layer in advice.layers)
+    assert "without a say in the order, since it found nothing beyond chance: subspace_distance" in advice.note
+    assert advice.chosen == ("a", "c")
+
+
+def test_where_nothing_is_beyond_chance_no_layer_is_chosen() -> None:
+    told = profile("latent_information (LogisticRegression)", *[score(0.1 * n, (-0.1, 0.5)) for n in range(4)])
+    advice = advise([told], SIZES, budget=0.99)
+    assert advice.chosen == ()
+    assert [layer.name for layer in advice.layers] == list("abcd")  # of the model
+    assert "none can be advised; that is no evidence of safety" in advice.note
+    assert not any("leaks most" in layer.why or "exceed" in layer.why for layer in advice.layers)
+
+
+def test_scores_beyond_chance_stand_ahead_of_those_that_are_not() -> None:
+    """The largest number has the widest interval, which reaches 0: it may be the leakiest, and is not said to be."""
+    told = profile("latent_information", score(0.5, (-0.1, 1.1)), score(0.2, (0.1, 0.3)), score(0.0, (0.0, 0.0)))
+    first, *others = advise([told], {"a.weight": 10, "b.weight": 40, "c.weight": 5}).layers
+    assert (first.name, first.first_in) == ("b", ("latent_information",))
+    assert [layer.name for layer in others] == ["c", "a"]  # one place, the smaller one ahead
+    assert all(layer.rival_in == ("latent_information",) and "leaks most" not in layer.why for layer in others)
+
+
+@pytest.mark.parametrize("p_value", [None, 0.001, 0.05, 0.051, 0.7])
+@pytest.mark.parametrize("interval", [None, (-0.1, 0.2), (0.0, 0.2), (0.1, 0.2)])
+@pytest.mark.parametrize(
+    ("measure", "target"),
+    [
+        ("latent_information (KNearest)", None),
+        ("original_information", None),
+        ("mine_information", "labels"),
+        ("mine_information", "inputs"),
+    ],
+)
+def test_advice_and_report_judge_chance_alike(
+    p_value: float | None, interval: tuple[float, float] | None, measure: str, target: str | None
+) -> None:
+    one = replace(score(0.1, interval), details={"p_value": p_value, "target": target})
+    by_report = by_chance(one, about_of(measure, {}, {"a": one}))
+    assert bool(advise([profile(measure, one)], {"a.weight": 10}).layers[0].first_in) is not by_report

@@ -231,7 +231,7 @@ class LayerAudit:
 
         Args:
             objective: the client's loss.
-            releases: of which one at least has to work.
+            releases: of which one at least has to work; noise on a layer that the model does not have is refused in each.
             seed: of the draw of rows.
 
         Raises:
@@ -266,6 +266,9 @@ class LayerAudit:
                 raise InputError(
                     f"{type(measure).__name__}.public: expected examples that are not among the private rows; take them out"
                 )
+        for release in releases:
+            # Means of measures never ask a defense of layers whether the model has them.
+            release.noise(objective, examples=first.size)
         refusals = [self._refusal(objective, release, first) for release in releases]
         if refusals and all(refusals):
             raise InputError(refusals[0])

@@ -11,7 +11,7 @@ from gradleak.auditing.layer_audit import LayerAudit
 from gradleak.auditing.layer_plan import LayersPlan
 from gradleak.auditing.layer_rows import Told
 from gradleak.auditing.plan import unknown
-from gradleak.auditing.plan_values import chosen_scenarios, list_of, table_of, typed
+from gradleak.auditing.plan_values import chosen_scenarios, list_of, table_of, tables_of, typed
 from gradleak.core import Batch, Domain, Objective, ThreatModel
 from gradleak.games import Population, Table
 from gradleak.results import GradleakError, PlanError
@@ -159,7 +159,7 @@ def _together(batches: Sequence[Batch]) -> Batch:
 
 
 def _measures(builder: _Builder, table: Mapping[str, Any], where: str) -> list[Any]:
-    specs = list_of(table.get("measures", []), f"{where}.measures")
+    specs = tables_of(table.get("measures", []), f"{where}.measures")
     both = {**builder.rooms["measures"], **builder.rooms["layer measures"]}
     if not specs:
         raise PlanError(f"{where}: expected measures = [{{ use = ... }}], each one of {', '.join(sorted(both))}")

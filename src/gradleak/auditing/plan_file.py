@@ -29,7 +29,7 @@ from gradleak.auditing.inference_plan import InferencePlan, swept
 from gradleak.auditing.layer_file import layers_plan
 from gradleak.auditing.plan import Controls, PerfectAttackerRule, Plan, Scenario, unknown
 from gradleak.auditing.plan_names import beside, filled_in, made_by, meant, missing, named, type_hints
-from gradleak.auditing.plan_values import chosen_scenarios, list_of, table_of, typed
+from gradleak.auditing.plan_values import chosen_scenarios, list_of, table_of, tables_of, typed
 from gradleak.auditing.privacy_file import privacy_plan
 from gradleak.auditing.privacy_plan import PrivacyPlan
 from gradleak.auditing.public_data import without_private
@@ -100,7 +100,8 @@ def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
     alone = any(key in content for key in ("inference", "privacy", "layers"))
     for key in ("model", "scenarios") if alone else ("model", "data", "scenarios"):
         if key not in content:
-            raise PlanError(f"plan: expected a section [{key}], got none")
+            section = f"[[{key}]]" if key == "scenarios" else f"[{key}]"
+            raise PlanError(f"plan: expected a section {section}, got none")
     seed = typed(int, content.get("seed", 0), "seed")
     builder = _Builder(folder=folder, seed=seed)
     objective = builder.objective(content["model"], content.get("objective", {}))
@@ -117,7 +118,7 @@ def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
     ]
     scenarios = [
         builder.scenario({**shared, **table_of(spec, f"scenarios[{place}]")}, place, len(batches))
-        for place, spec in enumerate(content["scenarios"])
+        for place, spec in enumerate(tables_of(content["scenarios"], "scenarios"))
     ]
     threat = builder.build(content.get("threat", {"use": "HonestButCurious"}), "threats", "threat")
     return Plan(
@@ -356,7 +357,7 @@ class _Builder:
         protocol = self.build(table.get("protocol", {"use": "FedSGD"}), "protocols", f"{where}, protocol")
         defenses = [
             self.build(item, "defenses", f"{where}, defenses[{number}]")
-            for number, item in enumerate(list_of(table.get("defenses", []), f"{where}, defenses"))
+            for number, item in enumerate(tables_of(table.get("defenses", []), f"{where}, defenses"))
         ]
         rule = table.get("perfect_attacker")
         return Scenario(

@@ -18,6 +18,8 @@ def table_of(value: Any, where: str) -> Mapping[str, Any]:
     Raises:
         PlanError: naming the place.
     """
+    if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
+        raise PlanError(f"{where}: expected one table of keys and values, got {len(value)}; write [...], not [[...]]")
     if not isinstance(value, Mapping):
         raise PlanError(f"{where}: expected a table of keys and values, got {value!r}")
     return value
@@ -32,6 +34,20 @@ def list_of(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list):
         raise PlanError(f"{where}: expected a list, got {value!r}")
     return value
+
+
+def tables_of(value: Any, where: str) -> list[Any]:
+    """The value if it is a list, which one table alone is not.
+
+    Raises:
+        PlanError: naming the place, and how a list of tables is written.
+    """
+    if isinstance(value, Mapping):
+        path = where.rpartition(", ")[2]
+        key = path.rpartition(".")[2]
+        how = f"[[{key}]] in place of [{key}]" if path == where == key else f"{key} = [{{ ... }}], or [[...]] for [...]"
+        raise PlanError(f"{where}: expected a list of tables, got one table; write {how}")
+    return list_of(value, where)
 
 
 def chosen_scenarios(value: Any, where: str) -> list[str] | None:
@@ -97,4 +113,4 @@ def _text(value: Any) -> str:
     return f"the text {value!r}" if isinstance(value, str) else repr(value)
 
 
-__all__ = ["chosen_scenarios", "list_of", "table_of", "typed"]
+__all__ = ["chosen_scenarios", "list_of", "table_of", "tables_of", "typed"]

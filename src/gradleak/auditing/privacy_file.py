@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gradleak.auditing.plan_names import made_by, named
-from gradleak.auditing.plan_values import list_of, table_of, typed
+from gradleak.auditing.plan_values import table_of, tables_of, typed
 from gradleak.auditing.privacy_plan import PrivacyPlan
 from gradleak.core import Objective
 from gradleak.dp.audit import HypothesisPair
@@ -94,7 +94,7 @@ def _rows(builder: _Builder, spec: Any, made: type, where: str) -> Any:
 def _estimators(builder: _Builder, table: dict[str, Any], delta: float, where: str) -> tuple[EpsilonEstimator, ...]:
     """Those of the plan, with its δ and confidence; by default the two bounds that assume nothing."""
     confidence = typed(float, table.pop("confidence", 0.95), f"{where}.confidence")
-    specs = list_of(table.pop("estimators", []), f"{where}.estimators")
+    specs = tables_of(table.pop("estimators", []), f"{where}.estimators")
     common = {"delta": delta, "confidence": confidence}
     if not specs:
         defaults = (SplitThresholdEpsilon, CorrectedThresholdEpsilon)

@@ -97,17 +97,25 @@ def audit(
 @app.command()
 def report(
     run: Annotated[Path, typer.Argument(help="Folder of a run, or its record.jsonl.")],
-    format_: Annotated[Format, typer.Option("--format", help="What to write.")] = Format.HTML,
+    format_: Annotated[
+        Format | None,
+        typer.Option(
+            "--format", help="What to write; default: all formats beside the record, html for a file of --out."
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write; default: report.* beside the record.")] = None,
 ) -> None:
-    """Write the report of a run again, from its record alone."""
+    """Write the report of a run again, from its record alone; the verdicts stay those of the run."""
     record = Record.load(run)
     assert record.path is not None
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-    target = out or record.path.with_name(f"report{SUFFIXES[format_]}")
-    _write(record, target, format_)
-    typer.echo(str(target))
+    # No page is left as an older version wrote it.
+    formats = [format_] if format_ is not None else [Format.HTML] if out is not None else list(Format)
+    for chosen in formats:
+        target = out or record.path.with_name(f"report{SUFFIXES[chosen]}")
+        _write(record, target, chosen)
+        typer.echo(str(target))
 
 
 @app.command()

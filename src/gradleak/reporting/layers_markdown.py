@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from gradleak.reporting import layers_words
 from gradleak.reporting.layers_view import AdviceView, LayerCell, LayerColumn, LayerMap, leading_maps
-from gradleak.reporting.layers_words import ABOUT, CHANCE, called, few
+from gradleak.reporting.layers_words import ABOUT, CHANCE, VISIBLE, called, few
 from gradleak.reporting.markdown_parts import escape, number, table
 from gradleak.reporting.numerals import MISSING, count, decimal, percent
 from gradleak.reporting.words import sentence
@@ -14,7 +14,7 @@ from gradleak.reporting.words import sentence
 # Before the number of the leakiest layer of a measure, and of those that may be it.
 _MARKS = {"leakiest": "▲ ", "reaches": "≈ "}
 _KEY = (
-    "Layers in the order of the model. ▲ leaks most by this measure; ≈ cannot be told from it; ° not beyond chance. Numbers "
+    "▲ leaks most by this measure; ≈ cannot be told from it; ° not beyond chance. Numbers "
     "of different measures are not to be compared, and a word in place of a number is no evidence of safety."
 )
 
@@ -87,7 +87,7 @@ def _map(one: LayerMap) -> Iterable[str]:
         (one.noun, *heads),
         [(escape(layer), *(_cell(column, layer) for column in one.columns)) for layer in one.layers],
     )
-    yield _KEY
+    yield f"{one.order}. {_KEY}"
     yield ""
 
 
@@ -111,7 +111,7 @@ def _advice(advice: AdviceView) -> Iterable[str]:
         if advice.passed:
             yield f"{escape(sentence(advice.passed))}."
     else:
-        yield f"No layer fits {budget}."
+        yield f"No layer is advised {budget}."
     yield ""
     header = ("Rank", "Layer", "Within the budget", "Parameters", "Of all", "Why")
     yield from table(
@@ -142,11 +142,12 @@ def _scores(one: LayerMap, column: LayerColumn) -> Iterable[str]:
         yield f"**{layers_words.FAILED}**"
         yield ""
     if not column.cells:
-        yield f"All layers: {number(column.lost) if column.lost is not None else MISSING}"
+        rows = "sets" if one.grouping == VISIBLE else "layers"
+        yield f"All {rows}: {number(column.lost) if column.lost is not None else MISSING}"
         yield ""
         return
     header = (
-        "Rank", one.noun, "Place in the model", "Score", "Interval", "n", "May be the leakiest", "Shuffled, chance or blind",
+        "Rank", one.noun, one.placed, "Score", "Interval", "n", "May be the leakiest", "Shuffled, chance or blind",
         "Outcome",
     )  # fmt: skip
     yield from table(header, [_row(one, cell) for cell in column.ranked])

@@ -252,8 +252,9 @@ def _text(
 
 def _description(one: LayerMap, columns: Sequence[LayerColumn]) -> str:
     """The map in sentences."""
+    rows = "row" if len(one.layers) == 1 else "rows"
     parts = [
-        f"Heat map of {len(one.layers)} {'row' if len(one.layers) == 1 else 'rows'} in the order of the model ({one.grouping}) "
+        f"Heat map of {len(one.layers)} {rows} in the order of the {one.source} ({one.grouping}) "
         f"by {len(columns)} {'measure' if len(columns) == 1 else 'measures'}; each cell holds its number, the table all of them."
     ]
     for column in columns:

@@ -24,8 +24,10 @@ from gradleak.reporting.layers_words import (
     ABOUT,
     BY_EFFECT,
     HIGHER,
+    IN_ORDER,
     LOWER,
     NEITHER,
+    SETS,
     VISIBLE,
     about_of,
     beside,
@@ -41,7 +43,6 @@ from gradleak.reporting.layers_words import (
 from gradleak.reporting.numerals import Quantity, as_number, between, quantity
 from gradleak.reporting.privacy_view import named
 from gradleak.reporting.reading import Line, Reading, sequence
-from gradleak.reporting.words import sentence
 from gradleak.results import Leakier, Score
 
 _ORDER = ("original", "latent")
@@ -233,7 +234,22 @@ class LayerMap:
     @property
     def noun(self) -> str:
         """What a row is called."""
-        return sentence(VISIBLE) if self.grouping == VISIBLE else "Layer"
+        return "Visible set" if self.grouping == VISIBLE else "Layer"
+
+    @property
+    def placed(self) -> str:
+        """What the column of places is called."""
+        return f"Place in the {self.source}"
+
+    @property
+    def source(self) -> str:
+        """What gives the rows their order."""
+        return "plan" if self.grouping == VISIBLE else "model"
+
+    @property
+    def order(self) -> str:
+        """What the rows are, and in which order they stand."""
+        return SETS if self.grouping == VISIBLE else IN_ORDER
 
     @property
     def without(self) -> int:

@@ -18,7 +18,8 @@ TEXT = (
     "with another."
 )
 SCALE = (
-    "Layers in the order of the model, from the input down. The color is the number divided by the largest one of its "
+    "Rows are layers in the order of the model, from the input down, or sets of visible tensors, each seen without the "
+    "others, in the order of the plan. The color is the number divided by the largest one of its "
     "measure; of measures by which lower values leak more it is turned round: the smallest number divided by this one. A "
     "frame marks the layer that leaks most, a dotted frame those that cannot be told from it, so that any of them may leak "
     "most; a number that is not beyond chance has neither. Hatched cells have no value, and say why; that is no evidence of "
@@ -90,6 +91,8 @@ MEASURES: Mapping[str, tuple[str, str]] = {
 ABOUT: Mapping[str, str] = {"original": "about the inputs", "latent": "about an attribute"}
 
 VISIBLE = "what is visible"
+IN_ORDER = "Layers in the order of the model"
+SETS = "Visible sets in the order of the plan, each seen without the others"
 STANDINGS: Mapping[str, str] = {
     "leakiest": "leaks most",
     "reaches": "yes, not told apart",
@@ -289,7 +292,8 @@ def _owner(tensor: str) -> str:
 
 
 __all__ = [
-    "ABOUT", "ADVICE", "BY_EFFECT", "CHANCE", "CONTROL_FAILED", "FAILED", "HIGHER", "LOWER", "MEASURES", "NEITHER", "NOT_SAID",
-    "NO_RELEASE", "NO_VALUE", "SCALE", "STANDINGS", "TEXT", "VISIBLE", "about_of", "beside", "by_chance", "called", "few",
+    "ABOUT", "ADVICE", "BY_EFFECT", "CHANCE", "CONTROL_FAILED", "FAILED", "HIGHER", "IN_ORDER", "LOWER", "MEASURES", "NEITHER",
+    "NOT_SAID", "NO_RELEASE", "NO_VALUE", "SCALE", "SETS", "STANDINGS", "TEXT", "VISIBLE",
+    "about_of", "beside", "by_chance", "called", "few",
     "grouping_of", "how_measured", "may_lead", "meanings", "measure_name", "null_words", "plain_why",
 ]  # fmt: skip

@@ -11,8 +11,9 @@ from gradleak.results import InputError, Leakier, Score, check_count, check_shar
 from gradleak.risk.layer_groups import members_of
 from gradleak.risk.layer_profile import LayerProfile
 
+_OF_ATTRIBUTE = ("latent_information", "subspace_distance")
 _ROUNDING = 1e-9  # 0.29 · 100 is a little less than 29
-_NOTABLE = 0.05  # p-value of a distance whose null has no spread
+_NOTABLE = 0.05  # p-value above which a score is no more than chance gives
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +109,10 @@ def advise(profiles: Sequence[LayerProfile], sizes: Mapping[str, int], *, budget
 
     Measures have different units, so that places are combined, not values. A layer stands where the profile that thinks
     worst of it puts it: one that is first for the inputs and last for an attribute is among the first. Layers of equal
-    scores share a place; where all are equal (nothing was found in any) the profile puts none first. Equal places are
+    scores share a place; where all are equal (nothing was found in any) the profile puts none first. Scores that are no more
+    than chance gives (a p-value above 0.05, or an interval of what is told of an attribute that reaches 0) share the place
+    behind those beyond chance; a profile of such scores alone puts no layer ahead of another, and where there is no other
+    profile, none is chosen. Equal places are
     ordered by how many profiles put the layer first or cannot tell it from the first, then by the mean place, then the
     smaller layer is ahead. A score without a value is no evidence of safety: the layer counts as one that may be first, and
     stands behind those that were found to be. A profile without any value tells the layers apart in nothing and is left out.
@@ -152,14 +156,15 @@ def advise(profiles: Sequence[LayerProfile], sizes: Mapping[str, int], *, budget
     places = {label: _places(profile) for label, profile in named.items()}
     found = {name: _Standing.of(name, named, places) for name in groups}
     entries = {name: sum(sizes[member] for member in dict.fromkeys(groups[name])) for name in groups}
-    order = sorted(groups, key=lambda name: (*found[name].key, entries[name])) if named else list(groups)
+    known = any(not _all_chance(profile) for profile in named.values())
+    order = sorted(groups, key=lambda name: (*found[name].key, entries[name])) if known else list(groups)
 
     taken: set[str] = set()
     layers = []
     for place, name in enumerate(order):
         fresh = set(groups[name]) - taken
         cost = sum(sizes[member] for member in taken | fresh)
-        fits = bool(named) and cost <= budget * total * (1.0 + _ROUNDING)
+        fits = known and cost <= budget * total * (1.0 + _ROUNDING)
         taken |= fresh if fits else set()
         standing = found[name]
         layers.append(
@@ -173,7 +178,7 @@ def advise(profiles: Sequence[LayerProfile], sizes: Mapping[str, int], *, budget
                 rival_in=standing.rival_in,
                 unknown_in=standing.unknown_in,
                 chosen=fits,
-                why=standing.sentence() + ("" if fits or not named else _too_large(entries[name], total, budget)) + ".",
+                why=standing.sentence() + ("" if fits or not known else _too_large(entries[name], total, budget)) + ".",
             )
         )
     return LayerAdvice(
@@ -194,13 +199,16 @@ class _Standing:
     first_in: tuple[str, ...]
     rival_in: tuple[str, ...]
     unknown_in: tuple[str, ...]
+    chance_in: tuple[str, ...]
+    level: frozenset[str]
     of_layers: int
 
     @classmethod
     def of(cls, name: str, named: Mapping[str, LayerProfile], places: Mapping[str, Mapping[str, int]]) -> _Standing:
         mine = {label: places[label].get(name) for label in named}
         # Where several layers have one score, and no other lies below, the profile tells none from another.
-        level = {label for label, found in places.items() if len(found) > 1 and set(found.values()) == {1}}
+        chance = tuple(label for label, profile in named.items() if _all_chance(profile))
+        level = {label for label, found in places.items() if len(found) > 1 and set(found.values()) == {1}} | {*chance}
         return cls(
             places=mine,
             first_in=tuple(label for label in named if mine[label] == 1 and label not in level),
@@ -211,14 +219,18 @@ class _Standing:
                 and (label in level or (mine[label] != 1 and name in (profile.leakiest, *profile.rivals())))
             ),
             unknown_in=tuple(label for label in named if mine[label] is None),
+            chance_in=tuple(label for label in chance if mine[label] is not None),
+            level=frozenset(level),
             of_layers=len(next(iter(named.values())).groups) if named else 0,
         )
 
     @property
     def key(self) -> tuple[float, ...]:
         """Smaller for a layer that is to be protected earlier."""
-        known = [place for place in self.places.values() if place is not None]
-        worst = min([1 if place is None else place for place in self.places.values()], default=1)
+        # A profile that tells no layer from another says nothing of their order.
+        places = {label: place for label, place in self.places.items() if place is None or label not in self.level}
+        known = [place for place in places.values() if place is not None]
+        worst = min([1 if place is None else place for place in places.values()], default=self.of_layers)
         mean = sum(known) / len(known) if known else self.of_layers
         suspected = len(self.first_in) + len(self.rival_in)
         return (worst, not self.first_in and bool(self.unknown_in), -suspected, mean)
@@ -228,8 +240,11 @@ class _Standing:
         parts = []
         if self.first_in:
             parts.append(f"leaks most by {_list(self.first_in)}")
-        if self.rival_in:
-            parts.append(f"cannot be told from the leakiest by {_list(self.rival_in)}")
+        rivals = [label for label in self.rival_in if label not in self.chance_in]
+        if rivals:
+            parts.append(f"cannot be told from the leakiest by {_list(rivals)}")
+        if self.chance_in:
+            parts.append(f"leaks no more than chance gives by {_list(self.chance_in)}, nor does another layer")
         if self.unknown_in:
             parts.append(f"has no value by {_list(self.unknown_in)}, which is no evidence of safety")
         lower = [label for label in self.places if label not in (*self.first_in, *self.rival_in, *self.unknown_in)]
@@ -281,13 +296,31 @@ def _named(profiles: Sequence[LayerProfile]) -> tuple[dict[str, LayerProfile], t
 def _places(profile: LayerProfile) -> dict[str, int]:
     """1 for the leakiest, the same for layers of equal scores; groups without a value have no place."""
     known = {name: score for name, score in profile.scores.items() if score.value is not None}
+    chance = {name for name, score in known.items() if _by_chance(profile.measure, score)}
     effects = {name: _effect(score) for name, score in known.items()}
     if all(effect is not None for effect in effects.values()):
         leak = {name: float(effect or 0.0) for name, effect in effects.items()}
     else:
         sign = {name: -1.0 if score.leakier is Leakier.LOWER else 1.0 for name, score in known.items()}
         leak = {name: sign[name] * float(score.value or 0.0) for name, score in known.items()}
+    leak = {name: -math.inf if name in chance else value for name, value in leak.items()}
     return {name: 1 + sum(other > leak[name] for other in leak.values()) for name in known}
+
+
+def _by_chance(measure: str, score: Score) -> bool:
+    """Whether a score is no more than chance gives; the report judges alike."""
+    if score.value is None:
+        return False
+    if score.details.get("p_value") is not None:
+        return float(score.details["p_value"]) > _NOTABLE
+    told = measure.partition(" (")[0] in _OF_ATTRIBUTE or score.details.get("target") == "labels"
+    return told and score.interval is not None and score.interval[0] <= 0.0
+
+
+def _all_chance(profile: LayerProfile) -> bool:
+    """Whether a profile found nothing beyond chance in any layer that it has a value for."""
+    known = [score for score in profile.scores.values() if score.value is not None]
+    return bool(known) and all(_by_chance(profile.measure, score) for score in known)
 
 
 def _effect(score: Score) -> float | None:
@@ -310,6 +343,14 @@ def _note(layers: Sequence[AdvisedLayer], named: Mapping[str, LayerProfile], sil
         notes.append("no profile has a value for any layer, so that none can be advised; that is no evidence of safety")
     elif silent:
         notes.append(f"without any value, and left out: {_list(silent)}")
+    chance = [label for label, profile in named.items() if _all_chance(profile)]
+    if chance and len(chance) == len(named):
+        notes.append(
+            f"nothing beyond chance was found in any layer by {_list(chance)}, so that none can be advised; that is no "
+            "evidence of safety"
+        )
+    elif chance:
+        notes.append(f"without a say in the order, since it found nothing beyond chance: {_list(chance)}")
     passed = [layer.name for layer in layers if layer.first_in and not layer.chosen]
     if passed:
         notes.append(f"put first by a profile, but larger than the budget leaves room for: {', '.join(passed)}")
