@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from gradleak.core import Batch
 from gradleak.games import Population
 
 
@@ -23,3 +24,8 @@ def two_groups(
         values=("a", "b"),
         holds_sensitive=holds_sensitive,
     )
+
+
+def rows(*, count: int = 3, generator: torch.Generator) -> Batch:
+    """Examples to release, which nobody attacks."""
+    return Batch(torch.rand(count, 6, generator=generator), torch.arange(count) % 2)

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from gradleak.auditing import build_plan
+from gradleak.auditing import build_plan, run_plan
 from gradleak.auditing.layer_verdict import judge_layers
 from gradleak.reporting import words
 from gradleak.results import Evidence, Leakier, Outcome, PlanError, Score, Verdict, VerdictKind
 
+ROOT = Path(__file__).parents[2]
+GROUPS = {"use": "tests.auditing.small_population:two_groups"}
 NONE = (Outcome.UNSUPPORTED, "LayerNoise.std: expected names of layers")
 
 
@@ -100,3 +102,21 @@ def test_a_misspelled_grouping_says_what_was_expected(by: object, message: str) 
         build_plan(content, folder=Path(__file__).parents[2])
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_layers_beside_releases_that_nobody_attacked_have_a_verdict_of_their_own(tmp_path: Path) -> None:
+    section = {"data": GROUPS, "count": 40, "releases": 2, "measures": [{"use": "Sensitivity"}]}
+    mine = build_plan(
+        {
+            "name": "compared",
+            "model": {"use": "mlp", "features": 6, "hidden": [4], "classes": 2, "activation": "tanh"},
+            "data": {"use": "tests.auditing.small_population:rows"},
+            "layers": {"group": section},
+            "scenarios": [{"name": "plain"}],
+        },
+        folder=ROOT,
+    )
+    record = run_plan(mine, tmp_path, jobs=1)
+    by_item = {verdict.item: verdict.reason for verdict in record.verdicts}
+    assert by_item["plain/group"] == by_item["plain"] == by_item["run"] == "layers_compared"
+    assert [reason for item, reason in by_item.items() if "example" in item] == ["no_attack_ran"] * 3

@@ -337,7 +337,8 @@ def test_hostile_names_are_text() -> None:
 
 @pytest.mark.parametrize("name", ["b\x00\x1b[1m\n", "", "层 · слой", "$\\frac$"])
 def test_odd_names_are_drawn(name: str) -> None:
-    Page(heat_map(maps(profile("m", [1.0, 2.0], layers={name: (), "b": ()}))[0]))
+    page = Page(heat_map(maps(profile("m", [1.0, 2.0], layers={name: (), "b": ()}))[0]))
+    assert any(tag in ("svg", "img") for tag, _ in page.tags)
 
 
 def test_a_record_cut_short_or_bent_is_read_as_far_as_it_goes() -> None:

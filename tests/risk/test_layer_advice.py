@@ -272,6 +272,13 @@ def test_scores_beyond_chance_stand_ahead_of_those_that_are_not() -> None:
     assert all(layer.rival_in == ("latent_information",) and "leaks most" not in layer.why for layer in others)
 
 
+def test_a_layer_that_a_test_finds_nothing_in_is_no_rival_for_want_of_an_interval() -> None:
+    found = profile("subspace_distance", *[chance(1.0, p, effect=effect) for p, effect in ((0.01, 3.0), (0.99, -4.0))])
+    first, other = advise([found], {"a.weight": 10, "b.weight": 10}).layers
+    assert (first.name, other.rival_in) == ("a", ())
+    assert "leaks less than the leakiest by subspace_distance (place 2 of 2)" in other.why
+
+
 @pytest.mark.parametrize("p_value", [None, 0.001, 0.05, 0.051, 0.7])
 @pytest.mark.parametrize("interval", [None, (-0.1, 0.2), (0.0, 0.2), (0.1, 0.2)])
 @pytest.mark.parametrize(

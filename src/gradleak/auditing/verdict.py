@@ -124,7 +124,8 @@ def judge(lines: Iterable[Line], thresholds: Thresholds) -> list[Verdict]:
     games = [*judge_games(rows, thresholds.advantage), *judge_privacy(rows, thresholds.epsilon)]
     layers = judge_layers(rows)
     # Layers that were only compared say nothing beside what was attacked.
-    games += [one for one in layers if one.reason != COMPARED or not (verdicts or games)]
+    attacked = bool(games) or any(verdict.reason != "no_attack_ran" for verdict in verdicts)
+    games += [one for one in layers if one.reason != COMPARED or not attacked]
     played = {str(row["item"]): str(row["scenario"]) for row in rows if row.get("kind") in ("inference", "privacy")}
     played |= {
         f"{row['scenario']}/{row['setting']}": str(row["scenario"]) for row in rows if row.get("kind") == "layers"

@@ -112,10 +112,10 @@ def advise(profiles: Sequence[LayerProfile], sizes: Mapping[str, int], *, budget
     scores share a place; where all are equal (nothing was found in any) the profile puts none first. Scores that are no more
     than chance gives (a p-value above 0.05, or an interval of what is told of an attribute that reaches 0) share the place
     behind those beyond chance; a profile of such scores alone puts no layer ahead of another, and where there is no other
-    profile, none is chosen. Equal places are
-    ordered by how many profiles put the layer first or cannot tell it from the first, then by the mean place, then the
-    smaller layer is ahead. A score without a value is no evidence of safety: the layer counts as one that may be first, and
-    stands behind those that were found to be. A profile without any value tells the layers apart in nothing and is left out.
+    profile, none is chosen. Equal places are ordered by how many profiles put the layer first or cannot tell it from the
+    first, then by the mean place, then the smaller layer is ahead. A score without a value is no evidence of safety: the
+    layer counts as one that may be first, and stands behind those that were found to be. A profile without any value tells
+    the layers apart in nothing and is left out.
 
     Scores that carry an `effect_size` in their details (`SubspaceDistance`) are placed by it: the distance itself grows with
     the size of the layer. Layers whose intervals meet that of the first are named as its rivals; without intervals all are.
@@ -215,8 +215,7 @@ class _Standing:
             rival_in=tuple(
                 label
                 for label, profile in named.items()
-                if mine[label] is not None
-                and (label in level or (mine[label] != 1 and name in (profile.leakiest, *profile.rivals())))
+                if mine[label] is not None and (label in level or (mine[label] != 1 and _rivals(profile, name)))
             ),
             unknown_in=tuple(label for label in named if mine[label] is None),
             chance_in=tuple(label for label in chance if mine[label] is not None),
@@ -321,6 +320,13 @@ def _all_chance(profile: LayerProfile) -> bool:
     """Whether a profile found nothing beyond chance in any layer that it has a value for."""
     known = [score for score in profile.scores.values() if score.value is not None]
     return bool(known) and all(_by_chance(profile.measure, score) for score in known)
+
+
+def _rivals(profile: LayerProfile, name: str) -> bool:
+    """Whether a layer may be the leakiest one: by intervals, or without any unless a test finds no more than chance in it."""
+    score = profile.scores[name]
+    tested = score.interval is None and score.details.get("p_value") is not None
+    return name in (profile.leakiest, *profile.rivals()) and not (tested and _by_chance(profile.measure, score))
 
 
 def _effect(score: Score) -> float | None:
