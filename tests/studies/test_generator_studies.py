@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradleak.attacks import GIML, IGIMS, Attack, InventionCheck, InvertingGradients
+from gradleak.attacks import GIML, IGIMS, Attack, InventionCheck, InvertingGradients, KrylovSteps
 from gradleak.core import HonestButCurious, Reconstruction, Release
 from gradleak.models.generators import MLPDecoder, TrainedGenerator
 from gradleak.protocols import FedSGD
@@ -27,7 +27,7 @@ from gradleak.studies import (
     StudyResult,
 )
 from gradleak.studies.attack_lines import BASELINE, Line, Store
-from gradleak.studies.prior_cells import ImageSource, PriorSetting, cells, curve, mean, paired, within
+from gradleak.studies.prior_cells import ImageSource, PriorSetting, cells, curve, mean, mean_psnr, paired, within
 
 SIDE = 8
 
@@ -165,6 +165,10 @@ def test_levenberg_marquardt_keeps_to_the_budget_on_relu(tmp_path: Path) -> None
     facts = threat.disclose(setting.objective, Release(FedSGD()), setting.examples[0])
     assert 0.9 * 1500 < attack.estimate(facts) <= 1500
     assert 0 < line.counted <= 1500
+    # 81 unknowns: a dense step costs 165 plain gradients, one of 30 products 149; at 3x32x32 it is 6,147 to 149.
+    assert attack.steps == KrylovSteps(iterations=30)
+    assert attack.max_steps == 1500 // 149
+    assert within(PriorAttack.GAUSS_NEWTON, replace(setting, network=PriorNetwork.LENET)).steps is None
 
 
 def test_a_killed_table_goes_on_and_one_that_is_done_computes_nothing(
@@ -289,6 +293,15 @@ def test_differences_are_medians_over_the_same_images() -> None:
     assert paired([_one(0, 0.0), _one(1, None)], worse, seed=0) is None
     assert mean([1.0, math.inf, None, 3.0]) == 2.0
     assert mean([None]) is None
+
+
+def test_an_exact_hit_counts_in_a_mean_and_does_not_carry_it_away() -> None:
+    assert mean_psnr([_one(0, 0.0), _one(1, 0.01)]) == pytest.approx((100 + 20) / 2)
+    assert mean_psnr([_one(0, 1e-12), _one(1, 0.01), _one(2, None)]) == pytest.approx((100 + 20) / 2)
+    assert mean_psnr([_one(0, 0.0)]) == 100.0
+    assert mean_psnr([_one(0, None)]) is None
+    twenty = [_one(image, 0.01) for image in range(3)]
+    assert paired([_one(image, 0.0) for image in range(3)], twenty, seed=0) == (80.0, (80.0, 80.0), 3)
 
 
 def test_a_curve_holds_the_smallest_loss_so_far() -> None:
