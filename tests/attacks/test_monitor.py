@@ -37,6 +37,20 @@ def test_what_a_kill_left_half_written_is_removed_too(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_state_that_is_kept_outlives_its_attack(tmp_path: Path) -> None:
+    for keep, left in ((False, []), (True, ["state", "state.1", "state.2"])):
+        checkpoint = Checkpoint(path=tmp_path / "state", keep=keep)
+        for number in range(3):
+            part = Monitor(checkpoint=checkpoint).part(number).checkpoint
+            assert part is not None
+            part.save({"a": torch.ones(1)}, {"stage": 0})
+            part.end()
+        assert sorted(path.name for path in tmp_path.iterdir()) == left
+    checkpoint.clear()
+    checkpoint.clear()
+    assert not list(tmp_path.iterdir())
+
+
 class Evil:
     """A pickle that would leave a trace."""
 

@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
+from gradleak.auditing import Plan, build_plan
 from gradleak.core import Batch, Domain, ImageGenerator, derive_seed
 from gradleak.datasets import mnist_digits
+
+
+def generator_plan(**changes: Any) -> Plan:
+    """GIAS behind a generator that was never trained, on one 8×8 digit, after one gradient and after three local steps."""
+    generator = {
+        "use": "own_generator",
+        "module": {"use": "tests.auditing.generator_models:TinyGenerator"},
+        "latent_shape": [3], "channels": 1, "height": 8, "width": 8, "source": "never trained",
+    }  # fmt: skip
+    averaged = {"use": "FedAvg", "learning_rate": 0.1, "epochs": 3}
+    content: dict[str, Any] = {
+        "name": "prior",
+        "seed": 3,
+        "controls": {"positive": False, "negative": False},
+        "model": {"use": "tests.auditing.small_model:small_mlp"},
+        "data": {"use": "scikit_digits", "count": 1},
+        "threat": {"use": "HonestButCurious", "generator": generator},
+        "attacks": {"gias": {"use": "GIAS", "latent_iterations": 6, "weight_iterations": 6}},
+        "scenarios": [
+            {"name": "once", "attacks": {"gias": "all"}},
+            {"name": "trained", "protocol": averaged, "attacks": {"gias": "all"}},
+        ],
+    }
+    return build_plan(content | changes, folder=Path())
 
 
 class TinyGenerator(nn.Module):

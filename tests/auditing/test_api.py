@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 
 import gradleak as gl
+from gradleak.auditing import Controls, default_plan, range_notes, run_plan
 
 QUIET = gl.AuditOptions(quiet=True)
 
@@ -240,3 +242,47 @@ def test_a_stored_activation_that_is_the_batch_is_refused(tmp_path: Path) -> Non
 def test_a_guessed_domain_is_said_aloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gl.audit(classifier().train(), (images(), torch.tensor([1])), out=tmp_path / "out")
     assert "no domain was stated" in capsys.readouterr().err
+
+
+def test_a_range_of_which_the_images_use_little_is_said_aloud(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    domain = gl.Domain(shape=(1, 6, 6), high=255.0)
+    batch = gl.Batch(images(), torch.tensor([2]), domain)
+    options = gl.AuditOptions(seed=1)
+    record = gl.audit(classifier(), batch, attacks={}, measures=[], out=tmp_path / "out", options=options)
+    said = "all values lie in 0 to 1, 1/255 of the declared range 0 to 255"
+    assert said in capsys.readouterr().err
+    release = next(item for item in record.items if item["kind"] == "release")
+    assert said in release["range_note"]
+    for suffix, write in (("md", gl.write_markdown), ("html", gl.write_html), ("json", gl.write_json)):
+        text = Path(write(record, tmp_path / f"report.{suffix}")).read_text(encoding="utf-8").lower()
+        assert said in text
+
+
+def test_dark_images_of_a_plan_do_not_make_its_range_wrong(tmp_path: Path) -> None:
+    plan = default_plan(classifier(), gl.Batch(0.3 * images(), torch.tensor([2]), gl.Domain(shape=(1, 6, 6))))
+    bright = gl.Batch(0.5 + 0.5 * images(), torch.tensor([1]), gl.Domain(shape=(1, 6, 6)))
+    assert range_notes(plan.batches)
+    assert range_notes([*plan.batches, bright]) == []
+    scenario = replace(plan.scenarios[0], examples=[0, 1], attacks={"inverting_gradients": [0, 1]})
+    attacks: dict[str, gl.Attack] = {"inverting_gradients": gl.InvertingGradients(iterations=2, restarts=1)}
+    whole = replace(plan, batches=[*plan.batches, bright], scenarios=[scenario], attacks=attacks, measures=[])
+    record = run_plan(replace(whole, controls=Controls(positive=False)), tmp_path / "out", jobs=1)
+    assert not any("declared range" in str(line) for line in record.lines)
+
+
+def test_the_planted_leak_is_for_an_attack_that_runs(tmp_path: Path) -> None:
+    plan = default_plan(classifier(), gl.Batch(images(), torch.tensor([2]), gl.Domain(shape=(1, 6, 6))))
+    attacks: dict[str, gl.Attack] = {"gias": gl.GIAS(), "gauss_newton": gl.GaussNewton(max_steps=20)}
+    scenario = replace(plan.scenarios[0], attacks={"gias": [0], "gauss_newton": [0]})
+    plan = replace(plan, scenarios=[scenario], attacks=attacks, measures=[])
+    record = run_plan(plan, tmp_path / "out", jobs=1)
+    controls = {item["item"]: (item["attack"], item["passed"]) for item in record.items if item["kind"] == "control"}
+    assert controls["control/positive"] == ("gauss_newton", True)
+    assert controls["control/negative/gias"] == ("gias", None)
+    assert record.verdicts[-1].verdict == "leaks"
+    alone = replace(plan, scenarios=[replace(scenario, attacks={"gias": [0]})])
+    record = run_plan(alone, tmp_path / "alone", jobs=1)
+    assert {verdict.reason for verdict in record.verdicts} == {"no_attack_finished"}
+    assert "needs generator" in record.verdicts[-1].explanation

@@ -8,11 +8,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gradleak.auditing import load_plan, run_plan
+from gradleak.attacks import InventionCheck
+from gradleak.attacks.inversion.evaluation import Evaluator
+from gradleak.auditing import Plan, control_tasks, load_plan, run_plan
+from gradleak.auditing.tasks import groups
 from gradleak.results import PlanError, Record
+from tests.auditing.generator_models import generator_plan
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,3 +83,82 @@ def test_no_state_is_written_unless_the_plan_says_so(tmp_path: Path) -> None:
 def test_a_senseless_time_is_refused(tmp_path: Path, value: str) -> None:
     with pytest.raises(PlanError, match="checkpoint_seconds: "):
         load_plan(_plan(tmp_path, PLAN.replace("checkpoint_seconds = 0", f"checkpoint_seconds = {value}")))
+
+
+def _breaking(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, error: type[BaseException]) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(place, name, broken)
+
+
+def _states(out: Path) -> list[Path]:
+    return sorted((out / "checkpoints").iterdir())
+
+
+ONCE = [{"name": "once", "attacks": {"gias": "all"}}]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_kill_within_the_check_of_a_claim_does_not_lose_the_attack(
+    error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attack is over, its line is not yet in the record; checking the claim can take longer than the attack."""
+    plan, out = generator_plan(scenarios=ONCE, checkpoint_seconds=0), tmp_path / "out"
+    whole = run_plan(plan, tmp_path / "whole", jobs=1)
+    with monkeypatch.context() as patch:
+        _breaking(patch, InventionCheck, "__call__", error)
+        if error is RuntimeError:
+            assert run_plan(plan, out, jobs=1).verdicts != whole.verdicts
+        else:
+            with pytest.raises(error):
+                run_plan(plan, out, jobs=1)
+    assert len(_states(out)) == 1
+    with monkeypatch.context() as patch:
+        # No further step of the search.
+        _breaking(patch, Evaluator, "__call__", AssertionError)
+        resumed = run_plan(plan, out, jobs=1)
+    assert resumed.canonical() == whole.canonical()
+    assert not _states(out)
+    assert not _states(tmp_path / "whole")
+
+
+def test_attacks_of_controls_leave_their_states_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = generator_plan(scenarios=ONCE, checkpoint_seconds=0, controls={"positive": True, "negative": True})
+    whole, out = run_plan(plan, tmp_path / "whole", jobs=1), tmp_path / "out"
+    with monkeypatch.context() as patch:
+        _breaking(patch, control_tasks, "score_images", RuntimeError)
+        failed = run_plan(plan, out, jobs=1)
+    assert [line["item"] for line in failed.items if line["status"] == "failed"] == _controls(plan)
+    assert [path.name.rpartition("-")[0] for path in _states(out)] == [
+        "control_negative_gias_draw_0",
+        "control_positive",
+    ]
+    with monkeypatch.context() as patch:
+        _breaking(patch, Evaluator, "__call__", AssertionError)
+        resumed = run_plan(plan, out, jobs=1)
+    assert resumed.canonical() == whole.canonical()
+    assert not _states(out)
+    assert all(line["passed"] is not None for line in resumed.items if line["kind"] == "control")
+
+
+def _controls(plan: Plan) -> list[str]:
+    return [group.name for group in groups(plan) if group.name.startswith("control/")]
+
+
+def test_no_two_attacks_of_a_plan_share_a_state() -> None:
+    plan = generator_plan(controls={"positive": True, "negative": True})
+    names = [name for group in groups(plan) for name in group.states]
+    # One planted leak, five draws of noise at most, and two releases.
+    assert len(set(names)) == len(names) == 8
+
+
+def test_a_state_that_outlived_its_line_is_removed_by_the_next_run(tmp_path: Path) -> None:
+    """A kill between the line and the removal."""
+    plan, out = generator_plan(scenarios=ONCE, checkpoint_seconds=0), tmp_path / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gradleak.auditing.run.clear_states", lambda *_: None)
+        record = run_plan(plan, out, jobs=1)
+    assert len(_states(out)) == 1
+    assert run_plan(plan, out, jobs=1).canonical() == record.canonical()
+    assert not _states(out)

@@ -131,15 +131,33 @@ batch_size = 8
         (OWN | {"module": "TinyGenerator"}, "threat.generator.module: "),
         (OWN | {"weights": "no.safetensors"}, "no.safetensors: expected an existing .safetensors file"),
         ({"use": "trained_generatr", "path": "x"}, "nothing is called 'trained_generatr'; did you mean 'trained_generator'"),
-        ({"use": "trained_generator", "path": "x.pkl"}, "x.pkl: expected an existing .safetensors file"),
+        ({"use": "trained_generator", "path": "x.pkl"}, "x.pkl: expected the .safetensors file that `gradleak train-generator` "),
+        ({"use": "trained_generator", "path": "x.safetensors"}, "facts beside it (x.json), got no such file; bring weights"),
+        ({"path": "x.safetensors"}, "threat.generator: expected a table with a key 'use' such as { use = 'trained_generator', "
+         "path = 'digits.safetensors' }, got a table with path"),
     ],
-    ids=["model", "key", "size", "text", "weights", "name", "pickle"],
+    ids=["model", "key", "size", "text", "weights", "name", "pickle", "missing", "without use"],
 )  # fmt: skip
 def test_what_does_not_fit_is_one_clear_line(generator: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(PlanError) as caught:
         plan_with(tmp_path, **generator)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_alone_is_no_generator(tmp_path: Path) -> None:
+    content = tomllib.loads(SMALL_PLAN) | {"threat": {"use": "HonestButCurious", "generator": "digits.safetensors"}}
+    with pytest.raises(PlanError, match=r"such as \{ use = 'trained_generator', .* got the text 'digits.safetensors'"):
+        build_plan(content, folder=tmp_path)
+
+
+def test_what_a_part_of_an_attack_is_called_has_to_stand_after_use(tmp_path: Path) -> None:
+    content = tomllib.loads(SMALL_PLAN)
+    content["attacks"]["gauss_newton"]["steps"] = "KrylovSteps"
+    with pytest.raises(
+        PlanError, match=r"gauss_newton.steps: expected a table with a key 'use' such as .* 'KrylovSteps'"
+    ):
+        build_plan(content, folder=tmp_path)
 
 
 def test_a_user_s_own_function_may_return_one(tmp_path: Path) -> None:
@@ -231,6 +249,18 @@ def test_a_training_file_that_is_wrong_is_one_clear_line(change: tuple[str, str]
         train_generator(file)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_training_file_is_read_whole_before_its_data(tmp_path: Path) -> None:
+    file = tmp_path / "training.toml"
+    broken = TRAINING.replace('use = "mnist_digits"', 'use = "tests.auditing.generator_models:no_such_data"')
+    for change, message in ((('license = "CC BY-SA 3.0"\n', ""), "license"), (("steps = 3", "steps = 'x'"), "steps")):
+        file.write_text(broken.replace(*change), encoding="utf-8")
+        with pytest.raises(PlanError, match=f"^training.*{message}"):
+            train_generator(file)
+    file.write_text(broken, encoding="utf-8")
+    with pytest.raises(PlanError, match=r"^data: "):
+        train_generator(file)
 
 
 def test_a_missing_training_file(tmp_path: Path) -> None:

@@ -185,6 +185,7 @@ def rows(low: float, *, passed: bool | None = True, status: str = "done") -> Ite
         ({"low": 0.01, "passed": False}, VerdictKind.INCONCLUSIVE, "control_failed"),
         ({"low": 0.01, "passed": None}, VerdictKind.INCONCLUSIVE, "control_failed"),
         ({"low": 0.01, "status": "refused"}, VerdictKind.INCONCLUSIVE, "game_refused"),
+        ({"low": 0.01, "status": "refused", "passed": None}, VerdictKind.INCONCLUSIVE, "game_refused"),
         ({"low": 0.01, "status": "failed"}, VerdictKind.INCONCLUSIVE, "item_failed"),
     ],
 )

@@ -1,16 +1,22 @@
-"""What the update says of a generator's picture stands in the line of the attack."""
+"""What the update says of a generator's picture stands in the line of the attack, and where it leads is a claim too."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from gradleak.attacks import DGL, GIAS, Blind, Inversion, Latents
-from gradleak.auditing.invention import claim_support
+from gradleak.auditing import Controls, Plan, estimate, judge, run_plan
+from gradleak.auditing.invention import check_estimate, claim_support
 from gradleak.core import (
     Batch,
     Domain,
@@ -24,7 +30,11 @@ from gradleak.core import (
 )
 from gradleak.models import mlp
 from gradleak.protocols import FedSGD
-from gradleak.results import Outcome
+from gradleak.reporting import write_html, write_json, write_markdown
+from gradleak.reporting.adversaries import adversaries
+from gradleak.reporting.report import build
+from gradleak.results import Outcome, Record, VerdictKind
+from tests.auditing.generator_models import generator_plan
 
 DOMAIN = Domain.image(channels=1, height=4, width=4)
 
@@ -62,19 +72,26 @@ def _claim(inputs: torch.Tensor | None) -> Reconstruction:
 def test_a_generator_s_claim_comes_with_what_the_update_says_of_it(case: tuple[Batch, Update, Knowledge]) -> None:
     truth, update, known = case
     away = torch.where(truth.inputs > 0.5, -0.25, 0.25)
-    sentence, facts = claim_support(GIAS(), _claim(truth.inputs + away), update, known)
-    assert sentence.startswith("contradicted: ")
-    assert facts["moved_pixel_rmse"] == pytest.approx([0.25], rel=0.1)
-    assert json.loads(json.dumps(facts)) == facts
-    sentence, facts = claim_support(Inversion(variables=Latents()), _claim(truth.inputs), update, known)
-    assert sentence == "supported: the claim explains the update to within round-off"
+    checked = claim_support(GIAS(), _claim(truth.inputs + away), update, known)
+    assert checked is not None
+    assert checked.sentence.startswith("contradicted: ")
+    assert checked.facts["moved_pixel_rmse"] == pytest.approx([0.25], rel=0.1)
+    assert json.loads(json.dumps(checked.facts)) == checked.facts
+    assert checked.refined is not None
+    assert checked.plain_gradients == checked.refined.plain_gradients > 100
+    checked = claim_support(Inversion(variables=Latents()), _claim(truth.inputs), update, known)
+    assert checked is not None
+    assert checked.sentence == "supported: the claim explains the update to within round-off"
+    # The claim and 16 alternatives; there was nothing to refine.
+    assert (checked.refined, checked.plain_gradients) == (None, 17)
 
 
 def test_attacks_without_a_generator_are_left_alone(case: tuple[Batch, Update, Knowledge]) -> None:
     truth, update, known = case
     for attack in (DGL(), Blind(), Inversion()):
-        assert claim_support(attack, _claim(truth.inputs), update, known) == ("", {})
-    assert claim_support(GIAS(), _claim(None), update, known) == ("", {})
+        assert claim_support(attack, _claim(truth.inputs), update, known) is None
+        assert check_estimate(attack, known) == 0
+    assert claim_support(GIAS(), _claim(None), update, known) is None
     del truth
 
 
@@ -87,6 +104,123 @@ def test_a_refusal_is_said(case: tuple[Batch, Update, Knowledge], monkeypatch: p
 
     monkeypatch.setattr(InventionCheck, "__call__", refuse)
     truth, update, known = case
-    sentence, facts = claim_support(GIAS(), _claim(truth.inputs), update, known)
-    assert sentence == "whether the update bears the claim out could not be asked: signs before noise"
-    assert facts == {}
+    checked = claim_support(GIAS(), _claim(truth.inputs), update, known)
+    assert checked is not None
+    assert checked.sentence == "whether the update bears the claim out could not be asked: signs before noise"
+    assert (checked.facts, checked.refined, checked.plain_gradients) == ({}, None, 0)
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Record]:
+    plan = generator_plan(pictures=True)
+    return plan, run_plan(plan, tmp_path_factory.mktemp("audited"), jobs=1)
+
+
+def _lines(record: Record, scenario: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    first, second = (line for line in record.items if line["kind"] == "attack" and line["scenario"] == scenario)
+    return first, second
+
+
+@pytest.mark.parametrize("scenario", ["once", "trained"])
+def test_the_refined_picture_is_scored_as_a_claim_of_its_own(audited: tuple[Plan, Record], scenario: str) -> None:
+    """The generator knows no digit and its claim is far off; the update alone leads from there to the digit."""
+    plan, record = audited
+    line, refined = _lines(record, scenario)
+    assert (refined["item"], refined["attack"]) == (f"{line['item']}/refined", "gias refined without the generator")
+    assert (refined["refines"], refined["attack_config"]["use"]) == ("gias", "InventionCheck")
+    assert (refined["group"], refined["example"]) == (line["group"], line["example"])
+    assert refined["outcome"] == "converged"
+    assert refined["loss"] == pytest.approx(refined["details"]["relative_residual"] ** 2)
+    assert refined["details"]["relative_residual"] < 1e-5 < 0.5 < line["details"]["relative_residual"]
+    # What it goes by: labels as the attack had them, and the picture that it began with.
+    assert refined["labels"] == line["labels"] == "recovered"
+    assert refined["details"]["information"][:-1] == line["details"]["information"]
+    assert "labels were disclosed" not in refined["note"]
+    assert "what the update gives away is in the refined picture" in line["note"]
+    errors = {item: score.value for item, score in record.scores if score.name == "pixel_rmse"}
+    assert errors[refined["item"]] < 1e-6 < 0.3 < errors[line["item"]]
+    seen = np.asarray(Image.open(record.path.parent / refined["picture"])) / 255
+    truth = plan.batches[0].domain.to_pixels(plan.batches[0].inputs)[0, 0].numpy()
+    np.testing.assert_allclose(seen, truth, atol=0.5 / 255 + 1e-6)
+    (verdict,) = (verdict for verdict in record.verdicts if verdict.item == f"{scenario}/example 0")
+    assert (verdict.verdict, verdict.reason) == (VerdictKind.LEAKS, "attack_reached_threshold")
+    assert verdict.details["best_attack"] == refined["attack"]
+
+
+def test_a_report_shows_it_and_its_cost(audited: tuple[Plan, Record], tmp_path: Path) -> None:
+    _, record = audited
+    report = build(record)
+    assert report.worst.attack == "gias refined without the generator"
+    for name, write in (("html", write_html), ("md", write_markdown), ("json", write_json)):
+        write(record, tmp_path / f"report.{name}")
+        assert "gias refined without the generator" in (tmp_path / f"report.{name}").read_text(encoding="utf-8")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.count("data:image/png") >= 5
+    spent = sum(line.get("plain_gradients") or 0 for line in record.items)
+    checks = sum(
+        line["details"]["support"]["plain_gradients"] for line in record.items if "support" in line.get("details", {})
+    )
+    assert spent > checks > 3000
+    assert f"{spent:,.0f} plain gradients" in dict(report.provenance.facts)["Cost"]
+
+
+def test_the_cost_of_a_check_without_a_refined_claim_is_not_lost(audited: tuple[Plan, Record]) -> None:
+    _, record = audited
+    line = dict(_lines(record, "once")[0]) | {"check": {"plain_gradients": 12345.0, "seconds": 3600.0}}
+    told = build(replace(record, lines=[line])).provenance.facts
+    assert dict(told)["Cost"] == f"{12345 + line['plain_gradients']:,.0f} plain gradients"
+    assert "1 h" in dict(told)["Work time"]
+
+
+def test_the_estimate_counts_checks_and_controls(audited: tuple[Plan, Record]) -> None:
+    plan, record = audited
+    line, refined = _lines(record, "once")
+    knowledge = plan.knowledge(plan.scenarios[0], 0)
+    gias, check = plan.attacks["gias"].estimate(knowledge), check_estimate(plan.attacks["gias"], knowledge)
+    assert line["plain_gradients"] == gias
+    # An upper bound: conjugate gradients may end early.
+    assert 0.1 * check < refined["plain_gradients"] <= check
+    trained = plan.knowledge(plan.scenarios[1], 0)
+    more = check_estimate(plan.attacks["gias"], trained)
+    assert _lines(record, "trained")[1]["plain_gradients"] <= more
+    bare = estimate(plan)
+    # The attack's rule reads three local steps as their average gradient.
+    rest = bare - (2 * gias + check + more)
+    assert 0 < rest < 200
+    with_controls = estimate(replace(plan, controls=Controls()))
+    assert with_controls - bare == pytest.approx(2 * gias)
+
+
+def test_a_refined_claim_stands_and_falls_with_the_controls_of_its_attack(audited: tuple[Plan, Record]) -> None:
+    plan, record = audited
+    refused = {
+        "type": "item", "item": "control/negative/gias", "kind": "control", "scenario": None, "example": None,
+        "attack": "gias", "status": "refused", "passed": None,
+    }  # fmt: skip
+    verdicts = {verdict.item: verdict for verdict in judge([*record.lines, refused], plan.thresholds)}
+    assert verdicts["once/example 0"].reason == "control_not_run"
+    failed = refused | {"status": "done", "passed": False}
+    verdicts = {verdict.item: verdict for verdict in judge([*record.lines, failed], plan.thresholds)}
+    assert verdicts["once/example 0"].reason == "control_failed"
+
+
+def test_both_adversaries_of_a_defended_release_have_one(tmp_path: Path) -> None:
+    scenario = {"name": "clipped", "defenses": [{"use": "Clip", "max_norm": 0.05}], "attacks": {"gias": "all"}}
+    record = run_plan(generator_plan(scenarios=[scenario]), tmp_path / "out", jobs=1)
+    found = {line["item"]: line.get("adversary") for line in record.items if "refines" in line}
+    assert found == {
+        "clipped/example 0/gias/refined": "adaptive",
+        "clipped/example 0/gias/static/refined": "static",
+    }
+    told = {(view.attack, view.static.value is not None) for view in adversaries(build(record))}
+    assert ("gias refined without the generator", True) in told
+
+
+def test_all_lines_of_a_group_come_again_if_one_is_lost(audited: tuple[Plan, Record], tmp_path: Path) -> None:
+    plan, record = audited
+    kept = [json.dumps(record.run)]
+    kept += [
+        json.dumps(line) for line in record.lines if not str(line.get("item")).startswith("once/example 0/gias/refined")
+    ]
+    (tmp_path / "record.jsonl").write_text("\n".join(kept) + "\n", encoding="utf-8")
+    assert run_plan(plan, tmp_path, jobs=1).canonical() == record.canonical()

@@ -91,6 +91,75 @@ def test_what_a_blind_guess_reaches_too_is_no_leak_and_no_failed_attack() -> Non
         assert (verdict.verdict, verdict.reason) == (VerdictKind.INCONCLUSIVE, "no_better_than_blind")
 
 
+def test_a_range_that_makes_an_example_look_constant_is_named() -> None:
+    note = "all values lie in 0 to 1, 1/255 of the declared range 0 to 255"
+    lines = [release(range_note=note), rmse("undefended/example 0/baseline", 0.001), *attack(0.0009)]
+    verdict = judge(lines, Thresholds())[0]
+    assert verdict.reason == "no_better_than_blind"
+    assert f"almost constant in units of its range: {note})" in verdict.explanation
+
+
+def refused(scenario: str, name: str = "gn", note: str = "gn needs generator") -> list[Line]:
+    place = {"item": f"{scenario}/example 0/{name}", "scenario": scenario, "attack": name}
+    return attack(None, status="refused", outcome="unsupported", note=note, **place)
+
+
+def planted(name: str = "gn", *, passed: bool | None = None, note: str = "gn needs generator", **more: Any) -> Line:
+    state = {"status": "refused" if passed is None else "done", "note": note, "attack": name}
+    return control("positive", passed=True) | {"passed": passed} | state | more
+
+
+def reasons(lines: list[Line]) -> dict[str, str]:
+    return {verdict.item: verdict.reason for verdict in judge(lines, Thresholds())}
+
+
+def test_attacks_that_are_all_refused_are_the_reason_whatever_became_of_the_control() -> None:
+    alone = judge([release(), BASELINE, *refused("undefended")], Thresholds())
+    for line in (planted(), planted(passed=False), planted(status="failed", note="boom")):
+        found = judge([line, release(), BASELINE, *refused("undefended")], Thresholds())
+        assert [(one.reason, one.explanation) for one in found] == [(one.reason, one.explanation) for one in alone]
+    assert {one.reason for one in alone} == {"no_attack_finished"}
+    assert "gn needs generator" in alone[-1].explanation
+    assert "shown to leak" not in alone[-1].explanation  # nothing was tested
+
+
+def test_a_planted_leak_that_was_refused_is_a_failed_control_where_its_attack_ran() -> None:
+    other = [release("other"), rmse("other/example 0/baseline", 0.3)]
+    ran = attack(0.4, item="other/example 0/gn", scenario="other")
+    ran[1] |= {"item": "other/example 0/gn"}
+    lines = [planted(), release(), BASELINE, *refused("undefended"), *other, *ran]
+    found = reasons(lines)
+    assert found["undefended/example 0"] == "no_attack_finished"
+    assert found["other/example 0"] == found["other"] == found["run"] == "control_failed"
+    last = judge(lines, Thresholds())[-1].explanation
+    assert "control/positive could not be run (gn needs generator), so no result" in last
+    assert "The only scenario that was tried" in last
+    assert "1 not attacked" in last
+
+
+@pytest.mark.parametrize("error", [0.01, 0.4])
+def test_a_planted_leak_for_an_attack_that_never_runs_takes_nothing_from_the_others(error: float) -> None:
+    lines = [planted(), release(), BASELINE, *refused("undefended")]
+    ran = attack(error, item="undefended/example 0/ig", attack="ig")
+    ran[1] |= {"item": "undefended/example 0/ig", "attack": "ig"}
+    verdict = judge([*lines, *ran], Thresholds())[0]
+    assert verdict.reason == ("attack_reached_threshold" if error < 0.1 else "no_attack_reached_threshold")
+    assert "No leak was planted, since gn, which was to find it, is refused everywhere" in verdict.explanation
+    # Found nothing, though it could run, and a crash, are failures as before.
+    for line in (planted(passed=False), planted("ig"), planted(status="failed", note="boom")):
+        assert judge([line, *lines[1:], *ran], Thresholds())[0].reason == "control_failed"
+
+
+def test_a_scenario_whose_attacks_were_refused_is_none_that_does_not_leak() -> None:
+    leaking = [release(), BASELINE, *attack(0.01)]
+    found = judge([*leaking, release("other"), *refused("other")], Thresholds())
+    run = found[-1]
+    assert (run.verdict, run.details["leaking"], run.details["of"]) == (VerdictKind.LEAKS, 1, 1)
+    assert "1 not attacked" in run.explanation
+    failing = judge([release("other"), *refused("other"), release(), BASELINE, *attack(0.4)], Thresholds())[-1]
+    assert failing.reason == "no_attack_reached_threshold"
+
+
 def test_names_of_attacks_cannot_stand_for_other_items() -> None:
     """The score of the validation routine, which starts from the truth, is never an attack's."""
     perfect = rmse("undefended/example 0/perfect_attacker", 1e-9) | {"attack": None}

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from gradleak.attacks import Support
+from gradleak.cli.explain import explanation
+from gradleak.reporting import words
 from tests.auditing.conftest import SMALL_PLAN
 
 ROOT = Path(__file__).parents[2]
@@ -177,3 +180,27 @@ def test_a_generator_is_trained_and_left_with_its_facts(tmp_path: Path) -> None:
     assert "discriminator" in ended.stderr
     assert json.loads(out.with_suffix(".json").read_text(encoding="utf-8"))["network"]["use"] == "DCGANGenerator"
     assert str(out) in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("supported", "hardly moved"),
+        ("Contradicted", "invented, in part at least"),
+        ("undecided", "could not be asked"),
+        ("LatentKL", "KL(N(m, v)"),
+        ("CMAES", "Covariance matrix adaptation"),
+        ("st_lpips", "no verdict reads it"),
+        ("PerceptualNetwork", "trunk of ST-LPIPS"),
+        ("no_attack_finished", "mend the plan"),
+        ("label_accuracy", "by counts"),
+    ],
+)
+def test_every_word_of_a_report_and_every_part_is_explained(name: str, expected: str) -> None:
+    assert expected in explanation(name)
+
+
+def test_what_a_report_can_say_is_explained() -> None:
+    for name in (*words.SUPPORT_MEANINGS, *words.REASONS, *words.SCORE_NAMES, *words.EVIDENCE):
+        assert len(explanation(name)) > 20
+    assert set(words.SUPPORT_MEANINGS) == set(words.SUPPORT) == {support.value for support in Support}

@@ -130,6 +130,72 @@ def test_a_guess_reads_the_kind_from_the_axes() -> None:
     assert (eight_bit.low, eight_bit.high) == (0.0, 255.0)
 
 
+def gray(low: float, high: float, **more: Any) -> Domain:
+    return Domain(shape=(1, 2, 2), low=low, high=high, **more)
+
+
+def images(low: float, high: float) -> torch.Tensor:
+    return torch.linspace(low, high, 12).reshape(3, 1, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("declared", "held", "expected"),
+    [
+        ((0, 255), (0, 1), ("lie in 0 to 1, 1/255 of the declared range 0 to 255", "255 times", "48 dB")),
+        ((-1, 1), (0, 1), ("lie in 0 to 1, half of the declared range -1 to 1", "2 times", "6 dB")),
+        ((-1, 1), (0.02, 0.98), ("lie in 0 to 1, half of the", "if images range over 0 to 1", "2 times")),
+        ((0, 65535), (0, 255), ("lie in 0 to 255, 1/257 of the declared range 0 to 65535", "257 times", "48 dB")),
+        ((-1, 1), (-0.5, 0.5), ("lie in -0.5 to 0.5, half of the", "2 times", "6 dB")),
+        (
+            (0, 1),
+            (0.0123, 0.387),
+            ("lie in 0.01 to 0.39, 38% of the", "if images range over no more than that", "2.6 times"),
+        ),
+    ],
+)
+def test_images_that_use_little_of_their_range_are_named(
+    declared: tuple[float, float], held: tuple[float, float], expected: tuple[str, ...]
+) -> None:
+    note = gray(*declared).range_note([images(*held)])
+    assert all(part in note for part in expected), note
+
+
+@pytest.mark.parametrize(
+    ("declared", "held"),
+    [
+        ((0, 1), (0, 1)),
+        ((0, 1), (0, 0.6)),
+        ((0, 1), (0.3, 1)),
+        ((-1, 1), (-0.6, 0.6)),
+        ((0, 255), (3, 200)),
+        ((0, 1), (0.2, 0.2)),
+    ],
+)
+def test_images_that_use_their_range_or_are_constant_are_not(
+    declared: tuple[float, float], held: tuple[float, float]
+) -> None:
+    assert gray(*declared).range_note([images(*held)]) == ""
+
+
+def test_all_images_count_together_and_normalization_is_undone() -> None:
+    dark, bright = images(0.0, 0.3), images(0.5, 1.0)
+    assert gray(0, 1).range_note([dark])
+    assert gray(0, 1).range_note([bright])
+    assert gray(0, 1).range_note([dark, bright]) == ""
+    normalized = gray(0, 255, mean=(0.4,), std=(0.2,))
+    assert "1/255" in normalized.range_note([normalized.from_pixels(images(0.0, 1.0) / 255.0)])
+    plain = gray(0, 1, mean=(0.4,), std=(0.2,))
+    assert plain.range_note([plain.from_pixels(images(0.0, 1.0))]) == ""
+
+
+def test_nothing_is_said_of_a_range_without_images() -> None:
+    assert gray(0, 255).range_note([]) == ""
+    assert gray(0, 255).range_note([images(0.0, math.nan)]) == ""
+    assert Domain(shape=(4,), high=255.0, kind=DomainKind.TABULAR).range_note([torch.rand(2, 4)]) == ""
+    guessed = replace(Domain.guess(torch.rand(1, 1, 2, 2)), high=255.0)
+    assert "of the guessed range" in guessed.range_note([images(0.0, 1.0)])
+
+
 @pytest.mark.parametrize("inputs", [torch.full((1, 3), math.nan), torch.tensor([[math.inf, 0.0]]), torch.zeros(0, 3)])
 def test_there_is_no_guess_without_finite_values(inputs: torch.Tensor) -> None:
     with pytest.raises(InputError, match="expected finite values"):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -101,3 +102,12 @@ def test_public_data_of_another_shape_is_refused() -> None:
     other = Domain.image(channels=1, height=9, width=9)
     with pytest.raises(InputError, match="public data: expected examples of shape"):
         blind_baseline(batch(digits(1)), public=batch(torch.zeros(2, 1, 9, 9), other))
+
+
+def test_a_range_of_which_the_image_uses_little_is_said() -> None:
+    wide = Batch(digits(2), torch.zeros(2, dtype=torch.long), replace(DOMAIN, high=255.0))
+    for score in blind_baseline(wide):
+        assert ("1/255 of the declared range" in score.note) == (score.name != "ssim")
+    dark = batch(0.2 * digits(1))
+    assert rmse_of(blind_baseline(dark)).note
+    assert rmse_of(blind_baseline(dark, beside=[batch(digits(1))])).note == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -253,3 +254,39 @@ def test_weights_are_read_without_unpickling_and_refused_by_name(network: Percep
         replace(network, kernels=(network.kernels[0], *network.kernels[:1], *network.kernels[2:]))
     with pytest.raises(InputError, match="five convolutions"):
         replace(network, heads=network.heads[:4])
+    for heads in (network.heads[0] * float("nan"), network.heads[0].long()):
+        with pytest.raises(InputError, match="finite weights in floating point"):
+            replace(network, heads=(heads, *network.heads[1:]))
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("hostile.pkl", pickle.dumps(print)),
+        ("empty.pth", b""),
+        ("text.pth", b"hello"),
+        ("empty.safetensors", b""),
+        ("garbage.safetensors", b"garbage" * 20),
+    ],
+)
+def test_what_holds_no_network_is_one_refusal_that_advises_nothing_unsafe(
+    name: str, content: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    for wrong in (path, tmp_path, tmp_path / "none.pth"):
+        with pytest.raises(InputError, match="expected the weights of ST-LPIPS") as caught:
+            PerceptualNetwork.load(wrong)
+        assert "weights_only" not in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_range_of_which_images_use_little_is_said(network: PerceptualNetwork) -> None:
+    pixels = _random(1, 3, 24, 24)
+    domain = Domain(shape=(3, 24, 24), low=-1.0)
+    truth = Batch(pixels, torch.tensor([0]), domain)
+    found = Reconstruction(inputs=0.99 * pixels, targets=None, loss=0.0, outcome=Outcome.CONVERGED)
+    assert "half of the declared range -1 to 1" in score_perceptual(found, truth, network=network).note
+    other = Batch(-pixels, torch.tensor([0]), domain)
+    assert score_perceptual(found, truth, network=network, beside=[other]).note == ""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -217,3 +218,29 @@ def test_nothing_is_changed_in_place() -> None:
     score_images(claim(found), truth)
     assert torch.equal(truth.inputs, kept_truth)
     assert torch.equal(found, kept_found)
+
+
+def test_a_range_of_which_images_use_little_is_said_beside_every_error() -> None:
+    wide = Domain(shape=(1, 28, 28), low=0.0, high=255.0)
+    shown = digits(2)
+    told = Batch(shown, torch.arange(2), wide)
+    scores = named(score_images(claim(shown + 0.1), told))
+    for name in ("mse", "pixel_rmse", "psnr", "exact_hits"):
+        assert "1/255 of the declared range 0 to 255" in scores[name].note
+    # What the note says is so: the same pair in the range that it has.
+    narrow = named(score_images(claim(shown + 0.1), Batch(shown, torch.arange(2), replace(wide, high=1.0))))
+    assert narrow["pixel_rmse"].value == pytest.approx(255 * (scores["pixel_rmse"].value or 0))
+    assert "declared range" not in narrow["pixel_rmse"].note
+    both = score_images(claim(shown + 300.0), told)[0].note
+    assert both.startswith(
+        "100.0% of the claimed pixels lie outside the valid range; scored as claimed; all values lie"
+    )
+
+
+def test_a_dark_image_beside_others_is_none_of_a_wrong_range() -> None:
+    whole = batch(digits(3))
+    dark = batch(0.3 * digits(3))
+    assert "30% of the declared range" in score_images(claim(dark.inputs), dark)[0].note
+    assert score_images(claim(dark.inputs), dark, beside=[whole])[0].note == ""
+    other = Batch(whole.inputs, whole.targets, replace(GRAY, high=2.0))  # of another domain: says nothing
+    assert score_images(claim(dark.inputs), dark, beside=[other])[0].note

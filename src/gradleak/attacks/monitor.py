@@ -26,12 +26,14 @@ class Checkpoint:
     """A file with the state of a running attack.
 
     It holds the adversary's guesses, which may be private data: it is written only where the caller asks for it, and
-    removed when the attack ends. It is a safetensors file, never a pickle, and replaced atomically, so that a kill at
-    any moment leaves the state before or after.
+    removed when the attack ends, or, with `keep`, when the caller `clear`s it. It is a safetensors file, never a pickle,
+    and replaced atomically, so that a kill at any moment leaves the state before or after.
 
     Attributes:
         path: of the file.
         seconds: at least so long between two states.
+        keep: whether the finished state stays until the caller has put the claim in a safe place; an attack that finds it
+            claims the same at once, without a further step.
 
     Raises:
         InputError: for a negative time.
@@ -39,6 +41,7 @@ class Checkpoint:
 
     path: Path
     seconds: float = 60.0
+    keep: bool = False
 
     def __post_init__(self) -> None:
         """Check the time; a path may come as text."""
@@ -80,6 +83,19 @@ class Checkpoint:
         """Delete the file; nothing happens where there is none."""
         self._fresh.unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
+
+    def end(self) -> None:
+        """What an attack does when it has ended: delete the file, unless it is to be kept."""
+        if not self.keep:
+            self.remove()
+
+    def clear(self) -> None:
+        """Delete the files of all lockstep groups of the attack; nothing happens where there are none."""
+        self.remove()
+        number = 1
+        while (part := self.part(number)).path.exists() or part._fresh.exists():
+            part.remove()
+            number += 1
 
     @property
     def _fresh(self) -> Path:

@@ -3,6 +3,7 @@
 from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.api import AuditOptions, audit
 from gradleak.auditing.catalog import Entry, catalog
+from gradleak.auditing.data_range import range_notes
 from gradleak.auditing.game_record import record_games
 from gradleak.auditing.gate import GateResult, GateStatus, check_update
 from gradleak.auditing.generator_file import train_generator
@@ -42,6 +43,7 @@ __all__ = [
     "judge",
     "load_plan",
     "profile_layers",
+    "range_notes",
     "record_games",
     "record_layers",
     "refusals",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gradleak.auditing.catalog import Constructor, Entry, catalog
 from gradleak.auditing.plan import unknown
-from gradleak.auditing.plan_file import configure
+from gradleak.auditing.plan_file import check_arguments, configure
 from gradleak.auditing.plan_names import named
 from gradleak.auditing.plan_values import table_of, typed
 from gradleak.core import Batch
@@ -54,12 +54,14 @@ def train_generator(path: str | os.PathLike[str], *, progress: Progress | None =
     rooms = {**catalog(), "trainers": {k: Entry(name=k, room="trainers", constructor=v) for k, v in _TRAINERS.items()}}
     data, training = dict(content["data"]), dict(content["training"])
     train = named(training.pop("use"), "trainers", rooms, "training")
+    if "progress" in training:
+        raise PlanError("training: unknown key 'progress'")
+    # Before the data are read, which may take long.
+    check_arguments(partial(train, None, progress=None), training, where="training")
     images = configure(named(data.pop("use"), "datasets", rooms, "data"), data, where="data", seed=seed)
     images = Batch(*images) if isinstance(images, tuple) and len(images) == 2 else images
     if not isinstance(images, Batch):
         raise PlanError(f"data: expected images as a Batch or (inputs, targets), got {type(images).__name__}")
-    if "progress" in training:
-        raise PlanError("training: unknown key 'progress'")
     made = configure(partial(train, images, progress=progress), training, where="training", seed=seed)
     if not isinstance(made, TrainedGenerator):
         raise PlanError(f"training: expected a TrainedGenerator, got {type(made).__name__}")

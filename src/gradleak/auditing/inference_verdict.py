@@ -41,6 +41,11 @@ def judge_games(rows: Sequence[Line], allowed: float) -> list[Verdict]:
 
 def _judge(item: str, items: Sequence[Line], rows: Sequence[Line], rules: tuple[Line | None, float]) -> Verdict:
     broken, allowed = rules
+    done = [row for row in items if row.get("status") == "done"]
+    if any(row.get("status") == "failed" for row in items):
+        return _inconclusive(item, "item_failed", f"The game could not be finished: {items[0].get('note')}.")
+    if not done:
+        return _inconclusive(item, "game_refused", f"The game could not be played: {items[0].get('note')}")
     if broken is not None:
         return _inconclusive(
             item,
@@ -48,11 +53,6 @@ def _judge(item: str, items: Sequence[Line], rows: Sequence[Line], rules: tuple[
             f"{broken['item']} did not give what it had to ({broken.get('expects') or broken.get('note')}), so no result of "
             "this game can be read.",
         )
-    done = [row for row in items if row.get("status") == "done"]
-    if any(row.get("status") == "failed" for row in items):
-        return _inconclusive(item, "item_failed", f"The game could not be finished: {items[0].get('note')}.")
-    if not done:
-        return _inconclusive(item, "game_refused", f"The game could not be played: {items[0].get('note')}")
     found = [(row, score) for row in done if (score := _combined(row, rows, ADVANTAGE)) is not None]
     leaking = [(row, score) for row, score in found if leaks(score)]
     if leaking:

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from gradleak.attacks import Attack, InventionCheck, Inversion
 from gradleak.core import Knowledge, Reconstruction, Update, derive_generator
 from gradleak.results import GradleakError
 
+CHECK = InventionCheck()
+"""As audits run it."""
 
-def claim_support(
-    attack: Attack, found: Reconstruction, update: Update, knowledge: Knowledge
-) -> tuple[str, dict[str, Any]]:
-    """A sentence and JSON-ready facts on whether the update bears a generator's picture out.
 
-    A verdict goes by the error against the auditor's own batch and needs none of this; who reads the picture alone does.
+@dataclass(frozen=True, kw_only=True)
+class CheckedClaim:
+    """What a check said of a claim, and what it cost.
+
+    Attributes:
+        sentence: for the note of the attack's line.
+        facts: JSON-ready numbers; empty where the check was refused.
+        refined: the claim refined without the generator, a claim of its own; None where there is none.
+        plain_gradients: what the check cost.
+        seconds: how long it took.
+    """
+
+    sentence: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    refined: Reconstruction | None = None
+    plain_gradients: float = 0.0
+    seconds: float = 0.0
+
+
+def claim_support(attack: Attack, found: Reconstruction, update: Update, knowledge: Knowledge) -> CheckedClaim | None:
+    """Whether the update bears a generator's picture out, and the picture that the update leads to from there.
+
+    A verdict goes by the error against the auditor's own batch, of the claim and of the refined one; who reads a picture
+    alone needs the sentence.
 
     Args:
         attack: that made the claim.
@@ -23,18 +47,45 @@ def claim_support(
         knowledge: what it was given.
 
     Returns:
-        ("", {}) for an attack that needs no generator, or where nothing was claimed.
+        None for an attack that needs no generator, or where nothing was claimed.
 
-    **Cost**: see `gradleak.attacks.InventionCheck`: about 3,300 plain gradients.
+    **Cost**: see `gradleak.attacks.InventionCheck`: about 3,300 plain gradients, up to 6,600 T for T local steps.
     """
-    behind = "generator" in attack.needs or (isinstance(attack, Inversion) and attack.variables.needs_generator)
-    if not behind or found.inputs is None:
-        return "", {}
+    if not _behind_generator(attack) or found.inputs is None:
+        return None
+    started = time.perf_counter()
     try:
-        said = InventionCheck()(found, update, knowledge, generator=derive_generator(0, "claim support"))
+        said = CHECK(found, update, knowledge, generator=derive_generator(0, "claim support"))
     except GradleakError as refusal:
-        return f"whether the update bears the claim out could not be asked: {refusal}", {}
-    return f"{said.support.value}: {said.sentence}", said.facts()
+        return CheckedClaim(
+            sentence=f"whether the update bears the claim out could not be asked: {refusal}",
+            seconds=time.perf_counter() - started,
+        )
+    return CheckedClaim(
+        sentence=f"{said.support.value}: {said.sentence}",
+        facts=said.facts(),
+        refined=said.refined,
+        plain_gradients=said.plain_gradients,
+        seconds=time.perf_counter() - started,
+    )
 
 
-__all__ = ["claim_support"]
+def check_estimate(attack: Attack, knowledge: Knowledge) -> float:
+    """What checking a claim of this attack will cost in plain gradients; 0 where nothing is checked.
+
+    Raises:
+        KnowledgeError: if a fact that it depends on is not disclosed.
+    """
+    return CHECK.estimate(knowledge) if _behind_generator(attack) else 0.0
+
+
+def refined_name(attack: str) -> str:
+    """What the record calls the refined claim of an attack."""
+    return f"{attack} refined without the generator"
+
+
+def _behind_generator(attack: Attack) -> bool:
+    return "generator" in attack.needs or (isinstance(attack, Inversion) and attack.variables.needs_generator)
+
+
+__all__ = ["CHECK", "CheckedClaim", "check_estimate", "claim_support", "refined_name"]

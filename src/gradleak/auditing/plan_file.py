@@ -9,26 +9,24 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
-import random
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from gradleak.attacks import Attack
 from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.catalog import Constructor, Entry, catalog
+from gradleak.auditing.global_seed import globally_seeded
 from gradleak.auditing.inference_plan import InferencePlan, swept
 from gradleak.auditing.layer_file import layers_plan
 from gradleak.auditing.plan import Controls, PerfectAttackerRule, Plan, Scenario, unknown
-from gradleak.auditing.plan_names import beside, filled_in, made_by, meant, missing, named, type_hints
+from gradleak.auditing.plan_names import beside, filled_in, made_by, meant, missing, named, type_hints, without_use
 from gradleak.auditing.plan_values import chosen_scenarios, list_of, table_of, tables_of, typed
 from gradleak.auditing.privacy_file import privacy_plan
 from gradleak.auditing.privacy_plan import PrivacyPlan
@@ -182,6 +180,18 @@ class _Builder:
 
     def call(self, constructor: Constructor, arguments: Any, where: str) -> Any:
         """`constructor(**arguments)` after names and types were checked."""
+        checked = self.checked(constructor, arguments, where)
+        try:
+            with globally_seeded(derive_seed(self.seed, where, "global")):
+                return constructor(**checked)
+        except GradleakError as error:
+            raise PlanError(f"{where}: {error}") from error
+        except (TypeError, ValueError, RuntimeError, LookupError, AttributeError, ArithmeticError, OSError) as error:
+            name = getattr(constructor, "__name__", repr(constructor))
+            raise PlanError(f"{where}: {name} raised {type(error).__name__}: {error}") from error
+
+    def checked(self, constructor: Constructor, arguments: Any, where: str) -> dict[str, Any]:
+        """The arguments of a call, names and types checked, with those that the plan's seed gives."""
         table = table_of(arguments, where)
         parameters = inspect.signature(constructor).parameters
         names = [name for name, parameter in parameters.items() if parameter.kind is not parameter.VAR_KEYWORD]
@@ -200,14 +210,7 @@ class _Builder:
         ]  # fmt: skip
         if lacking:
             raise PlanError(f"{where}: expected {missing(lacking, types)} too")
-        try:
-            with _seeded(derive_seed(self.seed, where, "global")):
-                return constructor(**checked)
-        except GradleakError as error:
-            raise PlanError(f"{where}: {error}") from error
-        except (TypeError, ValueError, RuntimeError, LookupError, AttributeError, ArithmeticError, OSError) as error:
-            name = getattr(constructor, "__name__", repr(constructor))
-            raise PlanError(f"{where}: {name} raised {type(error).__name__}: {error}") from error
+        return checked
 
     def objective(self, model: Any, settings: Any) -> Objective:
         """The objective of the plan's model, with weights from a file or drawn from the seed."""
@@ -404,6 +407,7 @@ class _Builder:
             near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise PlanError(f"{where}: nothing is called {name!r}; {hint}see `gradleak list`")
+        without_use(hint, value, where)
         return value if hint is None else typed(hint, value, where)
 
     def _public(self, built: Any) -> Any:
@@ -455,22 +459,9 @@ def configure(constructor: Constructor, arguments: Mapping[str, Any], *, where: 
     return _Builder(folder=Path(), seed=seed).call(constructor, arguments, where)
 
 
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """The global generators of torch, numpy and Python start from `seed` inside and are put back after.
-
-    Code of a user's own that draws from them gives the same weights and data in every run of a plan.
-    """
-    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002 - put back below
-    with torch.random.fork_rng(devices=[]):
-        torch.random.set_rng_state(torch.Generator().manual_seed(seed).get_state())
-        np.random.set_state(np.random.RandomState(seed % 2**32).get_state())  # noqa: NPY002, TID251
-        random.setstate(random.Random(seed).getstate())
-        try:
-            yield
-        finally:
-            np.random.set_state(numpy_state)  # noqa: NPY002
-            random.setstate(python_state)
+def check_arguments(constructor: Constructor, arguments: Mapping[str, Any], *, where: str) -> None:
+    """Refuse what `configure` would refuse before it calls, for calls that come after hours of other work."""
+    _Builder(folder=Path(), seed=0).checked(constructor, arguments, where)
 
 
 def _adversaries(value: Any, where: str) -> list[Adversary] | None:
@@ -492,4 +483,4 @@ def _check_keys(table: Mapping[str, Any], allowed: Sequence[str], *, where: str)
             raise PlanError(f"{where}: {unknown('key', key, allowed)}")
 
 
-__all__ = ["build_plan", "configure", "load_plan"]
+__all__ = ["build_plan", "check_arguments", "configure", "load_plan"]

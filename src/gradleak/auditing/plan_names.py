@@ -12,9 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
+from gradleak.attacks import Attack, Steps
+from gradleak.attacks.inference import Classifier
 from gradleak.auditing.catalog import Constructor, Entry
 from gradleak.auditing.plan import unknown
-from gradleak.core import ImageGenerator
+from gradleak.core import Defense, ImageGenerator, Protocol
 from gradleak.results import PlanError
 
 # Where a plan names what stands in each room, for whoever looked in another one.
@@ -38,6 +40,16 @@ MEANT: Mapping[tuple[str, str], str] = {
         "write use = 'DPSGD.from_noise_multiplier' without noise_std and noise, or noise_std = noise_multiplier × "  # noqa: RUF001 - multiplication sign
         "clip_norm with noise = 'sum'"
     ),
+}
+
+# How a plan writes what stands for a kind of argument, for whoever wrote it without `use`.
+EXAMPLES: Mapping[type, str] = {
+    ImageGenerator: "'trained_generator', path = 'digits.safetensors'",
+    Attack: "'GaussNewton'",
+    Classifier: "'LogisticRegression'",
+    Defense: "'GaussianNoise', std = 0.001",
+    Protocol: "'FedSGD'",
+    Steps: "'KrylovSteps'",
 }
 
 Rooms = Mapping[str, Mapping[str, Entry]]
@@ -169,6 +181,27 @@ def meant(constructor: Constructor, keys: Iterable[str], where: str) -> None:
             raise PlanError(f"{where}: unknown key {key!r}; {hint}")
 
 
+def without_use(hint: Any, value: Any, where: str) -> None:
+    """Refuse a table or a text where something of the catalog has to be named with `use`.
+
+    Args:
+        hint: the annotation of the argument.
+        value: what the plan has for it, not a table with `use`.
+        where: what to call it in messages.
+
+    Raises:
+        PlanError: with a line that could be written.
+    """
+    kinds = (hint, *get_args(hint))
+    base = next((kind for kind in kinds if inspect.isclass(kind) and issubclass(kind, tuple(EXAMPLES))), None)
+    plain = isinstance(value, str) and any(inspect.isclass(kind) and issubclass(kind, str) for kind in kinds)
+    if base is None or plain or not isinstance(value, Mapping | str):
+        return
+    example = next(text for kind, text in EXAMPLES.items() if issubclass(base, kind))
+    got = f"the text {value!r}" if isinstance(value, str) else f"a table with {', '.join(value) or 'nothing in it'}"
+    raise PlanError(f"{where}: expected a table with a key 'use' such as {{ use = {example} }}, got {got}")
+
+
 def missing(names: Iterable[str], types: Mapping[str, Any]) -> str:
     """The arguments that a constructor needs too, each with its choices where it has some.
 
@@ -190,4 +223,4 @@ def _one_of(room: str) -> str:
     return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
 
 
-__all__ = ["beside", "class_methods", "filled_in", "made_by", "meant", "missing", "named", "type_hints"]
+__all__ = ["beside", "class_methods", "filled_in", "made_by", "meant", "missing", "named", "type_hints", "without_use"]

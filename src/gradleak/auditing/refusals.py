@@ -68,4 +68,20 @@ def refusals(plan: Plan) -> list[Refusal]:
     ]
 
 
-__all__ = ["Refusal", "refusals"]
+def first_to_run(plan: Plan, names: Sequence[str]) -> str:
+    """The first of these attacks that is not refused everywhere in the plan, or the first of all where each one is.
+
+    Args:
+        plan: whose scenarios they attack.
+        names: of at least one of its attacks.
+    """
+    for name in names:
+        for scenario in plan.scenarios:
+            for index in scenario.attacks.get(name, ()):
+                for withheld in plan.withheld(scenario, name):
+                    if plan.attacks[name].refusal(plan.knowledge(scenario, index, withheld=withheld)) is None:
+                        return name
+    return names[0]
+
+
+__all__ = ["Refusal", "first_to_run", "refusals"]

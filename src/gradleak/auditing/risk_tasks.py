@@ -175,8 +175,10 @@ class RiskTask:
             "seconds": time.perf_counter() - started,
         }
         claim = Reconstruction(inputs=found.inputs, targets=exposure.batch.targets, loss=None, outcome=found.outcome)
-        scores = [score for score in score_images(claim, exposure.batch) if score.name in ("mse", "pixel_rmse", "psnr")]
-        scores = [replace(score, evidence=Evidence.ESTIMATE) for score in scores]
+        every = score_images(claim, exposure.batch, beside=plan.batches)
+        scores = [
+            replace(score, evidence=Evidence.ESTIMATE) for score in every if score.name in ("mse", "pixel_rmse", "psnr")
+        ]
         return [line, *score_lines(scores, line)]
 
 

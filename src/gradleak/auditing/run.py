@@ -19,6 +19,7 @@ from joblib import Parallel, delayed, parallel_config
 
 from gradleak.attacks import LocalTraining
 from gradleak.auditing.adversary import Adversary
+from gradleak.auditing.attack_task import attack_estimate
 from gradleak.auditing.fingerprint import check_private_data
 from gradleak.auditing.items import Line
 from gradleak.auditing.layer_task import advice_lines
@@ -27,7 +28,7 @@ from gradleak.auditing.plan import Plan
 from gradleak.auditing.public_data import held_privately
 from gradleak.auditing.refusals import refusals
 from gradleak.auditing.risk_tasks import CHECK_COST, quiet, same_labels
-from gradleak.auditing.tasks import Group, groups
+from gradleak.auditing.tasks import Group, clear_states, controls_estimate, groups
 from gradleak.auditing.verdict import judge
 from gradleak.core import one_thread
 from gradleak.defenses import AdversarialPerturbation
@@ -72,11 +73,18 @@ def run_plan(
         if missing:
             writer.drop([ADVICE_GROUP, VERDICT_GROUP])
         todo = [group for group in work if group.name in missing]
+        for group in work:
+            if group.name not in missing:
+                # A kill may have come between the line and this.
+                clear_states(group, folder)
         done = len(work) - len(todo)
         if progress is not None:
             progress(done, len(work), "resumed" if done else "started")
         for group, lines in _execute(plan, folder, todo, jobs=_jobs(jobs)):
             writer.write_group(group.name, lines)
+            if not any(line.get("status") == "failed" for line in lines):
+                # What failed is tried again by the next run, from the state it has.
+                clear_states(group, folder)
             done += 1
             if progress is not None:
                 progress(done, len(work), group.headline)
@@ -146,7 +154,9 @@ def preflight(plan: Plan) -> None:
 def estimate(plan: Plan) -> float:
     """The expected cost of a plan in plain gradients of its model.
 
-    From the attacks' and setting measures' own rules, d for the risk, and a check of every derivative.
+    From the attacks' and setting measures' own rules, d for the risk, and a check of every derivative. Attacks come with
+    their controls (one draw of noise; the planted leak in gradients of its own small model) and, behind a generator, with
+    the check of each claim.
     """
     maps = {
         (str(quiet(scenario.release).describe()), index) for scenario in plan.scenarios for index in scenario.examples
@@ -160,6 +170,7 @@ def estimate(plan: Plan) -> float:
         many = sum(chosen.against(scenario.name) for scenario in plan.scenarios)
         total += chosen.estimate(many, plan.objective, null=plan.controls.negative)
     about_settings = [measure for measure in plan.measures if isinstance(measure, SettingMeasure)]
+    total += controls_estimate(plan)
     for scenario in plan.scenarios:
         for index in same_labels(plan, scenario) if about_settings else ():
             size = plan.batches[index].inputs.numel()
@@ -169,9 +180,8 @@ def estimate(plan: Plan) -> float:
             total += 0.3 * plan.batches[index].inputs.numel()
         for name, examples in scenario.attacks.items():
             for index, withheld in itertools.product(examples, plan.withheld(scenario, name)):
-                knowledge = plan.knowledge(scenario, index, withheld=withheld)
                 try:
-                    total += 0.0 if plan.attacks[name].refusal(knowledge) else plan.attacks[name].estimate(knowledge)
+                    total += attack_estimate(plan, name, scenario, index, withheld=withheld)
                 except GradleakError:
                     continue
     return total

@@ -11,11 +11,11 @@ from gradleak.auditing.bound import Limits, bound_on
 from gradleak.auditing.inference_verdict import judge_games
 from gradleak.auditing.layer_verdict import COMPARED, judge_layers
 from gradleak.auditing.privacy_verdict import judge_privacy
+from gradleak.auditing.verdict_sets import RUN, worst_of
 from gradleak.results import PlanError, Verdict, VerdictKind, error_name
 
 Line = Mapping[str, Any]
 CONVERGED_LOSS = 0.01
-RUN = "run"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +79,7 @@ class _Attempt:
     outcome: str
     status: str
     note: str
+    base: str
 
     @property
     def name(self) -> str:
@@ -91,13 +92,29 @@ class _Attempt:
         return min(found) if found else None
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Proof:
+    """What the controls say of the attacks.
+
+    Attributes:
+        broken: sentences without their end on controls that take every result away.
+        unproven: attacks whose noise control could not run.
+        needless: that no leak was planted, since the attack that was to find it never runs; "" where one was.
+    """
+
+    broken: tuple[str, ...]
+    unproven: frozenset[str]
+    needless: str
+
+
 def judge(lines: Iterable[Line], thresholds: Thresholds) -> list[Verdict]:
     """Verdicts on every release, inference game, privacy audit and section of layers, every scenario and the run, in order.
 
     *leaks* comes from an attack that never saw the truth, of the adaptive adversary or of the static one; *bounded* from
     differential privacy that leaves every attacker at most the stated chance, or from a van Trees bound above the same
     limit, where no attack leaks (`bound_on`); everything else is *inconclusive*, with the reason. A failed control makes
-    every verdict inconclusive.
+    every verdict inconclusive; where all attacks were refused, that is the reason, and a planted leak that was refused
+    because its attack is refused everywhere counts as none.
 
     Args:
         lines: the item and score lines of a record.
@@ -108,15 +125,18 @@ def judge(lines: Iterable[Line], thresholds: Thresholds) -> list[Verdict]:
     owners = ("game_name", "audit_name", "layers_name")
     controls = [row for row in rows if row.get("kind") == "control" and all(row.get(key) is None for key in owners)]
     # A noise control that could not run takes its own attack out; without a planted leak found nothing can be read.
-    broken = [
-        str(row["item"]) for row in controls if row.get("passed") is not True and "negative" not in str(row["item"])
-    ]
-    broken += [str(row["item"]) for row in controls if row.get("passed") is False and "negative" in str(row["item"])]
-    unproven = {str(row["attack"]) for row in controls if row.get("passed") is None and "negative" in str(row["item"])}
+    planted = [row for row in controls if "negative" not in str(row["item"])]
+    failed = [row for row in planted if row.get("passed") is not True and not _needless(row, rows)]
+    failed += [row for row in controls if row.get("passed") is False and row not in planted]
+    proof = _Proof(
+        broken=tuple(_what_failed(row) for row in failed),
+        unproven=frozenset(str(row["attack"]) for row in controls if row.get("passed") is None and row not in planted),
+        needless=next((_no_leak_planted(row) for row in planted if _needless(row, rows)), ""),
+    )
     releases = [
         row for row in rows if row["type"] == "item" and row.get("kind") == "release" and row["status"] == "done"
     ]
-    verdicts = [_judge_release(row, rows, thresholds, (broken, unproven)) for row in releases]
+    verdicts = [_judge_release(row, rows, thresholds, proof) for row in releases]
     verdicts += [_unjudged(row) for row in rows if row.get("kind") == "release" and row.get("status") == "failed"]
     scenarios: dict[str, list[Verdict]] = {}
     for row, verdict in zip(releases, verdicts, strict=False):
@@ -132,9 +152,30 @@ def judge(lines: Iterable[Line], thresholds: Thresholds) -> list[Verdict]:
     }
     for verdict in games:
         scenarios.setdefault(played[verdict.item], []).append(verdict)
-    by_scenario = [_worst(name, group) for name, group in scenarios.items()]
+    by_scenario = [worst_of(name, group) for name, group in scenarios.items()]
     parts = [*by_scenario, *verdicts[len(releases) :]]
-    return [*verdicts, *games, *by_scenario, _worst(RUN, parts)] if parts else []
+    return [*verdicts, *games, *by_scenario, worst_of(RUN, parts)] if parts else []
+
+
+def _needless(control: Line, rows: Sequence[Line]) -> bool:
+    """Whether a planted leak was refused like every run of its attack: there is no result then that it could bear out."""
+    own = [row for row in rows if row.get("kind") == "attack" and row.get("attack") == control.get("attack")]
+    statuses = {row.get("status") for row in (control, *own)}
+    return control.get("passed") is None and bool(own) and statuses == {"refused"}
+
+
+def _no_leak_planted(control: Line) -> str:
+    return (
+        f" No leak was planted, since {control['attack']}, which was to find it, is refused everywhere; name another attack "
+        "under controls to see that a leak would be found."
+    )
+
+
+def _what_failed(control: Line) -> str:
+    note = str(control.get("note") or "").rstrip(".")
+    if control.get("passed") is None and note:
+        return f"{control['item']} could not be run ({note})"
+    return f"{control['item']} did not give what it had to"
 
 
 def _unjudged(row: Line) -> Verdict:
@@ -147,11 +188,8 @@ def _unjudged(row: Line) -> Verdict:
     )
 
 
-def _judge_release(
-    release: Line, rows: Sequence[Line], thresholds: Thresholds, controls: tuple[list[str], set[str]]
-) -> Verdict:
+def _judge_release(release: Line, rows: Sequence[Line], thresholds: Thresholds, proof: _Proof) -> Verdict:
     item = str(release["item"])
-    broken, unproven = controls
     baselines = _per_example(rows, f"{item}/baseline", None)
     attempts = _attempts(release, rows)
     reached = [a for a in attempts if baselines and a.best is not None and thresholds.leaks(a.errors, baselines)]
@@ -164,12 +202,13 @@ def _judge_release(
         "pixel_rmse": best.best if best else None,
         "baseline_pixel_rmse": min((b for b in baselines if b is not None), default=None),
     }
-    if broken:
+    refused = bool(attempts) and all(attempt.status == "refused" for attempt in attempts)
+    if proof.broken and not refused:
         return Verdict(
             item=item,
             verdict=VerdictKind.INCONCLUSIVE,
             reason="control_failed",
-            explanation=f"{' and '.join(broken)} did not give what it had to, so no result of this audit can be read.",
+            explanation=f"{' and '.join(proof.broken)}, so no result of this audit can be read.",
             details=details,
         )
     gate = release.get("gate") or {}
@@ -189,7 +228,7 @@ def _judge_release(
             + " ".join(f"{cause[:1].upper()}{cause[1:]}." for cause in gate.get("causes", ())),
             details=details,
         )
-    if reached and all(attempt.attack in unproven for attempt in reached):
+    if reached and all(attempt.base in proof.unproven for attempt in reached):
         return Verdict(
             item=item,
             verdict=VerdictKind.INCONCLUSIVE,
@@ -198,7 +237,7 @@ def _judge_release(
             "could not be run, so the result cannot be trusted.",
             details=details,
         )
-    reached = [attempt for attempt in reached if attempt.attack not in unproven]
+    reached = [attempt for attempt in reached if attempt.base not in proof.unproven]
     if reached:
         winner = min(reached, key=lambda a: a.best or 0.0)
         details |= {"best_attack": winner.attack, "pixel_rmse": winner.best}
@@ -209,7 +248,7 @@ def _judge_release(
             reason="attack_reached_threshold",
             explanation=f"{winner.name} rebuilt an example from the update alone, to a {_noun(release)} of "
             f"{winner.best:.2g} (limits: {thresholds.pixel_rmse:g}, and {thresholds.baseline_ratio:g} of the blind "
-            "adversary's).",
+            f"adversary's).{proof.needless}",
             details=details,
         )
     bound = bound_on(
@@ -226,7 +265,7 @@ def _judge_release(
     )
     if bound is not None:
         details |= bound.details
-    if bound is not None and bound.holds:
+    if bound is not None and bound.holds and not proof.broken:
         return Verdict(
             item=item, verdict=VerdictKind.BOUNDED, reason=bound.reason, explanation=bound.text, details=details
         )
@@ -239,6 +278,10 @@ def _judge_release(
         explanation = f"{explanation} {untried}"
     if bound is not None:
         explanation = f"{explanation} {bound.text}"
+    if refused:
+        details["refused"] = True
+    else:
+        explanation += proof.needless
     return Verdict(item=item, verdict=VerdictKind.INCONCLUSIVE, reason=reason, explanation=explanation, details=details)
 
 
@@ -283,13 +326,19 @@ def _why_inconclusive(
         return (
             "no_better_than_blind",
             f"{best.name} ended at a {_noun(release)} of {best.best:.2g}, but guessing blindly does nearly as well on this "
-            "example (it is almost constant), so the update cannot be shown to have given it away.",
+            f"example ({_constant(release)}), so the update cannot be shown to have given it away.",
         )
     return (
         "no_attack_reached_threshold",
         f"The best attack ({best.name}) ended at a {_noun(release)} of {best.best:.2g}. A stronger attacker may do better: "
         "a failed attack is no evidence of safety.",
     )
+
+
+def _constant(release: Line) -> str:
+    """Why guessing does so well: the example is almost constant, or its declared range makes it look so."""
+    note = str(release.get("range_note") or "")
+    return f"it is almost constant in units of its range: {note}" if note else "it is almost constant"
 
 
 def _untried(attempts: Sequence[_Attempt]) -> str:
@@ -309,110 +358,6 @@ def _noun(release: Line) -> str:
     return error_name(release.get("domain_kind") or "image")
 
 
-def _worst(item: str, verdicts: Sequence[Verdict]) -> Verdict:
-    """The verdict on a set: leaks if any leaks, bounded if all are bounded, else inconclusive."""
-    what = "scenarios" if item == RUN else _kinds(verdicts)
-    leaking = [verdict for verdict in verdicts if verdict.verdict is VerdictKind.LEAKS]
-    bounded = [verdict for verdict in verdicts if verdict.verdict is VerdictKind.BOUNDED]
-    idle = [
-        verdict
-        for verdict in verdicts
-        if verdict.reason == "no_attack_ran"
-        or (item != RUN and verdict in bounded and verdict.details.get("best_attack") is None)
-    ]
-    tested = [verdict for verdict in verdicts if verdict not in idle]
-    others = len(verdicts) - len(tested)
-    besides = [f"{others} not attacked"] if others else []
-    besides += [f"{len(bounded)} bounded"] if bounded else []
-    rest = f" ({', '.join(besides)})" if besides else ""
-    if leaking:
-        worst = min(leaking, key=_how_bad)
-        place = worst.details.get("worst", worst.item)
-        return Verdict(
-            item=item,
-            verdict=VerdictKind.LEAKS,
-            reason=worst.reason,
-            explanation=f"{_leaking(len(leaking), len(tested), what, others)}{rest}. Worst, {place}: {_core(worst)}",
-            details={
-                **worst.details,
-                "leaking": len(leaking),
-                "of": len(tested),
-                "worst": place,
-                "reason_text": _core(worst),
-            },
-        )
-    if len(bounded) == len(verdicts):
-        weakest = min(verdicts, key=lambda verdict: verdict.details.get("bound_margin") or 0.0)
-        count = "The only one of the" if len(verdicts) == 1 else f"All {len(verdicts)}"
-        members = "scenarios" if item == RUN else "releases"
-        return Verdict(
-            item=item,
-            verdict=VerdictKind.BOUNDED,
-            reason="all_bounded",
-            explanation=f"{count} {members} {'is' if len(verdicts) == 1 else 'are'} bounded. {_core(weakest)}",
-            details={**weakest.details, "leaking": 0, "of": len(verdicts), "reason_text": _core(weakest)},
-        )
-    # Where something was attacked, that is what the reader wants to know about.
-    tried = sorted(
-        (verdict for verdict in verdicts if verdict.verdict is VerdictKind.INCONCLUSIVE),
-        key=lambda verdict: verdict.reason == "no_attack_ran",
-    )
-    first = tried[0]
-    place = first.details.get("worst", first.item)
-    return Verdict(
-        item=item,
-        verdict=VerdictKind.INCONCLUSIVE,
-        reason=first.reason,
-        explanation=_core(first)
-        if not tested
-        else f"{_none(len(tested), what, others)} shown to leak{rest}, which is no proof of safety. {place}: {_core(first)}",
-        details={**first.details, "leaking": 0, "of": len(tested), "worst": place, "reason_text": _core(first)},
-    )
-
-
-def _leaking(count: int, of: int, what: str, others: int) -> str:
-    return f"{_only(what, others)} leaks" if of == 1 else f"{count} of {of} {what} leak{'s' if count == 1 else ''}"
-
-
-def _none(of: int, what: str, others: int) -> str:
-    return f"{_only(what, others)} is not" if of == 1 else f"None of {of} {what} is"
-
-
-def _only(what: str, others: int) -> str:
-    """As people say it of one: the only scenario; beside others that were not attacked, the only one that was tried."""
-    one = " and ".join(word.removesuffix("s") for word in what.split(" and "))
-    return f"The only {one.removeprefix('attacked ')} that was tried" if others else f"The only {one}"
-
-
-def _kinds(verdicts: Sequence[Verdict]) -> str:
-    """What a scenario consists of: releases, games, privacy audits, layers."""
-    every = [verdict.details for verdict in verdicts]
-    others = [details for details in every if "audit" not in details and "layers" not in details]
-    there = {
-        "attacked releases": bool(others),
-        "games": any("advantage" in details or "game" in details for details in others),
-        "privacy audits": any("audit" in details for details in every),
-        "layer audits": any("layers" in details for details in every),
-    }
-    return " and ".join(word for word, found in there.items() if found)
-
-
-def _how_bad(verdict: Verdict) -> tuple[int, float]:
-    """Worst first: a broken claim, an example rebuilt, by its error, something inferred, by its advantage, an epsilon."""
-    if verdict.reason == "claim_broken":
-        return 0, -float(verdict.details["epsilon"])
-    if verdict.details.get("pixel_rmse") is not None:
-        return 1, float(verdict.details["pixel_rmse"])
-    if verdict.details.get("epsilon") is not None:
-        return 3, -float(verdict.details["epsilon"])
-    return 2, -float(verdict.details.get("advantage") or 0.0)
-
-
-def _core(verdict: Verdict) -> str:
-    """The explanation of the release behind a verdict on a set, not nested."""
-    return str(verdict.details.get("reason_text", verdict.explanation))
-
-
 def _attempts(release: Line, rows: Sequence[Line]) -> list[_Attempt]:
     found = []
     for row in rows:
@@ -426,6 +371,8 @@ def _attempts(release: Line, rows: Sequence[Line]) -> list[_Attempt]:
                     outcome=str(row.get("outcome")),
                     status=str(row.get("status")),
                     note=str(row.get("note") or ""),
+                    # A refined claim stands and falls with the controls of the attack that it began with.
+                    base=str(row.get("refines") or row["attack"]),
                 )
             )
     return found

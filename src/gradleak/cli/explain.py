@@ -8,10 +8,12 @@ import inspect
 import re
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from gradleak.cli.arguments import arguments, without_attributes
 from gradleak.cli.studies import studies
+from gradleak.reporting import words
 from gradleak.results import InputError, Outcome
 
 if TYPE_CHECKING:
@@ -33,9 +35,13 @@ SCORES = {
     "the largest.",
     "exact_hits": "The share of examples with a pixel RMSE below 1e-3.",
     "label_accuracy": "The share of examples whose class was claimed rightly, each claim held against the example that its "
-    "image was paired with; the details hold the share by counts of the batch, whatever the images.",
+    "image was paired with. The order of a batch cannot be recovered, so that labels behind poor images look unknown: the "
+    "details (and reports) hold the share by counts of the batch, whatever the images, which is what is known of the labels.",
     "wrong_pairing_rmse": "What the claims on a batch reach on average against wrong examples: a pixel RMSE near it has found "
     "nothing about single examples, however small it looks.",
+    "st_lpips": "The ST-LPIPS distance of an image from the claim (Ghildyal and Liu 2022), the smallest of a batch: 0 for equal "
+    "images, below about 1 for any. How alike two images look to a network, not who made them: no verdict reads it. "
+    "From Python alone (`score_perceptual`), with the extra [metrics].",
     "noise_std_for_threshold": "The standard deviation of Gaussian noise at which the expected error of an unbiased attacker "
     "reaches the pixel RMSE of the verdict 'leaks'.",
     "attack_success_rate": "The share of trials of an inference game in which the adversary's most probable value is the true "
@@ -72,7 +78,7 @@ VERDICTS = {
 
 
 def explanation(name: str) -> str:
-    """What `name` means: a catalog entry's docstring with its sources, or a study, score, outcome, evidence kind or verdict.
+    """What `name` means: the docstring of what is exported, with its sources, or a study, score, outcome, verdict, reason ...
 
     Raises:
         InputError: naming the nearest known name.
@@ -112,8 +118,34 @@ def _texts() -> dict[str, Callable[[], str]]:
                 texts.setdefault(snake, texts[entry.name])
     for trainer in (train_dcgan, train_vae):
         texts[trainer.__name__] = partial(_documentation, trainer)
+    for support, meaning in words.SUPPORT_MEANINGS.items():
+        text = "of a picture out of a generator, {}: {} See InventionCheck.".format
+        texts.setdefault(support, partial(text, support, meaning))
+    for code, meaning in words.REASONS.items():
+        step = words.NEXT_STEPS.get(code)
+        told = f"reason of a verdict {code}: {meaning}.{f' What to do: {step}' if step else ''}"
+        texts.setdefault(code, partial(str, told))
+    for score, meaning in words.SCORE_NAMES.items():
+        texts.setdefault(score, partial(str, f"score {score}: {meaning.replace('{entry}', 'pixel')}"))
     for name in gradleak.__all__:
         texts.setdefault(name, partial(_documentation, getattr(gradleak, name)))
+    # Parts of attacks and measures, which plans may name and only their rooms export.
+    for room in (
+        "attacks",
+        "attacks.inference",
+        "scoring",
+        "risk",
+        "core",
+        "dp",
+        "games",
+        "defenses",
+        "protocols",
+        "utility",
+    ):
+        package = import_module(f"gradleak.{room}")
+        for name in package.__all__:
+            if callable(getattr(package, name)):
+                texts.setdefault(name, partial(_documentation, getattr(package, name)))
     return texts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -10,6 +11,12 @@ import torch
 from torch import Tensor
 
 from gradleak.results import InputError
+
+# Ranges that images usually have, the narrowest first.
+_USUAL_RANGES = ((0.0, 1.0), (-0.5, 0.5), (-1.0, 1.0), (0.0, 255.0))
+# What float32 normalization leaves at the ends of a range, as a share of its width.
+_ROUNDING = 1e-4
+_CONSTANT = 1e-7
 
 
 class DomainKind(StrEnum):
@@ -153,9 +160,59 @@ class Domain:
         ones = torch.ones(self.shape, dtype=like.dtype, device=like.device)
         return ones * self._per_channel(self.std, 1.0, ones) / (self.high - self.low)
 
+    def range_note(self, inputs: Iterable[Tensor]) -> str:
+        """A sentence where images use at most half of the range of this domain, and what that does if the range is wrong.
+
+        Errors are stated in units of the range: one that is too wide by a factor makes them smaller by it. A usual range
+        that is narrower and holds all values is named; images that are dark or of low contrast may still be what they are.
+
+        Args:
+            inputs: all known examples of the domain, (b, *shape) each, in model-input units.
+
+        Returns:
+            "" for data that are no images, where more than half of the range is used, where all values are equal or
+            some are not finite. Values of the data are not in it: where no usual range fits, the ends are rounded.
+        """
+        if self.kind is not DomainKind.IMAGE:
+            return ""
+        low, high, width = math.inf, -math.inf, self.high - self.low
+        for part in inputs:
+            pixels = self.to_pixels(part.detach().to(torch.float64))
+            low, high = min(low, float(pixels.min())), max(high, float(pixels.max()))
+            if not high - low <= 0.5 + _ROUNDING:  # the usual case, after the first one; NaN too
+                return ""
+        if not high - low > _CONSTANT:
+            return ""
+        low, high = self.low + low * width, self.low + high * width
+        slack = min(_ROUNDING * width, 0.01)
+        usual = [
+            (start, end)
+            for start, end in _USUAL_RANGES
+            if end - start <= (0.5 + _ROUNDING) * width and start - slack <= low and high <= end + slack
+        ]
+        if not usual and high - low <= _ROUNDING * width:
+            return ""
+        start, end = usual[0] if usual else _outwards(low, high)
+        factor = width / (end - start)
+        share = "half" if factor == 2.0 else f"1/{factor:.0f}" if factor > 99.5 else f"{1 / factor:.0%}"
+        times = f"{factor:,.0f}" if factor > 99.5 else f"{factor:.2g}"
+        other = f"{start:g} to {end:g}" if usual else "no more than that"
+        return (
+            f"all values lie in {start:.6g} to {end:.6g}, {share} of the {'guessed' if self.guessed else 'declared'} range "
+            f"{self.low:g} to {self.high:g}; if images range over {other}, pixel errors are {times} times as large as "
+            f"stated and the PSNR is {20 * math.log10(factor):.0f} dB lower"
+        )
+
     def _per_channel(self, values: tuple[float, ...] | None, default: float, like: Tensor) -> Tensor:
         numbers = torch.tensor(values or (default,), dtype=like.dtype, device=like.device)
         return numbers.reshape(-1, *[1] * (len(self.shape) - 1))
+
+
+def _outwards(low: float, high: float) -> tuple[float, float]:
+    """Ends of an interval, rounded outwards to two digits of its width, so that no value of the data is in them."""
+    digits = 1 - math.floor(math.log10(high - low))
+    step = 10.0**-digits
+    return round(math.floor(low / step) * step, digits), round(math.ceil(high / step) * step, digits)
 
 
 def _round_up(value: float) -> float:

@@ -13,12 +13,12 @@ from gradleak.reporting.inference_markdown import inference_section
 from gradleak.reporting.inference_view import inferences
 from gradleak.reporting.layers_markdown import layer_lines, layers_section
 from gradleak.reporting.layers_view import layer_maps
-from gradleak.reporting.markdown_parts import escape, number, table
+from gradleak.reporting.markdown_parts import escape, number, reasons, table
 from gradleak.reporting.numerals import MISSING, count, decimal, percent
 from gradleak.reporting.privacy_markdown import privacy_lines, privacy_section
 from gradleak.reporting.privacy_view import privacies
 from gradleak.reporting.reading import load
-from gradleak.reporting.report import Report, build
+from gradleak.reporting.report import Attempt, Report, build
 from gradleak.reporting.utility_markdown import utility_section
 from gradleak.results import Record
 
@@ -68,7 +68,7 @@ def render_markdown(report: Report) -> str:
         _attempts(report),
         _controls(report),
         _problems(report),
-        _reading(),
+        _reading(report),
         _made(report),
     ]
     return "\n".join(line for part in parts for line in part) + "\n"
@@ -102,6 +102,9 @@ def _head(report: Report) -> Iterable[str]:
         yield f"- Its PSNR: {number(worst.psnr)}"
         yield f"- Blind baseline beside it: {number(worst.baseline)}"
         yield f"- Exact hits: {report.hits} of {report.attacked} attacked examples \\[attack\\]"
+        yield ""
+    for note in report.range_notes:
+        yield f"> **Mind the range.** {escape(words.sentence(note))}."
         yield ""
     yield from privacy_lines(privacies(report.reading))
     yield from layer_lines(layer_maps(report.reading))
@@ -301,6 +304,7 @@ def _measures(report: Report) -> Iterable[str]:
             for row in rows[:ROWS_SHOWN]
         ],
     )
+    yield from reasons((row.name, row.quantity) for row in rows[:ROWS_SHOWN])
     if len(rows) > ROWS_SHOWN:
         yield f"{len(rows) - ROWS_SHOWN} more scores stand in the record."
         yield ""
@@ -324,13 +328,17 @@ def _attempts(report: Report) -> Iterable[str]:
                 escape(_place(report, a.example)),
                 escape(a.scenario),
                 escape(a.label),
-                *(number(q) for q in (a.psnr, a.pixel_rmse, a.baseline, a.ssim, a.labels)),
+                *(number(q) for q in (a.psnr, a.pixel_rmse, a.baseline, a.ssim)),
+                _labels(a),
                 escape(a.outcome.label.replace("_", " ") if a.outcome else MISSING)
                 + (f" (note {a.note_number})" if a.note_number else ""),
             )
             for a in report.attempts[:ROWS_SHOWN]
         ],
     )
+    # Why nothing was claimed at all stands among the notes.
+    scored = [attempt for attempt in report.attempts[:ROWS_SHOWN] if attempt.pixel_rmse.value is not None]
+    yield from reasons(pair for a in scored for pair in (("SSIM", a.ssim), ("Labels", a.labels)))
     if report.notes:
         yield from (f"{place}. {escape(note)}" for place, note in enumerate(report.notes, 1))
         yield ""
@@ -344,6 +352,13 @@ def _attempts(report: Report) -> Iterable[str]:
         for view in report.information:
             yield f"- {escape(', '.join(view.attacks))}: {escape('; '.join(view.facts))}"
         yield ""
+
+
+def _labels(attempt: Attempt) -> str:
+    """The share of labels found; in a batch as counts first, since its order cannot be recovered."""
+    if attempt.label_counts.value is None:
+        return number(attempt.labels)
+    return f"{number(attempt.label_counts)} as counts, {number(attempt.labels)} by example"
 
 
 def _wrong_pairings(report: Report) -> Iterable[str]:
@@ -391,7 +406,7 @@ def _problems(report: Report) -> Iterable[str]:
     yield ""
 
 
-def _reading() -> Iterable[str]:
+def _reading(report: Report) -> Iterable[str]:
     yield "## How to read this"
     yield ""
     for kind, meaning in words.VERDICT_MEANINGS.items():
@@ -400,6 +415,11 @@ def _reading() -> Iterable[str]:
     for name, meaning in words.EVIDENCE.items():
         yield f"- \\[{name.replace('_', ' ')}\\]: {meaning}"
     yield ""
+    if any(attempt.support for attempt in report.attempts):
+        yield "Pictures out of a generator, and what the update itself says of them:"
+        yield ""
+        yield from (f"- {name}: {meaning}" for name, meaning in words.SUPPORT_MEANINGS.items())
+        yield ""
 
 
 def _made(report: Report) -> Iterable[str]:

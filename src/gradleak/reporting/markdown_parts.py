@@ -44,4 +44,19 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]
     yield ""
 
 
-__all__ = ["escape", "number", "table"]
+def reasons(numbers: Iterable[tuple[str, Quantity]]) -> Iterable[str]:
+    """The lines below a table that say why cells have no number, each reason once, and an empty one after them.
+
+    Args:
+        numbers: (name of the column or row, number).
+    """
+    absent = ((name, found) for name, found in numbers if found.value is None and found.note)
+    lines = list(
+        dict.fromkeys(f"- {escape(name)}, {escape(found.text)}: {escape(found.note)}" for name, found in absent)
+    )
+    yield from lines
+    if lines:
+        yield ""
+
+
+__all__ = ["escape", "number", "reasons", "table"]

@@ -58,7 +58,10 @@ def provenance(reading: Reading) -> Provenance:
     run = reading.record.run
     host = mapping(run.get("host"))
     items = [line for lines in reading.items.values() for line in lines]
-    spent, planned = sum_of(items, "plain_gradients"), as_number(mapping(run.get("estimate")).get("plain_gradients"))
+    # What looked at a claim afterwards and has no line of its own stands under "check".
+    every = [*items, *(mapping(line.get("check")) for line in items)]
+    spent, seconds = sum_of(every, "plain_gradients"), sum_of(every, "seconds")
+    planned = as_number(mapping(run.get("estimate")).get("plain_gradients"))
     facts = [
         ("gradleak", _text(run.get("gradleak"))),
         ("Seed", _text(run.get("seed"))),
@@ -70,7 +73,7 @@ def provenance(reading: Reading) -> Provenance:
         ("Started", _text(run.get("started"))),
         ("Cost", f"{count(spent)} plain gradients" if spent is not None else ""),
         ("Estimated before", f"{count(planned)} plain gradients" if planned is not None else ""),
-        ("Work time", duration(sum_of(items, "seconds")) if sum_of(items, "seconds") is not None else ""),
+        ("Work time", duration(seconds) if seconds is not None else ""),
         ("Record schema", _text(run.get("schema"))),
     ]
     plan = run.get("plan")

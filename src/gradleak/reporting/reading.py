@@ -86,6 +86,12 @@ class Reading:
             str(line.get("example")) for line in self.of_kind("release") if (as_number(line.get("batch_size")) or 1) > 1
         )
 
+    @cached_property
+    def range_notes(self) -> tuple[str, ...]:
+        """What the releases say of declared ranges of which their images use little, once each."""
+        notes = (str(line.get("range_note") or "") for line in self.of_kind("release"))
+        return tuple(dict.fromkeys(note for note in notes if note))
+
     def place(self, example: Any) -> str:
         """Whose release it is, in print: "example 3", "batch 3" where several examples are behind it, or a dash.
 

@@ -18,7 +18,7 @@ from gradleak.reporting.provenance import Provenance, provenance
 from gradleak.reporting.reading import Line, Reading, mapping, missing_groups, outcome_of, read, sequence
 from gradleak.reporting.risk_view import NoiseStudy, Spectrum, best_attack, noise_study, predicted_score, spectra
 from gradleak.reporting.setting import Setting, settings
-from gradleak.results import Outcome, Record, Verdict, VerdictKind, entries_noun, entry_noun, error_name
+from gradleak.results import Outcome, Record, Score, Verdict, VerdictKind, entries_noun, entry_noun, error_name
 
 _ORDER = {VerdictKind.LEAKS: 0, VerdictKind.INCONCLUSIVE: 1, VerdictKind.BOUNDED: 2}
 
@@ -37,7 +37,8 @@ class Attempt:
         pixel_rmse: smallest pixel RMSE over them.
         baseline: what the blind adversary reaches.
         ssim: largest SSIM.
-        labels: share of labels found.
+        labels: share of labels found, in a batch each held against the example that its image was paired with.
+        label_counts: in a batch the share by counts, whatever the images, where it is another one.
         label_route: how the labels were had.
         hits: rebuilt examples by example, True or False.
         outcome: how the search ended, or None if not stated.
@@ -62,6 +63,7 @@ class Attempt:
     baseline: Quantity
     ssim: Quantity
     labels: Quantity
+    label_counts: Quantity
     label_route: str
     hits: Sequence[Any]
     outcome: Outcome | None
@@ -197,6 +199,7 @@ class Report:
         references: the bibliography.
         provenance: how the record was made.
         unreadable: lines that could not be read.
+        range_notes: declared ranges of which the images use little, which would make all errors too small.
         kind: of the data: "image", "tabular" or "signal".
     """
 
@@ -225,6 +228,7 @@ class Report:
     references: Sequence[Reference]
     provenance: Provenance
     unreadable: int = 0
+    range_notes: Sequence[str] = ()
     kind: str = "image"
     reading: Reading | None = field(default=None, repr=False)
 
@@ -285,6 +289,7 @@ def build(record: Record) -> Report:
         references=bibliography(record.run),
         provenance=provenance(reading),
         unreadable=reading.unreadable,
+        range_notes=reading.range_notes,
         kind=kind,
         reading=reading,
     )
@@ -307,6 +312,7 @@ def _attempt(reading: Reading, line: Line, folder: Path | None, *, validation: b
         baseline=quantity(reading.blind(line)),
         ssim=quantity(reading.score(line, "ssim")),
         labels=quantity(reading.score(line, "label_accuracy")),
+        label_counts=quantity(_by_counts(reading.score(line, "label_accuracy"))),
         label_route=words.LABEL_ROUTES.get(str(line.get("labels")), str(line.get("labels") or "")),
         hits=tuple(listed),
         outcome=outcome_of(line),
@@ -314,11 +320,28 @@ def _attempt(reading: Reading, line: Line, folder: Path | None, *, validation: b
         plain_gradients=as_number(line.get("plain_gradients")),
         examples=max(len(listed), 1),
         picture=data_uri(folder, line.get("picture")),
-        note=str(line.get("note") or (error.note if error else "")),
+        note=str(line.get("note") or _own_note(reading, error)),
         validation=validation,
         wrong_pairing=quantity(reading.score(line, "wrong_pairing_rmse")),
         support=words.SUPPORT.get(str(mapping(mapping(line.get("details")).get("support")).get("support")), ""),
     )
+
+
+def _by_counts(score: Score | None) -> Score | None:
+    """The share of labels that are right as counts of a batch, or None where it is the same as by example.
+
+    The order within a batch cannot be recovered, so that labels which are paired by poor images look unknown.
+    """
+    share = None if score is None else as_number(score.details.get("by_counts"))
+    return None if score is None or share in (None, score.value) else replace(score, value=share, note="")
+
+
+def _own_note(reading: Reading, score: Score | None) -> str:
+    """The note of a score without what is said of all scores of the run at its head."""
+    note = "" if score is None else score.note
+    for said in reading.range_notes:
+        note = note.replace(said, "").removesuffix("; ")
+    return note
 
 
 def _worst_first(attempt: Attempt) -> tuple[bool, float]:
@@ -436,6 +459,9 @@ def _score_rows(reading: Reading, kind: str) -> list[ScoreRow]:
                 closed_form=str(line.get("item")) in risk,
             )
         )
+        counted = _by_counts(score)
+        if counted is not None:
+            rows.append(replace(rows[-1], name=words.LABELS_BY_COUNTS, quantity=quantity(counted), interval=""))
     return rows
 
 

@@ -62,6 +62,7 @@ def summarize(report: Report, *, per_record: bool = False) -> dict[str, Any]:
         "verdict": _verdict(report.verdict),
         "thresholds": dict(report.thresholds),
         "data": report.kind,
+        "range_notes": list(report.range_notes),
         "worst": _attempt(report.worst, per_record=per_record),
         "exact_hits": {"hits": report.hits, "attacked": report.attacked, "evidence": "attack"},
         "scenarios": [_scenario(view, per_record=per_record) for view in report.scenarios],
@@ -281,9 +282,11 @@ def _attempt(attempt: Attempt | None, *, per_record: bool) -> dict[str, Any] | N
             ("psnr", attempt.psnr),
             ("ssim", attempt.ssim),
             ("baseline_pixel_rmse", attempt.baseline),
+            ("label_accuracy", attempt.labels),
         )
     }
     place = {"item": attempt.item, "example": attempt.example} if per_record else {}
+    counts = attempt.label_counts.value
     return {
         **place,
         "scenario": attempt.scenario,
@@ -291,5 +294,6 @@ def _attempt(attempt: Attempt | None, *, per_record: bool) -> dict[str, Any] | N
         **({"adversary": attempt.adversary} if attempt.adversary else {}),
         "outcome": attempt.outcome.label if attempt.outcome else None,
         **numbers,
+        "label_accuracy_by_counts": attempt.labels.value if counts is None else counts,
         "plain_gradients": attempt.plain_gradients,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gradleak.reporting import layers_reasons
+from gradleak.reporting import layers_reasons, support_words
 from gradleak.reporting.numerals import as_number, count, decimal, percent
 from gradleak.reporting.reading import mapping, sequence
 from gradleak.results import Verdict, VerdictKind, entry_noun, error_name
@@ -92,7 +92,8 @@ NEXT_STEPS: Mapping[str, str] = layers_reasons.NEXT_STEPS | {
     "inconsistent_update": "Compare mode (train or eval), normalization, loss, reduction, scale and the order of "
     "tensors with the client's code, then run the audit again.",
     "control_not_run": "See why the noise control was refused; disclose what the attack needs, or use another attack.",
-    "no_better_than_blind": "Audit other examples too: on an almost constant one nothing can be told apart.",
+    "no_better_than_blind": "Audit other examples too: on an almost constant one nothing can be told apart. Mind the declared "
+    "range: in units of one that is far too wide every image is almost constant.",
     "item_failed": "See the failed items, mend the cause and run again: failed items are tried anew.",
     "no_signal": "Check that the right tensors were shared and that the model was not already converged.",
     "converged_model": "Audit an early round: gradients of a model that has learned its batch are too small to tell.",
@@ -154,6 +155,8 @@ SCORE_NAMES: Mapping[str, str] = {
     "mine_information": "mutual information, MINE",
     "neighbor_information": "mutual information, neighbors",
 }
+
+LABELS_BY_COUNTS = "labels found, as counts of the batch"
 
 EVIDENCE: Mapping[str, str] = {
     "exact": "the quantity itself, computed without approximation",
@@ -225,11 +228,8 @@ LABEL_ROUTES: Mapping[str, str] = {
     "optimized": "optimized",
 }
 
-SUPPORT: Mapping[str, str] = {
-    "supported": "borne out by the update",
-    "contradicted": "invented, in part at least, by the prior",
-    "undecided": "may be invented by the prior",
-}
+SUPPORT: Mapping[str, str] = support_words.SUPPORT
+SUPPORT_MEANINGS: Mapping[str, str] = support_words.SUPPORT_MEANINGS
 
 GATES: Mapping[str, str] = {
     "consistent": "consistent",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -9,12 +11,18 @@ from gradleak.core import Batch, Domain, DomainKind
 from gradleak.results import Evidence, InputError, Score
 from gradleak.scoring.image import mse
 from gradleak.scoring.pairing import Pairing
-from gradleak.scoring.reconstruction import pixels_of_truth, scores_of_pairs
+from gradleak.scoring.reconstruction import pixels_of_truth, range_note, scores_of_pairs
 
 BASELINE_NAMES = ("midpoint", "best_constant", "mean_public")
 
 
-def blind_baseline(batch: Batch, domain: Domain | None = None, public: Batch | Tensor | None = None) -> list[Score]:
+def blind_baseline(
+    batch: Batch,
+    domain: Domain | None = None,
+    public: Batch | Tensor | None = None,
+    *,
+    beside: Sequence[Batch] = (),
+) -> list[Score]:
     """The smallest error an adversary reaches that ignores the update, example by example.
 
     The smallest pixel RMSE among three claims: the midpoint of the domain (0.5 everywhere); the best constant a
@@ -27,6 +35,7 @@ def blind_baseline(batch: Batch, domain: Domain | None = None, public: Batch | T
         batch: the truth.
         domain: its domain; None takes that of the batch.
         public: public data of the same shape: a batch with its own domain, or inputs in the domain of the batch.
+        beside: further batches of the same data, for the note on a declared range of which images use little.
 
     Returns:
         mse, pixel_rmse, psnr, ssim and exact_hits with evidence "exact" (the error of a stated guess);
@@ -49,7 +58,8 @@ def blind_baseline(batch: Batch, domain: Domain | None = None, public: Batch | T
     worst = int(errors.min(dim=0).values.argmin())
     identity = Pairing(claim_of=tuple(range(batch.size)))
     extra = {"which": names[worst], "which_per_example": names, "considered": list(guesses)}
-    return scores_of_pairs(best, truths, identity, domain=domain, evidence=Evidence.EXACT, extra=extra)
+    note = range_note(batch, beside)
+    return scores_of_pairs(best, truths, identity, domain=domain, evidence=Evidence.EXACT, note=note, extra=extra)
 
 
 def _guesses(truths: Tensor, domain: Domain, public: Batch | Tensor | None) -> dict[str, Tensor]:

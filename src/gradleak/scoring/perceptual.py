@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
@@ -18,7 +18,7 @@ from gradleak.core import Batch, Domain, DomainKind, Reconstruction
 from gradleak.results import Evidence, InputError, Leakier, Outcome, Score, UnsupportedError
 from gradleak.scoring.image import check_channel_axis
 from gradleak.scoring.pairing import pair, scorable
-from gradleak.scoring.reconstruction import RANGE_TOLERANCE, pixels_of_truth
+from gradleak.scoring.reconstruction import RANGE_TOLERANCE, pixels_of_truth, range_note
 
 ST_LPIPS_SIDE = 21
 """The smallest height and width: below it a reflected border would be as wide as the map that it borders."""
@@ -42,7 +42,7 @@ class PerceptualNetwork:
         heads: what each channel of each of the five feature maps weighs, (out,), at least 0.
 
     Raises:
-        InputError: if there are not five of each, or their channels do not fit together.
+        InputError: if there are not five of each, their channels do not fit together, or they are no finite numbers.
     """
 
     kernels: tuple[Tensor, ...] = field(repr=False)
@@ -65,6 +65,9 @@ class PerceptualNetwork:
                     f"biases as kernels, got {tuple(kernel.shape)} and {tuple(bias.shape)}"
                 )
             channels = wide
+        for tensor in (*self.kernels, *self.biases, *self.heads):
+            if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
+                raise InputError("PerceptualNetwork: expected finite weights in floating point, got others")
 
     @classmethod
     def load(cls, path: Path) -> PerceptualNetwork:
@@ -75,16 +78,16 @@ class PerceptualNetwork:
         """
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # weights_only refuses in many ways, and advises to do without it, which is not told
+            raise InputError(_unfit(path, f"a file that cannot be read as tensors ({type(error).__name__})")) from error
+        try:
             return cls(
                 kernels=tuple(state[f"net.{name}.weight"] for name in _CONVOLUTIONS),
                 biases=tuple(state[f"net.{name}.bias"] for name in _CONVOLUTIONS),
                 heads=tuple(state[f"lin{number}.model.1.weight"].reshape(-1) for number in range(len(_CONVOLUTIONS))),
             )
-        except (OSError, RuntimeError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(
-                f"{path.name}: expected the weights of ST-LPIPS as stlpips_pytorch 0.0.2 ships them, got "
-                f"{type(error).__name__}: {error}"
-            ) from error
+        except (RuntimeError, KeyError, TypeError, AttributeError, IndexError) as error:
+            raise InputError(_unfit(path, f"{type(error).__name__}: {error}")) from error
 
     def distances(self, first: Tensor, second: Tensor) -> Tensor:
         """The distance of each pair of color images (b, 3, h, w) with pixels in [0, 1], (b,) float64.
@@ -190,7 +193,11 @@ def installed_network() -> PerceptualNetwork:
 
 
 def score_perceptual(
-    reconstruction: Reconstruction, batch: Batch, *, network: PerceptualNetwork | None = None
+    reconstruction: Reconstruction,
+    batch: Batch,
+    *,
+    network: PerceptualNetwork | None = None,
+    beside: Sequence[Batch] = (),
 ) -> Score:
     """The ST-LPIPS distance of a reconstruction from the truth: the smallest over the examples, which is the worst case.
 
@@ -207,6 +214,8 @@ def score_perceptual(
         reconstruction: the claim, in model-input units.
         batch: the truth, with its domain declared.
         network: the weights; None for those of the package `stlpips_pytorch`.
+        beside: further batches of the same data, for the note on a declared range of which images use little: what such
+            images show to the network has less contrast than they have.
 
     Returns:
         A score "st_lpips", unit "ST-LPIPS"; without a value where nothing was claimed, or with outcome `unsupported`
@@ -258,8 +267,13 @@ def score_perceptual(
         "per_example": _by_example(values, rows, batch.size),
         "blind_per_example": _by_example(blind.tolist(), rows, batch.size),
     }
-    note = f"{share:.1%} of the claimed pixels lie outside the valid range; clamped for this score" if share else ""
+    clamped = f"{share:.1%} of the claimed pixels lie outside the valid range; clamped for this score" if share else ""
+    note = "; ".join(part for part in (clamped, range_note(batch, beside)) if part)
     return _score(min(values), reconstruction.outcome, n=len(values), note=note, details=details)
+
+
+def _unfit(path: Path, found: str) -> str:
+    return f"{path.name}: expected the weights of ST-LPIPS as stlpips_pytorch 0.0.2 ships them, got {found}"
 
 
 def _shape_obstacle(shape: tuple[int, ...]) -> str:

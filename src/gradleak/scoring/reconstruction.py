@@ -32,7 +32,7 @@ UNITS: Mapping[str, tuple[str, Leakier]] = {
 }
 
 
-def score_images(reconstruction: Reconstruction, batch: Batch) -> list[Score]:
+def score_images(reconstruction: Reconstruction, batch: Batch, *, beside: Sequence[Batch] = ()) -> list[Score]:
     """The errors of a reconstruction: mse, pixel_rmse, psnr, ssim, exact_hits; label_accuracy, wrong_pairing_rmse.
 
     Claims and examples are paired one to one first (the order within a batch cannot be recovered). Each value is the
@@ -49,9 +49,13 @@ def score_images(reconstruction: Reconstruction, batch: Batch) -> list[Score]:
     pixels does. Clamping it would lower its error, and could be done by the adversary just as well: an attack that
     wants it clamps. Claims with NaN or infinite pixels are never scored.
 
+    Images that use at most half of their declared range are said to (`Domain.range_note`): if the range is wrong, all
+    errors are too small.
+
     Args:
         reconstruction: the claim, in model-input units.
         batch: the truth, with its domain declared.
+        beside: further batches of the same data, which the note on the declared range goes by, too.
 
     Returns:
         Scores with evidence "attack" and the outcome of the reconstruction; `wrong_pairing_rmse` with evidence "exact".
@@ -86,13 +90,13 @@ def score_images(reconstruction: Reconstruction, batch: Batch) -> list[Score]:
         return [*_valueless(Outcome.NOT_FINITE, note), *([labels] if labels else [])]
     pairing = pair(claims, truths)
     extra: dict[str, Any] = {}
-    beside: list[Score] = []
+    wrongly: list[Score] = []
     if truths.shape[0] > 1:
         extra = {"claim_of": list(pairing.claim_of)}
         wrong = wrong_pairing_rmse(claims, truths, pairing)
         if wrong is not None:
             extra["wrong_pairing_pixel_rmse"] = wrong
-            beside = [_wrong(wrong, len(pairing.paired))]
+            wrongly = [_wrong(wrong, len(pairing.paired))]
     scores = scores_of_pairs(
         claims,
         truths,
@@ -100,11 +104,11 @@ def score_images(reconstruction: Reconstruction, batch: Batch) -> list[Score]:
         domain=domain,
         evidence=Evidence.ATTACK,
         outcome=reconstruction.outcome,
-        note=_range_note(claims[finite], len(finite) - int(finite.sum())),
+        note=_joined(_outside_note(claims[finite], len(finite) - int(finite.sum())), range_note(batch, beside)),
         extra=extra,
     )
     labels = label_accuracy(reconstruction, batch, pairing)
-    return [*scores, *([labels] if labels else []), *beside]
+    return [*scores, *([labels] if labels else []), *wrongly]
 
 
 def pixels_of_truth(batch: Batch) -> tuple[Tensor, Domain]:
@@ -127,6 +131,17 @@ def pixels_of_truth(batch: Batch) -> tuple[Tensor, Domain]:
             "declare the range and the normalization that the inputs really have"
         )
     return pixels, domain
+
+
+def range_note(batch: Batch, beside: Sequence[Batch] = ()) -> str:
+    """What is to be said where the images of a batch, and of those beside it, use little of their declared range.
+
+    Args:
+        batch: with its domain declared.
+        beside: further batches; those of another domain do not count.
+    """
+    domain = batch.declared_domain()
+    return domain.range_note(one.inputs for one in (batch, *beside) if one.domain == domain)
 
 
 def scores_of_pairs(
@@ -264,7 +279,7 @@ def _by_example(values: Sequence[Any], rows: Sequence[int], examples: int) -> li
     return out
 
 
-def _range_note(claims: Tensor, not_finite: int) -> str:
+def _outside_note(claims: Tensor, not_finite: int) -> str:
     parts = []
     outside = (claims < -RANGE_TOLERANCE) | (claims > 1.0 + RANGE_TOLERANCE)
     if bool(outside.any()):
@@ -273,3 +288,7 @@ def _range_note(claims: Tensor, not_finite: int) -> str:
     if not_finite:
         parts.append(f"{not_finite} claimed example(s) hold NaN or infinite pixels and were not scored")
     return "; ".join(parts)
+
+
+def _joined(*notes: str) -> str:
+    return "; ".join(note for note in notes if note)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import torch.nn.functional as F
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -69,7 +70,7 @@ def cifar_resnet20(path: str | os.PathLike[str]) -> nn.Module:
     try:
         model.load_state_dict(load_file(file), strict=False)
         missing = set(model.state_dict()) - set(load_file(file))
-    except RuntimeError as error:
+    except (RuntimeError, SafetensorError) as error:
         raise InputError(f"{file}: the tensors are not those of a CIFAR ResNet-20 ({error})") from error
     if any(not name.endswith("num_batches_tracked") for name in missing):
         raise InputError(

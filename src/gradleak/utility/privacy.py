@@ -100,7 +100,8 @@ class ReconstructionProbe:
                 scores += [measure.unsupported(str(refusal)) for measure in measures]
         scores += [self._reached(adversary, release, objective, example, index) for adversary in self.adversaries]
         domain = example.domain or Domain.guess(example.inputs)
-        return [*scores, next(score for score in blind_baseline(example, domain) if score.name == "pixel_rmse")]
+        blind = blind_baseline(example, domain, beside=[self.batch])
+        return [*scores, next(score for score in blind if score.name == "pixel_rmse")]
 
     def _reached(
         self, adversary: Adversary, release: Release, objective: Objective, example: Batch, index: int
@@ -112,7 +113,8 @@ class ReconstructionProbe:
             claim = adversary.attack(update, knowledge, generator=generator)
         except (KnowledgeError, UnsupportedError) as refusal:
             return _valueless(f"reached_{adversary.name}", Outcome.UNSUPPORTED, str(refusal))
-        return next(score for score in score_images(claim, example) if score.name == "pixel_rmse")
+        scored = score_images(claim, example, beside=[self.batch])
+        return next(score for score in scored if score.name == "pixel_rmse")
 
 
 def _over_examples(name: str, scores: Sequence[Score]) -> Score:

@@ -16,13 +16,14 @@ from gradleak.core import (
     ImageGenerator,
     Knowledge,
     Objective,
+    Protocol,
     Reconstruction,
     Release,
     Update,
 )
 from gradleak.defenses import Clip, GaussianNoise
 from gradleak.models import mlp
-from gradleak.protocols import FedSGD
+from gradleak.protocols import FedAvg, FedSGD
 from gradleak.results import InputError, KnowledgeError, Outcome
 
 SIDE = 5
@@ -192,6 +193,77 @@ def test_nothing_claimed_is_nothing_to_check() -> None:
         InventionCheck(drop=1.0)
     with pytest.raises(InputError, match="steps and products"):
         InventionCheck(steps=0)
+
+
+@pytest.mark.parametrize("defenses", [(), (Clip(0.1),)], ids=["parted", "whole"])
+def test_the_refined_picture_is_a_claim_about_the_whole_update(defenses: tuple[object, ...]) -> None:
+    truth, update, known = case = _case(*defenses)
+    claim = replace(
+        _claim(_off(truth, 0.2), truth.targets), details={"labels": "recovered", "information": ["a generator"]}
+    )
+    found = CHECK(claim, update, known, generator=torch.Generator().manual_seed(0))
+    refined = found.refined
+    assert refined is not None
+    assert float((refined.inputs - truth.inputs).square().mean().sqrt()) < 0.02
+    assert torch.equal(refined.targets, truth.targets)
+    # The residual of the whole update, by the release itself.
+    made = known.release.mean(known.objective, known.objective.params, Batch(refined.inputs.float(), truth.targets))
+    seen = known.objective.flatten(update.tensors)
+    gap = float((known.objective.flatten(made) - seen).norm() / seen.norm())
+    assert refined.loss == pytest.approx(gap**2, rel=0.02, abs=1e-10)
+    assert refined.details["relative_residual"] == pytest.approx(gap, rel=0.01, abs=1e-5)
+    assert refined.plain_gradients == found.plain_gradients
+    # The check was given the labels; the attack had to find them.
+    assert refined.details["labels"] == "recovered"
+    assert "disclosed" not in refined.note
+    assert refined.details["information"][0] == "a generator"
+    assert len(refined.details["information"]) == 2
+    assert "refined" not in found.facts()
+    assert "Reconstruction" not in repr(found)
+    assert _ask(truth.inputs, case).refined is None
+
+
+def test_a_claim_that_is_contradicted_does_not_read_as_safety() -> None:
+    case = _case()
+    found = _ask(_off(case[0], 0.2), case)
+    assert found.support is Support.CONTRADICTED
+    assert found.sentence.endswith("what the update gives away is in the refined picture")
+    assert f"(relative residual {found.refined.details['relative_residual']:.2g})" in found.sentence
+    # Too few steps to explain it: nothing is said of what the update gives away.
+    short = _ask(_off(case[0], 0.3), case, replace(CHECK, steps=1, products=3, drop=0.9))
+    assert short.refined.details["relative_residual"] > 0.01
+    assert short.support is Support.CONTRADICTED
+    assert short.sentence.endswith("no sign that the update gives nothing away")
+
+
+def _of_a_digit(protocol: Protocol) -> Knowledge:
+    """Knowledge of a picture as large as those of the measurements, with a generator of such."""
+    domain = Domain.image(channels=1, height=28, width=28)
+    objective = Objective.from_module(nn.Sequential(nn.Flatten(), nn.Linear(784, 4), nn.Tanh(), nn.Linear(4, 3)))
+    make = nn.Sequential(nn.Linear(2, 784), nn.Sigmoid(), nn.Unflatten(1, (1, 28, 28)))
+    images = ImageGenerator(module=make, latent_shape=(2,), domain=domain, source="not needed")
+    truth = Batch(torch.rand(1, 1, 28, 28), torch.tensor([1]), domain)
+    return HonestButCurious(targets=True, generator=images).disclose(objective, Release(protocol), truth)
+
+
+def test_the_cost_is_known_beforehand() -> None:
+    for defenses in ((), (Clip(0.1),)):
+        case = _case(*defenses)
+        estimate = CHECK.estimate(case[2])
+        assert 0.2 * estimate < _ask(_off(case[0], 0.2), case).plain_gradients <= estimate
+    # As measured on 28×28 pictures: 2,500 to 3,700, and 20,384 to 21,664 for four local steps (5,300 where not explained).
+    wide = _of_a_digit(FedSGD())
+    assert InventionCheck().estimate(wide) == pytest.approx(3262, abs=1)
+    trained = _of_a_digit(FedAvg(learning_rate=0.1, epochs=4))
+    assert 21_664 < InventionCheck().estimate(trained) < 1.25 * 21_664
+    once = _of_a_digit(FedAvg(learning_rate=0.1, epochs=1))
+    longer = _of_a_digit(FedAvg(learning_rate=0.1, epochs=9))
+    assert CHECK.estimate(longer) == pytest.approx(9 / 4 * CHECK.estimate(trained))
+    assert CHECK.estimate(once) <= CHECK.estimate(trained) / 4
+    public = replace(wide, public=Batch(torch.rand(3, 1, 28, 28), torch.arange(3), wide.domain))
+    assert CHECK.estimate(public) - CHECK.estimate(wide) == CHECK.alternatives
+    with pytest.raises(KnowledgeError, match="the cost of the check of a claim needs"):
+        CHECK.estimate(replace(wide, domain=None, generator=None))
 
 
 def test_the_facts_hold_numbers_alone() -> None:

@@ -33,6 +33,7 @@ from gradleak.attacks import (
 from gradleak.attacks.inversion.evaluation import Evaluator, Rules
 from gradleak.attacks.inversion.problem import Problem
 from gradleak.core import Batch, HonestButCurious, ImageGenerator, Knowledge
+from gradleak.defenses import GaussianNoise
 from gradleak.models import mlp
 from gradleak.protocols import FedAvg
 from gradleak.results import InputError, KnowledgeError, UnsupportedError
@@ -233,6 +234,14 @@ def test_a_conditional_generator_without_classes_is_refused() -> None:
     soft = replace(case.knowledge, targets=torch.full((1, 3), 1 / 3))
     with pytest.raises(KnowledgeError, match=r"targets are torch.float32 of shape \(1, 3\)"):
         search()(case.update, soft, generator=_generator())
+
+
+def test_a_refusal_for_want_of_classes_does_not_speak_of_a_search_that_never_was() -> None:
+    case, _ = made(affine(3), 1, 2, defenses=[GaussianNoise(std=1.0)])
+    with pytest.raises(KnowledgeError) as caught:
+        search()(case.update, replace(case.knowledge, targets=None), generator=_generator())
+    assert "needs one class an example, and there is none: " in str(caught.value)
+    assert "optimized" not in str(caught.value)
 
 
 @pytest.mark.parametrize("disclosed", [True, False])

@@ -238,7 +238,7 @@ class Inversion(Attack):
         # Only now: a kill between two groups must not send the first one back to its beginning.
         for part in parts:
             if part.checkpoint is not None:
-                part.checkpoint.remove()
+                part.checkpoint.end()
         return [wide.noted(results[place], facts) for place, facts in enumerate(knowledge)]
 
 

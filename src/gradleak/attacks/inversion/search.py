@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from gradleak.attacks.inversion.evaluation import PLAIN_GRADIENTS_PER_EVALUATION, Evaluator, Rules
+from gradleak.attacks.inversion.evaluation import PLAIN_GRADIENTS_PER_EVALUATION, Evaluator, Route, Rules
 from gradleak.attacks.inversion.optimizers import Optimizer, Steps
 from gradleak.attacks.inversion.population_search import PopulationSearch
 from gradleak.attacks.inversion.priors import GroupConsistency
@@ -91,7 +91,9 @@ class Search:
             saved = None
         self._report(force=True)
         if self.monitor.checkpoint is not None:
-            self._save({}, {"stage": numbers})
+            # How it was computed shows at the first evaluation alone, and a finished search makes none when it is resumed.
+            how = {"route": self.evaluator.route.value, "batches_values": self.evaluator.batches_values}
+            self._save({}, {"stage": numbers, **how})
         return [self._claim(place) for place in range(len(self.problems))]
 
     def _stage(self, number: int, saved: Saved | None) -> None:
@@ -307,6 +309,9 @@ class Search:
         for number, generator in enumerate(self.generators):
             generator.set_state(tensors[f"generator.{number}"])
         self.populations.restore(tensors)
+        if "route" in facts:
+            self.evaluator.route = Route(facts["route"])
+            self.evaluator.batches_values = facts["batches_values"]
         return tensors, facts
 
     def _identity(self) -> str:

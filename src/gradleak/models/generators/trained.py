@@ -91,6 +91,12 @@ def trained_generator(path: str | os.PathLike[str]) -> ImageGenerator:
         InputError: a file is missing, the facts are of another file or name no network of this package.
     """
     file = Path(path)
+    if file.suffix != ".safetensors" or not file.is_file():
+        raise InputError(
+            f"{file}: expected the .safetensors file that `gradleak train-generator` or TrainedGenerator.save wrote, with its "
+            f"facts beside it ({file.stem}.json), got {'no such file' if not file.is_file() else 'another one'}; bring "
+            "weights that were not trained here with own_generator"
+        )
     tensors = read_tensors(file)
     beside = file.with_suffix(".json")
     facts = _facts(beside)

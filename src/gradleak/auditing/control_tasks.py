@@ -1,0 +1,150 @@
+"""The controls of an audit's attacks as groups of work: a planted leak, and noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from gradleak.attacks import Checkpoint
+from gradleak.auditing.attack_task import run_attack, state_of, wide
+from gradleak.auditing.controls import noise_update, planted_leak, shortened
+from gradleak.auditing.items import Line, domain_of, item_line, released, score_lines
+from gradleak.auditing.plan import Plan, Scenario
+from gradleak.core import Batch, HonestButCurious, Knowledge, Update, derive_generator, describe
+from gradleak.scoring import blind_baseline, score_images
+
+NEGATIVE_DRAWS = 5
+
+
+@dataclass(frozen=True)
+class PositiveControl:
+    """The planted leak: has to come out as *leaks*."""
+
+    attack: str
+
+    @property
+    def states(self) -> Sequence[str]:
+        """The name of the state of its attack."""
+        return ("control/positive",)
+
+    def __call__(self, plan: Plan, out: Path) -> list[Line]:
+        """The line of the control, and its scores."""
+        update, knowledge, batch = self._case(plan)
+        case = _Case(update, knowledge, batch, state_of(plan, out, self.states[0]))
+        lines, leaks = _control(plan, "positive", self.attack, case)
+        lines[0] |= {"passed": leaks, "expects": "a planted leak is found"}
+        return lines
+
+    def estimate(self, plan: Plan) -> float:
+        """Its cost in plain gradients of its own small model."""
+        attack, knowledge = shortened(plan.attacks[self.attack]), wide(self._case(plan)[1])[0]
+        return 0.0 if attack.refusal(knowledge) else attack.estimate(knowledge)
+
+    def _case(self, plan: Plan) -> tuple[Update, Knowledge, Batch]:
+        domain = domain_of(plan.batches[0])
+        generator = derive_generator(plan.seed, "control", "positive")
+        # What the attack is given in this audit it is given here, too.
+        known = plan.threat if isinstance(plan.threat, HonestButCurious) else HonestButCurious()
+        needs = plan.attacks[self.attack].needs
+        objective, batch, release = planted_leak(domain, generator, known.generator if "generator" in needs else None)
+        update = release(objective, batch, generator)
+        threat = HonestButCurious(targets="targets" in needs, statistics=known.statistics, generator=known.generator)
+        return update, threat.disclose(objective, release, batch), batch
+
+
+@dataclass(frozen=True)
+class NegativeControl:
+    """Noise of the norm of a real update: must not come out as *leaks*; one lucky draw in five is forgiven twice."""
+
+    attack: str
+
+    @property
+    def states(self) -> Sequence[str]:
+        """The names of the states of its attack, one a draw."""
+        return tuple(f"control/negative/{self.attack}/draw {draw}" for draw in range(NEGATIVE_DRAWS))
+
+    def estimate(self, plan: Plan) -> float:
+        """Its cost in plain gradients if the first draw gives nothing, as it should."""
+        attack = plan.attacks[self.attack]
+        for scenario in plan.scenarios:
+            for index in scenario.attacks.get(self.attack, ()):
+                for withheld in plan.withheld(scenario, self.attack):
+                    knowledge = plan.knowledge(scenario, index, withheld=withheld)
+                    if attack.refusal(knowledge) is None:
+                        return shortened(attack).estimate(wide(knowledge)[0])
+        return 0.0
+
+    def __call__(self, plan: Plan, out: Path) -> list[Line]:
+        """The line of the control with the scores of its first draw, and with what all draws cost."""
+        expects = {"expects": "noise of the same norm gives nothing"}
+        place = self._place(plan)
+        if place is None:
+            line = item_line(f"control/negative/{self.attack}", "control", None, None) | {"attack": self.attack}
+            note = "every update under this attack is zero; there is nothing to imitate"
+            return [line | expects | {"passed": None, "status": "refused", "note": note}]
+        scenario, index, withheld = place
+        batch = plan.batches[index]
+        knowledge = plan.knowledge(scenario, index, withheld=withheld)
+        first: list[Line] = []
+        leaks: bool | None = None
+        hits = draws = 0
+        spent = {"plain_gradients": 0.0, "seconds": 0.0}
+        for draw, state in enumerate(self.states):
+            generator = derive_generator(plan.seed, "control", "negative", self.attack, str(draw))
+            noise = noise_update(released(plan, scenario, index), generator)
+            case = _Case(noise, knowledge, batch, state_of(plan, out, state))
+            lines, leaks = _control(plan, f"negative/{self.attack}", self.attack, case)
+            first = first or lines
+            spent = {name: before + float(lines[0].get(name) or 0.0) for name, before in spent.items()}
+            draws, hits = draws + 1, hits + bool(leaks)
+            # A guess can land near an example of few numbers; only a habit is a fault.
+            if leaks is None or hits == 0 or hits > NEGATIVE_DRAWS // 2:
+                break
+        ran = leaks is not None
+        passed = hits <= NEGATIVE_DRAWS // 2 if ran else None
+        first[0] |= spent | {"passed": passed, "draws": draws, "hits": hits} | expects
+        return first
+
+    def _place(self, plan: Plan) -> tuple[Scenario, int, bool] | None:
+        """The first update under this attack that is not zero, and for whom; one who is not refused, if there is any."""
+        first = None
+        for scenario in plan.scenarios:
+            for index in scenario.attacks.get(self.attack, ()):
+                if not any(bool(tensor.any()) for tensor in released(plan, scenario, index).tensors.values()):
+                    continue
+                for withheld in plan.withheld(scenario, self.attack):
+                    knowledge = plan.knowledge(scenario, index, withheld=withheld)
+                    if plan.attacks[self.attack].refusal(knowledge) is None:
+                        return scenario, index, withheld
+                    first = first or (scenario, index, withheld)
+        return first
+
+
+class _Case(NamedTuple):
+    """What a control is about."""
+
+    update: Update
+    knowledge: Knowledge
+    batch: Batch
+    state: Checkpoint | None
+
+
+def _control(plan: Plan, name: str, chosen: str, case: _Case) -> tuple[list[Line], bool | None]:
+    """The lines of a control and whether its attack rebuilt the batch; None if the attack was refused."""
+    update, knowledge, batch, state = case
+    attack = shortened(plan.attacks[chosen])
+    generator = derive_generator(plan.seed, "control", name, chosen)
+    line = item_line(f"control/{name}", "control", None, None) | {"attack": chosen, "attack_config": describe(attack)}
+    found, facts = run_attack(attack, update, knowledge, generator, state)
+    line |= facts
+    if found is None:
+        return [line], None
+    scores = score_images(found, batch, beside=plan.batches)
+    blind = blind_baseline(batch, domain_of(batch), beside=plan.batches)
+    baseline = next(score for score in blind if score.name == "pixel_rmse")
+    line["baseline_pixel_rmse"] = baseline.value
+    errors = next(score for score in scores if score.name == "pixel_rmse").details.get("per_example", [])
+    leaks = bool(errors) and plan.thresholds.leaks(errors, list(baseline.details["per_example"]))
+    return [line, *score_lines(scores, line)], leaks
