@@ -14,9 +14,10 @@ import torch
 from PIL import Image
 from torch import nn
 
-from gradleak.attacks import DGL, GIAS, Blind, Inversion, Latents
-from gradleak.auditing import Controls, Plan, estimate, judge, run_plan
-from gradleak.auditing.invention import check_estimate, claim_support
+from gradleak.attacks import DGL, GIAS, Attack, Blind, Inversion, Latents
+from gradleak.auditing import Controls, Plan, control_tasks, estimate, judge, run_plan
+from gradleak.auditing.control_tasks import NegativeControl, PositiveControl
+from gradleak.auditing.invention import CheckedClaim, check_estimate, claim_support
 from gradleak.core import (
     Batch,
     Domain,
@@ -33,7 +34,7 @@ from gradleak.protocols import FedSGD
 from gradleak.reporting import write_html, write_json, write_markdown
 from gradleak.reporting.adversaries import adversaries
 from gradleak.reporting.report import build
-from gradleak.results import Outcome, Record, VerdictKind
+from gradleak.results import Outcome, PlanError, Record, VerdictKind
 from tests.auditing.generator_models import generator_plan
 
 DOMAIN = Domain.image(channels=1, height=4, width=4)
@@ -188,7 +189,9 @@ def test_the_estimate_counts_checks_and_controls(audited: tuple[Plan, Record]) -
     rest = bare - (2 * gias + check + more)
     assert 0 < rest < 200
     with_controls = estimate(replace(plan, controls=Controls()))
-    assert with_controls - bare == pytest.approx(2 * gias)
+    planted = PositiveControl("gias").estimate(plan)
+    assert planted > gias + 100
+    assert with_controls - bare == pytest.approx(planted + gias + check)
 
 
 def test_a_refined_claim_stands_and_falls_with_the_controls_of_its_attack(audited: tuple[Plan, Record]) -> None:
@@ -202,6 +205,39 @@ def test_a_refined_claim_stands_and_falls_with_the_controls_of_its_attack(audite
     failed = refused | {"status": "done", "passed": False}
     verdicts = {verdict.item: verdict for verdict in judge([*record.lines, failed], plan.thresholds)}
     assert verdicts["once/example 0"].reason == "control_failed"
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_controls_count_the_refined_claim_as_audits_do(
+    exact: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = replace(generator_plan(), controls=Controls())
+
+    def refined(attack: Attack, found: Reconstruction, update: Update, knowledge: Knowledge) -> CheckedClaim:
+        del attack, update, knowledge
+        inputs = plan.batches[0].inputs if exact else found.inputs
+        return CheckedClaim(sentence="", refined=replace(found, inputs=inputs), plain_gradients=1000.0, seconds=0.0)
+
+    monkeypatch.setattr(control_tasks, "claim_support", refined)
+    line, *_ = NegativeControl("gias")(plan, tmp_path)
+    # From noise: an attack whose refined claims rebuild the batch cannot be believed.
+    assert (line["passed"], line["hits"]) == ((False, 3) if exact else (True, 0))
+    assert line["refined_pixel_rmse"] == 0.0 if exact else line["refined_pixel_rmse"] > 0.1
+    assert line["plain_gradients"] > line["draws"] * 1000
+
+
+def test_a_planted_leak_that_only_the_refinement_finds_is_found(tmp_path: Path) -> None:
+    line, *scores = PositiveControl("gias")(replace(generator_plan(), controls=Controls()), tmp_path)
+    own = next(score["value"] for score in scores if score["name"] == "pixel_rmse")
+    assert own > 0.04  # not half of what a blind guess has: its own picture is no leak
+    assert own > 0.5 * line["baseline_pixel_rmse"]
+    assert line["refined_pixel_rmse"] < 1e-3
+    assert line["passed"]
+
+
+def test_the_name_of_a_refined_claim_is_taken() -> None:
+    with pytest.raises(PlanError, match="refined claims; choose another"):
+        generator_plan(attacks={"a refined without the generator": {"use": "GIAS"}}, scenarios=[])
 
 
 def test_both_adversaries_of_a_defended_release_have_one(tmp_path: Path) -> None:

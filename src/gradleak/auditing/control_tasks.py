@@ -10,9 +10,11 @@ from typing import NamedTuple
 from gradleak.attacks import Checkpoint
 from gradleak.auditing.attack_task import run_attack, state_of, wide
 from gradleak.auditing.controls import noise_update, planted_leak, shortened
+from gradleak.auditing.invention import check_estimate, claim_support
 from gradleak.auditing.items import Line, domain_of, item_line, released, score_lines
 from gradleak.auditing.plan import Plan, Scenario
 from gradleak.core import Batch, HonestButCurious, Knowledge, Update, derive_generator, describe
+from gradleak.results import Score
 from gradleak.scoring import blind_baseline, score_images
 
 NEGATIVE_DRAWS = 5
@@ -40,7 +42,7 @@ class PositiveControl:
     def estimate(self, plan: Plan) -> float:
         """Its cost in plain gradients of its own small model."""
         attack, knowledge = shortened(plan.attacks[self.attack]), wide(self._case(plan)[1])[0]
-        return 0.0 if attack.refusal(knowledge) else attack.estimate(knowledge)
+        return 0.0 if attack.refusal(knowledge) else attack.estimate(knowledge) + check_estimate(attack, knowledge)
 
     def _case(self, plan: Plan) -> tuple[Update, Knowledge, Batch]:
         domain = domain_of(plan.batches[0])
@@ -73,7 +75,8 @@ class NegativeControl:
                 for withheld in plan.withheld(scenario, self.attack):
                     knowledge = plan.knowledge(scenario, index, withheld=withheld)
                     if attack.refusal(knowledge) is None:
-                        return shortened(attack).estimate(wide(knowledge)[0])
+                        known = wide(knowledge)[0]
+                        return shortened(attack).estimate(known) + check_estimate(attack, known)
         return 0.0
 
     def __call__(self, plan: Plan, out: Path) -> list[Line]:
@@ -132,7 +135,10 @@ class _Case(NamedTuple):
 
 
 def _control(plan: Plan, name: str, chosen: str, case: _Case) -> tuple[list[Line], bool | None]:
-    """The lines of a control and whether its attack rebuilt the batch; None if the attack was refused."""
+    """The lines of a control and whether its attack rebuilt the batch; None if the attack was refused.
+
+    Behind a generator the claim refined without it counts as well: audits score it, and it leaves the prior.
+    """
     update, knowledge, batch, state = case
     attack = shortened(plan.attacks[chosen])
     generator = derive_generator(plan.seed, "control", name, chosen)
@@ -141,10 +147,22 @@ def _control(plan: Plan, name: str, chosen: str, case: _Case) -> tuple[list[Line
     line |= facts
     if found is None:
         return [line], None
-    scores = score_images(found, batch, beside=plan.batches)
     blind = blind_baseline(batch, domain_of(batch), beside=plan.batches)
     baseline = next(score for score in blind if score.name == "pixel_rmse")
     line["baseline_pixel_rmse"] = baseline.value
-    errors = next(score for score in scores if score.name == "pixel_rmse").details.get("per_example", [])
-    leaks = bool(errors) and plan.thresholds.leaks(errors, list(baseline.details["per_example"]))
+
+    def rebuilt(scores: Sequence[Score]) -> bool:
+        errors = next(score for score in scores if score.name == "pixel_rmse").details.get("per_example", [])
+        return bool(errors) and plan.thresholds.leaks(errors, list(baseline.details["per_example"]))
+
+    scores = score_images(found, batch, beside=plan.batches)
+    leaks = rebuilt(scores)
+    checked = claim_support(attack, found, update, knowledge)
+    if checked is not None:
+        line["plain_gradients"] += checked.plain_gradients
+        line["seconds"] += checked.seconds
+        if checked.refined is not None:
+            refined = score_images(checked.refined, batch, beside=plan.batches)
+            line["refined_pixel_rmse"] = next(score.value for score in refined if score.name == "pixel_rmse")
+            leaks = leaks or rebuilt(refined)
     return [line, *score_lines(scores, line)], leaks

@@ -11,6 +11,9 @@ from gradleak.attacks import Attack, InventionCheck, Inversion
 from gradleak.core import Knowledge, Reconstruction, Update, derive_generator
 from gradleak.results import GradleakError
 
+REFINED = " refined without the generator"
+"""How the names of refined claims end in the record."""
+
 CHECK = InventionCheck()
 """As audits run it."""
 
@@ -81,11 +84,11 @@ def check_estimate(attack: Attack, knowledge: Knowledge) -> float:
 
 def refined_name(attack: str) -> str:
     """What the record calls the refined claim of an attack."""
-    return f"{attack} refined without the generator"
+    return f"{attack}{REFINED}"
 
 
 def _behind_generator(attack: Attack) -> bool:
     return "generator" in attack.needs or (isinstance(attack, Inversion) and attack.variables.needs_generator)
 
 
-__all__ = ["CHECK", "CheckedClaim", "check_estimate", "claim_support", "refined_name"]
+__all__ = ["CHECK", "REFINED", "CheckedClaim", "check_estimate", "claim_support", "refined_name"]

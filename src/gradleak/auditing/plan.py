@@ -15,6 +15,7 @@ from gradleak.attacks import Attack
 from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.fingerprint import fingerprint
 from gradleak.auditing.inference_plan import InferencePlan
+from gradleak.auditing.invention import REFINED
 from gradleak.auditing.layer_plan import LayersPlan
 from gradleak.auditing.privacy_plan import PrivacyPlan
 from gradleak.auditing.utility_plan import UtilityPlan
@@ -388,6 +389,10 @@ def default_plan(
 
 def _check_name(name: str, what: str, *, reserved: Sequence[str]) -> None:
     """Names stand in records, pages and file names."""
+    if name.endswith(REFINED):
+        raise PlanError(
+            f"{what} {name[:100]!r}: names that end in '{REFINED}' are those of refined claims; choose another"
+        )
     if not 0 < len(name) <= 100 or not name.isprintable() or "/" in name or name in reserved:
         raise PlanError(
             f"{what} {name[:100]!r}: expected a name of 1 to 100 printable characters without '/', other than "

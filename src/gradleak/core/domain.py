@@ -177,6 +177,8 @@ class Domain:
             return ""
         low, high, width = math.inf, -math.inf, self.high - self.low
         for part in inputs:
+            if part.numel() == 0:
+                continue
             pixels = self.to_pixels(part.detach().to(torch.float64))
             low, high = min(low, float(pixels.min())), max(high, float(pixels.max()))
             if not high - low <= 0.5 + _ROUNDING:  # the usual case, after the first one; NaN too

@@ -18,6 +18,8 @@ SUPPORT_MEANINGS: Mapping[str, str] = {
     "invented, in part at least. That is said of the picture and is no sign that the update gives nothing away: see what "
     "the refined picture reached.",
     "undecided": "The update could not be asked: the picture may be true or invented. This is no sign for it.",
+    "refined": "The claim of an attack behind a generator, refined by the update alone, without generator and priors: a claim "
+    "of its own, which audits score beside the one that it began with.",
 }
 
 __all__ = ["SUPPORT", "SUPPORT_MEANINGS"]

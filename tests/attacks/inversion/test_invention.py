@@ -127,6 +127,26 @@ def test_public_images_stand_for_the_prior_too() -> None:
     assert "another picture" in found.sentence
 
 
+def test_labels_that_were_not_given_move_with_the_picture() -> None:
+    truth, update, known = _case()
+    classes = known.objective.params[list(known.objective.params)[-1]].numel()
+    soft = torch.full((truth.size, classes), 1 / classes)
+    claim = Reconstruction(inputs=_off(truth, 0.1), targets=soft, loss=None, outcome=Outcome.BUDGET_SPENT)
+    known = replace(known, targets=None)
+    found = InventionCheck(steps=20, products=20, alternatives=8)(
+        claim, update, known, generator=torch.Generator().manual_seed(1)
+    )
+    refined = found.refined
+    assert refined is not None
+    # Here the refinement reads them off the update, where the claim had a third of each class.
+    assert torch.equal(refined.targets, truth.targets)
+    assert refined.details["labels"] == "recovered"
+    # The refined picture is held against the update with its own labels.
+    assert found.used[1] == pytest.approx(refined.details["relative_residual_seen"], rel=1e-3)
+    assert found.used[1] < 0.01 * found.used[0]
+    assert "optimized together" not in refined.note
+
+
 def test_of_a_batch_the_worst_example_counts() -> None:
     case = _case(size=2)
     inputs = torch.cat([_off(case[0], 0.02)[:1], _off(case[0], 0.2)[1:]])

@@ -16,7 +16,7 @@ from gradleak.attacks.inversion.gauss_newton.attack import search_from
 from gradleak.attacks.inversion.gauss_newton.identifiability import POWER_STEPS, PROBE_ITERATIONS, PROBES
 from gradleak.attacks.inversion.gauss_newton.residual_system import PLAIN_GRADIENTS_PER_PRODUCT
 from gradleak.attacks.inversion.masks import draws_of
-from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, Problem
+from gradleak.attacks.inversion.problem import NEEDS, OPTIMIZED_LABELS, LabelPolicy, Problem
 from gradleak.attacks.inversion.variables import Pixels
 from gradleak.attacks.monitor import Monitor
 from gradleak.core import Batch, Knowledge, Reconstruction, Update
@@ -234,11 +234,13 @@ class InventionCheck:
         moved: tuple[float, ...] = ()
         used = held = whole = None
         if refined.inputs is not None:
+            # Labels that were not given move with the picture.
+            labels = claim.targets if refined.targets is None else refined.targets
             moved = _moved(problem, claim.inputs, refined.inputs)
-            used = ruler(claim.inputs, claim.targets, seen), ruler(refined.inputs, claim.targets, seen)
+            used = ruler(claim.inputs, claim.targets, seen), ruler(refined.inputs, labels, seen)
             if aside:
-                held = ruler(claim.inputs, claim.targets, aside), ruler(refined.inputs, claim.targets, aside)
-            whole = ruler(refined.inputs, claim.targets)
+                held = ruler(claim.inputs, claim.targets, aside), ruler(refined.inputs, labels, aside)
+            whole = ruler(refined.inputs, labels)
         cost = problem.release_cost * ruler.asked + refined.plain_gradients
         support, sentence = self._judge(_Told(residual, best, moved, used, held, whole, refined.outcome))
         return ClaimSupport(
@@ -327,7 +329,9 @@ class _Told(NamedTuple):
 
 def _instead(told: _Told) -> str:
     """What a picture of the prior that is wrong says of the update."""
-    if told.whole is not None and told.whole <= EXPLAINS:
+    # The floor of the whole update may be its noise.
+    at_floor = told.held is None and told.outcome in (Outcome.CONVERGED, Outcome.NOT_IDENTIFIABLE)
+    if told.whole is not None and (told.whole <= EXPLAINS or at_floor):
         # Only where it ended at the floor were open directions looked for.
         alone = {
             Outcome.NOT_IDENTIFIABLE: ", as others nearby do",
@@ -346,12 +350,14 @@ def _as_claim(
     """The refined picture as a claim about the whole update, with what the attack before it went by."""
     seen = "every second layer of the update" if parted else "the update"
     outcome = refined.outcome
-    if outcome in (Outcome.CONVERGED, Outcome.NOT_IDENTIFIABLE) and not residual <= EXPLAINS:
+    if parted and outcome in (Outcome.CONVERGED, Outcome.NOT_IDENTIFIABLE) and not residual <= EXPLAINS:
         # At the floor of the part that was seen alone.
         outcome = Outcome.PLATEAU
-    # Its labels are those of the claim; to the refinement they were given.
-    notes = [part for part in refined.note.split("; ") if part and part != "labels were disclosed to the attack"]
-    before = {key: found.details[key] for key in ("labels", "label_confidence") if key in found.details}
+    given = not claim.targets.is_floating_point()
+    # Classes of the claim were given to the refinement; why it had to move labels is said of a part of the update.
+    own = "labels were disclosed to the attack" if given else OPTIMIZED_LABELS
+    notes = [part for part in refined.note.split("; ") if part and not part.startswith(own)]
+    before = {key: found.details[key] for key in ("labels", "label_confidence") if given and key in found.details}
     step = f"begins at the claim that the generator made, then goes by {seen} alone, without generator and priors"
     details = {
         **refined.details,
@@ -362,7 +368,7 @@ def _as_claim(
     }
     return replace(
         refined,
-        targets=claim.targets,
+        targets=claim.targets if given or refined.targets is None else refined.targets,
         loss=residual**2 if math.isfinite(residual) else None,
         outcome=outcome,
         plain_gradients=cost,

@@ -40,7 +40,7 @@ from gradleak.results import KnowledgeError, UnsupportedError
 NEEDS = ("objective", "protocol", "batch_size", "domain")
 """What every inversion needs to know."""
 
-_OPTIMIZED = "labels were optimized together with the inputs"
+OPTIMIZED_LABELS = "labels were optimized together with the inputs"
 
 
 class LabelPolicy(StrEnum):
@@ -381,7 +381,7 @@ def _check_condition(knowledge: Knowledge, labels: Tensor | None, note: str, *, 
     if labels is None:
         if known:
             # Nothing was optimized yet, and nothing will be.
-            because = note.removeprefix(_OPTIMIZED).removeprefix(": ")
+            because = note.removeprefix(OPTIMIZED_LABELS).removeprefix(": ")
             raise KnowledgeError(_needs_classes(because or "they are to be optimized together with the inputs"))
     elif labels.dim() != 1 or labels.is_floating_point():
         raise KnowledgeError(_needs_classes(f"targets are {labels.dtype} of shape {tuple(labels.shape)}"))
@@ -433,7 +433,7 @@ def _labels(
         because = ""
     if not is_cross_entropy(loss):
         raise _not_had(loss, because)
-    return None, LabelSource.OPTIMIZED, f"{_OPTIMIZED}{because}", None
+    return None, LabelSource.OPTIMIZED, f"{OPTIMIZED_LABELS}{because}", None
 
 
 def _unknown_order(labels: Tensor, knowledge: Knowledge) -> str:
