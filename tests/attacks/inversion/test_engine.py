@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from gradleak.attacks import (
     Adam,
     CosineDistance,
+    GaussNewton,
     Guess,
     Inversion,
     LabelPolicy,
@@ -304,3 +305,11 @@ def test_a_fault_of_the_model_is_not_swallowed() -> None:
     knowledge = replace(case.knowledge, objective=objective, targets=torch.tensor([0]))
     with pytest.raises(RuntimeError, match="the model is broken"):
         _inversion()(update, knowledge, generator=_generator())
+
+
+@pytest.mark.parametrize("attack", [Inversion, GaussNewton])
+def test_a_label_policy_by_name_is_that_policy(attack: type[Inversion] | type[GaussNewton]) -> None:
+    # As text it equaled the member and was not it: labels were optimized in silence.
+    assert attack(labels="recover").labels is LabelPolicy.RECOVER  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="labels: expected one of recover, optimize, got 'guess'"):
+        attack(labels="guess")  # type: ignore[arg-type]

@@ -152,6 +152,7 @@ class Inversion(Attack):
 
     def __post_init__(self) -> None:
         """Check the counts."""
+        object.__setattr__(self, "labels", LabelPolicy.named(self.labels))
         LocalTraining.named(self.local_training)
         if self.restarts < 1 or not self.stages:
             raise InputError(

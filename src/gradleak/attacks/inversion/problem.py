@@ -35,7 +35,7 @@ from gradleak.core import (
 )
 from gradleak.core.objective import Tensors
 from gradleak.core.release import Noise
-from gradleak.results import KnowledgeError, UnsupportedError
+from gradleak.results import InputError, KnowledgeError, UnsupportedError
 
 NEEDS = ("objective", "protocol", "batch_size", "domain")
 """What every inversion needs to know."""
@@ -48,6 +48,17 @@ class LabelPolicy(StrEnum):
 
     RECOVER = "recover"
     OPTIMIZE = "optimize"
+
+    @classmethod
+    def named(cls, name: LabelPolicy | str) -> LabelPolicy:
+        """The member of that name.
+
+        Raises:
+            InputError: for another name.
+        """
+        if name not in tuple(cls):
+            raise InputError(f"labels: expected one of {', '.join(cls)}, got {name!r}")
+        return cls(name)
 
 
 class LabelSource(StrEnum):

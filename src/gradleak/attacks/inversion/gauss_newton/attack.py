@@ -115,6 +115,7 @@ class GaussNewton(Attack):
 
     def __post_init__(self) -> None:
         """Check the numbers."""
+        object.__setattr__(self, "labels", LabelPolicy.named(self.labels))
         if self.max_steps < 1 or self.starts < 1 or not self.damping > 0:
             raise InputError(
                 "GaussNewton: expected max_steps and starts of at least 1 and a positive damping, got "
