@@ -32,13 +32,14 @@ class Broken(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Lucky(Attack):
-    """Ignores the update and claims a fixed picture."""
+    """Ignores the update and claims a fixed picture; if `untold`, only where it is told of no defense, and else its half."""
 
     name: ClassVar[str] = "lucky"
     needs: ClassVar[tuple[str, ...]] = ("objective",)
     summary: ClassVar[str] = "claims a fixed picture."
 
     claim: Tensor
+    untold: bool = False
 
     def estimate(self, knowledge: Knowledge) -> float:
         return 1.0
@@ -46,4 +47,7 @@ class Lucky(Attack):
     def _recover(
         self, update: Update, knowledge: Knowledge, generator: torch.Generator, progress: Progress | None
     ) -> Reconstruction:
-        return Reconstruction(inputs=self.claim, targets=None, loss=None, outcome=Outcome.CONVERGED)
+        told = self.untold and bool(knowledge.defenses)
+        return Reconstruction(
+            inputs=self.claim / 2 if told else self.claim, targets=None, loss=None, outcome=Outcome.CONVERGED
+        )

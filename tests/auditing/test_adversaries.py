@@ -14,6 +14,7 @@ import gradleak as gl
 from gradleak.auditing import Adversary, Plan, Refusal, Thresholds, build_plan, judge, refusals, run_plan
 from gradleak.auditing.tasks import groups
 from gradleak.results import PlanError, Record, VerdictKind
+from tests.auditing.broken_attack import Lucky
 from tests.auditing.test_verdict import BASELINE, attack, release
 
 PLAN = """
@@ -137,6 +138,38 @@ def test_both_stand_in_the_record_and_the_refused_one_with_its_reason(record: Re
     assert control["passed"] is True
     verdict = next(verdict for verdict in record.verdicts if verdict.item == "hidden")
     assert "No adversary who knows the defenses could be tried" in verdict.explanation
+
+
+def test_noise_is_given_to_both_adversaries(record: Record) -> None:
+    controls = {line["item"]: line for line in record.items if line["kind"] == "control"}
+    assert set(controls) == {"control/negative/gauss_newton", "control/negative/gauss_newton/static"}
+    static = controls["control/negative/gauss_newton/static"]
+    assert (static["passed"], static["adversary"]) == (True, "static")
+
+    def noises(one: Plan) -> list[str]:
+        return [group.name for group in groups(one) if group.name.startswith("control/negative")]
+
+    alone = ["control/negative/gauss_newton"]
+    assert noises(plan(threat={"use": "HonestButCurious", "defenses": False})) == alone
+    assert noises(plan(scenarios=plan_scenarios("open"))) == alone
+    # One who knows the defenses is refused there.
+    assert noises(plan(scenarios=plan_scenarios("hidden"))) == alone
+    assert noises(plan(scenarios=plan_scenarios("noisy"))) == [*alone, "control/negative/gauss_newton/static"]
+
+
+def plan_scenarios(name: str) -> list[Any]:
+    return [scenario for scenario in tomllib.loads(PLAN)["scenarios"] if scenario["name"] == name]
+
+
+def test_a_static_adversary_that_finds_the_truth_in_noise_fails_its_control(tmp_path: Path) -> None:
+    one = plan(scenarios=plan_scenarios("noisy"))
+    lucky = Lucky(claim=one.batches[0].inputs.clone(), untold=True)
+    scenario = replace(one.scenarios[0], attacks={"lucky": [0]})
+    found = run_plan(replace(one, attacks={"lucky": lucky}, scenarios=[scenario]), tmp_path / "out", jobs=1)
+    passed = {line["item"]: line["passed"] for line in found.items if line["kind"] == "control"}
+    assert passed == {"control/negative/lucky": True, "control/negative/lucky/static": False}
+    assert {verdict.reason for verdict in found.verdicts} == {"control_failed"}
+    assert "control/negative/lucky/static did not give" in found.verdicts[0].explanation
 
 
 def test_they_differ_in_what_they_know_alone(record: Record) -> None:

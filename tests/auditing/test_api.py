@@ -14,6 +14,7 @@ from torch import nn
 
 import gradleak as gl
 from gradleak.auditing import Controls, default_plan, range_notes, run_plan
+from gradleak.models import mlp
 
 QUIET = gl.AuditOptions(quiet=True)
 
@@ -286,3 +287,26 @@ def test_the_planted_leak_is_for_an_attack_that_runs(tmp_path: Path) -> None:
     record = run_plan(alone, tmp_path / "alone", jobs=1)
     assert {verdict.reason for verdict in record.verdicts} == {"no_attack_finished"}
     assert "needs generator" in record.verdicts[-1].explanation
+
+
+def test_luck_in_a_batch_of_few_entries_is_no_leak(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.rand(64, 6, generator=generator)
+    targets = torch.randint(2, (64,), generator=generator)
+    domain = gl.Domain(shape=(6,), low=0.0, high=1.0, kind="tabular")
+    model = mlp(features=6, classes=2, hidden=(16,), activation="tanh", generator=generator)
+    attacks = {"ig": gl.InvertingGradients(iterations=300, restarts=1)}
+    quiet = gl.AuditOptions(quiet=True)
+    record = gl.audit(model, gl.Batch(inputs, targets, domain), attacks=attacks, out=tmp_path / "many", options=quiet)
+    reached = next(s for item, s in record.scores if s.name == "pixel_rmse" and item == "release/example 0/ig")
+    assert reached.value is not None
+    assert reached.value < 0.1
+    assert record.verdicts[0].reason == "no_better_than_chance"
+    limits = next(score for _, score in record.scores if score.name == "chance_pixel_rmse")
+    assert record.verdicts[0].details["chance_pixel_rmse"] == limits.value
+    page = gl.write_html(record, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "blind guesses come as near by luck" in page
+    one = gl.Batch(inputs[:1], targets[:1], domain)
+    strong = {"gauss_newton": gl.GaussNewton()}
+    record = gl.audit(model, one, attacks=strong, out=tmp_path / "one", options=quiet)
+    assert record.verdicts[0].reason == "attack_reached_threshold"

@@ -59,6 +59,7 @@ def test_the_record_is_whole_and_says_leaks(finished: Record) -> None:
     assert controls == {
         "control/positive": True,
         "control/negative/gauss_newton": True,
+        "control/negative/gauss_newton/static": True,
         "control/negative/inverting_gradients": True,
     }
     assert {item["status"] for item in finished.items} == {"done"}

@@ -91,6 +91,36 @@ def test_what_a_blind_guess_reaches_too_is_no_leak_and_no_failed_attack() -> Non
         assert (verdict.verdict, verdict.reason) == (VerdictKind.INCONCLUSIVE, "no_better_than_blind")
 
 
+def luck(limits: list[float]) -> Line:
+    item = "undefended/example 0/baseline"
+    return {"type": "score", "item": item, "attack": None, "name": "chance_pixel_rmse", "details": {"limits": limits}}
+
+
+@pytest.mark.parametrize(
+    ("errors", "leaks"),
+    [
+        # Small for one image, and what sixteen guesses reach by luck.
+        ([0.05, 0.4, 0.4], False),
+        ([0.005, 0.4, 0.4], True),
+        # No single one tells, but three at once are more than luck.
+        ([0.05, 0.06, 0.07], True),
+        ([0.05, 0.06, 0.085], False),
+        # What is above the threshold does not help.
+        ([0.05, 0.4, 0.5], False),
+    ],
+)
+def test_an_error_that_luck_reaches_is_no_leak(errors: list[float], leaks: bool) -> None:
+    base = rmse("undefended/example 0/baseline", [0.3] * 3)
+    lines = [release(batch_size=3), base, luck([0.01, 0.04, 0.08]), *attack(errors)]
+    verdict = judge(lines, Thresholds())[0]
+    assert (verdict.verdict is VerdictKind.LEAKS) is leaks
+    assert verdict.details["chance_pixel_rmse"] == 0.01
+    if not leaks:
+        assert verdict.reason == "no_better_than_chance"
+        assert "come that near to one of 3 examples by luck" in verdict.explanation
+        assert "only below 0.01" in verdict.explanation
+
+
 def test_a_range_that_makes_an_example_look_constant_is_named() -> None:
     note = "all values lie in 0 to 1, 1/255 of the declared range 0 to 255"
     lines = [release(range_note=note), rmse("undefended/example 0/baseline", 0.001), *attack(0.0009)]
@@ -175,6 +205,21 @@ def test_a_leak_without_its_noise_control_is_not_believed() -> None:
     control = {"type": "item", "kind": "control", "item": "control/negative/gn", "attack": "gn", "passed": None}
     verdict = judge([control, release(), BASELINE, *attack(0.0)], Thresholds())[0]
     assert (verdict.verdict, verdict.reason) == (VerdictKind.INCONCLUSIVE, "control_not_run")
+
+
+def test_the_noise_control_of_an_adversary_speaks_of_that_one() -> None:
+    own = {"type": "item", "kind": "control", "item": "control/negative/gn", "attack": "gn", "passed": True}
+    static = own | {"item": "control/negative/gn/static", "adversary": "static", "passed": None}
+
+    def verdict_of(adversary: str, *controls: Line) -> str:
+        return judge([*controls, release(), BASELINE, *attack(0.0, adversary=adversary)], Thresholds())[0].reason
+
+    assert verdict_of("static", own, static) == "control_not_run"
+    assert verdict_of("adaptive", own, static) == "attack_reached_threshold"
+    # A record from before there was one of the static adversary.
+    assert verdict_of("static", own) == "attack_reached_threshold"
+    assert verdict_of("static", own | {"passed": None}) == "control_not_run"
+    assert verdict_of("adaptive", own, static | {"passed": False}) == "control_failed"
 
 
 @pytest.mark.parametrize("name", ["positive", "negative"])

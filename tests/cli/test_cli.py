@@ -158,6 +158,8 @@ def test_list_names_everything_that_is_exported() -> None:
         "attack_table",
         "pixel_rmse",
         "wrong_pairing_rmse",
+        "chance_pixel_rmse",
+        "no_better_than_chance",
     ],
 )
 def test_explain(name: str) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from gradleak.attacks import Checkpoint
+from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.attack_task import run_attack, state_of, wide
 from gradleak.auditing.controls import noise_update, planted_leak, shortened
 from gradleak.auditing.invention import check_estimate, claim_support
-from gradleak.auditing.items import Line, domain_of, item_line, released, score_lines
+from gradleak.auditing.items import Line, domain_of, item_line, luck, released, score_lines
 from gradleak.auditing.plan import Plan, Scenario
 from gradleak.core import Batch, HonestButCurious, Knowledge, Update, derive_generator, describe
 from gradleak.results import Score
@@ -34,7 +35,7 @@ class PositiveControl:
     def __call__(self, plan: Plan, out: Path) -> list[Line]:
         """The line of the control, and its scores."""
         update, knowledge, batch = self._case(plan)
-        case = _Case(update, knowledge, batch, state_of(plan, out, self.states[0]))
+        case = _Case(update, knowledge, batch, state_of(plan, out, self.states[0]), "planted leak")
         lines, leaks = _control(plan, "positive", self.attack, case)
         lines[0] |= {"passed": leaks, "expects": "a planted leak is found"}
         return lines
@@ -58,35 +59,52 @@ class PositiveControl:
 
 @dataclass(frozen=True)
 class NegativeControl:
-    """Noise of the norm of a real update: must not come out as *leaks*; one lucky draw in five is forgiven twice."""
+    """Noise of the norm of a real update: must not come out as *leaks*; one lucky draw in five is forgiven twice.
+
+    Attributes:
+        attack: by its name in the plan.
+        adversary: `STATIC` for the twin of a control whose adversary knows the defenses; one who takes noise for an
+            undefended update follows it further and lands elsewhere. None for the first one who is not refused.
+    """
 
     attack: str
+    adversary: Adversary | None = None
+
+    @property
+    def name(self) -> str:
+        """The item of the record, and the group of work."""
+        return f"control/negative/{self.attack}" + ("" if self.adversary is None else f"/{self.adversary.value}")
+
+    @property
+    def title(self) -> str:
+        """Whose noise it is, for a reader."""
+        return self.attack if self.adversary is None else f"{self.attack}, {self.adversary.value}"
 
     @property
     def states(self) -> Sequence[str]:
         """The names of the states of its attack, one a draw."""
-        return tuple(f"control/negative/{self.attack}/draw {draw}" for draw in range(NEGATIVE_DRAWS))
+        return tuple(f"{self.name}/draw {draw}" for draw in range(NEGATIVE_DRAWS))
 
     def estimate(self, plan: Plan) -> float:
         """Its cost in plain gradients if the first draw gives nothing, as it should."""
         attack = plan.attacks[self.attack]
-        for scenario in plan.scenarios:
-            for index in scenario.attacks.get(self.attack, ()):
-                for withheld in plan.withheld(scenario, self.attack):
-                    knowledge = plan.knowledge(scenario, index, withheld=withheld)
-                    if attack.refusal(knowledge) is None:
-                        known = wide(knowledge)[0]
-                        return shortened(attack).estimate(known) + check_estimate(attack, known)
+        for scenario, index, withheld in self._runs(plan):
+            knowledge = plan.knowledge(scenario, index, withheld=withheld)
+            if attack.refusal(knowledge) is None:
+                known = wide(knowledge)[0]
+                return shortened(attack).estimate(known) + check_estimate(attack, known)
         return 0.0
 
     def __call__(self, plan: Plan, out: Path) -> list[Line]:
         """The line of the control with the scores of its first draw, and with what all draws cost."""
-        expects = {"expects": "noise of the same norm gives nothing"}
+        facts: Line = {"expects": "noise of the same norm gives nothing"}
+        if self.adversary is not None:
+            facts["adversary"] = self.adversary.value
         place = self._place(plan)
         if place is None:
-            line = item_line(f"control/negative/{self.attack}", "control", None, None) | {"attack": self.attack}
+            line = item_line(self.name, "control", None, None) | {"attack": self.attack}
             note = "every update under this attack is zero; there is nothing to imitate"
-            return [line | expects | {"passed": None, "status": "refused", "note": note}]
+            return [line | facts | {"passed": None, "status": "refused", "note": note}]
         scenario, index, withheld = place
         batch = plan.batches[index]
         knowledge = plan.knowledge(scenario, index, withheld=withheld)
@@ -95,10 +113,11 @@ class NegativeControl:
         hits = draws = 0
         spent = {"plain_gradients": 0.0, "seconds": 0.0}
         for draw, state in enumerate(self.states):
+            # Both adversaries get the same noise, as they get the same update.
             generator = derive_generator(plan.seed, "control", "negative", self.attack, str(draw))
             noise = noise_update(released(plan, scenario, index), generator)
-            case = _Case(noise, knowledge, batch, state_of(plan, out, state))
-            lines, leaks = _control(plan, f"negative/{self.attack}", self.attack, case)
+            case = _Case(noise, knowledge, batch, state_of(plan, out, state), f"example {index}")
+            lines, leaks = _control(plan, self.name.removeprefix("control/"), self.attack, case)
             first = first or lines
             spent = {name: before + float(lines[0].get(name) or 0.0) for name, before in spent.items()}
             draws, hits = draws + 1, hits + bool(leaks)
@@ -107,31 +126,51 @@ class NegativeControl:
                 break
         ran = leaks is not None
         passed = hits <= NEGATIVE_DRAWS // 2 if ran else None
-        first[0] |= spent | {"passed": passed, "draws": draws, "hits": hits} | expects
+        first[0] |= spent | {"passed": passed, "draws": draws, "hits": hits} | facts
         return first
+
+    def _runs(self, plan: Plan) -> Iterator[tuple[Scenario, int, bool]]:
+        """The runs of the attack in the plan that this control may imitate: where, on which batch, defenses withheld."""
+        for scenario in plan.scenarios:
+            for index in scenario.attacks.get(self.attack, ()):
+                for withheld in plan.withheld(scenario, self.attack):
+                    if withheld or self.adversary is None:
+                        yield scenario, index, withheld
 
     def _place(self, plan: Plan) -> tuple[Scenario, int, bool] | None:
         """The first update under this attack that is not zero, and for whom; one who is not refused, if there is any."""
         first = None
-        for scenario in plan.scenarios:
-            for index in scenario.attacks.get(self.attack, ()):
-                if not any(bool(tensor.any()) for tensor in released(plan, scenario, index).tensors.values()):
-                    continue
-                for withheld in plan.withheld(scenario, self.attack):
-                    knowledge = plan.knowledge(scenario, index, withheld=withheld)
-                    if plan.attacks[self.attack].refusal(knowledge) is None:
-                        return scenario, index, withheld
-                    first = first or (scenario, index, withheld)
+        for scenario, index, withheld in self._runs(plan):
+            if not any(bool(tensor.any()) for tensor in released(plan, scenario, index).tensors.values()):
+                continue
+            knowledge = plan.knowledge(scenario, index, withheld=withheld)
+            if plan.attacks[self.attack].refusal(knowledge) is None:
+                return scenario, index, withheld
+            first = first or (scenario, index, withheld)
         return first
 
 
+def noise_controls(plan: Plan, attack: str) -> list[NegativeControl]:
+    """The noise controls of one attack: one, and one of the static adversary where both adversaries run it somewhere."""
+    running = {
+        withheld
+        for scenario in plan.scenarios
+        for index in scenario.attacks.get(attack, ())
+        for withheld in plan.withheld(scenario, attack)
+        if plan.attacks[attack].refusal(plan.knowledge(scenario, index, withheld=withheld)) is None
+    }
+    own = NegativeControl(attack)
+    return [own, replace(own, adversary=Adversary.STATIC)] if len(running) > 1 else [own]
+
+
 class _Case(NamedTuple):
-    """What a control is about."""
+    """What a control is about; `of` names the batch."""
 
     update: Update
     knowledge: Knowledge
     batch: Batch
     state: Checkpoint | None
+    of: str
 
 
 def _control(plan: Plan, name: str, chosen: str, case: _Case) -> tuple[list[Line], bool | None]:
@@ -139,7 +178,7 @@ def _control(plan: Plan, name: str, chosen: str, case: _Case) -> tuple[list[Line
 
     Behind a generator the claim refined without it counts as well: audits score it, and it leaves the prior.
     """
-    update, knowledge, batch, state = case
+    update, knowledge, batch, state, of = case
     attack = shortened(plan.attacks[chosen])
     generator = derive_generator(plan.seed, "control", name, chosen)
     line = item_line(f"control/{name}", "control", None, None) | {"attack": chosen, "attack_config": describe(attack)}
@@ -150,10 +189,11 @@ def _control(plan: Plan, name: str, chosen: str, case: _Case) -> tuple[list[Line
     blind = blind_baseline(batch, domain_of(batch), beside=plan.batches)
     baseline = next(score for score in blind if score.name == "pixel_rmse")
     line["baseline_pixel_rmse"] = baseline.value
+    limits = [list(score.details["limits"]) for score in luck(plan, batch, of)]
 
     def rebuilt(scores: Sequence[Score]) -> bool:
         errors = next(score for score in scores if score.name == "pixel_rmse").details.get("per_example", [])
-        return bool(errors) and plan.thresholds.leaks(errors, list(baseline.details["per_example"]))
+        return bool(errors) and plan.thresholds.leaks(errors, list(baseline.details["per_example"]), *limits)
 
     scores = score_images(found, batch, beside=plan.batches)
     leaks = rebuilt(scores)

@@ -11,6 +11,7 @@ from gradleak.core import (
     Batch,
     DiagonalGaussian,
     Domain,
+    HonestButCurious,
     Update,
     computed_in_half,
     derive_generator,
@@ -18,6 +19,7 @@ from gradleak.core import (
     whole_precision,
 )
 from gradleak.results import Score
+from gradleak.scoring import chance_pixel_rmse
 
 Line = dict[str, Any]
 
@@ -33,6 +35,21 @@ def released(plan: Plan, scenario: Scenario, index: int) -> Update:
 def domain_of(batch: Batch) -> Domain:
     """The stated domain of a batch, or one guessed from its data."""
     return batch.domain or Domain.guess(batch.inputs)
+
+
+def luck(plan: Plan, batch: Batch, name: str) -> list[Score]:
+    """What blind guesses reach by luck on a batch of few entries, none where that is nothing; the same wherever asked.
+
+    Args:
+        plan: of the audit; its public rows are among the guesses.
+        batch: the truth.
+        name: of the batch in the plan.
+    """
+    public = plan.threat.public if isinstance(plan.threat, HonestButCurious) else None
+    rows = None if public is None else public.inputs
+    generator = derive_generator(plan.seed, "chance", name)
+    score = chance_pixel_rmse(batch, domain_of(batch), rows, generator=generator)
+    return [] if score is None else [score]
 
 
 def precision_facts(update: Update) -> dict[str, Any]:

@@ -11,10 +11,19 @@ import torch
 
 from gradleak.attacks import Checkpoint
 from gradleak.auditing.attack_task import AttackTask, attack_generator, state_path
-from gradleak.auditing.control_tasks import NegativeControl, PositiveControl
+from gradleak.auditing.control_tasks import NegativeControl, PositiveControl, noise_controls
 from gradleak.auditing.gate import check_update
 from gradleak.auditing.inference_task import InferenceControl, InferenceTask
-from gradleak.auditing.items import Line, domain_of, item_line, precision_facts, released, score_lines, uniform_std
+from gradleak.auditing.items import (
+    Line,
+    domain_of,
+    item_line,
+    luck,
+    precision_facts,
+    released,
+    score_lines,
+    uniform_std,
+)
 from gradleak.auditing.layer_task import LayersTask
 from gradleak.auditing.pictures import file_name, save_picture
 from gradleak.auditing.plan import Plan, Scenario
@@ -55,8 +64,8 @@ def groups(plan: Plan) -> list[Group]:
         name, positive = "control/positive", PositiveControl(chosen)
         found.append(Group(name=name, work=positive, headline="planted leak", states=positive.states))
     for name in used if plan.controls.negative else ():
-        group, negative = f"control/negative/{name}", NegativeControl(name)
-        found.append(Group(name=group, work=negative, headline=f"noise for {name}", states=negative.states))
+        for noise in noise_controls(plan, name):
+            found.append(Group(name=noise.name, work=noise, headline=f"noise for {noise.title}", states=noise.states))
     for index in sorted({index for scenario in plan.scenarios for index in scenario.examples}):
         found.append(Group(name=f"release/example {index}", work=_Release(index), headline=f"release {index}"))
     for index in sorted({index for scenario in plan.scenarios for index in scenario.examples}):
@@ -194,6 +203,7 @@ class _Release:
         rows = None if public is None else public.inputs
         baseline = blind_baseline(batch, domain_of(batch), public=rows, beside=plan.batches)
         line["range_note"] = baseline[0].note
+        baseline += luck(plan, batch, f"example {self.index}")
         base_line = item_line(f"{item}/baseline", "baseline", scenario.name, self.index)
         return [line, base_line, *score_lines(baseline, base_line)]
 

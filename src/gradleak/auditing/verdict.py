@@ -54,21 +54,32 @@ class Thresholds:
         if not 0 < self.epsilon < float("inf"):
             raise PlanError(f"thresholds.epsilon: expected a finite number above 0, got {self.epsilon}")
 
-    def leaks(self, errors: Sequence[float | None], baselines: Sequence[float | None]) -> bool:
-        """Whether at least one example is rebuilt.
+    def leaks(
+        self,
+        errors: Sequence[float | None],
+        baselines: Sequence[float | None],
+        chance: Sequence[float] = (),
+    ) -> bool:
+        """Whether at least one example is rebuilt, and not by luck alone.
 
         Args:
             errors: pixel RMSE of the attack by example; None where there is none.
             baselines: pixel RMSE of the blind adversary by example.
+            chance: below what the k-th smallest error is more than luck (`chance_pixel_rmse`); empty where luck gives
+                nothing.
         """
-        return any(
-            error is not None
+        rebuilt = sorted(
+            error
+            for error, baseline in zip(errors, baselines, strict=True)
+            if error is not None
             and baseline is not None
             and baseline > 0
             and error <= self.pixel_rmse
             and error <= self.baseline_ratio * baseline
-            for error, baseline in zip(errors, baselines, strict=True)
         )
+        if not chance:
+            return bool(rebuilt)
+        return any(error < limit for error, limit in zip(rebuilt, chance, strict=False))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,13 +109,19 @@ class _Proof:
 
     Attributes:
         broken: sentences without their end on controls that take every result away.
-        unproven: attacks whose noise control could not run.
+        noise: whether the noise control of an attack and an adversary passed, None where it could not run; the adversary
+            is None for the control that speaks of everyone who has none of its own.
         needless: that no leak was planted, since the attack that was to find it never runs; "" where one was.
     """
 
     broken: tuple[str, ...]
-    unproven: frozenset[str]
+    noise: Mapping[tuple[str, str | None], bool | None]
     needless: str
+
+    def bears_out(self, attempt: _Attempt) -> bool:
+        """Whether no noise control of this attack and adversary was left undone."""
+        own = (attempt.base, attempt.adversary)
+        return self.noise.get(own if own in self.noise else (attempt.base, None), True) is not None
 
 
 def judge(lines: Iterable[Line], thresholds: Thresholds) -> list[Verdict]:
@@ -130,7 +147,9 @@ def judge(lines: Iterable[Line], thresholds: Thresholds) -> list[Verdict]:
     failed += [row for row in controls if row.get("passed") is False and row not in planted]
     proof = _Proof(
         broken=tuple(_what_failed(row) for row in failed),
-        unproven=frozenset(str(row["attack"]) for row in controls if row.get("passed") is None and row not in planted),
+        noise={
+            (str(row.get("attack")), row.get("adversary")): row.get("passed") for row in controls if row not in planted
+        },
         needless=next((_no_leak_planted(row) for row in planted if _needless(row, rows)), ""),
     )
     releases = [
@@ -192,7 +211,9 @@ def _judge_release(release: Line, rows: Sequence[Line], thresholds: Thresholds, 
     item = str(release["item"])
     baselines = _per_example(rows, f"{item}/baseline", None)
     attempts = _attempts(release, rows)
-    reached = [a for a in attempts if baselines and a.best is not None and thresholds.leaks(a.errors, baselines)]
+    chance = _chance(rows, f"{item}/baseline")
+    near = [a for a in attempts if baselines and a.best is not None and thresholds.leaks(a.errors, baselines)]
+    reached = [a for a in near if thresholds.leaks(a.errors, baselines, chance)]
     best = min((a for a in attempts if a.best is not None), key=lambda a: a.best or 0.0, default=None)
     details: dict[str, Any] = {
         "threshold_pixel_rmse": thresholds.pixel_rmse,
@@ -201,6 +222,7 @@ def _judge_release(release: Line, rows: Sequence[Line], thresholds: Thresholds, 
         **({"adversary": best.adversary} if best and best.adversary else {}),
         "pixel_rmse": best.best if best else None,
         "baseline_pixel_rmse": min((b for b in baselines if b is not None), default=None),
+        **({"chance_pixel_rmse": chance[0]} if chance else {}),
     }
     refused = bool(attempts) and all(attempt.status == "refused" for attempt in attempts)
     if proof.broken and not refused:
@@ -228,7 +250,7 @@ def _judge_release(release: Line, rows: Sequence[Line], thresholds: Thresholds, 
             + " ".join(f"{cause[:1].upper()}{cause[1:]}." for cause in gate.get("causes", ())),
             details=details,
         )
-    if reached and all(attempt.base in proof.unproven for attempt in reached):
+    if reached and not any(map(proof.bears_out, reached)):
         return Verdict(
             item=item,
             verdict=VerdictKind.INCONCLUSIVE,
@@ -237,7 +259,7 @@ def _judge_release(release: Line, rows: Sequence[Line], thresholds: Thresholds, 
             "could not be run, so the result cannot be trusted.",
             details=details,
         )
-    reached = [attempt for attempt in reached if attempt.base not in proof.unproven]
+    reached = [attempt for attempt in reached if proof.bears_out(attempt)]
     if reached:
         winner = min(reached, key=lambda a: a.best or 0.0)
         details |= {"best_attack": winner.attack, "pixel_rmse": winner.best}
@@ -270,6 +292,8 @@ def _judge_release(release: Line, rows: Sequence[Line], thresholds: Thresholds, 
             item=item, verdict=VerdictKind.BOUNDED, reason=bound.reason, explanation=bound.text, details=details
         )
     reason, explanation = _why_inconclusive(release, attempts, best, thresholds)
+    if near:
+        reason, explanation = "no_better_than_chance", _by_luck(release, near, chance)
     wrong = _wrong_derivative(release, rows)
     if wrong:
         reason, explanation = "wrong_derivative", f"{explanation} {wrong}"
@@ -335,6 +359,17 @@ def _why_inconclusive(
     )
 
 
+def _by_luck(release: Line, near: Sequence[_Attempt], chance: Sequence[float]) -> str:
+    """What to say of attacks that came near, as blind guesses do, too."""
+    winner = min(near, key=lambda a: a.best or 0.0)
+    size = int(release.get("batch_size") or 1)
+    examples = f"one of {size} examples" if size > 1 else "an example"
+    return (
+        f"{winner.name} ended at a {_noun(release)} of {winner.best:.2g}, but with so few entries blind guesses come that near "
+        f"to {examples} by luck: one error of them all tells only below {chance[0]:.2g}."
+    )
+
+
 def _constant(release: Line) -> str:
     """Why guessing does so well: the example is almost constant, or its declared range makes it look so."""
     note = str(release.get("range_note") or "")
@@ -376,6 +411,14 @@ def _attempts(release: Line, rows: Sequence[Line]) -> list[_Attempt]:
                 )
             )
     return found
+
+
+def _chance(rows: Sequence[Line], item: str) -> list[float]:
+    """The limits that luck sets, smallest error first; empty where it gives nothing, and in records from before they were."""
+    for row in rows:
+        if row["type"] == "score" and row["item"] == item and row["name"] == "chance_pixel_rmse":
+            return list((row.get("details") or {}).get("limits") or ())
+    return []
 
 
 def _per_example(rows: Sequence[Line], item: str, attack: str | None) -> list[float | None]:

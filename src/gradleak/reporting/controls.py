@@ -54,7 +54,7 @@ def _view(reading: Reading, line: Line) -> ControlView:
     owner, measure, error = _reached(reading, line)
     kind = "/".join([owner, *name.split("/")[1:2]])
     title, demand, meaning = words.CONTROLS.get(kind, (name, "", "The results of this run cannot be read."))
-    for key in ("attack", "game_name", "audit_name"):
+    for key in ("attack", "game_name", "audit_name", "adversary"):
         title = f"{title}, {line[key]}" if line.get(key) else title
     if owner == "layers":
         title = f"{title}, {line.get('control_of') or line['layers_name']}"

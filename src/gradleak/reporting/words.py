@@ -37,6 +37,7 @@ REASONS: Mapping[str, str] = layers_reasons.REASONS | {
     "control_failed": "a control failed",
     "control_not_run": "the noise control of the attack could not be run",
     "no_better_than_blind": "guessing blindly does nearly as well",
+    "no_better_than_chance": "blind guesses come as near by luck",
     "item_failed": "the release could not be made",
     "inconsistent_update": "the update does not fit the stated model",
     "converged_model": "the model has already learned this batch",
@@ -94,6 +95,8 @@ NEXT_STEPS: Mapping[str, str] = layers_reasons.NEXT_STEPS | {
     "control_not_run": "See why the noise control was refused; disclose what the attack needs, or use another attack.",
     "no_better_than_blind": "Audit other examples too: on an almost constant one nothing can be told apart. Mind the declared "
     "range: in units of one that is far too wide every image is almost constant.",
+    "no_better_than_chance": "Luck needs few entries and many examples: audit smaller batches too, down to one example, "
+    "or let the attack run on. What is rebuilt to many digits, or many examples at once, is not luck. This is not low risk.",
     "item_failed": "See the failed items, mend the cause and run again: failed items are tried anew.",
     "no_signal": "Check that the right tensors were shared and that the model was not already converged.",
     "converged_model": "Audit an early round: gradients of a model that has learned its batch are too small to tell.",
@@ -137,6 +140,7 @@ SCORE_NAMES: Mapping[str, str] = {
     "exact_hits": "exact hits",
     "label_accuracy": "labels found",
     "wrong_pairing_rmse": "{entry} RMSE against wrong examples",
+    "chance_pixel_rmse": "{entry} RMSE of luck",
     "attack_success_rate": "attack success rate",
     "auroc": "AUROC of an adversary",
     "advantage": "advantage over the best blind guess",

@@ -71,11 +71,24 @@ def _guesses(truths: Tensor, domain: Domain, public: Batch | Tensor | None) -> d
     if truths[0].numel() // (truths.shape[1] if by_channel else 1) > 1:
         guesses["best_constant"] = truths.mean(dim=axes, keepdim=True).expand_as(truths)
     if public is not None:
-        inputs, stated = (public.inputs, public.domain) if isinstance(public, Batch) else (public, None)
-        if inputs.shape[1:] != truths.shape[1:]:
-            raise InputError(
-                f"public data: expected examples of shape {tuple(truths.shape[1:])}, got {tuple(inputs.shape[1:])}"
-            )
-        pixels = (stated or domain).to_pixels(inputs.to(truths))
-        guesses["mean_public"] = pixels.mean(dim=0, keepdim=True).expand_as(truths)
+        guesses["mean_public"] = public_pixels(truths, domain, public).mean(dim=0, keepdim=True).expand_as(truths)
     return guesses
+
+
+def public_pixels(truths: Tensor, domain: Domain, public: Batch | Tensor) -> Tensor:
+    """Public data in pixels like those of the truth.
+
+    Args:
+        truths: (b, *shape) pixels.
+        domain: of the truth, and of public inputs that come without one.
+        public: a batch with its own domain, or inputs.
+
+    Raises:
+        InputError: the shape of one example differs.
+    """
+    inputs, stated = (public.inputs, public.domain) if isinstance(public, Batch) else (public, None)
+    if inputs.shape[1:] != truths.shape[1:]:
+        raise InputError(
+            f"public data: expected examples of shape {tuple(truths.shape[1:])}, got {tuple(inputs.shape[1:])}"
+        )
+    return (stated or domain).to_pixels(inputs.to(truths))
