@@ -26,7 +26,7 @@ from gradleak.core import (
 from gradleak.games import Population
 from gradleak.games.layer_gradients import layer_gradients
 from gradleak.operators import check_derivative
-from gradleak.results import GradleakError, InputError, Outcome, check_share
+from gradleak.results import GradleakError, InputError, Outcome, check_share, member
 from gradleak.risk import (
     Consecutive,
     LatentInformation,
@@ -105,9 +105,7 @@ class LayerAudit:
             isinstance(sets, VisibleLayers) for sets in self.visible.values()
         ):
             raise InputError(f"visible: expected VisibleLayers by name, for instance of what_ifs, got {self.visible!r}")
-        if self.told not in tuple(Told):
-            raise InputError(f"told: expected one of {', '.join(Told)}, got {self.told!r}")
-        object.__setattr__(self, "told", Told(self.told))
+        object.__setattr__(self, "told", member("told", Told, self.told))
         if not self.measures:
             raise InputError("measures: expected at least one measure of layers, got none")
         for measure in self.measures:

@@ -10,7 +10,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from gradleak.results import InputError
+from gradleak.results import InputError, member
 
 # Ranges that images usually have, the narrowest first.
 _USUAL_RANGES = ((0.0, 1.0), (-0.5, 0.5), (-1.0, 1.0), (0.0, 255.0))
@@ -61,9 +61,7 @@ class Domain:
         for name in ("shape", "mean", "std"):  # lists, as plan files have them, would make the domain unhashable
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
-        if self.kind not in tuple(DomainKind):
-            raise InputError(f"Domain.kind: expected one of {', '.join(DomainKind)}, got {self.kind!r}")
-        object.__setattr__(self, "kind", DomainKind(self.kind))
+        object.__setattr__(self, "kind", member("Domain.kind", DomainKind, self.kind))
         if not self.shape or any(size < 1 for size in self.shape):
             raise InputError(f"Domain.shape: expected positive sizes, for instance (1, 28, 28); got {self.shape}")
         if not (self.low < self.high and math.isfinite(self.low) and math.isfinite(self.high)):

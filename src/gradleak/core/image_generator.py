@@ -17,7 +17,7 @@ from gradleak.core.domain import Domain
 from gradleak.core.image_prints import ImagePrints
 from gradleak.core.masks import watch_draws
 from gradleak.core.module_copy import Attributes, cast_constants, first_line, private_copy
-from gradleak.results import InputError
+from gradleak.results import InputError, member
 
 # How many random latents are drawn once to look at what a module gives, and their seed.
 _LOOKED_AT = 4
@@ -106,11 +106,8 @@ class ImageGenerator:
             raise InputError(
                 f"ImageGenerator.latent_shape: expected positive sizes, for instance (100,); got {self.latent_shape!r}"
             )
-        if self.output not in tuple(OutputRange):
-            raise InputError(
-                f"ImageGenerator.output: expected one of {', '.join(OutputRange)}, got {self.output!r}; 'unit' is "
-                "[0, 1], as a sigmoid gives, 'symmetric' is [-1, 1], as tanh gives"
-            )
+        hint = "; 'unit' is [0, 1], as a sigmoid gives, 'symmetric' is [-1, 1], as tanh gives"
+        object.__setattr__(self, "output", member("ImageGenerator.output", OutputRange, self.output, hint=hint))
         if not isinstance(self.domain, Domain):
             raise InputError(f"ImageGenerator.domain: expected a Domain, got {type(self.domain).__name__}")
         if not isinstance(self.source, str) or not self.source.strip():
@@ -128,7 +125,6 @@ class ImageGenerator:
         private.eval()
         object.__setattr__(self, "module", private)
         object.__setattr__(self, "latent_shape", shape)
-        object.__setattr__(self, "output", OutputRange(self.output))
         object.__setattr__(self, "_attributes", Attributes(private))
         self._look()
 

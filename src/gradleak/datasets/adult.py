@@ -13,7 +13,7 @@ import torch
 
 from gradleak.core import Batch, Domain, DomainKind
 from gradleak.games import Column, ColumnKind, Encoding, Population, Table
-from gradleak.results import InputError, UnsupportedError
+from gradleak.results import InputError, UnsupportedError, member
 
 _MISSING = "?"
 _WORK = "Federal-gov,Local-gov,Never-worked,Private,Self-emp-inc,Self-emp-not-inc,State-gov,Without-pay"
@@ -208,15 +208,11 @@ def adult_files_table(path: str | os.PathLike[str]) -> Table:
 
 
 def _column(sensitive: str, caller: str) -> str:
-    if sensitive not in tuple(Sensitive):
-        raise InputError(f"{caller}.sensitive: expected one of {', '.join(Sensitive)}, got {sensitive!r}")
-    return str(Sensitive(sensitive))
+    return str(member(f"{caller}.sensitive", Sensitive, sensitive))
 
 
 def _encoding(encoding: Encoding | str, caller: str) -> Encoding:
-    if encoding not in tuple(Encoding):
-        raise InputError(f"{caller}.encoding: expected one of {', '.join(Encoding)}, got {encoding!r}")
-    return Encoding(encoding)
+    return member(f"{caller}.encoding", Encoding, encoding)
 
 
 def _category(name: str, values: str) -> Column:

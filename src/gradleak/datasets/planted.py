@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gradleak.results import InputError
+from gradleak.results import InputError, member
 
 
 class PlantedProperty(StrEnum):
@@ -44,12 +44,11 @@ def plant(images: Tensor, codes: Tensor, planted: PlantedProperty | str, *, stre
     Raises:
         InputError: for a strength out of range, no such property, or a thickness of images that are not gray.
     """
-    if planted not in tuple(PlantedProperty):
-        raise InputError(f"plant: expected one of {', '.join(PlantedProperty)}, got {planted!r}")
+    chosen = member("plant", PlantedProperty, planted)
     if not 0.0 < strength <= 1.0:
         raise InputError(f"plant.strength: expected above 0 and at most 1, got {strength}")
     second = codes.bool()[:, None, None, None]
-    match PlantedProperty(planted):
+    match chosen:
         case PlantedProperty.TINT:
             cool = images.new_tensor([1 - strength, 1 - strength / 2, 1.0])[:, None, None]
             return images * torch.where(second, cool.flip(0), cool)

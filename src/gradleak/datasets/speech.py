@@ -17,7 +17,7 @@ from torch import Tensor
 from gradleak.core import Domain, DomainKind
 from gradleak.datasets.log_mel import BANDS, log_mel, mel_image, mel_statistics, read_wav
 from gradleak.games import Column, ColumnKind, Population, Table
-from gradleak.results import InputError
+from gradleak.results import InputError, member
 
 _Kind = TypeVar("_Kind", bound=StrEnum)
 
@@ -196,9 +196,7 @@ def _features(
 
 
 def _named(kind: type[_Kind], name: str, caller: str) -> _Kind:
-    if name not in tuple(kind):
-        raise InputError(f"{caller}: expected one of {', '.join(kind)}, got {name!r}")
-    return kind(name)
+    return member(caller, kind, name)
 
 
 __all__ = ["SpeechFeatures", "SpeechLabel", "crema_d", "speech_digits"]

@@ -14,7 +14,7 @@ from torch import Tensor
 from gradleak.core import DiagonalGaussian, ExampleDefense, Guarantee
 from gradleak.defenses.clip_per_example import ClipPerExample
 from gradleak.defenses.draws import normal
-from gradleak.results import ABADI_2016, LI_2024, Citation, InputError, check_positive, is_number
+from gradleak.results import ABADI_2016, LI_2024, Citation, InputError, check_positive, is_number, member
 
 
 class NoiseOn(StrEnum):
@@ -85,9 +85,7 @@ class DPSGD(ExampleDefense):
             if not is_number(value) or not (math.isfinite(value) and value > 0):
                 hint = "; without noise it is ClipPerExample" if name == "noise_std" and value == 0 else ""
                 raise InputError(f"DPSGD.{name}: expected a positive number, got {value!r}{hint}")
-        if self.noise not in tuple(NoiseOn):
-            raise InputError(f"DPSGD.noise: expected one of {', '.join(NoiseOn)}, got {self.noise!r}")
-        object.__setattr__(self, "noise", NoiseOn(self.noise))
+        object.__setattr__(self, "noise", member("DPSGD.noise", NoiseOn, self.noise))
         if self.expected_batch_size is not None and self.noise is NoiseOn.PER_EXAMPLE:
             raise InputError(
                 "DPSGD.expected_batch_size: expected None with noise='per_example', whose noise grows with the number "

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gradleak.core import Bounds, Guarantee, Noise, UpdateDefense
 from gradleak.defenses.layers import layers
-from gradleak.results import LIN_2018, ZHU_2019, Citation, InputError, is_number
+from gradleak.results import LIN_2018, ZHU_2019, Citation, InputError, is_number, member
 
 
 class PruneBy(StrEnum):
@@ -49,9 +49,7 @@ class Prune(UpdateDefense):
         """Check the fields."""
         if not is_number(self.ratio) or not 0 <= self.ratio < 1:
             raise InputError(f"Prune.ratio: expected a number from 0 to below 1, got {self.ratio!r}")
-        if self.by not in tuple(PruneBy):
-            raise InputError(f"Prune.by: expected one of {', '.join(PruneBy)}, got {self.by!r}")
-        object.__setattr__(self, "by", PruneBy(self.by))
+        object.__setattr__(self, "by", member("Prune.by", PruneBy, self.by))
 
     @property
     def kept_share(self) -> float:

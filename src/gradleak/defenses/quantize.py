@@ -15,7 +15,7 @@ from torch import Tensor
 from gradleak.core import Bounds, Guarantee, Noise, NotGaussian, UpdateDefense
 from gradleak.defenses.clip import power_of_two
 from gradleak.defenses.draws import uniform
-from gradleak.results import ALISTARH_2017, Citation, InputError, check_flag, check_positive
+from gradleak.results import ALISTARH_2017, Citation, InputError, check_flag, check_positive, member
 
 
 class QuantizeRange(StrEnum):
@@ -71,8 +71,7 @@ class Quantize(UpdateDefense):
         """Check the fields."""
         if not isinstance(self.bits, Integral) or isinstance(self.bits, bool) or not 2 <= self.bits <= 16:
             raise InputError(f"Quantize.bits: expected a whole number from 2 to 16, got {self.bits!r}")
-        if self.range not in tuple(QuantizeRange):
-            raise InputError(f"Quantize.range: expected one of {', '.join(QuantizeRange)}, got {self.range!r}")
+        object.__setattr__(self, "range", member("Quantize.range", QuantizeRange, self.range))
         check_flag("Quantize.stochastic", self.stochastic)
         if self.limit is not None:
             check_positive("Quantize.limit", self.limit)

@@ -14,7 +14,7 @@ from torch import Tensor
 from gradleak.core import Bounds, Guarantee, Noise, UpdateDefense
 from gradleak.defenses.layers import layers
 from gradleak.defenses.prune import smallest_kept, without_smallest
-from gradleak.results import LIN_2018, STICH_2018, Citation, InputError, is_number
+from gradleak.results import LIN_2018, STICH_2018, Citation, InputError, is_number, member
 
 
 class TopKBy(StrEnum):
@@ -56,9 +56,7 @@ class TopK(UpdateDefense):
     def __post_init__(self) -> None:
         """Check the fields."""
         check_share("TopK", self.share)
-        if self.by not in tuple(TopKBy):
-            raise InputError(f"TopK.by: expected one of {', '.join(TopKBy)}, got {self.by!r}")
-        object.__setattr__(self, "by", TopKBy(self.by))
+        object.__setattr__(self, "by", member("TopK.by", TopKBy, self.by))
 
     @property
     def kept_share(self) -> float:

@@ -25,6 +25,7 @@ from gradleak.results import (
     UnsupportedError,
     check_count,
     is_number,
+    member,
 )
 
 # Grid cells within a standard deviation of the loss of a round, and beyond so many rounds, where round-off adds up.
@@ -195,10 +196,8 @@ class Accounting:
     def __post_init__(self) -> None:
         """Check the numbers."""
         _check(self.delta, self.rounds, self.sampling_rate)
-        if self.adjacency not in tuple(Adjacency):
-            raise InputError(f"Accounting.adjacency: expected one of {', '.join(Adjacency)}, got {self.adjacency!r}")
+        object.__setattr__(self, "adjacency", member("Accounting.adjacency", Adjacency, self.adjacency))
         check_count("Accounting.settings_tried", self.settings_tried)
-        object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
 
     def __call__(self, release: Release, objective: Objective, examples: int) -> list[Score]:
         """Four scores: one step by the classical formula and exactly, all rounds by PLD and by RDP.

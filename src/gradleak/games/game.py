@@ -25,7 +25,7 @@ from gradleak.games.split import Split
 from gradleak.games.trajectory import Trajectory, check_one_row, follow
 from gradleak.games.workers import in_order
 from gradleak.protocols import FedSGD
-from gradleak.results import LI_2024, Citation, InputError, Outcome, Score, check_count, check_positive
+from gradleak.results import LI_2024, Citation, InputError, Outcome, Score, check_count, check_positive, member
 from gradleak.utility import Metric, Task
 from gradleak.utility.task import MakeModel, rows_of
 from gradleak.utility.training import AnyRelease
@@ -162,9 +162,7 @@ class InferenceGame(ABC):
         if not known or len(set(known)) < len(known) or any(entry not in tuple(Knows) for entry in known):
             raise InputError(f"{name}.adversaries: expected some of {', '.join(Knows)}, each once, got {known}")
         object.__setattr__(self, "adversaries", tuple(Knows(entry) for entry in known))
-        if self.control not in tuple(Control):
-            raise InputError(f"{name}.control: expected one of {', '.join(Control)}, got {self.control!r}")
-        object.__setattr__(self, "control", Control(self.control))
+        object.__setattr__(self, "control", member(f"{name}.control", Control, self.control))
         if self.split is not None and self.split.population is not self.population:
             raise InputError(f"{name}.split: expected a split of this game's population, got one of another")
         if self.side and self.population.side is None:

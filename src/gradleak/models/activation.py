@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from torch import nn
 
-from gradleak.results.errors import InputError
+from gradleak.results import member
 
 
 class Activation(StrEnum):
@@ -40,12 +40,7 @@ class Activation(StrEnum):
         Raises:
             InputError: No activation has that name.
         """
-        try:
-            return cls(name)
-        except ValueError:
-            raise InputError(
-                f"expected an activation out of {', '.join(cls)}, got {name!r}: write one of these names"
-            ) from None
+        return member("activation", cls, name)
 
     def module(self) -> nn.Module:
         """A new module that computes the activation, out of place.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gradleak.models.activation import Activation
 from gradleak.models.initialize import check_sizes, construct
-from gradleak.results.errors import InputError
+from gradleak.results import member
 
 
 class Norm(StrEnum):
@@ -36,12 +36,7 @@ class Norm(StrEnum):
         Raises:
             InputError: No normalization has that name.
         """
-        try:
-            return cls(name)
-        except ValueError:
-            raise InputError(
-                f"expected a normalization out of {', '.join(cls)}, got {name!r}: write one of these names"
-            ) from None
+        return member("normalization", cls, name)
 
     def module(self, channels: int) -> nn.Module:
         """A new layer that normalizes maps (b, channels, h, w)."""

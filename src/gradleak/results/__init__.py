@@ -75,6 +75,7 @@ from gradleak.results.errors import (
     PlanError,
     UnsupportedError,
 )
+from gradleak.results.members import member
 from gradleak.results.nouns import entries_noun, entry_noun, error_name
 from gradleak.results.numbers import (
     check_count,
@@ -182,4 +183,5 @@ __all__ = [
     "entry_noun",
     "error_name",
     "is_number",
+    "member",
 ]

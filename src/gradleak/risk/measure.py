@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gradleak.core import Exposure, NotGaussian, Objective
 from gradleak.operators import GradientJacobian
-from gradleak.results import Citation, Evidence, InputError, Leakier, Outcome, Score
+from gradleak.results import Citation, Evidence, InputError, Leakier, Outcome, Score, member
 
 Delta = Tensor | Mapping[str, Tensor]
 # A number with a larger bound on its relative error (three digits) is an estimate, however it was computed.
@@ -45,9 +45,7 @@ class Unit(StrEnum):
         Raises:
             InputError: for another name.
         """
-        if unit not in tuple(cls):
-            raise InputError(f"unit: expected one of {', '.join(cls)}, got {unit!r}")
-        return cls(unit)
+        return member("unit", cls, unit)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,7 @@ from gradleak.results import (
     Score,
     check_count,
     check_seed,
+    member,
 )
 from gradleak.risk.measure import Measure
 
@@ -91,9 +92,7 @@ class Sensitivity(Measure):
         check_count("dense_limit", self.dense_limit, least=0)
         check_count("samples", self.samples, least=2)
         check_seed("seed", self.seed)
-        if self.norm not in tuple(JacobianNorm):
-            raise InputError(f"norm: expected one of {', '.join(JacobianNorm)}, got {self.norm!r}")
-        object.__setattr__(self, "norm", JacobianNorm(self.norm))
+        object.__setattr__(self, "norm", member("norm", JacobianNorm, self.norm))
         if isinstance(self.by, Mapping):
             if not self.by or any(isinstance(names, str) or not names for names in self.by.values()):
                 raise InputError(f"by: expected groups such as {{'head': ['9.weight', '9.bias']}}, got {self.by!r}")

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.results import MO_2021, YE_LIM_2016, Citation, InputError, Leakier, Outcome, Score, check_count
+from gradleak.results import MO_2021, YE_LIM_2016, Citation, InputError, Leakier, Outcome, Score, check_count, member
 from gradleak.risk.layer_measure import LayerMeasure, coordinates
 
 # Of the largest distance, what the angles of equal subspaces have by round-off.
@@ -93,9 +93,7 @@ class SubspaceDistance(LayerMeasure):
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        if self.metric not in tuple(GrassmannMetric):
-            raise InputError(f"metric: expected one of {', '.join(GrassmannMetric)}, got {self.metric!r}")
-        object.__setattr__(self, "metric", GrassmannMetric(self.metric))
+        object.__setattr__(self, "metric", member("metric", GrassmannMetric, self.metric))
         check_count("dimension", self.dimension)
         check_count("permutations", self.permutations, least=19)
         if self.columns is not None:

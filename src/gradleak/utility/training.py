@@ -19,6 +19,7 @@ from gradleak.results import (
     check_not_negative,
     check_positive,
     check_share,
+    member,
 )
 from gradleak.utility.metric import Floats, constant_answers, same_for_all
 from gradleak.utility.rounds import ReleaseOfRound
@@ -83,9 +84,7 @@ class Training:
             check_count("Training.batch_size", self.batch_size)
         if self.sampling_rate is not None and self.sampling_rate != 1:
             check_share("Training.sampling_rate", self.sampling_rate)
-        if self.adjacency not in tuple(Adjacency):
-            raise InputError(f"Training.adjacency: expected one of {', '.join(Adjacency)}, got {self.adjacency!r}")
-        object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
+        object.__setattr__(self, "adjacency", member("Training.adjacency", Adjacency, self.adjacency))
 
     def smallest_share(self, rows: int) -> int:
         """The fewest rows that a client gets of so many.

@@ -21,7 +21,7 @@ from gradleak.attacks.inversion.search import Search
 from gradleak.attacks.inversion.variables import Part, Pixels, Variables
 from gradleak.attacks.monitor import Monitor
 from gradleak.core import HALF, ImageGenerator, Knowledge, Objective, Reconstruction, Update, describe
-from gradleak.results import GEIPING_2020, Citation, InputError, Outcome
+from gradleak.results import GEIPING_2020, Citation, InputError, Outcome, member
 
 MAX_ITERATIONS = 10**8
 """More than any search can be meant to take."""
@@ -47,9 +47,7 @@ class SearchStage:
 
     def __post_init__(self) -> None:
         """Check the counts and the part."""
-        if self.part not in tuple(Part):
-            raise InputError(f"SearchStage.part: expected one of {', '.join(Part)}, got {self.part!r}")
-        object.__setattr__(self, "part", Part(self.part))
+        object.__setattr__(self, "part", member("SearchStage.part", Part, self.part))
         if isinstance(self.optimizer, PopulationOptimizer):
             if self.part is Part.ALL:
                 object.__setattr__(self, "part", Part.LATENTS)

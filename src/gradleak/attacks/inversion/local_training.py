@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from gradleak.core import Mode, Objective, Release
 from gradleak.protocols.average_gradient import AverageGradient, proportional, weights_of
-from gradleak.results import InputError
+from gradleak.results import member
 
 
 class LocalTraining(StrEnum):
@@ -30,9 +30,7 @@ class LocalTraining(StrEnum):
         Raises:
             InputError: for another name.
         """
-        if name not in tuple(cls):
-            raise InputError(f"local_training: expected one of {', '.join(cls)}, got {name!r}")
-        return cls(name)
+        return member("local_training", cls, name)
 
     def release(self, release: Release, objective: Objective, examples: int) -> Release:
         """The release whose mean a guess is put through: this one, or its first-order stand-in.

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gradleak.results import InputError
+from gradleak.results import InputError, member
 
 
 class HandOn(StrEnum):
@@ -35,9 +35,7 @@ class HandOn(StrEnum):
         Raises:
             InputError: for another name.
         """
-        if name not in tuple(cls):
-            raise InputError(f"hand_on: expected one of {', '.join(cls)}, got {name!r}")
-        return cls(name)
+        return member("hand_on", cls, name)
 
 
 class Populations(ABC):

@@ -17,7 +17,7 @@ from gradleak.attacks.inversion.problem import Problem
 from gradleak.attacks.inversion.registration import NoRegistration, Registration
 from gradleak.attacks.inversion.variables import Part
 from gradleak.core import Domain, DomainKind, LayerStatistics, describe, running_statistics
-from gradleak.results import GEIPING_2020, HUANG_2021, YIN_2021, Citation, InputError, KnowledgeError
+from gradleak.results import GEIPING_2020, HUANG_2021, YIN_2021, Citation, InputError, KnowledgeError, member
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -193,9 +193,7 @@ class Statistics(StrEnum):
         Raises:
             InputError: for another name.
         """
-        if name not in tuple(cls):
-            raise InputError(f"statistics: expected one of {', '.join(cls)}, got {name!r}")
-        return cls(name)
+        return member("statistics", cls, name)
 
 
 @dataclass(frozen=True, kw_only=True)

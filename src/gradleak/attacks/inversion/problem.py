@@ -35,7 +35,7 @@ from gradleak.core import (
 )
 from gradleak.core.objective import Tensors
 from gradleak.core.release import Noise
-from gradleak.results import InputError, KnowledgeError, UnsupportedError
+from gradleak.results import KnowledgeError, UnsupportedError, member
 
 NEEDS = ("objective", "protocol", "batch_size", "domain")
 """What every inversion needs to know."""
@@ -56,9 +56,7 @@ class LabelPolicy(StrEnum):
         Raises:
             InputError: for another name.
         """
-        if name not in tuple(cls):
-            raise InputError(f"labels: expected one of {', '.join(cls)}, got {name!r}")
-        return cls(name)
+        return member("labels", cls, name)
 
 
 class LabelSource(StrEnum):

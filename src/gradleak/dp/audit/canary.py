@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gradleak.core import Batch, Objective, Release
 from gradleak.dp.audit.record import RecordAttribute, RecordConstraints
-from gradleak.results import LI_2024, Citation, InputError, Outcome, check_count, check_positive
+from gradleak.results import LI_2024, Citation, InputError, Outcome, check_count, check_positive, member
 
 # Entries of released gradients that are held at once; each is kept several times for its derivative.
 MOST_NUMBERS = 2**24
@@ -103,9 +103,7 @@ class Canary:
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        if self.objective not in tuple(CanaryObjective):
-            raise InputError(f"Canary.objective: expected one of {', '.join(CanaryObjective)}, got {self.objective!r}")
-        object.__setattr__(self, "objective", CanaryObjective(self.objective))
+        object.__setattr__(self, "objective", member("Canary.objective", CanaryObjective, self.objective))
         check_count("Canary.iterations", self.iterations)
         check_count("Canary.starts", self.starts)
         check_positive("Canary.learning_rate", self.learning_rate)

@@ -12,7 +12,7 @@ from gradleak.dp.audit.membership import MembershipPair
 from gradleak.dp.audit.privacy_audit import AuditedPair, PrivacyAudit, numbered
 from gradleak.dp.audit.theory import total_epsilons
 from gradleak.games import Population, Split
-from gradleak.results import InputError, Score, check_count
+from gradleak.results import Score, check_count, member
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,11 +41,7 @@ class MembershipAudit(PrivacyAudit):
     def __post_init__(self) -> None:
         """Check the fields."""
         super().__post_init__()
-        if self.adjacency not in tuple(Adjacency):
-            raise InputError(
-                f"MembershipAudit.adjacency: expected one of {', '.join(Adjacency)}, got {self.adjacency!r}"
-            )
-        object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
+        object.__setattr__(self, "adjacency", member("MembershipAudit.adjacency", Adjacency, self.adjacency))
         check_count("MembershipAudit.members", self.members, least=1 if self.adjacency is Adjacency.REPLACE else 2)
         check_count("MembershipAudit.examples", self.examples)
 

@@ -18,7 +18,7 @@ from gradleak.dp.lower_bounds.estimator import Direction, EpsilonEstimator, Read
 from gradleak.dp.lower_bounds.rates import geometric_ranks, lower_rate
 from gradleak.dp.lower_bounds.split_threshold import part_size
 from gradleak.dp.lower_bounds.trials import TrialScores, Values
-from gradleak.results import MAHLOUJIFAR_2025, STEINKE_2023, Citation, InputError, check_flag, check_share
+from gradleak.results import MAHLOUJIFAR_2025, STEINKE_2023, Citation, InputError, check_flag, check_share, member
 
 # Standard deviations of the number of heads among fair coins: how many trials are kept back, and what is no fair coin.
 _SPARE, _UNFAIR = 4.0, 6.0
@@ -88,9 +88,7 @@ class OneRunEpsilon(EpsilonEstimator):
         super().__post_init__()
         check_share("OneRunEpsilon.share", self.share)
         check_flag("OneRunEpsilon.coins", self.coins)
-        if self.curve not in tuple(TradeOff):
-            raise InputError(f"OneRunEpsilon.curve: expected one of {', '.join(TradeOff)}, got {self.curve!r}")
-        object.__setattr__(self, "curve", TradeOff(self.curve))
+        object.__setattr__(self, "curve", member("OneRunEpsilon.curve", TradeOff, self.curve))
 
     def _read(self, scores: TrialScores, generator: np.random.Generator) -> Reading:
         values, heads = self._toss(scores, generator)

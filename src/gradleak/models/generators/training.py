@@ -18,7 +18,7 @@ from gradleak.models.generators.decoders import ConvDecoder, Encoder, MLPDecoder
 from gradleak.models.generators.network import GeneratorNetwork
 from gradleak.models.generators.trained import FORMAT, TrainedGenerator
 from gradleak.models.resnet import Norm
-from gradleak.results import InputError, UnsupportedError, check_count, check_positive, check_seed
+from gradleak.results import InputError, UnsupportedError, check_count, check_positive, check_seed, member
 
 Progress = Callable[[int, int, str], None]
 
@@ -99,9 +99,7 @@ def train_vae(
     **Source**: Kingma and Welling 2014; the likelihood is that of Rybkin et al. 2021 (σ-VAE); a Gaussian fitted to the
     latents afterwards as in Ghosh et al. 2020 (RAE), folded into the decoder here.
     """
-    if decoder not in tuple(Decoder):
-        raise InputError(f"decoder: expected one of {', '.join(Decoder)}, got {decoder!r}")
-    chosen = Decoder(decoder)
+    chosen = member("decoder", Decoder, decoder)
     width = chosen.usual_width if width is None else width
     pixels = _pixels(images)
     course = _Course(steps=steps, batch_size=batch_size, seed=seed, mirrored=mirrored, progress=progress)
