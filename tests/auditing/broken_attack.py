@@ -32,14 +32,15 @@ class Broken(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Lucky(Attack):
-    """Ignores the update and claims a fixed picture; if `untold`, only where it is told of no defense, and else its half."""
+    """Ignores the update and claims a fixed picture, or its half where `told_alone` or `untold_alone` asks for it."""
 
     name: ClassVar[str] = "lucky"
     needs: ClassVar[tuple[str, ...]] = ("objective",)
     summary: ClassVar[str] = "claims a fixed picture."
 
     claim: Tensor
-    untold: bool = False
+    told_alone: bool = False
+    untold_alone: bool = False
 
     def estimate(self, knowledge: Knowledge) -> float:
         return 1.0
@@ -47,7 +48,7 @@ class Lucky(Attack):
     def _recover(
         self, update: Update, knowledge: Knowledge, generator: torch.Generator, progress: Progress | None
     ) -> Reconstruction:
-        told = self.untold and bool(knowledge.defenses)
+        half = self.untold_alone if knowledge.defenses else self.told_alone
         return Reconstruction(
-            inputs=self.claim / 2 if told else self.claim, targets=None, loss=None, outcome=Outcome.CONVERGED
+            inputs=self.claim / 2 if half else self.claim, targets=None, loss=None, outcome=Outcome.CONVERGED
         )

@@ -157,13 +157,24 @@ def test_noise_is_given_to_both_adversaries(record: Record) -> None:
     assert noises(plan(scenarios=plan_scenarios("noisy"))) == [*alone, "control/negative/gauss_newton/static"]
 
 
-def plan_scenarios(name: str) -> list[Any]:
-    return [scenario for scenario in tomllib.loads(PLAN)["scenarios"] if scenario["name"] == name]
+def plan_scenarios(*names: str) -> list[Any]:
+    by = {scenario["name"]: scenario for scenario in tomllib.loads(PLAN)["scenarios"]}
+    return [by[name] for name in names]
+
+
+@pytest.mark.parametrize("order", [["hidden", "noisy"], ["noisy", "hidden"]])
+def test_one_who_knows_the_defenses_is_given_noise_whatever_comes_first(order: list[str], tmp_path: Path) -> None:
+    one = plan(scenarios=plan_scenarios(*order))
+    told = Lucky(claim=one.batches[0].inputs.clone(), told_alone=True)
+    scenarios = [replace(scenario, attacks={"lucky": [0]}) for scenario in one.scenarios]
+    found = run_plan(replace(one, attacks={"lucky": told}, scenarios=scenarios), tmp_path / "out", jobs=1)
+    passed = {line["item"]: line["passed"] for line in found.items if line["kind"] == "control"}
+    assert passed == {"control/negative/lucky": False, "control/negative/lucky/static": True}
 
 
 def test_a_static_adversary_that_finds_the_truth_in_noise_fails_its_control(tmp_path: Path) -> None:
     one = plan(scenarios=plan_scenarios("noisy"))
-    lucky = Lucky(claim=one.batches[0].inputs.clone(), untold=True)
+    lucky = Lucky(claim=one.batches[0].inputs.clone(), untold_alone=True)
     scenario = replace(one.scenarios[0], attacks={"lucky": [0]})
     found = run_plan(replace(one, attacks={"lucky": lucky}, scenarios=[scenario]), tmp_path / "out", jobs=1)
     passed = {line["item"]: line["passed"] for line in found.items if line["kind"] == "control"}

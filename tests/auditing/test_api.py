@@ -15,6 +15,7 @@ from torch import nn
 import gradleak as gl
 from gradleak.auditing import Controls, default_plan, range_notes, run_plan
 from gradleak.models import mlp
+from gradleak.results import PlanError
 
 QUIET = gl.AuditOptions(quiet=True)
 
@@ -306,7 +307,23 @@ def test_luck_in_a_batch_of_few_entries_is_no_leak(tmp_path: Path) -> None:
     assert record.verdicts[0].details["chance_pixel_rmse"] == limits.value
     page = gl.write_html(record, tmp_path / "report.html").read_text(encoding="utf-8")
     assert "blind guesses come as near by luck" in page
+    assert "nearer than luck brings blind guesses: a single one below" in page
+    assert "nearer than luck brings blind guesses, below 0.0" in gl.write_markdown(
+        record, tmp_path / "report.md"
+    ).read_text(encoding="utf-8")
     one = gl.Batch(inputs[:1], targets[:1], domain)
     strong = {"gauss_newton": gl.GaussNewton()}
     record = gl.audit(model, one, attacks=strong, out=tmp_path / "one", options=quiet)
     assert record.verdicts[0].reason == "attack_reached_threshold"
+
+
+def test_public_rows_of_another_shape_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    domain = gl.Domain(shape=(6,), low=0.0, high=1.0, kind="tabular")
+    batch = gl.Batch(torch.rand(2, 6, generator=generator), torch.tensor([0, 1]), domain)
+    public = gl.Batch(torch.rand(9, 7, generator=generator), torch.zeros(9, dtype=torch.long))
+    model = mlp(features=6, classes=2, hidden=(4,), generator=generator)
+    with pytest.raises(
+        PlanError, match=r"threat\.public: expected examples of the shape of the audited ones, \(6,\), got \(7,\)"
+    ):
+        gl.audit(model, batch, threat=gl.HonestButCurious(public=public), out=tmp_path / "out", options=QUIET)

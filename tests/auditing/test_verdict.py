@@ -117,8 +117,29 @@ def test_an_error_that_luck_reaches_is_no_leak(errors: list[float], leaks: bool)
     assert verdict.details["chance_pixel_rmse"] == 0.01
     if not leaks:
         assert verdict.reason == "no_better_than_chance"
-        assert "come that near to one of 3 examples by luck" in verdict.explanation
+        assert "come as near to one of 3 such examples by luck" in verdict.explanation
         assert "only below 0.01" in verdict.explanation
+    elif errors[0] == 0.005:
+        assert "to a pixel RMSE of 0.005, below the 0.01 that luck reaches (limits: 0.1" in verdict.explanation
+    else:
+        assert (
+            "rebuilt 3 examples from the update alone, to a pixel RMSE of at most 0.07, which luck"
+            in verdict.explanation
+        )
+
+
+def test_values_that_are_guessed_exactly_are_named() -> None:
+    lines = [release(batch_size=1), BASELINE, luck([0.0]), *attack(0.0)]
+    verdict = judge(lines, Thresholds())[0]
+    assert verdict.reason == "no_better_than_chance"
+    assert "as near to such an example by luck: such values are guessed exactly" in verdict.explanation
+
+
+def test_luck_does_not_hide_that_the_model_has_learned_the_batch() -> None:
+    lines = [release(client_loss=0.001), BASELINE, luck([0.01]), *attack(0.05)]
+    verdict = judge(lines, Thresholds())[0]
+    assert verdict.reason == "converged_model"
+    assert "Besides: gn ended at a pixel RMSE of 0.05, but blind guesses come as near" in verdict.explanation
 
 
 def test_a_range_that_makes_an_example_look_constant_is_named() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +35,9 @@ class PositiveControl:
     def __call__(self, plan: Plan, out: Path) -> list[Line]:
         """The line of the control, and its scores."""
         update, knowledge, batch = self._case(plan)
-        case = _Case(update, knowledge, batch, state_of(plan, out, self.states[0]), "planted leak")
+        case = _Case(
+            update, knowledge, batch, state_of(plan, out, self.states[0]), _limits(plan, batch, "planted leak")
+        )
         lines, leaks = _control(plan, "positive", self.attack, case)
         lines[0] |= {"passed": leaks, "expects": "a planted leak is found"}
         return lines
@@ -63,22 +65,22 @@ class NegativeControl:
 
     Attributes:
         attack: by its name in the plan.
-        adversary: `STATIC` for the twin of a control whose adversary knows the defenses; one who takes noise for an
-            undefended update follows it further and lands elsewhere. None for the first one who is not refused.
+        withheld: whether it imitates runs of the static adversary, who takes noise for an undefended update, follows it
+            further and lands elsewhere, or the other runs alone; None for the first run that is not refused.
     """
 
     attack: str
-    adversary: Adversary | None = None
+    withheld: bool | None = None
 
     @property
     def name(self) -> str:
         """The item of the record, and the group of work."""
-        return f"control/negative/{self.attack}" + ("" if self.adversary is None else f"/{self.adversary.value}")
+        return f"control/negative/{self.attack}" + (f"/{Adversary.STATIC.value}" if self.withheld else "")
 
     @property
     def title(self) -> str:
         """Whose noise it is, for a reader."""
-        return self.attack if self.adversary is None else f"{self.attack}, {self.adversary.value}"
+        return f"{self.attack}, {Adversary.STATIC.value}" if self.withheld else self.attack
 
     @property
     def states(self) -> Sequence[str]:
@@ -98,16 +100,17 @@ class NegativeControl:
     def __call__(self, plan: Plan, out: Path) -> list[Line]:
         """The line of the control with the scores of its first draw, and with what all draws cost."""
         facts: Line = {"expects": "noise of the same norm gives nothing"}
-        if self.adversary is not None:
-            facts["adversary"] = self.adversary.value
+        if self.withheld:
+            facts["adversary"] = Adversary.STATIC.value
         place = self._place(plan)
         if place is None:
             line = item_line(self.name, "control", None, None) | {"attack": self.attack}
-            note = "every update under this attack is zero; there is nothing to imitate"
+            note = "every update that this control could imitate is zero"
             return [line | facts | {"passed": None, "status": "refused", "note": note}]
         scenario, index, withheld = place
         batch = plan.batches[index]
         knowledge = plan.knowledge(scenario, index, withheld=withheld)
+        limits = _limits(plan, batch, f"example {index}")
         first: list[Line] = []
         leaks: bool | None = None
         hits = draws = 0
@@ -116,7 +119,7 @@ class NegativeControl:
             # Both adversaries get the same noise, as they get the same update.
             generator = derive_generator(plan.seed, "control", "negative", self.attack, str(draw))
             noise = noise_update(released(plan, scenario, index), generator)
-            case = _Case(noise, knowledge, batch, state_of(plan, out, state), f"example {index}")
+            case = _Case(noise, knowledge, batch, state_of(plan, out, state), limits)
             lines, leaks = _control(plan, self.name.removeprefix("control/"), self.attack, case)
             first = first or lines
             spent = {name: before + float(lines[0].get(name) or 0.0) for name, before in spent.items()}
@@ -134,7 +137,7 @@ class NegativeControl:
         for scenario in plan.scenarios:
             for index in scenario.attacks.get(self.attack, ()):
                 for withheld in plan.withheld(scenario, self.attack):
-                    if withheld or self.adversary is None:
+                    if self.withheld is None or withheld is self.withheld:
                         yield scenario, index, withheld
 
     def _place(self, plan: Plan) -> tuple[Scenario, int, bool] | None:
@@ -151,7 +154,7 @@ class NegativeControl:
 
 
 def noise_controls(plan: Plan, attack: str) -> list[NegativeControl]:
-    """The noise controls of one attack: one, and one of the static adversary where both adversaries run it somewhere."""
+    """The noise controls of one attack: one, or one of each where the static adversary runs it and another one does."""
     running = {
         withheld
         for scenario in plan.scenarios
@@ -159,18 +162,24 @@ def noise_controls(plan: Plan, attack: str) -> list[NegativeControl]:
         for withheld in plan.withheld(scenario, attack)
         if plan.attacks[attack].refusal(plan.knowledge(scenario, index, withheld=withheld)) is None
     }
-    own = NegativeControl(attack)
-    return [own, replace(own, adversary=Adversary.STATIC)] if len(running) > 1 else [own]
+    if len(running) < 2:
+        return [NegativeControl(attack)]
+    return [NegativeControl(attack, withheld=False), NegativeControl(attack, withheld=True)]
 
 
 class _Case(NamedTuple):
-    """What a control is about; `of` names the batch."""
+    """What a control is about, and what luck reaches on its batch."""
 
     update: Update
     knowledge: Knowledge
     batch: Batch
     state: Checkpoint | None
-    of: str
+    limits: Sequence[float]
+
+
+def _limits(plan: Plan, batch: Batch, name: str) -> Sequence[float]:
+    """What luck reaches on a batch, smallest first; empty where that is nothing."""
+    return [limit for score in luck(plan, batch, name) for limit in score.details["limits"]]
 
 
 def _control(plan: Plan, name: str, chosen: str, case: _Case) -> tuple[list[Line], bool | None]:
@@ -178,7 +187,7 @@ def _control(plan: Plan, name: str, chosen: str, case: _Case) -> tuple[list[Line
 
     Behind a generator the claim refined without it counts as well: audits score it, and it leaves the prior.
     """
-    update, knowledge, batch, state, of = case
+    update, knowledge, batch, state, limits = case
     attack = shortened(plan.attacks[chosen])
     generator = derive_generator(plan.seed, "control", name, chosen)
     line = item_line(f"control/{name}", "control", None, None) | {"attack": chosen, "attack_config": describe(attack)}
@@ -189,11 +198,10 @@ def _control(plan: Plan, name: str, chosen: str, case: _Case) -> tuple[list[Line
     blind = blind_baseline(batch, domain_of(batch), beside=plan.batches)
     baseline = next(score for score in blind if score.name == "pixel_rmse")
     line["baseline_pixel_rmse"] = baseline.value
-    limits = [list(score.details["limits"]) for score in luck(plan, batch, of)]
 
     def rebuilt(scores: Sequence[Score]) -> bool:
         errors = next(score for score in scores if score.name == "pixel_rmse").details.get("per_example", [])
-        return bool(errors) and plan.thresholds.leaks(errors, list(baseline.details["per_example"]), *limits)
+        return bool(errors) and plan.thresholds.leaks(errors, list(baseline.details["per_example"]), limits)
 
     scores = score_images(found, batch, beside=plan.batches)
     leaks = rebuilt(scores)

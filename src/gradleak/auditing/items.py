@@ -48,7 +48,7 @@ def luck(plan: Plan, batch: Batch, name: str) -> list[Score]:
     public = plan.threat.public if isinstance(plan.threat, HonestButCurious) else None
     rows = None if public is None else public.inputs
     generator = derive_generator(plan.seed, "chance", name)
-    score = chance_pixel_rmse(batch, domain_of(batch), rows, generator=generator)
+    score = chance_pixel_rmse(batch, domain_of(batch), rows, generator=generator, within=plan.thresholds.pixel_rmse)
     return [] if score is None else [score]
 
 

@@ -35,6 +35,7 @@ from gradleak.games import PerturbedGame
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, PlanError
 from gradleak.risk import Measure, SettingMeasure
+from gradleak.scoring import CHANCE_LEVEL
 
 DENSE_BYTES = 4 * 2**30
 
@@ -197,6 +198,13 @@ class Plan:
                     raise PlanError(f"measure {type(measure).__name__}: {refusal}") from refusal
         if self.controls.attack is not None and self.controls.attack not in self.attacks:
             raise PlanError(f"controls: {unknown('attack', self.controls.attack, self.attacks)}")
+        public = self.threat.public if isinstance(self.threat, HonestButCurious) else None
+        shapes = {tuple(batch.inputs.shape[1:]) for batch in self.batches}
+        if public is not None and shapes - {tuple(public.inputs.shape[1:])}:
+            raise PlanError(
+                f"threat.public: expected examples of the shape of the audited ones, {shapes.pop()}, got "
+                f"{tuple(public.inputs.shape[1:])}"
+            )
         brought = self.threat.generator if isinstance(self.threat, HonestButCurious) else None
         for batch in self.batches if brought is not None else ():
             assert brought is not None
@@ -298,6 +306,8 @@ class Plan:
             "attacks": {name: describe(attack) for name, attack in self.attacks.items()},
             "measures": [describe(measure) for measure in self.measures],
             "thresholds": describe(self.thresholds),
+            # Records from before luck was asked about were judged by another rule, and cannot be gone on with.
+            "luck": CHANCE_LEVEL,
             "controls": describe(self.controls),
             "scenarios": [
                 {

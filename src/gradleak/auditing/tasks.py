@@ -33,7 +33,7 @@ from gradleak.auditing.risk_tasks import RiskTask, SettingTask, same_labels
 from gradleak.auditing.utility_task import UtilityTask
 from gradleak.core import DiagonalGaussian, HonestButCurious, describe
 from gradleak.dp import guarantee_of
-from gradleak.results import GradleakError
+from gradleak.results import GradleakError, Score
 from gradleak.risk import SettingMeasure
 from gradleak.scoring import blind_baseline
 
@@ -153,12 +153,15 @@ class _Release:
         if plan.pictures:
             original = save_picture(out, f"example {self.index} original", batch.inputs, domain_of(batch))
         lines: list[Line] = []
+        chance = luck(plan, batch, f"example {self.index}")
         for scenario in plan.scenarios:
             if self.index in scenario.examples:
-                lines += self._release(plan, scenario, original, out)
+                lines += self._release(plan, scenario, original, chance, out)
         return lines
 
-    def _release(self, plan: Plan, scenario: Scenario, original: str | None, out: Path) -> list[Line]:
+    def _release(
+        self, plan: Plan, scenario: Scenario, original: str | None, chance: Sequence[Score], out: Path
+    ) -> list[Line]:
         started = time.perf_counter()
         update = released(plan, scenario, self.index)
         batch = plan.batches[self.index]
@@ -203,9 +206,8 @@ class _Release:
         rows = None if public is None else public.inputs
         baseline = blind_baseline(batch, domain_of(batch), public=rows, beside=plan.batches)
         line["range_note"] = baseline[0].note
-        baseline += luck(plan, batch, f"example {self.index}")
         base_line = item_line(f"{item}/baseline", "baseline", scenario.name, self.index)
-        return [line, base_line, *score_lines(baseline, base_line)]
+        return [line, base_line, *score_lines([*baseline, *chance], base_line)]
 
 
 def clear_states(group: Group, out: Path) -> None:

@@ -13,6 +13,7 @@ from gradleak.auditing.layer_verdict import COMPARED, judge_layers
 from gradleak.auditing.privacy_verdict import judge_privacy
 from gradleak.auditing.verdict_sets import RUN, worst_of
 from gradleak.results import PlanError, Verdict, VerdictKind, error_name
+from gradleak.scoring import beyond_luck
 
 Line = Mapping[str, Any]
 CONVERGED_LOSS = 0.01
@@ -68,7 +69,17 @@ class Thresholds:
             chance: below what the k-th smallest error is more than luck (`chance_pixel_rmse`); empty where luck gives
                 nothing.
         """
-        rebuilt = sorted(
+        rebuilt = self.rebuilt(errors, baselines)
+        return bool(rebuilt) and (not chance or beyond_luck(rebuilt, chance) > 0)
+
+    def rebuilt(self, errors: Sequence[float | None], baselines: Sequence[float | None]) -> list[float]:
+        """The errors of the examples that come near enough, luck aside, sorted.
+
+        Args:
+            errors: pixel RMSE of the attack by example; None where there is none.
+            baselines: pixel RMSE of the blind adversary by example.
+        """
+        return sorted(
             error
             for error, baseline in zip(errors, baselines, strict=True)
             if error is not None
@@ -77,9 +88,6 @@ class Thresholds:
             and error <= self.pixel_rmse
             and error <= self.baseline_ratio * baseline
         )
-        if not chance:
-            return bool(rebuilt)
-        return any(error < limit for error, limit in zip(rebuilt, chance, strict=False))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,9 +276,8 @@ def _judge_release(release: Line, rows: Sequence[Line], thresholds: Thresholds, 
             item=item,
             verdict=VerdictKind.LEAKS,
             reason="attack_reached_threshold",
-            explanation=f"{winner.name} rebuilt an example from the update alone, to a {_noun(release)} of "
-            f"{winner.best:.2g} (limits: {thresholds.pixel_rmse:g}, and {thresholds.baseline_ratio:g} of the blind "
-            f"adversary's).{proof.needless}",
+            explanation=f"{winner.name} rebuilt {_what(release, winner, thresholds, baselines, chance)} (limits: "
+            f"{thresholds.pixel_rmse:g}, and {thresholds.baseline_ratio:g} of the blind adversary's).{proof.needless}",
             details=details,
         )
     bound = bound_on(
@@ -292,8 +299,10 @@ def _judge_release(release: Line, rows: Sequence[Line], thresholds: Thresholds, 
             item=item, verdict=VerdictKind.BOUNDED, reason=bound.reason, explanation=bound.text, details=details
         )
     reason, explanation = _why_inconclusive(release, attempts, best, thresholds)
-    if near:
+    if near and reason in ("no_attack_reached_threshold", "no_better_than_blind"):
         reason, explanation = "no_better_than_chance", _by_luck(release, near, chance)
+    elif near:
+        explanation = f"{explanation} Besides: {_by_luck(release, near, chance)}"
     wrong = _wrong_derivative(release, rows)
     if wrong:
         reason, explanation = "wrong_derivative", f"{explanation} {wrong}"
@@ -359,14 +368,34 @@ def _why_inconclusive(
     )
 
 
+def _what(
+    release: Line, winner: _Attempt, thresholds: Thresholds, baselines: Sequence[float | None], chance: Sequence[float]
+) -> str:
+    """What an attack rebuilt, and to what: one example, or as many as are together more than luck."""
+    rebuilt = thresholds.rebuilt(winner.errors, baselines)
+    together = beyond_luck(rebuilt, chance) if chance else 1
+    name = _noun(release)
+    if together <= 1:
+        beyond = f", below the {chance[0]:.2g} that luck reaches" if chance else ""
+        return f"an example from the update alone, to a {name} of {rebuilt[0]:.2g}{beyond}"
+    return (
+        f"{together} examples from the update alone, to a {name} of at most {rebuilt[together - 1]:.2g}, which luck does not "
+        f"reach for so many at once"
+    )
+
+
 def _by_luck(release: Line, near: Sequence[_Attempt], chance: Sequence[float]) -> str:
     """What to say of attacks that came near, as blind guesses do, too."""
     winner = min(near, key=lambda a: a.best or 0.0)
     size = int(release.get("batch_size") or 1)
-    examples = f"one of {size} examples" if size > 1 else "an example"
+    if chance[0] == 0:
+        told = "such values are guessed exactly, so that no single error tells"
+    else:
+        told = f"a single error tells only below {chance[0]:.2g}"
+    examples = f"one of {size} such examples" if size > 1 else "such an example"
     return (
-        f"{winner.name} ended at a {_noun(release)} of {winner.best:.2g}, but with so few entries blind guesses come that near "
-        f"to {examples} by luck: one error of them all tells only below {chance[0]:.2g}."
+        f"{winner.name} ended at a {_noun(release)} of {winner.best:.2g}, but blind guesses come as near to {examples} by luck: "
+        f"{told}."
     )
 
 

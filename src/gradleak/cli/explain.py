@@ -39,9 +39,9 @@ SCORES = {
     "details (and reports) hold the share by counts of the batch, whatever the images, which is what is known of the labels.",
     "wrong_pairing_rmse": "What the claims on a batch reach on average against wrong examples: a pixel RMSE near it has found "
     "nothing about single examples, however small it looks.",
-    "chance_pixel_rmse": "For examples of at most 32 entries: how near blind guesses, paired with the batch like claims, come "
-    "to one of its examples by luck; about 5 % of them are below one of the limits in the details (of the smallest error, the "
-    "second smallest, ...). The verdict 'leaks' asks for errors below one of these.",
+    "chance_pixel_rmse": "How near blind guesses, paired with the batch like claims, come to one of its examples by luck, where "
+    "examples have at most 32 entries or public rows are known; about 1 % of guessers are below one of the limits in the details "
+    "(of the smallest error, the second smallest, ...). The verdict 'leaks' asks for errors below one of these.",
     "st_lpips": "The ST-LPIPS distance of an image from the claim (Ghildyal and Liu 2022), the smallest of a batch: 0 for equal "
     "images, below about 1 for any. How alike two images look to a network, not who made them: no verdict reads it. "
     "From Python alone (`score_perceptual`), with the extra [metrics].",

@@ -139,7 +139,13 @@ def _scenarios(report: Report) -> Iterable[str]:
     }
     shown = {name: value for name, value in report.thresholds.items() if name != "epsilon" or privacies(report.reading)}
     limits = ", ".join(f"{escape(names.get(name, name))} {decimal(value)}" for name, value in shown.items())
-    yield f"Thresholds of the plan: {limits or 'not stated'}."
+    luck = ""
+    if report.luck is not None:
+        luck = (
+            f" Since examples have few entries, one of them has to be nearer than luck brings blind guesses, below "
+            f"{decimal(report.luck)}, or several at once below limits of their own."
+        )
+    yield f"Thresholds of the plan: {limits or 'not stated'}.{luck}"
     yield ""
 
 

@@ -247,6 +247,13 @@ class Report:
         """What the error of a reconstruction is called."""
         return error_name(self.kind)
 
+    @property
+    def luck(self) -> float | None:
+        """The smallest error of a release that luck brings blind guesses; None where no release has so few entries."""
+        scores = self.reading.scores.values() if self.reading else ()
+        found = [one.value for group in scores for one in group if one.name == "chance_pixel_rmse"]
+        return min((value for value in found if value is not None), default=None)
+
 
 def build(record: Record) -> Report:
     """The report on a record.

@@ -95,8 +95,9 @@ NEXT_STEPS: Mapping[str, str] = layers_reasons.NEXT_STEPS | {
     "control_not_run": "See why the noise control was refused; disclose what the attack needs, or use another attack.",
     "no_better_than_blind": "Audit other examples too: on an almost constant one nothing can be told apart. Mind the declared "
     "range: in units of one that is far too wide every image is almost constant.",
-    "no_better_than_chance": "Luck needs few entries and many examples: audit smaller batches too, down to one example, "
-    "or let the attack run on. What is rebuilt to many digits, or many examples at once, is not luck. This is not low risk.",
+    "no_better_than_chance": "Luck comes with few entries, or few values, and with many examples. Audit smaller batches too, and "
+    "examples as rich as those that clients have; where all of them are a few bits, audit many at once: what is rebuilt of "
+    "most of a batch is not luck. This is not low risk.",
     "item_failed": "See the failed items, mend the cause and run again: failed items are tried anew.",
     "no_signal": "Check that the right tensors were shared and that the model was not already converged.",
     "converged_model": "Audit an early round: gradients of a model that has learned its batch are too small to tell.",

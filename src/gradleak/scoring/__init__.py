@@ -1,7 +1,7 @@
 """Claim against truth: image errors in pixels scaled to [0, 1], one-to-one pairing, blind baselines; guesses of adversaries."""
 
 from gradleak.scoring.baseline import BASELINE_NAMES, blind_baseline
-from gradleak.scoring.chance import CHANCE_ENTRIES, chance_pixel_rmse
+from gradleak.scoring.chance import CHANCE_ENTRIES, CHANCE_LEVEL, beyond_luck, chance_pixel_rmse
 from gradleak.scoring.classification import confusion, leaks, score_posteriors
 from gradleak.scoring.image import SSIM_WINDOW, mse, psnr, rmse, ssim, ssim_obstacle
 from gradleak.scoring.labels import label_accuracy
@@ -19,11 +19,13 @@ from gradleak.scoring.reconstruction import EXACT_HIT_RMSE, pixels_of_truth, ran
 __all__ = [
     "BASELINE_NAMES",
     "CHANCE_ENTRIES",
+    "CHANCE_LEVEL",
     "EXACT_HIT_RMSE",
     "SSIM_WINDOW",
     "ST_LPIPS_SIDE",
     "Pairing",
     "PerceptualNetwork",
+    "beyond_luck",
     "blind_baseline",
     "chance_pixel_rmse",
     "confusion",
