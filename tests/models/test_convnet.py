@@ -58,7 +58,7 @@ def test_numbers_out_of_range_are_refused() -> None:
         convnet(size=8)
     with pytest.raises(InputError, match="expected a width that 8 divides, for group normalization, got 12"):
         convnet(width=12, norm="group")
-    with pytest.raises(InputError, match="expected an activation"):
+    with pytest.raises(InputError, match="activation: expected one of sigmoid, tanh"):
         convnet(activation="swish")
 
 

@@ -74,5 +74,5 @@ def test_weights_come_from_the_generator(build) -> None:
 
 @pytest.mark.parametrize("build", [lenet_i2f, lenet_dlg])
 def test_unknown_activation_is_refused(build) -> None:
-    with pytest.raises(InputError, match="expected an activation"):
+    with pytest.raises(InputError, match="activation: expected one of sigmoid, tanh"):
         build(activation="step")

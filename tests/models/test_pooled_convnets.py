@@ -103,7 +103,7 @@ def test_images_that_the_pooling_uses_up_are_refused(build: Net, least: int) -> 
 
 @pytest.mark.parametrize("build", [lenet5, alexnet_small, vgg9])
 def test_unfit_settings_are_refused(build: Net) -> None:
-    with pytest.raises(InputError, match="expected an activation"):
+    with pytest.raises(InputError, match="activation: expected one of sigmoid, tanh"):
         build(activation="step")
     with pytest.raises(InputError, match="classes"):
         build(classes=0)

@@ -83,7 +83,7 @@ def test_every_length_that_is_taken_works(length: int) -> None:
 def test_unfit_settings_are_refused() -> None:
     with pytest.raises(InputError, match="expected length of at least 20, got 19"):
         text_classifier(length=19)
-    with pytest.raises(InputError, match="expected an activation"):
+    with pytest.raises(InputError, match="activation: expected one of sigmoid, tanh"):
         text_classifier(activation="step")
     with pytest.raises(InputError, match="words"):
         text_classifier(words=0)
