@@ -142,8 +142,8 @@ def _scenarios(report: Report) -> Iterable[str]:
     luck = ""
     if report.luck is not None:
         luck = (
-            f" Since examples have few entries, one of them has to be nearer than luck brings blind guesses, below "
-            f"{decimal(report.luck)}, or several at once below limits of their own."
+            f" One example has to be nearer than luck brings blind guesses, below {decimal(report.luck)}, or several at once "
+            "below limits of their own."
         )
     yield f"Thresholds of the plan: {limits or 'not stated'}.{luck}"
     yield ""

@@ -249,7 +249,7 @@ class Report:
 
     @property
     def luck(self) -> float | None:
-        """The smallest error of a release that luck brings blind guesses; None where no release has so few entries."""
+        """The smallest error of a release that luck brings blind guesses; None where luck gives nothing."""
         scores = self.reading.scores.values() if self.reading else ()
         found = [one.value for group in scores for one in group if one.name == "chance_pixel_rmse"]
         return min((value for value in found if value is not None), default=None)
