@@ -67,7 +67,7 @@ def test_the_same_generator_gives_the_same_weights() -> None:
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(InputError, match="normalization: expected one of batch, group, none, got 'layer'"):
+    with pytest.raises(InputError, match="norm: expected one of batch, group, none, got 'layer'"):
         resnet8(norm="layer")
     with pytest.raises(InputError, match="activation: expected one of sigmoid"):
         resnet18(activation="swish")

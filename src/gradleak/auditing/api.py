@@ -18,7 +18,7 @@ from gradleak.auditing.refusals import refusals
 from gradleak.auditing.run import Progress, estimate, run_plan
 from gradleak.auditing.verdict import Thresholds
 from gradleak.core import Batch, HonestButCurious, Release, ThreatModel, Update
-from gradleak.results import InputError, Record
+from gradleak.results import InputError, Record, check_flags
 from gradleak.risk import Measure, SettingMeasure
 
 
@@ -43,6 +43,10 @@ class AuditOptions:
     max_bytes: int = 2**30
     quiet: bool = False
     name: str = "audit"
+
+    def __post_init__(self) -> None:
+        """Check the truth values."""
+        check_flags(self, "pictures", "quiet")
 
 
 def audit(

@@ -33,7 +33,7 @@ from gradleak.core import (
 )
 from gradleak.games import PerturbedGame
 from gradleak.protocols import FedSGD
-from gradleak.results import InputError, PlanError
+from gradleak.results import InputError, PlanError, check_flags
 from gradleak.risk import Measure, SettingMeasure
 from gradleak.scoring import CHANCE_LEVEL
 
@@ -73,6 +73,10 @@ class Controls:
     attack: str | None = None
     positive: bool = True
     negative: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the truth values."""
+        check_flags(self, "positive", "negative")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -154,6 +158,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         """Check that names and indices refer to something."""
+        check_flags(self, "pictures", "save_updates")
         _unique([scenario.name for scenario in self.scenarios])
         if self.seed < 0:
             raise PlanError(f"seed: expected at least 0, got {self.seed}")

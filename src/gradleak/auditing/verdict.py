@@ -300,9 +300,9 @@ def _judge_release(release: Line, rows: Sequence[Line], thresholds: Thresholds, 
         )
     reason, explanation = _why_inconclusive(release, attempts, best, thresholds)
     if near and reason in ("no_attack_reached_threshold", "no_better_than_blind"):
-        reason, explanation = "no_better_than_chance", _by_luck(release, near, chance)
+        reason, explanation = "no_better_than_chance", _by_luck(release, near, thresholds, baselines, chance)
     elif near:
-        explanation = f"{explanation} Besides: {_by_luck(release, near, chance)}"
+        explanation = f"{explanation} Besides: {_by_luck(release, near, thresholds, baselines, chance)}"
     wrong = _wrong_derivative(release, rows)
     if wrong:
         reason, explanation = "wrong_derivative", f"{explanation} {wrong}"
@@ -384,7 +384,13 @@ def _what(
     )
 
 
-def _by_luck(release: Line, near: Sequence[_Attempt], chance: Sequence[float]) -> str:
+def _by_luck(
+    release: Line,
+    near: Sequence[_Attempt],
+    thresholds: Thresholds,
+    baselines: Sequence[float | None],
+    chance: Sequence[float],
+) -> str:
     """What to say of attacks that came near, as blind guesses do, too."""
     winner = min(near, key=lambda a: a.best or 0.0)
     size = int(release.get("batch_size") or 1)
@@ -393,6 +399,10 @@ def _by_luck(release: Line, near: Sequence[_Attempt], chance: Sequence[float]) -
     else:
         told = f"a single error tells only below {chance[0]:.2g}"
     examples = f"one of {size} such examples" if size > 1 else "such an example"
+    rebuilt = thresholds.rebuilt(winner.errors, baselines)
+    if len(rebuilt) > 1:
+        last = chance[len(rebuilt) - 1]
+        told += f", and {len(rebuilt)} at once, as many as came near, only if all are below {last:.2g}"
     return (
         f"{winner.name} ended at a {_noun(release)} of {winner.best:.2g}, but blind guesses come as near to {examples} by luck: "
         f"{told}."

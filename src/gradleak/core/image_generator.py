@@ -17,7 +17,7 @@ from gradleak.core.domain import Domain
 from gradleak.core.image_prints import ImagePrints
 from gradleak.core.masks import watch_draws
 from gradleak.core.module_copy import Attributes, cast_constants, first_line, private_copy
-from gradleak.results import InputError, member
+from gradleak.results import InputError, check_flags, member
 
 # How many random latents are drawn once to look at what a module gives, and their seed.
 _LOOKED_AT = 4
@@ -106,6 +106,7 @@ class ImageGenerator:
             raise InputError(
                 f"ImageGenerator.latent_shape: expected positive sizes, for instance (100,); got {self.latent_shape!r}"
             )
+        check_flags(self, "conditional")
         hint = "; 'unit' is [0, 1], as a sigmoid gives, 'symmetric' is [-1, 1], as tanh gives"
         object.__setattr__(self, "output", member("ImageGenerator.output", OutputRange, self.output, hint=hint))
         if not isinstance(self.domain, Domain):

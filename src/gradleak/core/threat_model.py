@@ -13,7 +13,7 @@ from gradleak.core.image_generator import ImageGenerator
 from gradleak.core.knowledge import Knowledge
 from gradleak.core.objective import Objective
 from gradleak.core.release import Protocol, Release
-from gradleak.results import InputError
+from gradleak.results import InputError, check_flags
 
 
 class ThreatModel(ABC):
@@ -61,11 +61,14 @@ class HonestButCurious(ThreatModel):
     generator: ImageGenerator | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no generator of images.
+        """Refuse what is no truth value, no public data and no generator of images.
 
         Raises:
-            InputError: naming what to wrap it in.
+            InputError: naming the field, and what to wrap a generator in.
         """
+        check_flags(self, "batch_size", "domain", "targets", "defenses", "statistics", "masks")
+        if not isinstance(self.public, Batch | None):
+            raise InputError(f"HonestButCurious.public: expected a Batch or None, got {type(self.public).__name__}")
         if not isinstance(self.generator, ImageGenerator | None):
             raise InputError(
                 f"HonestButCurious.generator: expected an ImageGenerator, got {type(self.generator).__name__}; wrap a "

@@ -25,7 +25,17 @@ from gradleak.games.split import Split
 from gradleak.games.trajectory import Trajectory, check_one_row, follow
 from gradleak.games.workers import in_order
 from gradleak.protocols import FedSGD
-from gradleak.results import LI_2024, Citation, InputError, Outcome, Score, check_count, check_positive, member
+from gradleak.results import (
+    LI_2024,
+    Citation,
+    InputError,
+    Outcome,
+    Score,
+    check_count,
+    check_flags,
+    check_positive,
+    member,
+)
 from gradleak.utility import Metric, Task
 from gradleak.utility.task import MakeModel, rows_of
 from gradleak.utility.training import AnyRelease
@@ -146,6 +156,7 @@ class InferenceGame(ABC):
             )
         for count in ("batch_size", "rounds", "trials", "shadow_batches"):
             check_count(f"{name}.{count}", getattr(self, count))
+        check_flags(self, "side")
         check_positive(f"{name}.learning_rate", self.learning_rate)
         observed = self.seen
         if (

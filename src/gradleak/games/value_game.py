@@ -21,7 +21,7 @@ from gradleak.games.population import Population
 from gradleak.games.reading import Read, RoundTask
 from gradleak.games.split import Split
 from gradleak.games.trajectory import Trajectory
-from gradleak.results import InputError, check_count
+from gradleak.results import InputError, check_count, check_flags
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,6 +54,7 @@ class ValueGame(InferenceGame):
     def __post_init__(self) -> None:
         """Check the numbers."""
         super().__post_init__()
+        check_flags(self, "balanced", "coincidences")
         for count in ("private_rows", "public_rows"):
             check_count(f"{type(self).__name__}.{count}", getattr(self, count))
         if self.test_rows is not None:

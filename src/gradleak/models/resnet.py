@@ -36,7 +36,7 @@ class Norm(StrEnum):
         Raises:
             InputError: No normalization has that name.
         """
-        return member("normalization", cls, name)
+        return member("norm", cls, name)
 
     def module(self, channels: int) -> nn.Module:
         """A new layer that normalizes maps (b, channels, h, w)."""
@@ -63,8 +63,9 @@ class BasicBlock(nn.Module):
         norm: The normalization n.
     """
 
-    def __init__(self, inputs: int, outputs: int, stride: int, activation: Activation, norm: Norm) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, activation: Activation | str, norm: Norm | str) -> None:
         super().__init__()
+        activation, norm = Activation.named(activation), Norm.named(norm)
         bias = norm is Norm.NONE
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=bias)
         self.norm1 = norm.module(outputs)

@@ -18,7 +18,8 @@ VERDICT_TITLES: Mapping[VerdictKind, str] = {
 
 VERDICT_MEANINGS: Mapping[VerdictKind, str] = {
     VerdictKind.LEAKS: "An attack that never saw the truth rebuilt at least one example: its error is below the "
-    "threshold, and at most the stated share of what guessing blindly gives. Or an adversary infers a sensitive variable "
+    "threshold, at most the stated share of what guessing blindly gives, and smaller than luck brings. "
+    "Or an adversary infers a sensitive variable "
     "better than the best blind guess, with an interval that lies above it. Or a lower bound on the privacy loss lies above what "
     "is claimed, or above the threshold.",
     VerdictKind.BOUNDED: "A formal guarantee (differential privacy, a Bayesian bound with its prior stated, or a bound on "
@@ -95,9 +96,9 @@ NEXT_STEPS: Mapping[str, str] = layers_reasons.NEXT_STEPS | {
     "control_not_run": "See why the noise control was refused; disclose what the attack needs, or use another attack.",
     "no_better_than_blind": "Audit other examples too: on an almost constant one nothing can be told apart. Mind the declared "
     "range: in units of one that is far too wide every image is almost constant.",
-    "no_better_than_chance": "Luck comes with few entries, or few values, and with many examples. Audit smaller batches too, and "
-    "examples as rich as those that clients have; where all of them are a few bits, audit many at once: what is rebuilt of "
-    "most of a batch is not luck. This is not low risk.",
+    "no_better_than_chance": "This is not low risk: batches of fewer examples may leak, and a stronger attack may come nearer "
+    "than luck. Audit smaller batches too, disclose labels, or give the attack more steps and starts. Where single examples are "
+    "a few bits, which are guessed exactly, only many that are rebuilt at once can tell.",
     "item_failed": "See the failed items, mend the cause and run again: failed items are tried anew.",
     "no_signal": "Check that the right tensors were shared and that the model was not already converged.",
     "converged_model": "Audit an early round: gradients of a model that has learned its batch are too small to tell.",
@@ -251,7 +252,8 @@ CONTROLS: Mapping[str, tuple[str, str, str]] = {
     ),
     "control/negative": (
         "Negative control: pure noise",
-        "The audited update, replaced by Gaussian noise of the same norms, must not lead to the true example.",
+        "The audited update, replaced by Gaussian noise of the same norms, must not lead to the true example by the rule for "
+        "leaks; a small error that luck brings, too, passes.",
         "Something leads to the truth without the update: the truth has reached the attack, or the threshold is so "
         "lax that guessing passes. A verdict “leaks” of this run cannot be trusted.",
     ),

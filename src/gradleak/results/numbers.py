@@ -83,6 +83,16 @@ def check_flag(name: str, value: object) -> None:
         raise InputError(f"{name}: expected True or False, got {value!r}")
 
 
+def check_flags(owner: object, *names: str) -> None:
+    """Refuse an object with a field of these names that is no truth value: text such as "false" would count as true.
+
+    Raises:
+        InputError: naming class and field.
+    """
+    for name in names:
+        check_flag(f"{type(owner).__name__}.{name}", getattr(owner, name))
+
+
 def is_number(value: object) -> bool:
     """Whether it is a real number, of Python's or numpy's, and no truth value."""
     return isinstance(value, Real) and not isinstance(value, bool)

@@ -21,7 +21,7 @@ from gradleak.attacks.inversion.search import Search
 from gradleak.attacks.inversion.variables import Part, Pixels, Variables
 from gradleak.attacks.monitor import Monitor
 from gradleak.core import HALF, ImageGenerator, Knowledge, Objective, Reconstruction, Update, describe
-from gradleak.results import GEIPING_2020, Citation, InputError, Outcome, member
+from gradleak.results import GEIPING_2020, Citation, InputError, Outcome, check_flags, member
 
 MAX_ITERATIONS = 10**8
 """More than any search can be meant to take."""
@@ -150,6 +150,7 @@ class Inversion(Attack):
 
     def __post_init__(self) -> None:
         """Check the counts."""
+        check_flags(self, "compile")
         object.__setattr__(self, "labels", LabelPolicy.named(self.labels))
         LocalTraining.named(self.local_training)
         if self.restarts < 1 or not self.stages:

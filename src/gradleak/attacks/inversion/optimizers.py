@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.inversion.schedules import Constant, Schedule
-from gradleak.results import InputError
+from gradleak.results import InputError, check_flags
 
 Draw = Callable[[], Tensor]
 """Fresh N(0, 1) numbers for all rows (s, n), each target's from its own generator."""
@@ -88,6 +88,7 @@ class Adam(Optimizer):
 
     def __post_init__(self) -> None:
         """Check the numbers."""
+        check_flags(self, "signed")
         if not self.learning_rate > 0:
             raise InputError(f"Adam.learning_rate: expected a positive number, got {self.learning_rate}")
         if not self.noise >= 0:

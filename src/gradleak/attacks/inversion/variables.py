@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Domain, ImageGenerator
-from gradleak.results import UnsupportedError
+from gradleak.results import UnsupportedError, check_flags
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -137,6 +137,10 @@ class Pixels(Variables):
 
     start: Start = Start.UNIFORM
     box: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the truth value."""
+        check_flags(self, "box")
 
     def initialize(self, space: Space, starts: int, generator: torch.Generator) -> Tensor:
         """Random inputs (s, b · d)."""

@@ -28,7 +28,7 @@ from gradleak.attacks.inversion.variables import Pixels, Start
 from gradleak.attacks.monitor import Monitor
 from gradleak.core import Batch, Knowledge, Reconstruction, Update, describe
 from gradleak.defenses import SpectralNoise
-from gradleak.results import LEVENBERG_MARQUARDT, ZHANG_2023, ZHAO_2020, Citation, InputError, Outcome
+from gradleak.results import LEVENBERG_MARQUARDT, ZHANG_2023, ZHAO_2020, Citation, InputError, Outcome, check_flags
 
 LOCKSTEP_UNKNOWNS = 384
 """Starts go side by side while their unknowns together are no more: beyond it one start fills a block of columns."""
@@ -115,6 +115,7 @@ class GaussNewton(Attack):
 
     def __post_init__(self) -> None:
         """Check the numbers."""
+        check_flags(self, "box", "free_gates")
         object.__setattr__(self, "labels", LabelPolicy.named(self.labels))
         if self.max_steps < 1 or self.starts < 1 or not self.damping > 0:
             raise InputError(
