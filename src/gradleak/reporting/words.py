@@ -1,4 +1,4 @@
-"""What codes and names of a record mean in plain words."""
+"""What codes and names of a record mean in plain words; longer than other files, since it is one table of sentences."""
 
 from __future__ import annotations
 

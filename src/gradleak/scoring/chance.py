@@ -75,7 +75,7 @@ def chance_pixel_rmse(
 
     Cost:
         `draws` pairings of b guesses with b examples for each kind: 0.4 s for 16 examples. Beyond 64 examples each takes
-        its nearest guess, without pairing; errors come out smaller, so that limits are stricter: 6 s for 512.
+        its nearest guess, without pairing; errors come out smaller, so that limits are stricter: 5 s for 512.
 
     Source:
         Global rank envelope: Myllymäki et al. 2017, section 3.
