@@ -48,10 +48,11 @@ class GeneratorTable(Study):
     Every attack has one update, the undefended gradient of one image in eval mode, recovers the label itself, and gets as
     many iterations as the budget buys by its own estimate: 1 plain gradient a value, 3 a derivative, and nothing for what
     the generator itself costs. IGIMS and IGIMS* have four rounds; `igims_one_round` spends the same on one, as the paper's
-    rule for their number asks for at this cost. Levenberg-Marquardt has no free gates on networks with ReLU, whose cost
-    it does not estimate, and steps of 30 products. Means are over images, of PSNR with at most 100 dB an image (nobody
-    sees more, and an image hit exactly counts without carrying the mean away); exact hits are counted beside. The worst
-    is the worst for the client: the largest PSNR and SSIM, the smallest MSE and ST-LPIPS.
+    rule for their number asks for at this cost. Levenberg-Marquardt starts again, warm after the first time, until the
+    budget is spent (`max_plain_gradients`); on networks with ReLU it has no free gates, and steps of 30 products. Means
+    are over images, of PSNR with at most 100 dB an image (nobody sees more, and an image hit exactly counts without
+    carrying the mean away); exact hits are counted beside. The worst is the worst for the client: the largest PSNR and
+    SSIM, the smallest MSE and ST-LPIPS.
 
     At the paper's scale (`scale = "paper"`) there are 30 images, ResNet-18 and 72,000 plain gradients an image, four
     rounds of IGIMS at (nearly) its own length, and every other attack at that cost: hours of a GPU. It has not been run

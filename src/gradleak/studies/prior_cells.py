@@ -55,12 +55,8 @@ from gradleak.studies.attack_lines import Line, Store, blind_lines, content_of
 CURVE = 24
 """Places of a search at which the loss is kept."""
 
-SOLVES = 8
-"""Solves set aside for a step of Levenberg-Marquardt on a ReLU network, where steps are rejected and tried again as gates
-switch: up to 7.7 were seen on the ConvNet, 4.1 on ResNet-18."""
-
-START = 5000
-"""Plain gradients set aside for one start of it there, with the 500 steps before a warm one: 2,549 to 5,294 were seen."""
+MOST_STARTS = 20
+"""Of Levenberg-Marquardt: more than a budget of these studies holds, so that the budget ends it."""
 
 MOST = 100.0
 """PSNR in dB that an image counts at most in a mean: it is hit exactly, and must not carry the mean away."""
@@ -106,7 +102,8 @@ class PriorAttack(StrEnum):
         """The attack with iterations of `scale` times the paper's, at least one of each kind.
 
         Scale 1 of IGIMS is a round of 300 populations of 50 and 1,000 steps, of IGIMS* one of 1,000 and 1,000 steps, of GIAS
-        500 and 5,000 steps, of GGL 500 populations, of IG 8,000 steps; `rounds` share one scale.
+        500 and 5,000 steps, of GGL 500 populations, of IG 8,000 steps, of Levenberg-Marquardt 60 steps of one start;
+        `rounds` share one scale.
         """
 
         def some(count: float) -> int:
@@ -242,34 +239,25 @@ class PriorSetting:
 def within(entrant: PriorAttack, setting: PriorSetting) -> Attack:
     """The attack at the largest scale whose own estimate keeps to the budget; the smallest one where none does.
 
-    Levenberg-Marquardt on networks with ReLU goes without free gates, since its estimate leaves them out and a small
-    ConvNet took twenty times the budget with them, and takes `KrylovSteps`: the matrix of one dense step of a 3x32x32
-    image costs 6,147 plain gradients, a solve with 30 products 149. Its estimate counts one solve a step;
-    `SOLVES` are set aside for each. On the ConvNet it soon ends at a plateau: of as many starts as
-    the budget has room for, warm ones after the first, the one of the smallest residual counts.
+    How many trials a step of Levenberg-Marquardt takes shows on the way: it ends where the next product would pass the
+    budget. Until then it starts again, warm after the first time, and the start of the smallest residual counts. On
+    networks with ReLU it goes without free gates, which took the whole budget of a small ConvNet twenty times over, and
+    takes `KrylovSteps`: the matrix of one dense step of a 3x32x32 image costs 6,147 plain gradients, a solve with 30
+    products 149.
     """
     facts = setting.threat(entrant).disclose(setting.objective, Release(FedSGD()), setting.examples[0])
-    on_relu = setting.network is not PriorNetwork.LENET
-
-    def at(scale: float) -> Attack:
-        attack = entrant.attack(scale)
-        if isinstance(attack, GaussNewton) and on_relu:
-            starts = max(1, int(setting.budget // START))
-            return replace(attack, free_gates=False, steps=KrylovSteps(iterations=30), starts=starts)
-        return attack
-
-    def fits(attack: Attack) -> bool:
-        trials = SOLVES if isinstance(attack, GaussNewton) and on_relu else 1
-        return trials * attack.estimate(facts) <= setting.budget
-
+    if entrant is PriorAttack.GAUSS_NEWTON:
+        attack = GaussNewton(starts=MOST_STARTS, max_plain_gradients=setting.budget)
+        on_relu = setting.network is not PriorNetwork.LENET
+        return replace(attack, free_gates=False, steps=KrylovSteps(iterations=30)) if on_relu else attack
     low, high = 0.0, 64.0
     for _ in range(40):
         middle = (low + high) / 2
-        if fits(at(middle)):
+        if entrant.attack(middle).estimate(facts) <= setting.budget:
             low = middle
         else:
             high = middle
-    return at(low)
+    return entrant.attack(low)
 
 
 def cells(

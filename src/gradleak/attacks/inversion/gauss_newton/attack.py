@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.attack import Attack
+from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.gauss_newton.choice import Choice, choose_steps
 from gradleak.attacks.inversion.gauss_newton.descent import Descent, advance
 from gradleak.attacks.inversion.gauss_newton.gates import GateSystem, gate_system
@@ -18,9 +20,10 @@ from gradleak.attacks.inversion.gauss_newton.identifiability import MOST_ALLOWED
 from gradleak.attacks.inversion.gauss_newton.residual_system import (
     PLAIN_GRADIENTS_PER_PRODUCT,
     Cost,
+    OutOfBudgetError,
     ResidualSystem,
 )
-from gradleak.attacks.inversion.gauss_newton.spectral import without_spectral_noise
+from gradleak.attacks.inversion.gauss_newton.spectral import each_search, without_spectral_noise
 from gradleak.attacks.inversion.gauss_newton.steps import Steps
 from gradleak.attacks.inversion.inverting_gradients import InvertingGradients
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, LabelSource, Problem, check_labels, readable
@@ -28,7 +31,17 @@ from gradleak.attacks.inversion.variables import Pixels, Start
 from gradleak.attacks.monitor import Monitor
 from gradleak.core import Batch, Knowledge, Reconstruction, Update, describe
 from gradleak.defenses import SpectralNoise
-from gradleak.results import LEVENBERG_MARQUARDT, ZHANG_2023, ZHAO_2020, Citation, InputError, Outcome, check_flags
+from gradleak.results import (
+    LEVENBERG_MARQUARDT,
+    ZHANG_2023,
+    ZHAO_2020,
+    Citation,
+    InputError,
+    Outcome,
+    UnsupportedError,
+    check_flags,
+    check_positive,
+)
 
 LOCKSTEP_UNKNOWNS = 384
 """Starts go side by side while their unknowns together are no more: beyond it one start fills a block of columns."""
@@ -74,7 +87,10 @@ class GaussNewton(Attack):
     release takes (T for T local steps of the size of the batch): 2n + 3 a dense step of n unknowns. Linear algebra
     (P·n² multiplications for the Gram matrix, n³/3 for a factor) is no plain gradient and is not counted. In time, a
     dense step on the 32×32 color LeNet is as long as 3,200 plain gradients, linear algebra included, where 6,147 are
-    counted; an image takes 8 to 17 of them. Details hold the numbers of releases and products.
+    counted; an image takes 8 to 17 of them. Details hold the numbers of releases and products. How many trials a step
+    takes is not known beforehand: `max_plain_gradients` is the way to give it what another attack gets. With it, nothing is
+    computed that would pass the limit, the best guess so far is claimed, and further starts, however many are allowed,
+    follow as long as a warm start and a first step of it still fit.
 
     **Source**: Moré 1978; gain-ratio update of μ: Nielsen 1999, "Damping parameter in Marquardt's method". Zhang et al.
     2023 assume an attacker that finds this minimizer. Labels: Zhao et al. 2020. Free gates are ours.
@@ -92,6 +108,8 @@ class GaussNewton(Attack):
         max_unknowns: most unknowns, gates included, for which a matrix is factored where no steps are named.
         max_bytes: memory for a block of Jacobian columns, besides the Jacobian.
         max_jacobian_bytes: memory for Jacobian and matrices.
+        max_plain_gradients: plain gradients that a call may take, all starts and the look at the rank included; None for
+            as many as steps and starts need.
     """
 
     name: ClassVar[str] = "gauss_newton"
@@ -112,6 +130,7 @@ class GaussNewton(Attack):
     max_unknowns: int = 4096
     max_bytes: int = 2**30
     max_jacobian_bytes: int = 4 * 2**30
+    max_plain_gradients: float | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -128,11 +147,13 @@ class GaussNewton(Attack):
                 f"warm_iterations={self.warm_iterations}, max_unknowns={self.max_unknowns}, max_bytes={self.max_bytes}, "
                 f"max_jacobian_bytes={self.max_jacobian_bytes}"
             )
+        if self.max_plain_gradients is not None:
+            check_positive("GaussNewton.max_plain_gradients", self.max_plain_gradients)
         if self.steps is not None and not isinstance(self.steps, Steps):
             raise InputError(f"GaussNewton.steps: expected Steps or None, got {type(self.steps).__name__}")
 
     def estimate(self, knowledge: Knowledge) -> float:
-        """The cost in plain gradients of one start that takes all its steps, without free gates.
+        """The cost in plain gradients of one start that takes all its steps, without free gates, or the limit if less.
 
         Raises:
             KnowledgeError: if a fact that it depends on is not disclosed.
@@ -145,7 +166,8 @@ class GaussNewton(Attack):
         entries, unknowns = knowledge.objective.size, knowledge.domain.size * knowledge.batch_size
         products = self._choose(entries, unknowns).steps.products(entries, unknowns)
         release = knowledge.release.protocol.plain_gradients(knowledge.batch_size)
-        return self.max_steps * release * (PLAIN_GRADIENTS_PER_PRODUCT * products + 3)
+        whole = self.max_steps * release * (PLAIN_GRADIENTS_PER_PRODUCT * products + 3)
+        return whole if self.max_plain_gradients is None else min(whole, self.max_plain_gradients)
 
     def _choose(self, entries: int, unknowns: int) -> Choice:
         return choose_steps(
@@ -160,21 +182,42 @@ class GaussNewton(Attack):
         """Refuse defenses that can be neither followed nor read backward, and labels that nobody can have."""
         readable(knowledge)
         check_labels(knowledge, LabelPolicy(self.labels))
+        if _ends_with_spectral_noise(knowledge):
+            self._of_three(knowledge)
 
     def _recover(
         self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
     ) -> Reconstruction:
-        last = knowledge.release.defenses[-1] if knowledge.release.defenses else None
-        if not isinstance(last, SpectralNoise) or last.norm == 0:
+        if not _ends_with_spectral_noise(knowledge):
             return self._search(update, knowledge, generator, monitor)
-        free = replace(self, box=False)
+        each = self._of_three(knowledge)
+        free = replace(each, box=False)
         return without_spectral_noise(
             lambda seen, known: free._search(seen, known, generator, monitor),
-            lambda seen, known, guess: search_from(self, seen, known, guess, generator, monitor),
+            lambda seen, known, guess: search_from(each, seen, known, guess, generator, monitor),
             update,
             knowledge,
             generator,
         )
+
+    def _of_three(self, knowledge: Knowledge) -> GaussNewton:
+        """The attack with what of its limit is left for each of the searches that undo spectral noise.
+
+        Raises:
+            UnsupportedError: if nothing is.
+        """
+        if self.max_plain_gradients is None:
+            return self
+        assert knowledge.domain is not None
+        assert knowledge.batch_size is not None
+        unknowns = knowledge.domain.size * knowledge.batch_size
+        share = each_search(self.max_plain_gradients, unknowns)
+        if share <= 0:
+            raise UnsupportedError(
+                f"gauss_newton: undoing spectral noise takes the spectra of {unknowns} unknowns, more than "
+                f"max_plain_gradients={self.max_plain_gradients:g}; raise it, or set None"
+            )
+        return replace(self, max_plain_gradients=share)
 
     def _search(
         self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
@@ -210,7 +253,7 @@ def search_from(
     point = problem.variables.encode(problem.space, guess.inputs.to(torch.float64), guess.targets)
     run = attempt._descent(attempt.system, point.clamp(attempt.system.low, attempt.system.high))
     attempt._descend([run])
-    return attempt._claim([run])
+    return attempt._end([run])
 
 
 class _Attempt:
@@ -231,7 +274,10 @@ class _Attempt:
         self.knowledge = knowledge
         self.generator = generator
         self.monitor = monitor
-        self.cost = Cost()
+        release = problem.release_cost
+        # One release is kept back, so that where the budget ends before a first step the start itself can be claimed.
+        self.cost = Cost(release_cost=release, limit=config.max_plain_gradients, reserve=release)
+        self.is_spent = False
         self.system = ResidualSystem(problem, config.max_bytes, self.cost)
         self.choice = config._choose(self.system.entries, self.system.unknowns)
         self.stretches: list[Descent] = []
@@ -243,17 +289,42 @@ class _Attempt:
         config = self.config
         runs: list[Descent] = []
         if config.free_gates:
-            self.gates = self._gate_system()
+            try:
+                self.gates = self._gate_system()
+            except OutOfBudgetError:
+                self.is_spent = True
         for group in self._groups():
-            points = self._warm(group) if runs and config.warm_iterations > 0 else self._uniform(group)
+            again = bool(runs)
+            count = min(group, self._affordable()) if again else group
+            if count == 0:
+                self.is_spent = True
+                break
+            points = self._warm(count) if again and config.warm_iterations > 0 else self._uniform(count)
             if self.gates is not None:
                 points = torch.stack([self._through_gates(point) for point in points])
             fresh = [self._descent(self.system, point) for point in points]
-            self._descend(fresh)
             runs += fresh
-            if any(run.at_floor for run in fresh):
+            self._descend(fresh)
+            if self.is_spent or any(run.at_floor for run in fresh):
                 break
+        return self._end(runs)
+
+    def _end(self, runs: Sequence[Descent]) -> Reconstruction:
+        """The claim; of the bare first start where the budget held no step."""
+        self.cost.reserve = 0.0
+        if self.is_spent and all(run.best is None and not run.note for run in runs):
+            with suppress(OutOfBudgetError):
+                runs[0].look()
         return self._claim(runs)
+
+    def _affordable(self) -> int:
+        """How many further starts the budget still holds, each to its first trial at least."""
+        cost = self.cost
+        if cost.limit is None:
+            return self.config.starts
+        step = cost.price(3, self.choice.steps.products(self.system.entries, self.system.unknowns))
+        warm = self._warm_attack().estimate(self.knowledge) if self.config.warm_iterations > 0 else 0.0
+        return max(0, int(cost.left // (warm + step)))
 
     def _groups(self) -> Iterator[int]:
         """How many starts go side by side: one first, then as many as fit."""
@@ -273,7 +344,7 @@ class _Attempt:
     def _warm(self, count: int) -> Tensor:
         """What signed Adam finds from random starts, as unknowns (s, n)."""
         problem = self.problem
-        adam = replace(InvertingGradients(iterations=self.config.warm_iterations).compose(), labels=self.config.labels)
+        adam = self._warm_attack()
         generators = [self._generator() for _ in range(count)]
         found = adam._recover_many([self.update] * count, [self.knowledge] * count, generators, Monitor())
         points = self._uniform(count)
@@ -282,6 +353,9 @@ class _Attempt:
             if claim.inputs is not None and claim.targets is not None:
                 points[place] = problem.variables.encode(problem.space, claim.inputs, claim.targets)
         return points.clamp(self.system.low, self.system.high)
+
+    def _warm_attack(self) -> Inversion:
+        return replace(InvertingGradients(iterations=self.config.warm_iterations).compose(), labels=self.config.labels)
 
     def _gate_system(self) -> GateSystem | None:
         config, system = self.config, self.system
@@ -317,7 +391,11 @@ class _Attempt:
             live = sum(run.outcome is None for run in runs)
             if not live:
                 return
-            advance(runs)
+            try:
+                advance(runs)
+            except OutOfBudgetError:
+                self.is_spent = True
+                return
             self.done += live
             self.monitor(self.done, planned, min(run.loss for run in runs))
 
@@ -346,14 +424,15 @@ class _Attempt:
             "gate_steps": sum(one.taken for one in self.stretches),
         }
         if run.best is None:
+            too_little = self.is_spent and not run.note
             return Reconstruction(
                 inputs=None,
                 targets=None,
                 loss=None,
-                outcome=Outcome.NOT_FINITE,
+                outcome=Outcome.BUDGET_SPENT if too_little else Outcome.NOT_FINITE,
                 iterations=taken,
-                plain_gradients=self.cost.plain_gradients(problem.release_cost),
-                note=run.note or "the residual was never finite",
+                plain_gradients=self.cost.plain_gradients,
+                note=self._limit_note() if too_little else run.note or "the residual was never finite",
                 details={**details, **self._counts()},
             )
         notes = [problem.note, run.note]
@@ -363,16 +442,25 @@ class _Attempt:
             outcome = Outcome.NOT_IDENTIFIABLE
             notes.append("a random input already explains the update to within its noise or round-off")
         elif outcome is Outcome.CONVERGED and run.model is not None:
-            found = identifiability(system, run.model, run.best, self.generator)
-            details |= {
-                "null_dimension": found.null_dimension,
-                "null_threshold": found.threshold,
-                "smallest_eigenvalue": found.smallest,
-                "rank_resolved": found.resolved,
-                "allowed_rmse": found.allowed_rmse,
-            }
-            outcome, note = _judged(found, system.noisy)
-            notes.append(note)
+            try:
+                found = identifiability(system, run.model, run.best, self.generator)
+            except OutOfBudgetError:
+                outcome, self.is_spent = Outcome.BUDGET_SPENT, True
+                notes.append(
+                    "the update is explained; the budget ended before other inputs that explain it were looked for"
+                )
+            else:
+                details |= {
+                    "null_dimension": found.null_dimension,
+                    "null_threshold": found.threshold,
+                    "smallest_eigenvalue": found.smallest,
+                    "rank_resolved": found.resolved,
+                    "allowed_rmse": found.allowed_rmse,
+                }
+                outcome, note = _judged(found, system.noisy)
+                notes.append(note)
+        if outcome in (Outcome.BUDGET_SPENT, Outcome.PLATEAU):
+            notes.append(self._limit_note())
         if outcome is not Outcome.CONVERGED and run.stationary:
             notes.append("a stationary point that does not explain the update: a local minimum, or noise not known")
         if outcome is Outcome.CONVERGED:
@@ -384,14 +472,24 @@ class _Attempt:
             loss=run.loss,
             outcome=outcome,
             iterations=taken,
-            plain_gradients=self.cost.plain_gradients(problem.release_cost),
+            plain_gradients=self.cost.plain_gradients,
             history=run.history,
             note="; ".join(note for note in notes if note),
             details={**details, **self._counts(), "relative_residual": problem.relative_residual(run.best)},
         )
 
+    def _limit_note(self) -> str:
+        """That the limit ended the search, where it did."""
+        return f"ended by max_plain_gradients={self.config.max_plain_gradients:g}" if self.is_spent else ""
+
     def _counts(self) -> dict[str, float]:
         return {"releases": self.cost.releases, "products": self.cost.products, "warm_plain_gradients": self.cost.warm}
+
+
+def _ends_with_spectral_noise(knowledge: Knowledge) -> bool:
+    """Whether the last defense that is known is spectral noise."""
+    last = knowledge.release.defenses[-1] if knowledge.release.defenses else None
+    return isinstance(last, SpectralNoise) and last.norm != 0
 
 
 def _order(problem: Problem) -> str:

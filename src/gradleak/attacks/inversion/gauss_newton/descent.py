@@ -94,6 +94,10 @@ class Descent:
         if self.stationary:
             self._stuck()
 
+    def look(self) -> None:
+        """What the start itself is worth, where no step could be opened."""
+        self._record(float(self.system.residual(self.point).square().sum()))
+
     def propose(self) -> Tensor | None:
         """The next point to evaluate (n,), or None if the step is over."""
         system, model = self.system, self.model

@@ -152,9 +152,9 @@ class GateSystem(ResidualSystem):
     def refresh(self, flat: Tensor) -> Tensor:
         """The unknowns with the gates that are free from here on."""
         inputs = flat[: self.plain]
+        self.cost.spend(releases=1)
         with torch.no_grad(), differentiable_kernels():
             units = self._units(inputs)
-        self.cost.releases += 1
         own = self._open(units)
         gates = own.clone()
         if not self._fresh:
@@ -254,5 +254,5 @@ def gate_system(problem: Problem, max_bytes: int, cost: Cost, most_unknowns: int
         return None
     system.most_gates = min(room, max(1, round(FREE_SHARE * system.units)))
     middle = problem.variables.encode(problem.space, *system._middle())
-    cost.releases += 2
+    cost.spend(releases=2)
     return system if system.agrees(middle) else None

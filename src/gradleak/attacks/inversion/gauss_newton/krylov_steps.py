@@ -91,7 +91,7 @@ class KrylovModel(LocalModel):
 
     def pull(self, residual: Tensor) -> Tensor:
         """Aᵀu (n,)."""
-        self._system.cost.products += 1
+        self._system.cost.spend(products=1)
         return self.at.pull(residual[None])[0]
 
     def measure(self, residual: Tensor) -> float:
@@ -100,7 +100,7 @@ class KrylovModel(LocalModel):
 
     def curvature(self, move: Tensor) -> Tensor:
         """By two products."""
-        self._system.cost.products += 2
+        self._system.cost.spend(products=2)
         return self.at.normal(move[None])[0]
 
     def solve(self, right: Tensor, damping: float, free: Tensor) -> Tensor | None:

@@ -33,7 +33,7 @@ class ScaledNormal(LinearOperator):
         self._cost = cost
 
     def _matmat(self, block: Tensor) -> Tensor:
-        self._cost.products += 2 * block.shape[1]
+        self._cost.spend(products=2 * block.shape[1])
         return self._back(self._at.normal(self._into(block).T.contiguous()).T)
 
     def _adjoint_matmat(self, block: Tensor) -> Tensor:

@@ -157,13 +157,13 @@ class _ReducedModel(GramModel):
         )
         self._reduction = reduction
         size = point.numel()
+        system.cost.spend(products=size)
         columns = point.new_empty(size, reduction.size)
         for start in range(0, size, self._at.chunk):
             width = min(self._at.chunk, size - start)
             block = point.new_zeros(width, size)
             block[:, start : start + width].fill_diagonal_(1.0)
             columns[start : start + width] = reduction(self._at.push(block))
-        system.cost.products += size
         residual = self._at.value - system.target
         self._damping = 0.0
         super().__init__(residual, reduction(residual), columns)
@@ -192,8 +192,8 @@ class _ReducedModel(GramModel):
         def back(block: Tensor) -> Tensor:
             return torch.linalg.solve_triangular(factor, block[places], upper=False)
 
+        cost.spend(products=1)
         slope = self._at.pull(residual[None])[0]
-        cost.products += 1
         # LᵀL holds the damping as well: what is left of it besides AᵀA is small and harmless.
         normal = ScaledNormal(self._at, into, back, size=len(places), like=size, cost=cost)
         found = conjugate_gradient(normal, back(slope[:, None])[:, 0], tolerance=1e-6, max_iterations=FULL_ITERATIONS)

@@ -26,23 +26,62 @@ ROUND_OFF_MARGIN = 4.0
 """By how much one measurement of round-off may fall short of the client's own."""
 
 
+class OutOfBudgetError(Exception):
+    """What was about to be computed would pass the limit of plain gradients; nothing of it was."""
+
+
 @dataclass(kw_only=True)
 class Cost:
-    """What an attack has computed so far.
+    """What an attack has computed so far, and how much it may.
 
     Attributes:
         releases: evaluations of the released mean.
         products: vectors multiplied by its derivative or the adjoint.
         warm: plain gradients of first-order stages.
+        release_cost: plain gradients of one release.
+        limit: plain gradients at most, or None.
+        reserve: of these, what is not to be spent yet.
     """
 
     releases: int = 0
     products: int = 0
     warm: float = 0.0
+    release_cost: float = 1.0
+    limit: float | None = None
+    reserve: float = 0.0
 
-    def plain_gradients(self, release_cost: float) -> float:
-        """All of it in plain gradients, where one release costs `release_cost` of them."""
-        return self.warm + release_cost * (self.releases + PLAIN_GRADIENTS_PER_PRODUCT * self.products)
+    @property
+    def plain_gradients(self) -> float:
+        """All of it in plain gradients."""
+        return self.warm + self.price(self.releases, self.products)
+
+    @property
+    def left(self) -> float:
+        """Plain gradients that may still be spent."""
+        return math.inf if self.limit is None else self.limit - self.reserve - self.plain_gradients
+
+    def price(self, releases: int, products: int) -> float:
+        """Plain gradients of so many releases and products."""
+        return self.release_cost * (releases + PLAIN_GRADIENTS_PER_PRODUCT * products)
+
+    def check(self, *, releases: int = 0, products: int = 0) -> None:
+        """Refuse what would pass the limit.
+
+        Raises:
+            OutOfBudgetError: if so many more do not fit.
+        """
+        if self.price(releases, products) > self.left:
+            raise OutOfBudgetError
+
+    def spend(self, *, releases: int = 0, products: int = 0) -> None:
+        """Count what is about to be computed.
+
+        Raises:
+            OutOfBudgetError: if it does not fit; then nothing is counted.
+        """
+        self.check(releases=releases, products=products)
+        self.releases += releases
+        self.products += products
 
 
 class ResidualSystem:
@@ -140,7 +179,7 @@ class ResidualSystem:
 
     def residuals(self, points: Tensor) -> Tensor:
         """Residuals (s, P) at each row of (s, n), side by side where the model allows it."""
-        self.cost.releases += len(points)
+        self.cost.spend(releases=len(points))
         with torch.no_grad(), differentiable_kernels():
             if len(points) > 1 and self._batched:
                 try:
@@ -155,17 +194,17 @@ class ResidualSystem:
     def linearize(self, flat: Tensor) -> Linearization:
         """The derivative of r at z (n,), as products."""
         # The value, and the graph of the loss.
-        self.cost.releases += 2
+        self.cost.spend(releases=2)
         return Linearization(self.mean, flat, max_bytes=self.max_bytes, mixed=self._mixed(flat))
 
     def jacobians(self, points: Tensor) -> list[tuple[Tensor, Tensor]]:
         """The residual (P,) and the transposed derivative (n, P) at each row of (s, n), side by side where that works."""
         rows, size = points.shape
         if rows > 1 and self._batched and self.side_by_side(size) >= rows:
+            self.cost.check(releases=rows, products=rows * size)
             found = self._together(points)
             if found is not None:
-                self.cost.releases += rows
-                self.cost.products += rows * size
+                self.cost.spend(releases=rows, products=rows * size)
                 return [(value - self.target, columns) for value, columns in zip(*found, strict=True)]
         return [self._alone(point) for point in points]
 
@@ -175,7 +214,7 @@ class ResidualSystem:
 
     def _alone(self, point: Tensor) -> tuple[Tensor, Tensor]:
         at = self.linearize(point)
-        self.cost.products += point.numel()
+        self.cost.spend(products=point.numel())
         identity = torch.eye(point.numel(), dtype=point.dtype, device=point.device)
         return at.value - self.target, at.push(identity)
 
@@ -228,7 +267,7 @@ class ResidualSystem:
         """
         if self.noisy or not self.problem.reading.keeps_scale:
             return
-        self.cost.releases += 3
+        self.cost.spend(releases=3)
         single, double = torch.float32, torch.float64
         objective = self.problem.objective.to(single)
         draws = [draw.to(single) for draw in self.problem.draws]

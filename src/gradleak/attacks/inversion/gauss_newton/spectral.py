@@ -22,6 +22,16 @@ OUTSIDE = 10.0
 """What a unit of range beyond the box costs, in units of total variation."""
 
 
+def each_search(budget: float, unknowns: int) -> float:
+    """What each of the searches may take of a budget in plain gradients, once the spectra are paid for."""
+    return (budget - ROUNDS * _spectrum_cost(unknowns)) / (1 + ROUNDS)
+
+
+def _spectrum_cost(unknowns: int) -> float:
+    """Plain gradients of the derivative at a guess: a product an unknown."""
+    return 2.0 * unknowns
+
+
 def without_spectral_noise(
     read: Callable[[Update, Knowledge], Reconstruction],
     go_on: Callable[[Update, Knowledge, Batch], Reconstruction],
@@ -73,7 +83,7 @@ def without_spectral_noise(
         place = directions.corrected(first.inputs, weights)
         quiet = replace(update, tensors=directions.without(update, weights))
         found = go_on(quiet, plain, Batch(place.to(first.inputs), first.targets, plain.domain))
-        cost += found.plain_gradients + 2.0 * place.numel()
+        cost += found.plain_gradients + _spectrum_cost(place.numel())
         if found.inputs is None:
             return replace(first, note="; ".join([*notes, "no input explains the update without the noise"]))
     if margin < 1e-3:

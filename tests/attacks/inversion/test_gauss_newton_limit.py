@@ -1,0 +1,219 @@
+"""The limit of Levenberg-Marquardt in plain gradients: never passed, and what was found until then is claimed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from gradleak.attacks import (
+    DenseSteps,
+    GaussNewton,
+    InvertingGradients,
+    KrylovSteps,
+    RowSampledSteps,
+    SketchedSteps,
+    Steps,
+)
+from gradleak.auditing import load_plan
+from gradleak.core import HonestButCurious
+from gradleak.defenses import GaussianNoise, SpectralNoise
+from gradleak.operators import Linearization
+from gradleak.protocols import FedAvg
+from gradleak.results import InputError, Outcome, UnsupportedError
+from tests.attacks.setting import Setting, rows, setting, small_net
+
+LABELS = HonestButCurious(targets=True)
+LIMITS = (1, 7, 150, 1100)
+
+CASES = {
+    "smooth": lambda: setting(small_net(), rows(1)),
+    "relu": lambda: setting(small_net("relu", seed=3), rows(1, seed=3)),
+    "batch": lambda: setting(small_net("relu"), rows(0, 2), threat=LABELS),
+    "local steps": lambda: setting(
+        small_net(), rows(0, 1), protocol=FedAvg(learning_rate=0.1, epochs=2), threat=LABELS
+    ),
+    "noise": lambda: setting(small_net(), rows(2), defenses=[GaussianNoise(std=1e-2)]),
+    "float32": lambda: setting(small_net(), rows(2), dtype=torch.float32),
+    "noise unknown": lambda: setting(
+        small_net(), rows(2), defenses=[GaussianNoise(std=1e-3)], threat=HonestButCurious(defenses=False)
+    ),
+}
+
+STEPS = pytest.mark.parametrize(
+    "steps", [None, SketchedSteps(), RowSampledSteps(), KrylovSteps(iterations=8)], ids=repr
+)
+
+
+def _generator(seed: int = 1) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def _run(attack: GaussNewton, case: Setting) -> object:
+    return attack(case.update, case.knowledge, generator=_generator())
+
+
+@STEPS
+@pytest.mark.parametrize("name", CASES)
+def test_the_limit_is_never_passed(name: str, steps: Steps | None) -> None:
+    case = CASES[name]()
+    release = case.knowledge.release.protocol.plain_gradients(case.knowledge.batch_size)
+    for limit in LIMITS:
+        found = GaussNewton(steps=steps, starts=50, max_steps=12, warm_iterations=20, max_plain_gradients=limit)(
+            case.update, case.knowledge, generator=_generator()
+        )
+        assert found.plain_gradients <= limit
+        counts = found.details
+        spent = release * (counts["releases"] + 2 * counts["products"]) + counts["warm_plain_gradients"]
+        assert found.plain_gradients == pytest.approx(spent)
+        assert (found.inputs is None) == (limit < release)
+        if found.outcome is Outcome.CONVERGED:
+            assert case.error(found.inputs) < (1e-2 if name == "noise" else 1e-3)
+        elif limit < 1000 and name != "noise":
+            assert f"ended by max_plain_gradients={limit}" in found.note
+
+
+@pytest.mark.parametrize(("steps", "limit"), [(DenseSteps(), 100), (KrylovSteps(iterations=8), 300)], ids=repr)
+def test_what_is_counted_is_what_is_computed(steps: Steps, limit: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed, inside = [], []
+
+    def watch(name: str, products: int) -> None:
+        plain = getattr(Linearization, name)
+
+        def counted(self: Linearization, block: Tensor) -> Tensor:
+            # A product with AᵀA may be made of two others, which are not to be counted again.
+            if not inside:
+                computed.append(products * len(block))
+            inside.append(name)
+            out = plain(self, block)
+            inside.pop()
+            return out
+
+        monkeypatch.setattr(Linearization, name, counted)
+
+    watch("push", 1)
+    watch("pull", 1)
+    watch("normal", 2)
+    case = CASES["relu"]()
+    found = GaussNewton(steps=steps, starts=1, max_steps=12, free_gates=False, max_plain_gradients=limit)(
+        case.update, case.knowledge, generator=_generator()
+    )
+    assert found.outcome is Outcome.BUDGET_SPENT
+    assert 0 < sum(computed) == found.details["products"]
+    assert 0.5 * limit < found.plain_gradients <= limit
+
+
+def test_a_limit_that_is_not_reached_changes_nothing() -> None:
+    case = CASES["relu"]()
+    free = GaussNewton(starts=3, warm_iterations=30)
+    one = free(case.update, case.knowledge, generator=_generator())
+    limited = GaussNewton(starts=3, warm_iterations=30, max_plain_gradients=1e9)
+    other = limited(case.update, case.knowledge, generator=_generator())
+    assert torch.equal(one.inputs, other.inputs)
+    assert (one.history, one.note, one.plain_gradients) == (other.history, other.note, other.plain_gradients)
+
+
+def test_a_smaller_limit_is_the_beginning_of_a_larger_one() -> None:
+    case = CASES["relu"]()
+
+    def history(limit: float) -> list[float]:
+        attack = GaussNewton(steps=KrylovSteps(iterations=8), starts=1, free_gates=False, max_plain_gradients=limit)
+        return list(attack(case.update, case.knowledge, generator=_generator()).history)
+
+    lengths = []
+    whole = history(2000)
+    for limit in (1, 60, 150, 400, 900):
+        part = history(limit)
+        assert part == whole[: len(part)]
+        lengths.append(len(part))
+    assert lengths == sorted(lengths)
+    assert lengths[0] == 1 < lengths[-1]
+
+
+def test_starts_go_on_until_the_limit_and_the_best_is_claimed() -> None:
+    case = CASES["noise unknown"]()
+    found = GaussNewton(starts=50, warm_iterations=20, max_plain_gradients=3000)(
+        case.update, case.knowledge, generator=_generator()
+    )
+    assert 3 < found.details["starts"] < 50
+    assert 2000 < found.plain_gradients <= 3000
+    assert found.loss == min(found.details["start_losses"])
+    # A further start is begun only where its warm part and a first step fit.
+    each = InvertingGradients(iterations=20).estimate(case.knowledge) + GaussNewton(max_steps=1).estimate(
+        case.knowledge
+    )
+    cold = GaussNewton(starts=1)(case.update, case.knowledge, generator=_generator()).plain_gradients
+    for limit, starts in ((cold + 1 + each - 1, 1), (cold + 1 + each, 2)):
+        few = GaussNewton(starts=50, warm_iterations=20, max_plain_gradients=limit)(
+            case.update, case.knowledge, generator=_generator()
+        )
+        assert few.details["starts"] == starts
+
+
+def test_the_start_itself_is_claimed_where_no_step_fits() -> None:
+    for name in ("smooth", "relu"):
+        case = CASES[name]()
+        found = GaussNewton(max_plain_gradients=2)(case.update, case.knowledge, generator=_generator())
+        assert found.outcome is Outcome.BUDGET_SPENT
+        assert found.plain_gradients == 1
+        assert list(found.history) == [found.loss]
+        assert found.details["relative_residual"] == pytest.approx(found.loss**0.5)
+    nothing = GaussNewton(max_plain_gradients=0.5)(case.update, case.knowledge, generator=_generator())
+    assert (nothing.inputs, nothing.outcome, nothing.plain_gradients) == (None, Outcome.BUDGET_SPENT, 0.0)
+    assert nothing.note == "ended by max_plain_gradients=0.5"
+
+
+def test_gates_leave_the_input_they_came_to() -> None:
+    case = CASES["relu"]()
+    start = GaussNewton(starts=1, max_plain_gradients=1)(case.update, case.knowledge, generator=_generator())
+    found = GaussNewton(starts=1, max_plain_gradients=160)(case.update, case.knowledge, generator=_generator())
+    assert found.details["gate_steps"] > 0
+    assert found.outcome is Outcome.BUDGET_SPENT
+    assert case.error(found.inputs) != case.error(start.inputs)
+    assert found.details["relative_residual"] == pytest.approx(found.loss**0.5)
+
+
+def test_a_rank_that_the_limit_leaves_open_is_no_success() -> None:
+    case = CASES["smooth"]()
+    steps = KrylovSteps(iterations=60)
+    whole = GaussNewton(steps=steps, starts=1)(case.update, case.knowledge, generator=_generator())
+    assert whole.outcome is Outcome.CONVERGED
+    cut = GaussNewton(steps=steps, starts=1, max_plain_gradients=whole.plain_gradients - 20)(
+        case.update, case.knowledge, generator=_generator()
+    )
+    assert cut.outcome is Outcome.BUDGET_SPENT
+    assert "the budget ended before other inputs that explain it were looked for" in cut.note
+    assert case.error(cut.inputs) < 1e-16
+
+
+def test_spectral_noise_shares_the_limit_among_its_searches() -> None:
+    case = setting(small_net(), rows(1), defenses=[SpectralNoise(norm=1e-4)], threat=LABELS)
+    for limit in (60, 200, 800, 5000):
+        found = GaussNewton(max_plain_gradients=limit)(case.update, case.knowledge, generator=_generator())
+        assert 0 < found.plain_gradients <= limit
+        assert found.inputs is not None
+    assert case.error(found.inputs) < 1e-3
+    with pytest.raises(UnsupportedError, match="the spectra of 12 unknowns, more than max_plain_gradients=48"):
+        GaussNewton(max_plain_gradients=48)(case.update, case.knowledge, generator=_generator())
+
+
+def test_the_estimate_is_at_most_the_limit() -> None:
+    knowledge = CASES["smooth"]().knowledge
+    assert GaussNewton(max_steps=10, max_plain_gradients=100).estimate(knowledge) == 100
+    assert GaussNewton(max_steps=10, max_plain_gradients=1000).estimate(knowledge) == 10 * (2 * 12 + 3)
+
+
+@pytest.mark.parametrize("bad", [0, -1, float("nan"), float("inf"), "100", True])
+def test_a_limit_is_a_positive_number(bad: object) -> None:
+    with pytest.raises(InputError, match=r"GaussNewton\.max_plain_gradients: expected a finite positive number"):
+        GaussNewton(max_plain_gradients=bad)
+
+
+def test_a_plan_can_set_it(tmp_path: Path) -> None:
+    text = Path("examples/digits.toml").read_text(encoding="utf-8")
+    assert "[attacks" in text
+    path = tmp_path / "plan.toml"
+    path.write_text(text + '\n[attacks.lm]\nuse = "GaussNewton"\nmax_plain_gradients = 2500\n', encoding="utf-8")
+    assert load_plan(path).attacks["lm"].max_plain_gradients == 2500
