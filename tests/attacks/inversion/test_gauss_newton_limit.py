@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradleak.attacks import (
     DenseSteps,
@@ -17,8 +17,9 @@ from gradleak.attacks import (
     SketchedSteps,
     Steps,
 )
+from gradleak.attacks.inversion.gauss_newton.residual_system import ResidualSystem
 from gradleak.auditing import load_plan
-from gradleak.core import HonestButCurious
+from gradleak.core import Batch, HonestButCurious
 from gradleak.defenses import GaussianNoise, SpectralNoise
 from gradleak.operators import Linearization
 from gradleak.protocols import FedAvg
@@ -51,8 +52,30 @@ def _generator(seed: int = 1) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def _run(attack: GaussNewton, case: Setting) -> object:
-    return attack(case.update, case.knowledge, generator=_generator())
+@pytest.fixture
+def products(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many vectors were really multiplied by the derivative or the adjoint, one entry a call."""
+    computed: list[int] = []
+    inside: list[str] = []
+
+    def watch(name: str, each: int) -> None:
+        plain = getattr(Linearization, name)
+
+        def counted(self: Linearization, block: Tensor) -> Tensor:
+            # A product with AᵀA may be made of two others, which are not to be counted again.
+            if not inside:
+                computed.append(each * len(block))
+            inside.append(name)
+            out: Tensor = plain(self, block)
+            inside.pop()
+            return out
+
+        monkeypatch.setattr(Linearization, name, counted)
+
+    watch("push", 1)
+    watch("pull", 1)
+    watch("normal", 2)
+    return computed
 
 
 @STEPS
@@ -72,36 +95,17 @@ def test_the_limit_is_never_passed(name: str, steps: Steps | None) -> None:
         if found.outcome is Outcome.CONVERGED:
             assert case.error(found.inputs) < (1e-2 if name == "noise" else 1e-3)
         elif limit < 1000 and name != "noise":
-            assert f"ended by max_plain_gradients={limit}" in found.note
+            assert "ended by max_plain_gradients" in found.note
 
 
 @pytest.mark.parametrize(("steps", "limit"), [(DenseSteps(), 100), (KrylovSteps(iterations=8), 300)], ids=repr)
-def test_what_is_counted_is_what_is_computed(steps: Steps, limit: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    computed, inside = [], []
-
-    def watch(name: str, products: int) -> None:
-        plain = getattr(Linearization, name)
-
-        def counted(self: Linearization, block: Tensor) -> Tensor:
-            # A product with AᵀA may be made of two others, which are not to be counted again.
-            if not inside:
-                computed.append(products * len(block))
-            inside.append(name)
-            out = plain(self, block)
-            inside.pop()
-            return out
-
-        monkeypatch.setattr(Linearization, name, counted)
-
-    watch("push", 1)
-    watch("pull", 1)
-    watch("normal", 2)
+def test_what_is_counted_is_what_is_computed(steps: Steps, limit: float, products: list[int]) -> None:
     case = CASES["relu"]()
     found = GaussNewton(steps=steps, starts=1, max_steps=12, free_gates=False, max_plain_gradients=limit)(
         case.update, case.knowledge, generator=_generator()
     )
     assert found.outcome is Outcome.BUDGET_SPENT
-    assert 0 < sum(computed) == found.details["products"]
+    assert 0 < sum(products) == found.details["products"]
     assert 0.5 * limit < found.plain_gradients <= limit
 
 
@@ -152,6 +156,18 @@ def test_starts_go_on_until_the_limit_and_the_best_is_claimed() -> None:
         assert few.details["starts"] == starts
 
 
+def test_progress_plans_what_the_limit_holds() -> None:
+    case, calls = CASES["noise unknown"](), []
+    GaussNewton(starts=50, warm_iterations=20, max_plain_gradients=1000)(
+        case.update, case.knowledge, generator=_generator(), progress=lambda *call: calls.append(call)
+    )
+    done, planned = [call[0] for call in calls], [call[1] for call in calls]
+    assert done == sorted(set(done))
+    assert all(one <= other for one, other in zip(done, planned, strict=True))
+    # 50 starts of 60 steps were allowed; the limit holds these, to a start.
+    assert planned[-1] < 1.5 * done[-1] < 100
+
+
 def test_the_start_itself_is_claimed_where_no_step_fits() -> None:
     for name in ("smooth", "relu"):
         case = CASES[name]()
@@ -162,7 +178,7 @@ def test_the_start_itself_is_claimed_where_no_step_fits() -> None:
         assert found.details["relative_residual"] == pytest.approx(found.loss**0.5)
     nothing = GaussNewton(max_plain_gradients=0.5)(case.update, case.knowledge, generator=_generator())
     assert (nothing.inputs, nothing.outcome, nothing.plain_gradients) == (None, Outcome.BUDGET_SPENT, 0.0)
-    assert nothing.note == "ended by max_plain_gradients=0.5"
+    assert nothing.note == "ended by max_plain_gradients"
 
 
 def test_gates_leave_the_input_they_came_to() -> None:
@@ -184,19 +200,109 @@ def test_a_rank_that_the_limit_leaves_open_is_no_success() -> None:
         case.update, case.knowledge, generator=_generator()
     )
     assert cut.outcome is Outcome.BUDGET_SPENT
-    assert "the budget ended before other inputs that explain it were looked for" in cut.note
+    assert "the limit left no room to look for other inputs that explain it" in cut.note
     assert case.error(cut.inputs) < 1e-16
 
 
-def test_spectral_noise_shares_the_limit_among_its_searches() -> None:
-    case = setting(small_net(), rows(1), defenses=[SpectralNoise(norm=1e-4)], threat=LABELS)
-    for limit in (60, 200, 800, 5000):
+@pytest.mark.parametrize("limit", [275, 285, 290])
+def test_an_input_that_fits_without_a_look_at_the_rank_is_no_success(limit: float) -> None:
+    """The free gates take the limit; what they came to explains the update, and nobody looked what else does."""
+    case = CASES["relu"]()
+    found = GaussNewton(starts=1, max_steps=8, max_plain_gradients=limit)(
+        case.update, case.knowledge, generator=_generator()
+    )
+    assert (found.outcome is Outcome.CONVERGED) == ("null_dimension" in found.details)
+    if found.details["at_floor"] and found.outcome is Outcome.BUDGET_SPENT:
+        assert "the limit left no room to look for other inputs that explain it" in found.note
+
+
+@pytest.mark.parametrize("limit", [3, 6, 9, 20, 35, 200])
+def test_a_random_start_that_fits_under_noise_is_no_success(limit: float) -> None:
+    case = setting(small_net("relu", seed=3), rows(1, seed=3), defenses=[GaussianNoise(std=1.0)], threat=LABELS)
+    found = GaussNewton(max_plain_gradients=limit)(case.update, case.knowledge, generator=_generator())
+    assert found.outcome is Outcome.NOT_IDENTIFIABLE
+    assert "a random input already explains the update" in found.note
+
+
+@pytest.mark.parametrize("limit", range(60, 200, 4))
+def test_the_best_guess_that_was_evaluated_is_claimed(limit: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+    plain = ResidualSystem.residuals
+
+    def watched(self: ResidualSystem, points: Tensor) -> Tensor:
+        found = plain(self, points)
+        seen.extend(float(row.square().sum()) / self.scale**2 for row in found)
+        return found
+
+    monkeypatch.setattr(ResidualSystem, "residuals", watched)
+    case = CASES["relu"]()
+    steps = KrylovSteps(iterations=6)
+    found = GaussNewton(steps=steps, free_gates=False, starts=1, max_plain_gradients=limit)(
+        case.update, case.knowledge, generator=_generator()
+    )
+    assert found.loss <= min(seen, default=found.loss)
+
+
+@pytest.mark.parametrize("steps", [None, SketchedSteps(), KrylovSteps(iterations=8)], ids=repr)
+@pytest.mark.parametrize("limit", [1, 2, 40, None])
+def test_a_release_without_numbers_is_no_claim(steps: Steps | None, limit: float | None) -> None:
+    class Bad(nn.Module):
+        """NaN for every input below 3/4."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = small_net()
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            out: Tensor = self.last((inputs - 0.75).sqrt())
+            return out
+
+    high = Batch(rows(1).inputs * 0.2 + 0.8, torch.tensor([1]), rows(1).domain)
+    case = setting(Bad(), high, threat=LABELS)
+    found = GaussNewton(steps=steps, starts=1, max_plain_gradients=limit)(
+        case.update, case.knowledge, generator=_generator()
+    )
+    assert (found.inputs, found.loss, found.outcome) == (None, None, Outcome.NOT_FINITE)
+    assert "NaN or infinity" in found.note
+
+
+SPECTRAL = pytest.mark.parametrize(
+    "case",
+    [
+        setting(small_net(), rows(1), defenses=[SpectralNoise(norm=1e-4)], threat=LABELS),
+        setting(small_net(), rows(1), defenses=[SpectralNoise(norm=1e-4, directions=3)], threat=LABELS),
+        setting(
+            small_net(), rows(1), protocol=FedAvg(learning_rate=0.1, epochs=5),
+            defenses=[SpectralNoise(norm=1e-4)], threat=LABELS,
+        ),
+    ],
+    ids=["one direction", "three directions", "local steps"],
+)  # fmt: skip
+
+
+@SPECTRAL
+def test_spectral_noise_shares_the_limit_among_its_searches(case: Setting, products: list[int]) -> None:
+    release = case.knowledge.release.protocol.plain_gradients(1)
+    least = release * (2 * (2 * (12 + case.knowledge.release.defenses[-1].directions) + 2) + 3)
+    for limit in (least, 1.5 * least, 5 * least, 60 * least):
+        products.clear()
         found = GaussNewton(max_plain_gradients=limit)(case.update, case.knowledge, generator=_generator())
-        assert 0 < found.plain_gradients <= limit
+        assert 2 * release * sum(products) < found.plain_gradients <= limit
         assert found.inputs is not None
+        assert found.note.count("ended by max_plain_gradients") <= 1
     assert case.error(found.inputs) < 1e-3
-    with pytest.raises(UnsupportedError, match="the spectra of 12 unknowns, more than max_plain_gradients=48"):
-        GaussNewton(max_plain_gradients=48)(case.update, case.knowledge, generator=_generator())
+    with pytest.raises(UnsupportedError, match=f"at least {least:,.0f} plain gradients, more than max_plain_gradients"):
+        GaussNewton(max_plain_gradients=least - 1)(case.update, case.knowledge, generator=_generator())
+
+
+@SPECTRAL
+def test_a_limit_beyond_what_spectral_noise_takes_changes_nothing(case: Setting) -> None:
+    free = GaussNewton(warm_iterations=30)(case.update, case.knowledge, generator=_generator())
+    limited = GaussNewton(warm_iterations=30, max_plain_gradients=1.5 * free.plain_gradients + 1000)(
+        case.update, case.knowledge, generator=_generator()
+    )
+    assert torch.equal(free.inputs, limited.inputs)
+    assert (free.outcome, free.note, free.plain_gradients) == (limited.outcome, limited.note, limited.plain_gradients)
 
 
 def test_the_estimate_is_at_most_the_limit() -> None:

@@ -16,21 +16,22 @@ from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.gauss_newton.choice import Choice, choose_steps
 from gradleak.attacks.inversion.gauss_newton.descent import Descent, advance
 from gradleak.attacks.inversion.gauss_newton.gates import GateSystem, gate_system
-from gradleak.attacks.inversion.gauss_newton.identifiability import MOST_ALLOWED_RMSE, Identifiability, identifiability
+from gradleak.attacks.inversion.gauss_newton.identifiability import identifiability, judged
 from gradleak.attacks.inversion.gauss_newton.residual_system import (
+    ENDED_BY_LIMIT,
     PLAIN_GRADIENTS_PER_PRODUCT,
     Cost,
     OutOfBudgetError,
     ResidualSystem,
 )
-from gradleak.attacks.inversion.gauss_newton.spectral import each_search, without_spectral_noise
+from gradleak.attacks.inversion.gauss_newton.spectral import SharedLimit, spectral_noise, without_spectral_noise
 from gradleak.attacks.inversion.gauss_newton.steps import Steps
 from gradleak.attacks.inversion.inverting_gradients import InvertingGradients
+from gradleak.attacks.inversion.masks import draws_of
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, LabelSource, Problem, check_labels, readable
 from gradleak.attacks.inversion.variables import Pixels, Start
 from gradleak.attacks.monitor import Monitor
 from gradleak.core import Batch, Knowledge, Reconstruction, Update, describe
-from gradleak.defenses import SpectralNoise
 from gradleak.results import (
     LEVENBERG_MARQUARDT,
     ZHANG_2023,
@@ -42,6 +43,8 @@ from gradleak.results import (
     check_flags,
     check_positive,
 )
+
+RANK_IS_OPEN = "the update is explained; the limit left no room to look for other inputs that explain it"
 
 LOCKSTEP_UNKNOWNS = 384
 """Starts go side by side while their unknowns together are no more: beyond it one start fills a block of columns."""
@@ -90,7 +93,7 @@ class GaussNewton(Attack):
     counted; an image takes 8 to 17 of them. Details hold the numbers of releases and products. How many trials a step
     takes is not known beforehand: `max_plain_gradients` is the way to give it what another attack gets. With it, nothing is
     computed that would pass the limit, the best guess so far is claimed, and further starts, however many are allowed,
-    follow as long as a warm start and a first step of it still fit.
+    follow as long as a warm start and a first step of it still fit. The searches that undo spectral noise share it.
 
     **Source**: Moré 1978; gain-ratio update of μ: Nielsen 1999, "Damping parameter in Marquardt's method". Zhang et al.
     2023 assume an attacker that finds this minimizer. Labels: Zhao et al. 2020. Free gates are ours.
@@ -166,6 +169,7 @@ class GaussNewton(Attack):
         entries, unknowns = knowledge.objective.size, knowledge.domain.size * knowledge.batch_size
         products = self._choose(entries, unknowns).steps.products(entries, unknowns)
         release = knowledge.release.protocol.plain_gradients(knowledge.batch_size)
+        release *= len(draws_of(knowledge, knowledge.objective, knowledge.targets))
         whole = self.max_steps * release * (PLAIN_GRADIENTS_PER_PRODUCT * products + 3)
         return whole if self.max_plain_gradients is None else min(whole, self.max_plain_gradients)
 
@@ -182,42 +186,34 @@ class GaussNewton(Attack):
         """Refuse defenses that can be neither followed nor read backward, and labels that nobody can have."""
         readable(knowledge)
         check_labels(knowledge, LabelPolicy(self.labels))
-        if _ends_with_spectral_noise(knowledge):
-            self._of_three(knowledge)
+        if spectral_noise(knowledge) is not None:
+            shared = self._shared_limit(knowledge)
+            if shared.limit is not None and shared.limit < shared.least:
+                raise UnsupportedError(
+                    "gauss_newton: undoing spectral noise takes three searches and two spectra, at least "
+                    f"{shared.least:,.0f} plain gradients, more than max_plain_gradients={shared.limit:g}; raise it, or set "
+                    "None"
+                )
 
     def _recover(
         self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
     ) -> Reconstruction:
-        if not _ends_with_spectral_noise(knowledge):
+        if spectral_noise(knowledge) is None:
             return self._search(update, knowledge, generator, monitor)
-        each = self._of_three(knowledge)
-        free = replace(each, box=False)
-        return without_spectral_noise(
-            lambda seen, known: free._search(seen, known, generator, monitor),
-            lambda seen, known, guess: search_from(each, seen, known, guess, generator, monitor),
-            update,
-            knowledge,
-            generator,
-        )
 
-    def _of_three(self, knowledge: Knowledge) -> GaussNewton:
-        """The attack with what of its limit is left for each of the searches that undo spectral noise.
+        def read(seen: Update, known: Knowledge, most: float | None) -> Reconstruction:
+            free = replace(self, box=False, max_plain_gradients=most)
+            return free._search(seen, known, generator, monitor)
 
-        Raises:
-            UnsupportedError: if nothing is.
-        """
-        if self.max_plain_gradients is None:
-            return self
-        assert knowledge.domain is not None
-        assert knowledge.batch_size is not None
-        unknowns = knowledge.domain.size * knowledge.batch_size
-        share = each_search(self.max_plain_gradients, unknowns)
-        if share <= 0:
-            raise UnsupportedError(
-                f"gauss_newton: undoing spectral noise takes the spectra of {unknowns} unknowns, more than "
-                f"max_plain_gradients={self.max_plain_gradients:g}; raise it, or set None"
-            )
-        return replace(self, max_plain_gradients=share)
+        def go_on(seen: Update, known: Knowledge, guess: Batch, most: float | None) -> Reconstruction:
+            return search_from(replace(self, max_plain_gradients=most), seen, known, guess, generator, monitor)
+
+        return without_spectral_noise(read, go_on, update, knowledge, generator, self._shared_limit(knowledge))
+
+    def _shared_limit(self, knowledge: Knowledge) -> SharedLimit:
+        """The limit of the searches that undo spectral noise."""
+        step = replace(self, max_steps=1, max_plain_gradients=None).estimate(knowledge)
+        return SharedLimit.of(knowledge, limit=self.max_plain_gradients, step=step)
 
     def _search(
         self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
@@ -397,7 +393,14 @@ class _Attempt:
                 self.is_spent = True
                 return
             self.done += live
-            self.monitor(self.done, planned, min(run.loss for run in runs))
+            self.monitor(self.done, self._planned(planned), min(run.loss for run in runs))
+
+    def _planned(self, most: int) -> int:
+        """The steps that are to be expected: `most`, or as many as the limit holds of such as were taken."""
+        limit, spent = self.cost.limit, self.cost.plain_gradients
+        if limit is None or not spent > 0:
+            return most
+        return min(most, max(self.done, round(self.done * limit / spent)))
 
     def _claim(self, runs: Sequence[Descent]) -> Reconstruction:
         problem, system = self.problem, self.system
@@ -405,7 +408,9 @@ class _Attempt:
         run = runs[chosen]
         taken = sum(one.taken for one in [*runs, *self.stretches])
         at_floor = math.isfinite(run.loss) and system.explained(run.loss * system.scale**2)
-        outcome = run.outcome or (Outcome.CONVERGED if at_floor else Outcome.BUDGET_SPENT)
+        # Without a model nobody looked at the rank: the bare start of a search whose limit held no step.
+        fits = at_floor and run.model is not None
+        outcome = run.outcome or (Outcome.CONVERGED if fits else Outcome.BUDGET_SPENT)
         details: dict[str, Any] = {
             **problem.facts(),
             "steps": describe(self.choice.steps),
@@ -432,12 +437,12 @@ class _Attempt:
                 outcome=Outcome.BUDGET_SPENT if too_little else Outcome.NOT_FINITE,
                 iterations=taken,
                 plain_gradients=self.cost.plain_gradients,
-                note=self._limit_note() if too_little else run.note or "the residual was never finite",
+                note=ENDED_BY_LIMIT if too_little else run.note or "the residual was never finite",
                 details={**details, **self._counts()},
             )
         notes = [problem.note, run.note]
-        first = [*self.stretches, *runs][0].history
-        if first and system.explained(first[0] * system.scale**2):
+        first = next(one.history for one in [*self.stretches, *runs] if one.history)
+        if system.explained(first[0] * system.scale**2):
             # The first start is random: when it fits, the update does not tell inputs apart.
             outcome = Outcome.NOT_IDENTIFIABLE
             notes.append("a random input already explains the update to within its noise or round-off")
@@ -446,9 +451,7 @@ class _Attempt:
                 found = identifiability(system, run.model, run.best, self.generator)
             except OutOfBudgetError:
                 outcome, self.is_spent = Outcome.BUDGET_SPENT, True
-                notes.append(
-                    "the update is explained; the budget ended before other inputs that explain it were looked for"
-                )
+                notes.append(RANK_IS_OPEN)
             else:
                 details |= {
                     "null_dimension": found.null_dimension,
@@ -457,10 +460,12 @@ class _Attempt:
                     "rank_resolved": found.resolved,
                     "allowed_rmse": found.allowed_rmse,
                 }
-                outcome, note = _judged(found, system.noisy)
+                outcome, note = judged(found, system.noisy)
                 notes.append(note)
-        if outcome in (Outcome.BUDGET_SPENT, Outcome.PLATEAU):
-            notes.append(self._limit_note())
+        elif at_floor and run.model is None:
+            notes.append(RANK_IS_OPEN)
+        if self.is_spent and outcome in (Outcome.BUDGET_SPENT, Outcome.PLATEAU):
+            notes.append(ENDED_BY_LIMIT)
         if outcome is not Outcome.CONVERGED and run.stationary:
             notes.append("a stationary point that does not explain the update: a local minimum, or noise not known")
         if outcome is Outcome.CONVERGED:
@@ -478,18 +483,8 @@ class _Attempt:
             details={**details, **self._counts(), "relative_residual": problem.relative_residual(run.best)},
         )
 
-    def _limit_note(self) -> str:
-        """That the limit ended the search, where it did."""
-        return f"ended by max_plain_gradients={self.config.max_plain_gradients:g}" if self.is_spent else ""
-
     def _counts(self) -> dict[str, float]:
         return {"releases": self.cost.releases, "products": self.cost.products, "warm_plain_gradients": self.cost.warm}
-
-
-def _ends_with_spectral_noise(knowledge: Knowledge) -> bool:
-    """Whether the last defense that is known is spectral noise."""
-    last = knowledge.release.defenses[-1] if knowledge.release.defenses else None
-    return isinstance(last, SpectralNoise) and last.norm != 0
 
 
 def _order(problem: Problem) -> str:
@@ -503,23 +498,3 @@ def _order(problem: Problem) -> str:
     if len(problem.labels.unique(dim=0)) < size:
         return "the order of examples with the same label is not identifiable"
     return ""
-
-
-def _judged(found: Identifiability, noisy: bool) -> tuple[Outcome, str]:
-    """What a residual at the floor is worth."""
-    if found.null_dimension > 0:
-        least = "" if found.resolved else "at least "
-        return Outcome.NOT_IDENTIFIABLE, (
-            f"the update is explained, but {least}{found.null_dimension} of {found.free} directions of the input are "
-            f"not determined by it; they alone allow a pixel RMSE of {found.open_rmse:.2g}"
-        )
-    if found.allowed_rmse is not None and found.allowed_rmse > MOST_ALLOWED_RMSE and not noisy:
-        return Outcome.NOT_IDENTIFIABLE, (
-            "the update is explained, but along the weakest direction inputs that differ by a pixel RMSE of "
-            f"{found.allowed_rmse:.2g} explain it to its round-off as well"
-        )
-    if not found.resolved:
-        return Outcome.BUDGET_SPENT, (
-            "the update is explained; whether other inputs nearby explain it as well was not resolved without a matrix"
-        )
-    return Outcome.CONVERGED, ""

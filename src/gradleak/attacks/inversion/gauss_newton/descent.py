@@ -96,7 +96,11 @@ class Descent:
 
     def look(self) -> None:
         """What the start itself is worth, where no step could be opened."""
-        self._record(float(self.system.residual(self.point).square().sum()))
+        squared = float(self.system.residual(self.point).square().sum())
+        if math.isfinite(squared):
+            self._record(squared)
+        else:
+            self._not_finite()
 
     def propose(self) -> Tensor | None:
         """The next point to evaluate (n,), or None if the step is over."""
@@ -129,12 +133,13 @@ class Descent:
             self._raise_damping()
             return
         move = trial - self.point
+        # Taken before anything else is computed, which may pass a limit: what was evaluated is not to be lost.
+        self.point, self._done = trial, True
+        self._record(float(residual.square().sum()))
         predicted = -float(move @ (2 * model.slope + model.curvature(move)))
         gain = (model.squared - reached) / predicted if predicted > 0 else 0.25
         self.damping *= max(SHRINK, 1 - (2 * min(gain, 1.0) - 1) ** 3)
         self.damping, self.growth = max(self.damping, SMALLEST_DAMPING), 2.0
-        self.point, self._done = trial, True
-        self._record(float(residual.square().sum()))
         # Within a floor that is not tight there is still a way to go along a valley: on while steps help.
         settled = reached > (0.9 if self.system.noisy else 0.25) * model.squared or self.system.tight
         if self.at_floor and settled:

@@ -12,6 +12,7 @@ from gradleak.attacks.inversion.gauss_newton.krylov_steps import KrylovModel
 from gradleak.attacks.inversion.gauss_newton.local_model import LocalModel
 from gradleak.attacks.inversion.gauss_newton.residual_system import ResidualSystem
 from gradleak.linalg import dense_eigenvalues
+from gradleak.results import Outcome
 
 MOST_ALLOWED_RMSE = 0.05
 """Inputs that differ by more than this pixel RMSE and explain an update alike are other inputs."""
@@ -110,6 +111,26 @@ def identifiability(
         smallest=float(values[0]) / largest,
         allowed_rmse=system.floor / math.sqrt(max(float(values[0]), threshold) * free),
     )
+
+
+def judged(found: Identifiability, noisy: bool) -> tuple[Outcome, str]:
+    """What a residual at the floor is worth, and a note."""
+    if found.null_dimension > 0:
+        least = "" if found.resolved else "at least "
+        return Outcome.NOT_IDENTIFIABLE, (
+            f"the update is explained, but {least}{found.null_dimension} of {found.free} directions of the input are "
+            f"not determined by it; they alone allow a pixel RMSE of {found.open_rmse:.2g}"
+        )
+    if found.allowed_rmse is not None and found.allowed_rmse > MOST_ALLOWED_RMSE and not noisy:
+        return Outcome.NOT_IDENTIFIABLE, (
+            "the update is explained, but along the weakest direction inputs that differ by a pixel RMSE of "
+            f"{found.allowed_rmse:.2g} explain it to its round-off as well"
+        )
+    if not found.resolved:
+        return Outcome.BUDGET_SPENT, (
+            "the update is explained; whether other inputs nearby explain it as well was not resolved without a matrix"
+        )
+    return Outcome.CONVERGED, ""
 
 
 def _largest(model: KrylovModel, scale: Tensor, generator: torch.Generator) -> float:

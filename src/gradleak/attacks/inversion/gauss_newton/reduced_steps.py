@@ -157,9 +157,10 @@ class _ReducedModel(GramModel):
         )
         self._reduction = reduction
         size = point.numel()
-        system.cost.spend(products=size)
-        columns = point.new_empty(size, reduction.size)
-        for start in range(0, size, self._at.chunk):
+        finite = bool(torch.isfinite(self._at.value).all())
+        system.cost.spend(products=size if finite else 0)
+        columns = point.new_full((size, reduction.size), torch.nan)
+        for start in range(0, size if finite else 0, self._at.chunk):
             width = min(self._at.chunk, size - start)
             block = point.new_zeros(width, size)
             block[:, start : start + width].fill_diagonal_(1.0)

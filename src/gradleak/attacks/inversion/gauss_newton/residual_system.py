@@ -26,6 +26,10 @@ ROUND_OFF_MARGIN = 4.0
 """By how much one measurement of round-off may fall short of the client's own."""
 
 
+ENDED_BY_LIMIT = "ended by max_plain_gradients"
+"""What a claim says whose search could not go on."""
+
+
 class OutOfBudgetError(Exception):
     """What was about to be computed would pass the limit of plain gradients; nothing of it was."""
 
@@ -214,6 +218,8 @@ class ResidualSystem:
 
     def _alone(self, point: Tensor) -> tuple[Tensor, Tensor]:
         at = self.linearize(point)
+        if not bool(torch.isfinite(at.value).all()):
+            return at.value - self.target, at.value.new_full((point.numel(), self.entries), torch.nan)
         self.cost.spend(products=point.numel())
         identity = torch.eye(point.numel(), dtype=point.dtype, device=point.device)
         return at.value - self.target, at.push(identity)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from gradleak.attacks.inversion.gauss_newton.residual_system import ENDED_BY_LIMIT, PLAIN_GRADIENTS_PER_PRODUCT
 from gradleak.core import Batch, Domain, DomainKind, Exposure, Knowledge, Reconstruction, Release, Update
 from gradleak.defenses import SpectralNoise
 from gradleak.operators import GradientJacobian
@@ -18,26 +19,87 @@ ROUNDS = 2
 
 SPHERE_STARTS = 32
 SPHERE_STEPS = 200
+KEPT_STEPS = 4
+"""Steps that a search which begins near its end is left with."""
+
 OUTSIDE = 10.0
 """What a unit of range beyond the box costs, in units of total variation."""
 
 
-def each_search(budget: float, unknowns: int) -> float:
-    """What each of the searches may take of a budget in plain gradients, once the spectra are paid for."""
-    return (budget - ROUNDS * _spectrum_cost(unknowns)) / (1 + ROUNDS)
+def spectral_noise(knowledge: Knowledge) -> SpectralNoise | None:
+    """The last defense that is known, where it is spectral noise; else None."""
+    last = knowledge.release.defenses[-1] if knowledge.release.defenses else None
+    return last if isinstance(last, SpectralNoise) and last.norm != 0 else None
 
 
-def _spectrum_cost(unknowns: int) -> float:
-    """Plain gradients of the derivative at a guess: a product an unknown."""
-    return 2.0 * unknowns
+class SharedLimit:
+    """A limit in plain gradients that the searches and the spectra between them share.
+
+    A search may take what the later ones need not: of these, each keeps `KEPT_STEPS` steps, or an equal share where that
+    is less.
+
+    Args:
+        limit: plain gradients, or None.
+        spectrum: what a spectrum costs, at most.
+        step: what a step costs.
+        release: what a look at a guess costs.
+    """
+
+    def __init__(self, limit: float | None, *, spectrum: float, step: float, release: float) -> None:
+        self.limit = limit
+        self._release = release
+        self._spectrum = spectrum
+        self._step = step
+        self._spent = 0.0
+        self._searches = 0
+
+    @classmethod
+    def of(cls, knowledge: Knowledge, *, limit: float | None, step: float) -> SharedLimit:
+        """The limit where the last known defense is spectral noise."""
+        rule = spectral_noise(knowledge)
+        assert rule is not None
+        assert knowledge.domain is not None
+        assert knowledge.batch_size is not None
+        unknowns = knowledge.domain.size * knowledge.batch_size
+        release = knowledge.release.protocol.plain_gradients(knowledge.batch_size)
+        spectrum = spectrum_cost(unknowns, rule.directions, release)
+        return cls(limit, spectrum=spectrum, step=step, release=release)
+
+    @property
+    def least(self) -> float:
+        """Below it not every search could look at a guess of its own."""
+        return ROUNDS * self._spectrum + (1 + ROUNDS) * self._release
+
+    @property
+    def share(self) -> float | None:
+        """What the next search may take, or None."""
+        if self.limit is None:
+            return None
+        later = ROUNDS - self._searches
+        left = self.limit - self._spent - self._spectrum * ROUNDS
+        return left - later * min(KEPT_STEPS * self._step, left / (later + 1))
+
+    def searched(self, cost: float) -> None:
+        """Count a search."""
+        self._spent += cost
+        self._searches += 1
+
+
+def spectrum_cost(unknowns: int, directions: int, release: float) -> float:
+    """Plain gradients that the directions of the noise cost at a guess.
+
+    A product an unknown for the spectrum, one a direction, and two evaluations of the release, which costs `release`.
+    """
+    return release * (PLAIN_GRADIENTS_PER_PRODUCT * (unknowns + directions) + 2)
 
 
 def without_spectral_noise(
-    read: Callable[[Update, Knowledge], Reconstruction],
-    go_on: Callable[[Update, Knowledge, Batch], Reconstruction],
+    read: Callable[[Update, Knowledge, float | None], Reconstruction],
+    go_on: Callable[[Update, Knowledge, Batch, float | None], Reconstruction],
     update: Update,
     knowledge: Knowledge,
     generator: torch.Generator,
+    limit: SharedLimit,
 ) -> Reconstruction:
     """The claim of an adversary who knows that the update carries `SpectralNoise`, and its rule.
 
@@ -59,33 +121,38 @@ def without_spectral_noise(
     **Source**: ours, against our own use of Zhang et al. 2023, section 5.1.
 
     Args:
-        read: the claim about an update under this knowledge, from random starts.
+        read: the claim about an update under this knowledge, from random starts, for so many plain gradients at most.
         go_on: the same from a guess.
         update: aligned.
         knowledge: with defenses, of which the last is the noise.
         generator: for the weights' starts.
+        limit: of all that is computed.
     """
     defenses = tuple(knowledge.defenses or ())
     rule = defenses[-1]
     assert isinstance(rule, SpectralNoise)
     plain = replace(knowledge, defenses=defenses[:-1])
-    found = first = read(update, plain)
+    found = first = read(update, plain, limit.share)
     if first.inputs is None or first.targets is None:
         return first
-    cost, penalty, notes = first.plain_gradients, _Penalty(plain.domain), [first.note]
+    cost, penalty, notes = first.plain_gradients, _Penalty(plain.domain), _notes(first)
+    limit.searched(first.plain_gradients)
     margin, weights = 0.0, torch.zeros(0)
     for _ in range(ROUNDS):
         try:
             directions = _Directions.at(found, plain, plain.release, rule)
         except UnsupportedError as error:
-            return replace(first, note="; ".join([*notes, f"read as if there were no spectral noise: {error}"]))
+            note = "; ".join([*notes, f"read as if there were no spectral noise: {error}"])
+            return replace(first, plain_gradients=cost, note=note)
         weights, margin = directions.weights(first.inputs, penalty, generator)
         place = directions.corrected(first.inputs, weights)
         quiet = replace(update, tensors=directions.without(update, weights))
-        found = go_on(quiet, plain, Batch(place.to(first.inputs), first.targets, plain.domain))
-        cost += found.plain_gradients + _spectrum_cost(place.numel())
+        found = go_on(quiet, plain, Batch(place.to(first.inputs), first.targets, plain.domain), limit.share)
+        cost += found.plain_gradients + directions.cost
+        limit.searched(found.plain_gradients)
         if found.inputs is None:
-            return replace(first, note="; ".join([*notes, "no input explains the update without the noise"]))
+            note = "; ".join([*notes, "no input explains the update without the noise"])
+            return replace(first, plain_gradients=cost, note=note)
     if margin < 1e-3:
         notes.append("the prior hardly tells the directions of the noise apart")
     # The search was given the labels that the adversary had found itself.
@@ -94,6 +161,11 @@ def without_spectral_noise(
     own["information"] = [*own.get("information", []), "the rule of SpectralNoise"]
     details = {**found.details, **own, "noise_weights": weights.tolist(), "penalty_margin": margin}
     return replace(found, plain_gradients=cost, note="; ".join(dict.fromkeys(n for n in notes if n)), details=details)
+
+
+def _notes(first: Reconstruction) -> list[str]:
+    """What the first search says that holds for the claim, too: a limit that ended it may not have ended the last."""
+    return [part for part in first.note.split("; ") if part and part != ENDED_BY_LIMIT]
 
 
 class _Penalty:
@@ -123,11 +195,13 @@ class _Directions:
         moves: (m, d): what a unit weight of each adds to the input that is read, c vᵢ/√λᵢ.
         images: (P, m): what it adds to the update, c uᵢ.
         names: and shapes of the update's tensors, in the order of its flat form.
+        cost: in plain gradients.
     """
 
     moves: Tensor
     images: Tensor
     names: Sequence[tuple[str, torch.Size]]
+    cost: float
 
     @classmethod
     def at(cls, found: Reconstruction, knowledge: Knowledge, before: Release, rule: SpectralNoise) -> _Directions:
@@ -151,6 +225,9 @@ class _Directions:
             moves=(rule.norm * vectors / values.sqrt()).T,
             images=rule.norm * images / images.norm(dim=0),
             names=[(name, tensor.shape) for name, tensor in objective.params.items()],
+            cost=spectrum_cost(
+                batch.inputs.numel(), vectors.shape[1], before.protocol.plain_gradients(batch.inputs.shape[0])
+            ),
         )
 
     def corrected(self, inputs: Tensor | None, weights: Tensor) -> Tensor:
