@@ -331,3 +331,47 @@ def test_a_curve_counts_what_each_stage_costs() -> None:
     # Stopped early: the first entries alone, of a search whose releases cost double.
     early = replace(found, history=found.history[:5], plain_gradients=68.0)
     assert [cost for cost, _ in curve(early, attack)] == pytest.approx([20.0, 40.0, 60.0, 62.0, 68.0])
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("count", 0),
+        ("deep_count", "3"),
+        ("width", 0),
+        ("budget", 0),
+        ("budget", "300"),
+        ("deep_budget", -5),
+        ("compute", "no"),
+    ],
+)
+def test_a_study_is_refused_before_hours_are_spent(name: str, bad: object) -> None:
+    for study in (GeneratorTable, GeneratorQuestions):
+        if name.startswith("deep") and study is GeneratorQuestions:
+            continue
+        with pytest.raises(InputError, match=rf"{study.name}\.{name}|{study.__name__}\.{name}"):
+            study(**{name: bad})
+
+
+def test_cells_are_not_written_into_another_file(tmp_path: Path) -> None:
+    other = tmp_path / "plan.toml"
+    other.write_text("seed = 0\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"plan\.toml, whose line 1 is no cell"):
+        GeneratorTable(cells=str(other), count=1, compute=False).run(say=_quiet)
+    assert other.read_text(encoding="utf-8") == "seed = 0\n"
+    # A torn line, and one of which only the beginning was written, are as if never written.
+    torn = tmp_path / "cells.jsonl"
+    torn.write_text('\n{"key": {"data": 1}, "li\n{"ke\n', encoding="utf-8")
+    assert Store(str(torn)).lines({"data": 1}) is None
+
+
+def test_differences_are_paired_and_missing_scores_have_a_reason(table: StudyResult) -> None:
+    rows = {row["attacks"]: row for row in _rows(table, 1)}
+    assert len(rows) == len(SOME) * (len(SOME) - 1) // 2
+    gias, pixels = (table.details[f"lenet, {name}"] for name in ("gias", "inverting_gradients"))
+    gaps = [10 * math.log10(two["mse"] / one["mse"]) for one, two in zip(gias, pixels, strict=True)]
+    row = rows["gias - inverting_gradients"]
+    assert row["median difference (dB)"] == f"{np.median(gaps):+.2f}"
+    assert row["95 % interval"] == f"{min(gaps):.2f} to {max(gaps):.2f}"
+    (said,) = [line for line in table.conclusion if "ST-LPIPS" in line]
+    assert "not defined at this size" in said

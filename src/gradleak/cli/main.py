@@ -131,7 +131,12 @@ def study(
     from gradleak.auditing import configure
     from gradleak.cli.studies import find_study, settings
 
-    chosen = configure(find_study(name), settings(set_ or []), where=f"study {name}", seed=seed)
+    given = settings(set_ or [])
+    if "seed" in given:
+        raise InputError(
+            "--set seed: the seed is no setting of --set; give --seed N, from which the study's own is derived"
+        )
+    chosen = configure(find_study(name), given, where=f"study {name}", seed=seed)
     result = chosen.run(say=lambda line: typer.echo(line, err=True))
     for line in result.conclusion:
         typer.echo(line)

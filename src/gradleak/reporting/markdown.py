@@ -326,7 +326,18 @@ def _attempts(report: Report) -> Iterable[str]:
         yield "No reconstruction was tried." if others else "No attack stands in the record."
         yield ""
         return
-    header = ("Example", "Scenario", "Attack", "PSNR", "RMSE", "Blind baseline", "SSIM", "Labels", "Outcome")
+    header = (
+        "Example",
+        "Scenario",
+        "Attack",
+        "PSNR",
+        "RMSE",
+        "Blind baseline",
+        "SSIM",
+        "Labels",
+        "Outcome",
+        "Plain gradients",
+    )
     yield from table(
         header,
         [
@@ -338,6 +349,7 @@ def _attempts(report: Report) -> Iterable[str]:
                 _labels(a),
                 escape(a.outcome.label.replace("_", " ") if a.outcome else MISSING)
                 + (f" (note {a.note_number})" if a.note_number else ""),
+                count(a.plain_gradients),
             )
             for a in report.attempts[:ROWS_SHOWN]
         ],

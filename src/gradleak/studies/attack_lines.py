@@ -15,8 +15,12 @@ from scipy import stats
 
 from gradleak.attacks import Blind, Checkpoint
 from gradleak.core import Batch
+from gradleak.results import InputError
 from gradleak.scoring import blind_baseline
 from gradleak.studies.study import Finding
+
+HEAD = '{"key": '
+"""How a line of a file of cells begins."""
 
 BASELINE = "best guess without the update, chosen with the truth"
 
@@ -139,14 +143,23 @@ class Row:
 
 
 class Store:
-    """Groups of lines by key, in a JSONL file that grows as attacks end; a torn last line is as if never written."""
+    """Groups of lines by key, in a JSONL file that grows as attacks end; a torn last line is as if never written.
+
+    Raises:
+        InputError: for a file that holds something else.
+    """
 
     def __init__(self, path: str | None) -> None:
         self._path = None if path is None else Path(path)
         self._groups: dict[str, list[Line]] = {}
         if self._path is None or not self._path.exists():
             return
-        for text in self._path.read_text(encoding="utf-8").splitlines():
+        for place, text in enumerate(self._path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            if text and not (text.startswith(HEAD) or HEAD.startswith(text)):
+                raise InputError(
+                    f"cells: expected a file that a study wrote, or a new one, got {self._path}, whose line {place} is no "
+                    "cell; name another file"
+                )
             try:
                 entry = json.loads(text)
                 self._groups[_digest(entry["key"])] = [Line(**line) for line in entry["lines"]]

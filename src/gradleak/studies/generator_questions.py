@@ -11,7 +11,7 @@ from typing import ClassVar
 from gradleak.attacks import InventionCheck, Support
 from gradleak.core import describe, one_thread
 from gradleak.models.generators import trained_generator, untrained_dcgan
-from gradleak.results import FANG_2024, JEON_2021, LI_2022, Citation
+from gradleak.results import FANG_2024, JEON_2021, LI_2022, Citation, check_count, check_flags, check_positive
 from gradleak.studies.attack_lines import Line, Store
 from gradleak.studies.prior_cells import (
     ImageSource,
@@ -108,6 +108,17 @@ class GeneratorQuestions(Study):
     seed: int = 0
     cells: str | None = None
     compute: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the numbers before hours are spent.
+
+        Raises:
+            InputError: naming the setting.
+        """
+        check_count(f"{self.name}.count", self.count)
+        check_count(f"{self.name}.width", self.width)
+        check_positive(f"{self.name}.budget", self.budget)
+        check_flags(self, "compute")
 
     def run(self, *, say: Say) -> StudyResult:
         """Compute the study; hours of one core with the default budget."""

@@ -6,11 +6,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from itertools import combinations
 from typing import ClassVar
 
 from gradleak.core import describe, one_thread
 from gradleak.models.generators import trained_generator, untrained_dcgan
-from gradleak.results import FANG_2024, GHILDYAL_2022, JEON_2021, LI_2022, Citation
+from gradleak.results import (
+    FANG_2024,
+    GHILDYAL_2022,
+    JEON_2021,
+    LI_2022,
+    Citation,
+    check_count,
+    check_flags,
+    check_positive,
+)
 from gradleak.studies.attack_lines import BASELINE, Line, Store, median_interval
 from gradleak.studies.prior_cells import (
     ImageSource,
@@ -23,6 +33,7 @@ from gradleak.studies.prior_cells import (
     mean,
     mean_psnr,
     number,
+    paired,
 )
 from gradleak.studies.study import Finding, Say, Study, StudyResult, Table
 
@@ -117,6 +128,18 @@ class GeneratorTable(Study):
         "ST-LPIPS mean", "ST-LPIPS worst", "exact hits", "plain gradients",
     )  # fmt: skip
 
+    def __post_init__(self) -> None:
+        """Check the numbers before hours are spent.
+
+        Raises:
+            InputError: naming the setting.
+        """
+        for setting in ("count", "deep_count", "width"):
+            check_count(f"{self.name}.{setting}", getattr(self, setting))
+        for setting in ("budget", "deep_budget"):
+            check_positive(f"{self.name}.{setting}", getattr(self, setting))
+        check_flags(self, "compute")
+
     def run(self, *, say: Say) -> StudyResult:
         """Compute the study; hours of one core with the budgets of a CPU, and hours of a GPU at the paper's scale."""
         store = Store(self.cells)
@@ -140,7 +163,10 @@ class GeneratorTable(Study):
             findings=[self._finding(*row) for row in rows if row[1] != BASELINE],
             conclusion=self._conclude(rows),
             details={f"{network}, {attack}": [asdict(line) for line in lines] for network, attack, _, lines in rows},
-            tables=[Table(title="Attack by network", columns=self.columns, rows=[_cells(*row) for row in rows])],
+            tables=[
+                Table(title="Attack by network", columns=self.columns, rows=[_cells(*row) for row in rows]),
+                *self._differences(rows),
+            ],
         )
 
     @property
@@ -179,6 +205,22 @@ class GeneratorTable(Study):
             note=note,
         )
 
+    def _differences(self, rows: list[tuple[str, str, str, list[Line]]]) -> list[Table]:
+        """Every attack against every later one on the same images; nothing for a single attack or image."""
+        found = []
+        for network in dict.fromkeys(row[0] for row in rows):
+            mine = [(attack, lines) for place, attack, _, lines in rows if place == network and attack != BASELINE]
+            for (one, first), (other, second) in combinations(mine, 2):
+                gap = paired(first, second, seed=self.seed)
+                if gap is not None:
+                    median, (low, high), count = gap
+                    found.append(
+                        [network, f"{one} - {other}", f"{median:+.2f}", f"{low:.2f} to {high:.2f}", str(count)]
+                    )
+        columns = ("network", "attacks", "median difference (dB)", "95 % interval", "n")
+        title = "Paired differences of PSNR (median over the same images, percentile bootstrap)"
+        return [Table(title=title, columns=columns, rows=found)] if found else []
+
     def _conclude(self, rows: list[tuple[str, str, str, list[Line]]]) -> list[str]:
         said = ['The paper\'s sizes have not been run with this package: `scale = "paper"` needs a GPU.']
         if Scale(self.scale) is Scale.PAPER:
@@ -192,6 +234,9 @@ class GeneratorTable(Study):
             if ranked:
                 order = ", ".join(f"{attack} {value:.1f}" for value, attack in ranked)
                 said.append(f"{network}, mean PSNR in dB at equal cost: {order}.")
+        scored = [line for _, attack, _, lines in rows for line in lines if attack != BASELINE and line.mse is not None]
+        if scored and all(line.st_lpips is None for line in scored):
+            said.append(f"No perceptual scores: {scored[0].note}.")
         return said
 
 

@@ -287,10 +287,16 @@ def test_progress_is_told_now_and_then() -> None:
 
 
 def test_senseless_counts_are_refused() -> None:
-    with pytest.raises(InputError, match="at least one start"):
-        Inversion(restarts=0)
-    with pytest.raises(InputError, match="expected 1 to"):
-        SearchStage(optimizer=Adam(), iterations=0)
+    for bad in (0, "2", 1.5, True):
+        with pytest.raises(InputError, match=r"Inversion\.restarts: expected at least 1"):
+            Inversion(restarts=bad)
+        with pytest.raises(InputError, match=r"Inversion\.patience: expected at least 1"):
+            Inversion(patience=bad)
+        for name in ("iterations", "restart_after"):
+            with pytest.raises(InputError, match=rf"SearchStage\.{name}: expected"):
+                SearchStage(**{"optimizer": Adam(), "iterations": 5, name: bad})
+    with pytest.raises(InputError, match="expected at least one stage"):
+        Inversion(stages=())
 
 
 def test_a_fault_of_the_model_is_not_swallowed() -> None:

@@ -49,7 +49,7 @@ class BatchNormInversion(Preset):
     not those of a client in train mode. Labels that are not disclosed are read off the update where it gives them, else
     optimized together with the inputs, as there.
 
-    **Cost**: 3 plain gradients an iteration and start.
+    **Cost**: 3 plain gradients an iteration and start, and as many for the last guess of each stage.
 
     Attributes:
         statistics: the case.

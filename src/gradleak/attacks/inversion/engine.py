@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import ClassVar
 
 import torch
@@ -21,7 +22,7 @@ from gradleak.attacks.inversion.search import Search
 from gradleak.attacks.inversion.variables import Part, Pixels, Variables
 from gradleak.attacks.monitor import Monitor
 from gradleak.core import HALF, ImageGenerator, Knowledge, Objective, Reconstruction, Update, describe
-from gradleak.results import GEIPING_2020, Citation, InputError, Outcome, check_flags, member
+from gradleak.results import GEIPING_2020, Citation, InputError, Outcome, check_count, check_flags, member
 
 MAX_ITERATIONS = 10**8
 """More than any search can be meant to take."""
@@ -56,10 +57,9 @@ class SearchStage:
                     "SearchStage: expected part='latents' and no restart_after for populations, got "
                     f"part={self.part.value!r} and restart_after={self.restart_after}"
                 )
-        if self.restart_after is not None and self.restart_after < 1:
-            raise InputError(f"SearchStage.restart_after: expected at least 1 or None, got {self.restart_after}")
-        if not 1 <= self.iterations <= MAX_ITERATIONS:
-            raise InputError(f"SearchStage.iterations: expected 1 to {MAX_ITERATIONS:,}, got {self.iterations}")
+        if self.restart_after is not None:
+            check_count("SearchStage.restart_after", self.restart_after)
+        _check_iterations("SearchStage.iterations", self.iterations)
 
     @property
     def evaluations(self) -> int:
@@ -153,13 +153,12 @@ class Inversion(Attack):
         check_flags(self, "compile")
         object.__setattr__(self, "labels", LabelPolicy.named(self.labels))
         LocalTraining.named(self.local_training)
-        if self.restarts < 1 or not self.stages:
-            raise InputError(
-                f"{type(self).__name__}: expected at least one start and one stage, got {self.restarts} and "
-                f"{len(self.stages)}"
-            )
-        if not 1 <= self.rounds <= MAX_ITERATIONS:
-            raise InputError(f"{type(self).__name__}.rounds: expected 1 to {MAX_ITERATIONS:,}, got {self.rounds}")
+        check_count(f"{type(self).__name__}.restarts", self.restarts)
+        _check_iterations(f"{type(self).__name__}.rounds", self.rounds)
+        if self.patience is not None:
+            check_count(f"{type(self).__name__}.patience", self.patience)
+        if not self.stages:
+            raise InputError(f"{type(self).__name__}.stages: expected at least one stage, got none")
         self._check_parts()
 
     def _check_parts(self) -> None:
@@ -300,3 +299,10 @@ def _group_key(problem: Problem) -> object:
         id(problem.statistics),
         id(problem.space.generator),
     )
+
+
+def _check_iterations(name: str, value: object) -> None:
+    """Refuse what is no whole number of iterations that anybody can mean."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole or not 1 <= value <= MAX_ITERATIONS:  # type: ignore[operator]
+        raise InputError(f"{name}: expected 1 to {MAX_ITERATIONS:,}, got {value!r}")

@@ -31,7 +31,7 @@ class GIAS(Preset):
     and 5,000, are those of the script of Jeon et al. for 32×32 images. Deviations: one start by default, where that
     script has three; the second stage begins at the best latent by matching loss, not at the last.
 
-    **Cost**: 3 plain gradients an iteration and start.
+    **Cost**: 3 plain gradients an iteration and start, and as many for the last guess of each stage.
 
     Attributes:
         latent_iterations: Adam steps on latents.

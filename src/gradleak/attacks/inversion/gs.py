@@ -31,7 +31,7 @@ class GS(Preset):
     Deviation: the number of iterations, which the paper leaves open, is the default of its code's reconstruction class
     (the scripts ask for 24,000).
 
-    **Cost**: 3 plain gradients an iteration and start.
+    **Cost**: 3 plain gradients an iteration and start, and as many for the last guess of each stage.
 
     Attributes:
         iterations: Adam steps.

@@ -31,7 +31,7 @@ class InvertingGradients(Preset):
     sigmoids. At 3e-3 and above the prior blurs an image of pure noise behind a linear model to a pixel RMSE of 0.08,
     which would fail a positive control; at 1e-3 it is 0.01.
 
-    **Cost**: 3 plain gradients an iteration and start.
+    **Cost**: 3 plain gradients an iteration and start, and as many for the last guess of each stage.
 
     Attributes:
         iterations: Adam steps; the paper has 4,800 on CIFAR-10.

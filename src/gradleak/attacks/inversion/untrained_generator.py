@@ -37,7 +37,7 @@ class UntrainedGenerator(Preset):
     numbers: learning rate 1e-3 and decay are theirs for weights, total variation 1e-6, 5,000 steps as in `GIAS`.
     Deviation from Ulyanov et al.: no noise on the latent, and nothing is stopped early.
 
-    **Cost**: 3 plain gradients an iteration and start.
+    **Cost**: 3 plain gradients an iteration and start, and as many for the last guess of each stage.
 
     Attributes:
         iterations: Adam steps.

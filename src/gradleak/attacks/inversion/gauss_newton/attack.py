@@ -16,7 +16,7 @@ from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.gauss_newton.choice import Choice, choose_steps
 from gradleak.attacks.inversion.gauss_newton.descent import Descent, advance
 from gradleak.attacks.inversion.gauss_newton.gates import GateSystem, gate_system
-from gradleak.attacks.inversion.gauss_newton.identifiability import identifiability, judged
+from gradleak.attacks.inversion.gauss_newton.identifiability import identifiability, judged, order_note
 from gradleak.attacks.inversion.gauss_newton.residual_system import (
     ENDED_BY_LIMIT,
     PLAIN_GRADIENTS_PER_PRODUCT,
@@ -28,7 +28,7 @@ from gradleak.attacks.inversion.gauss_newton.spectral import SharedLimit, spectr
 from gradleak.attacks.inversion.gauss_newton.steps import Steps
 from gradleak.attacks.inversion.inverting_gradients import InvertingGradients
 from gradleak.attacks.inversion.masks import draws_of
-from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, LabelSource, Problem, check_labels, readable
+from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, Problem, check_labels, readable
 from gradleak.attacks.inversion.variables import Pixels, Start
 from gradleak.attacks.monitor import Monitor
 from gradleak.core import Batch, Knowledge, Reconstruction, Update, describe
@@ -40,6 +40,7 @@ from gradleak.results import (
     InputError,
     Outcome,
     UnsupportedError,
+    check_count,
     check_flags,
     check_positive,
 )
@@ -139,17 +140,10 @@ class GaussNewton(Attack):
         """Check the numbers."""
         check_flags(self, "box", "free_gates")
         object.__setattr__(self, "labels", LabelPolicy.named(self.labels))
-        if self.max_steps < 1 or self.starts < 1 or not self.damping > 0:
-            raise InputError(
-                "GaussNewton: expected max_steps and starts of at least 1 and a positive damping, got "
-                f"{self.max_steps}, {self.starts} and {self.damping}"
-            )
-        if self.warm_iterations < 0 or min(self.max_unknowns, self.max_bytes, self.max_jacobian_bytes) < 1:
-            raise InputError(
-                "GaussNewton: expected warm_iterations of at least 0 and positive limits, got "
-                f"warm_iterations={self.warm_iterations}, max_unknowns={self.max_unknowns}, max_bytes={self.max_bytes}, "
-                f"max_jacobian_bytes={self.max_jacobian_bytes}"
-            )
+        for name in ("max_steps", "starts", "max_unknowns", "max_bytes", "max_jacobian_bytes"):
+            check_count(f"GaussNewton.{name}", getattr(self, name))
+        check_count("GaussNewton.warm_iterations", self.warm_iterations, least=0)
+        check_positive("GaussNewton.damping", self.damping)
         if self.max_plain_gradients is not None:
             check_positive("GaussNewton.max_plain_gradients", self.max_plain_gradients)
         if self.steps is not None and not isinstance(self.steps, Steps):
@@ -168,8 +162,7 @@ class GaussNewton(Attack):
         assert knowledge.batch_size is not None
         entries, unknowns = knowledge.objective.size, knowledge.domain.size * knowledge.batch_size
         products = self._choose(entries, unknowns).steps.products(entries, unknowns)
-        release = knowledge.release.protocol.plain_gradients(knowledge.batch_size)
-        release *= len(draws_of(knowledge, knowledge.objective, knowledge.targets))
+        release = _release_cost(knowledge)
         whole = self.max_steps * release * (PLAIN_GRADIENTS_PER_PRODUCT * products + 3)
         return whole if self.max_plain_gradients is None else min(whole, self.max_plain_gradients)
 
@@ -186,6 +179,12 @@ class GaussNewton(Attack):
         """Refuse defenses that can be neither followed nor read backward, and labels that nobody can have."""
         readable(knowledge)
         check_labels(knowledge, LabelPolicy(self.labels))
+        limit = self.max_plain_gradients
+        if limit is not None and limit < _release_cost(knowledge):
+            raise UnsupportedError(
+                f"gauss_newton: one look at a guess costs {_release_cost(knowledge):g} plain gradients here, more than "
+                f"max_plain_gradients={limit:g}; raise it, or set None"
+            )
         if spectral_noise(knowledge) is not None:
             shared = self._shared_limit(knowledge)
             if shared.limit is not None and shared.limit < shared.least:
@@ -466,10 +465,12 @@ class _Attempt:
             notes.append(RANK_IS_OPEN)
         if self.is_spent and outcome in (Outcome.BUDGET_SPENT, Outcome.PLATEAU):
             notes.append(ENDED_BY_LIMIT)
+            if len(run.history) == 1 and not any(one.history for one in self.stretches):
+                notes.append("no step fitted: what is claimed is the random start")
         if outcome is not Outcome.CONVERGED and run.stationary:
             notes.append("a stationary point that does not explain the update: a local minimum, or noise not known")
         if outcome is Outcome.CONVERGED:
-            notes.append(_order(problem))
+            notes.append(order_note(problem))
         inputs, targets = problem.variables.decode(problem.space, run.best, problem.labels)
         return Reconstruction(
             inputs=inputs.clone(),
@@ -487,14 +488,9 @@ class _Attempt:
         return {"releases": self.cost.releases, "products": self.cost.products, "warm_plain_gradients": self.cost.warm}
 
 
-def _order(problem: Problem) -> str:
-    """What the update does not say about the order of a batch; "" where the release depends on it, or of one example."""
-    size = problem.space.batch_size
-    batches = problem.release.protocol.mini_batch_weights(size)
-    if size == 1 or (batches is not None and len(batches) > 1):
-        return ""
-    if problem.source is not LabelSource.DISCLOSED or problem.labels is None:
-        return "the order of a batch is not identifiable"
-    if len(problem.labels.unique(dim=0)) < size:
-        return "the order of examples with the same label is not identifiable"
-    return ""
+def _release_cost(knowledge: Knowledge) -> float:
+    """What one released mean costs, in plain gradients."""
+    assert knowledge.objective is not None
+    assert knowledge.batch_size is not None
+    draws = draws_of(knowledge, knowledge.objective, knowledge.targets)
+    return knowledge.release.protocol.plain_gradients(knowledge.batch_size) * len(draws)

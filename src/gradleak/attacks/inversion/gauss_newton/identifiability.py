@@ -11,6 +11,7 @@ from torch import Tensor
 from gradleak.attacks.inversion.gauss_newton.krylov_steps import KrylovModel
 from gradleak.attacks.inversion.gauss_newton.local_model import LocalModel
 from gradleak.attacks.inversion.gauss_newton.residual_system import ResidualSystem
+from gradleak.attacks.inversion.problem import LabelSource, Problem
 from gradleak.linalg import dense_eigenvalues
 from gradleak.results import Outcome
 
@@ -131,6 +132,19 @@ def judged(found: Identifiability, noisy: bool) -> tuple[Outcome, str]:
             "the update is explained; whether other inputs nearby explain it as well was not resolved without a matrix"
         )
     return Outcome.CONVERGED, ""
+
+
+def order_note(problem: Problem) -> str:
+    """What the update does not say about the order of a batch; "" where the release depends on it, or of one example."""
+    size = problem.space.batch_size
+    batches = problem.release.protocol.mini_batch_weights(size)
+    if size == 1 or (batches is not None and len(batches) > 1):
+        return ""
+    if problem.source is not LabelSource.DISCLOSED or problem.labels is None:
+        return "the order of a batch is not identifiable"
+    if len(problem.labels.unique(dim=0)) < size:
+        return "the order of examples with the same label is not identifiable"
+    return ""
 
 
 def _largest(model: KrylovModel, scale: Tensor, generator: torch.Generator) -> float:
