@@ -353,15 +353,34 @@ def test_a_study_is_refused_before_hours_are_spent(name: str, bad: object) -> No
             study(**{name: bad})
 
 
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("networks", "convnet"),
+        ("networks", ["conv"]),
+        ("attacks", ("gais",)),
+        ("scale", "big"),
+        ("first", -1),
+        ("seed", 0.5),
+    ],
+)
+def test_names_of_a_study_are_checked_before_it_begins(name: str, bad: object) -> None:
+    with pytest.raises(InputError, match=rf"generator_table\.{name}: expected"):
+        GeneratorTable(**{name: bad})
+
+
 def test_cells_are_not_written_into_another_file(tmp_path: Path) -> None:
     other = tmp_path / "plan.toml"
     other.write_text("seed = 0\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"plan\.toml, whose line 1 is no cell"):
         GeneratorTable(cells=str(other), count=1, compute=False).run(say=_quiet)
     assert other.read_text(encoding="utf-8") == "seed = 0\n"
-    # A torn line, and one of which only the beginning was written, are as if never written.
+    for nowhere in (tmp_path, "", other / "cells.jsonl"):
+        with pytest.raises(InputError, match="cells: expected the name of a file in a folder"):
+            Store(str(nowhere))
+    # A torn line, zeros that a lost power left, and one of which only the beginning was written, are as if never written.
     torn = tmp_path / "cells.jsonl"
-    torn.write_text('\n{"key": {"data": 1}, "li\n{"ke\n', encoding="utf-8")
+    torn.write_text('\n{"key": {"data": 1}, "li\n{"ke\n{"key": 1' + 5000 * "0" + "}\n\0\0\0", encoding="utf-8")
     assert Store(str(torn)).lines({"data": 1}) is None
 
 

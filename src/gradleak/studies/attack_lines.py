@@ -152,9 +152,16 @@ class Store:
     def __init__(self, path: str | None) -> None:
         self._path = None if path is None else Path(path)
         self._groups: dict[str, list[Line]] = {}
-        if self._path is None or not self._path.exists():
+        if self._path is None:
             return
-        for place, text in enumerate(self._path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        parent = next((folder for folder in self._path.parents if folder.exists()), Path())
+        if self._path.is_dir() or not parent.is_dir():
+            raise InputError(f"cells: expected the name of a file in a folder, got {path!r}")
+        if not self._path.exists():
+            return
+        for place, raw in enumerate(self._path.read_text(encoding="utf-8", errors="replace").split("\n"), 1):
+            # A machine that lost power can leave zeros at the end.
+            text = raw.strip("\r\0")
             if text and not (text.startswith(HEAD) or HEAD.startswith(text)):
                 raise InputError(
                     f"cells: expected a file that a study wrote, or a new one, got {self._path}, whose line {place} is no "
@@ -163,7 +170,7 @@ class Store:
             try:
                 entry = json.loads(text)
                 self._groups[_digest(entry["key"])] = [Line(**line) for line in entry["lines"]]
-            except (json.JSONDecodeError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue
 
     def lines(self, key: Mapping[str, Any]) -> list[Line] | None:

@@ -17,9 +17,12 @@ from gradleak.results import (
     JEON_2021,
     LI_2022,
     Citation,
+    InputError,
     check_count,
     check_flags,
     check_positive,
+    check_seed,
+    member,
 )
 from gradleak.studies.attack_lines import BASELINE, Line, Store, median_interval
 from gradleak.studies.prior_cells import (
@@ -138,7 +141,16 @@ class GeneratorTable(Study):
             check_count(f"{self.name}.{setting}", getattr(self, setting))
         for setting in ("budget", "deep_budget"):
             check_positive(f"{self.name}.{setting}", getattr(self, setting))
+        check_count(f"{self.name}.first", self.first, least=0)
+        check_seed(f"{self.name}.seed", self.seed)
         check_flags(self, "compute")
+        member(f"{self.name}.scale", Scale, self.scale)
+        for setting, kind in (("networks", PriorNetwork), ("attacks", PriorAttack)):
+            given = getattr(self, setting)
+            for one in [given] if isinstance(given, str) else given:
+                member(f"{self.name}.{setting}", kind, one)
+            if isinstance(given, str):
+                raise InputError(f"{self.name}.{setting}: expected a list of names, got {given!r}; write [{given!r}]")
 
     def run(self, *, say: Say) -> StudyResult:
         """Compute the study; hours of one core with the budgets of a CPU, and hours of a GPU at the paper's scale."""

@@ -19,10 +19,10 @@ from gradleak.attacks import (
 )
 from gradleak.attacks.inversion.gauss_newton.residual_system import ResidualSystem
 from gradleak.auditing import load_plan
-from gradleak.core import Batch, HonestButCurious
+from gradleak.core import Batch, HonestButCurious, Objective, Release
 from gradleak.defenses import GaussianNoise, SpectralNoise
 from gradleak.operators import Linearization
-from gradleak.protocols import FedAvg
+from gradleak.protocols import FedAvg, FedSGD
 from gradleak.results import InputError, Outcome, UnsupportedError
 from tests.attacks.setting import Setting, rows, setting, small_net
 
@@ -300,6 +300,20 @@ def test_spectral_noise_shares_the_limit_among_its_searches(case: Setting, produ
     assert case.error(found.inputs) < 1e-3
     with pytest.raises(UnsupportedError, match=f"at least {least:,.0f} plain gradients, more than max_plain_gradients"):
         GaussNewton(max_plain_gradients=least - 1)(case.update, case.knowledge, generator=_generator())
+
+
+def test_the_least_limit_for_spectral_noise_counts_the_draws_of_a_noisy_network() -> None:
+    model = nn.Sequential(nn.Linear(12, 9), nn.Tanh(), nn.Dropout(0.3), nn.Linear(9, 3))
+    objective = Objective.from_module(model, mode="train").to(torch.float64)
+    release = Release(FedSGD(), [SpectralNoise(norm=1e-4)])
+    batch = rows(1).to(torch.float64)
+    update = release(objective, batch, _generator())
+    knowledge = HonestButCurious(targets=True).disclose(objective, release, batch)
+    with pytest.raises(UnsupportedError, match="more than max_plain_gradients=70"):
+        GaussNewton(max_plain_gradients=70)(update, knowledge, generator=_generator())
+    found = GaussNewton(max_plain_gradients=200)(update, knowledge, generator=_generator())
+    assert found.inputs is not None
+    assert 0 < found.plain_gradients <= 200
 
 
 @SPECTRAL

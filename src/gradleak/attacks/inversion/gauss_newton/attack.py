@@ -212,7 +212,7 @@ class GaussNewton(Attack):
     def _shared_limit(self, knowledge: Knowledge) -> SharedLimit:
         """The limit of the searches that undo spectral noise."""
         step = replace(self, max_steps=1, max_plain_gradients=None).estimate(knowledge)
-        return SharedLimit.of(knowledge, limit=self.max_plain_gradients, step=step)
+        return SharedLimit.of(knowledge, limit=self.max_plain_gradients, step=step, release=_release_cost(knowledge))
 
     def _search(
         self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor

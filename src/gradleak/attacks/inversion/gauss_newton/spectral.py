@@ -54,15 +54,17 @@ class SharedLimit:
         self._searches = 0
 
     @classmethod
-    def of(cls, knowledge: Knowledge, *, limit: float | None, step: float) -> SharedLimit:
+    def of(cls, knowledge: Knowledge, *, limit: float | None, step: float, release: float) -> SharedLimit:
         """The limit where the last known defense is spectral noise."""
         rule = spectral_noise(knowledge)
         assert rule is not None
         assert knowledge.domain is not None
         assert knowledge.batch_size is not None
         unknowns = knowledge.domain.size * knowledge.batch_size
-        release = knowledge.release.protocol.plain_gradients(knowledge.batch_size)
-        spectrum = spectrum_cost(unknowns, rule.directions, release)
+        # The directions are those of one draw of a network that is noisy, a look at a guess averages over all of them.
+        spectrum = spectrum_cost(
+            unknowns, rule.directions, knowledge.release.protocol.plain_gradients(knowledge.batch_size)
+        )
         return cls(limit, spectrum=spectrum, step=step, release=release)
 
     @property
