@@ -168,7 +168,7 @@ def test_the_resolved_plan_holds_no_data(small_plan: Path) -> None:
         ({"attacks": {"a": {"use": "os:getcwd"}}}, r"expected os:getcwd to be a class, a kind of Attack"),
         ({"attacks": {"a": {"use": "InvertingGradients", "iterations": -5}}}, r"iterations: expected 1 to"),
         ({"attacks": {"a": {"use": "InvertingGradients", "total_variation": -1.0}}}, r"TotalVariation.weight"),
-        ({"attacks": {"a": {"use": "GaussNewton", "max_bytes": -1}}}, r"positive limits"),
+        ({"attacks": {"a": {"use": "GaussNewton", "max_bytes": -1}}}, r"GaussNewton\.max_bytes: expected at least 1"),
         ({"scenarios": [{"name": "a", "perfect_attacker": {"below": 0.0}}]}, r"expected below > 0"),
         ({"model": {"use": "tests.auditing.small_model:failing_model"}}, r"failing_model raised ValueError: disk on fire"),
         ({"data": {"use": "tests.auditing.small_model:not_a_model"}}, r"expected .* Batch or \(inputs, targets\), got int"),

@@ -15,7 +15,7 @@ from gradleak.core import HonestButCurious, Objective, Release, derive_generator
 from gradleak.datasets import mnist_digits
 from gradleak.models import initialize_uniform, lenet_i2f, resnet8
 from gradleak.protocols import FedSGD
-from gradleak.results import UnsupportedError
+from gradleak.results import InputError, UnsupportedError
 from gradleak.studies import AttackTable, Entrant, StudyResult, TableNetwork
 from gradleak.studies.attack_lines import BASELINE, Store, median_interval
 
@@ -189,10 +189,19 @@ def test_a_state_under_an_older_key_is_gone_on_with(tmp_path: Path) -> None:
     assert store.checkpoint(newer) == old
 
 
-def test_lines_that_are_no_lines_are_left_alone(tmp_path: Path) -> None:
+def test_lines_that_are_no_cells_are_as_if_never_written(tmp_path: Path) -> None:
     path = tmp_path / "cells.jsonl"
-    path.write_text('{"other": 1}\n[]\nnot json\n', encoding="utf-8")
+    path.write_text('{"key": {"data": "mnist"}}\n{"key": 1, "lines": 2}\n{"key": {"da\n', encoding="utf-8")
     assert Store(str(path)).lines({"data": "mnist"}) is None
+
+
+@pytest.mark.parametrize("text", ['{"other": 1}', "[]", "not json"])
+def test_a_file_of_something_else_is_refused_and_left_alone(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "cells.jsonl"
+    path.write_text(f"{text}\n", encoding="utf-8")
+    with pytest.raises(InputError, match="whose line 1 is no cell; name another file"):
+        Store(str(path))
+    assert path.read_text(encoding="utf-8") == f"{text}\n"
 
 
 @pytest.mark.parametrize(

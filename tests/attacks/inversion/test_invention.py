@@ -209,9 +209,9 @@ def test_nothing_claimed_is_nothing_to_check() -> None:
     assert (found.support, found.relative_residual) == (Support.UNDECIDED, None)
     with pytest.raises(KnowledgeError, match="the check of a claim needs domain"):
         _ask(truth.inputs, (truth, update, replace(known, domain=None, generator=None)))
-    with pytest.raises(InputError, match="tolerance and drop"):
+    with pytest.raises(InputError, match=r"InventionCheck\.drop: expected"):
         InventionCheck(drop=1.0)
-    with pytest.raises(InputError, match="steps and products"):
+    with pytest.raises(InputError, match=r"InventionCheck\.steps: expected"):
         InventionCheck(steps=0)
 
 
