@@ -7,7 +7,7 @@ BIN     := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install audit inference privacy layers test check check-format check-lint check-types check-imports check-spelling format docs bench clean
+.PHONY: help install audit inference privacy layers prior test check check-format check-lint check-types check-imports check-spelling format docs bench clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do printf '%-24s %s\n' "$$target" "$$text"; done
@@ -42,6 +42,12 @@ privacy: install  ## measure the privacy loss of releases on the Adult census; t
 layers: install  ## find the layers that leak on the Adult census; the report lies in runs/adult_layers
 	$(BIN)/gradleak audit examples/adult_layers.toml --out runs/adult_layers
 	@echo "The report: runs/adult_layers/report.html (the record beside it: runs/adult_layers/record.jsonl)"
+
+prior: install  ## train a generator of digits and audit behind it; the report lies in runs/digits_prior
+	@mkdir -p runs
+	$(BIN)/gradleak train-generator examples/digits_generator.toml --out runs/digits.safetensors
+	$(BIN)/gradleak audit examples/digits_prior.toml --out runs/digits_prior
+	@echo "The report: runs/digits_prior/report.html (the record beside it: runs/digits_prior/record.jsonl)"
 
 test: install check  ## run every check, then the tests
 	@echo "== tests"

@@ -76,7 +76,8 @@ def test_a_plan_that_audits_training_images_is_refused_before_anything_runs(tmp_
     content = tomllib.loads(SMALL_PLAN) | {"scenarios": [{"name": "s"}], "model": {"use": "lenet_i2f"}, "data": data}
     content["threat"] = {"use": "HonestButCurious", "generator": {"use": "trained_generator", "path": "g.safetensors"}}
     with pytest.raises(
-        PlanError, match=r"^threat\.generator: expected .* 24 training images hold 1 of the 1 \(row 0\)"
+        PlanError,
+        match=r"^threat\.generator: expected .* 24 training images hold 1 of the 1 \(example 0 of the batch\)",
     ):
         build_plan(content, folder=tmp_path)
     content["data"] = data | {"seen": False}
@@ -270,9 +271,30 @@ def test_a_missing_training_file(tmp_path: Path) -> None:
 
 def test_the_example_file_is_one(tmp_path: Path) -> None:
     example = Path(__file__).parents[2] / "examples" / "digits_generator.toml"
-    small = example.read_text(encoding="utf-8").replace("steps = 1500", "steps = 1").replace("5000", "40")
+    small = example.read_text(encoding="utf-8").replace("steps = 1500", "steps = 1").replace("4000", "40")
     (tmp_path / "example.toml").write_text(small, encoding="utf-8")
     assert train_generator(tmp_path / "example.toml").facts["network"]["use"] == "ConvDecoder"
+
+
+def test_the_example_audits_digits_that_its_generator_never_saw(tmp_path: Path) -> None:
+    """Two files that belong together: `make prior` trains by one and audits by the other."""
+    examples = Path(__file__).parents[2] / "examples"
+    training = (examples / "digits_generator.toml").read_text(encoding="utf-8").replace("steps = 1500", "steps = 1")
+    for folder in ("examples", "runs"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "examples" / "training.toml").write_text(training, encoding="utf-8")
+    train_generator(tmp_path / "examples" / "training.toml").save(tmp_path / "runs" / "digits.safetensors")
+    plan = (examples / "digits_prior.toml").read_text(encoding="utf-8")
+    (tmp_path / "examples" / "plan.toml").write_text(plan, encoding="utf-8")
+    loaded = load_plan(tmp_path / "examples" / "plan.toml")
+    prints = generator_of(loaded).training_images
+    assert prints is not None
+    assert len(prints) == 4000
+    assert [batch.size for batch in loaded.batches] == [1, 1, 1]
+    assert {type(attack).__name__ for attack in loaded.attacks.values()} == {"InvertingGradients", "GIAS", "GGL"}
+    (tmp_path / "examples" / "plan.toml").write_text(plan.replace("first = 4000", "last = 4000"), encoding="utf-8")
+    with pytest.raises(PlanError, match=r"4,000 training images hold .*`first` and `last`"):
+        load_plan(tmp_path / "examples" / "plan.toml")
 
 
 def test_plans_without_one_know_none(small_plan: Path) -> None:

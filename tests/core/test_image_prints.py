@@ -86,9 +86,11 @@ def test_no_threat_model_discloses_a_generator_that_was_trained_on_the_batch() -
     objective = Objective.from_module(nn.Sequential(nn.Flatten(), mlp(features=16, classes=3)))
     threat = HonestButCurious(generator=generator(PRINTS))
     some = batch_of(torch.cat([images(3, seed=1), PUBLIC[:2]]), OTHERS["normalized"])
-    with pytest.raises(InputError, match=r"whose 50 training images hold 2 of the 5 \(row 3, 4\).*audit other rows"):
+    with pytest.raises(
+        InputError, match=r"50 training images hold 2 of the 5 \(examples 3, 4 of the batch\).*audit other rows"
+    ):
         threat.disclose(objective, Release(FedSGD()), some)
-    with pytest.raises(InputError, match=r"hold 20 of the 20 \(row 0, 1, 2, 3, 4, \.\.\.\)"):
+    with pytest.raises(InputError, match=r"hold 20 of the 20 \(examples 0, 1, 2, 3, 4, \.\.\. of the batch\)"):
         generator(PRINTS).refuse_seen(batch_of(PUBLIC[:20]))
     told = threat.disclose(objective, Release(FedSGD()), batch_of(images(3, seed=1), OTHERS["normalized"]))
     assert told.generator is not None

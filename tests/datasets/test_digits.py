@@ -73,8 +73,48 @@ def test_the_draw_depends_on_the_seed_alone(draw, request: pytest.FixtureRequest
 @pytest.mark.parametrize("draw", [mnist_digits, scikit_digits])
 @pytest.mark.parametrize("count", [0, -1, 5001])
 def test_a_count_out_of_range_is_refused(draw, count: int) -> None:
-    with pytest.raises(InputError, match="expected count from 1 to"):
+    with pytest.raises(InputError, match=r"count: expected (at least 1|1 to \d+, the rows from 0 to \d+ of)"):
         draw(count=count)
+
+
+@pytest.mark.parametrize("draw", [mnist_digits, scikit_digits])
+def test_ranges_of_rows_are_apart_and_hold_all_classes(draw, request: pytest.FixtureRequest) -> None:
+    if draw is mnist_digits:
+        request.getfixturevalue("raw_mnist")
+    whole = draw(count=5000 if draw is mnist_digits else 1797, seed=3)
+    edge = whole.size - 300
+    seen, held_out = draw(count=edge, seed=1, last=edge), draw(count=300, seed=1, first=edge)
+    both = torch.cat([seen.inputs, held_out.inputs]).flatten(1)
+    assert torch.allclose(both.double().sum(0), whole.inputs.flatten(1).double().sum(0), atol=1e-9)
+    assert torch.equal(torch.cat([seen.targets, held_out.targets]).bincount(), whole.targets.bincount())
+    assert int(held_out.targets.bincount(minlength=10).min()) >= 20
+    assert torch.equal(draw(count=5, seed=1, first=edge).inputs, held_out.inputs[:5])
+
+
+def test_a_range_of_mnist_has_every_class_alike(raw_mnist: tuple[np.ndarray, np.ndarray]) -> None:
+    assert mnist_digits(count=1000, first=4000).targets.bincount().tolist() == [100] * 10
+    rows, labels = raw_mnist
+    first = mnist_digits(count=10, last=10)
+    places = found(rows / 255, labels, first.inputs, first.targets)
+    assert sorted(places) == [500 * digit for digit in range(10)]
+
+
+@pytest.mark.parametrize("draw", [mnist_digits, scikit_digits])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"count": 2, "first": 7, "last": 8}, "count: expected 1 to 1, the rows from 7 to 8"),
+        ({"count": 1, "last": 5001}, "first, last: expected rows of the"),
+        ({"count": 1, "first": 3, "last": 3}, "first, last: expected rows of the"),
+        ({"count": 1, "first": -1}, "first: expected at least 0, got -1"),
+        ({"count": 1, "last": "x"}, "last: expected at least 1, got 'x'"),
+        ({"count": "x"}, "count: expected at least 1, got 'x'"),
+        ({"count": 1.5}, "count: expected at least 1, got 1.5, no whole number"),
+    ],
+)
+def test_rows_that_are_not_there_are_refused(draw, changes: dict[str, int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        draw(**changes)
 
 
 def test_small_sizes_are_refused() -> None:

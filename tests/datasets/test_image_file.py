@@ -64,8 +64,20 @@ def test_an_unfit_file_is_one_clear_line(tmp_path: Path, content: dict[str, np.n
 def test_missing_file_and_too_many_images(file: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         image_file(path=tmp_path / "none.npz", count=1)
-    with pytest.raises(InputError, match="expected 1 to 5"):
+    with pytest.raises(
+        InputError, match=r"expected at most 5, the rows from 0 to 9 of images.npz where uniform is true, got 6"
+    ):
         image_file(path=file, count=6, only="uniform")
+    with pytest.raises(InputError, match=r"expected 1 to 9, the rows from 0 to 9 of images.npz, got 10"):
+        image_file(path=file, count=10)
+
+
+def test_ranges_of_rows_are_apart(file: Path) -> None:
+    assert set(image_file(path=file, count=6, last=6).targets.tolist()) == set(range(6))
+    assert set(image_file(path=file, count=3, first=6).targets.tolist()) == {6, 7, 8}
+    assert set(image_file(path=file, count=2, first=3, last=7, only="uniform").targets.tolist()) == {4, 6}
+    with pytest.raises(InputError, match="where uniform is true"):
+        image_file(path=file, count=3, first=3, last=7, only="uniform")
 
 
 def test_cifar_of_the_bench(shared: Path) -> None:

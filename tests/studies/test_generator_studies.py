@@ -14,6 +14,7 @@ import torch
 
 from gradleak.attacks import GIML, IGIMS, Attack, GaussNewton, InventionCheck, InvertingGradients, KrylovSteps
 from gradleak.core import HonestButCurious, Reconstruction, Release
+from gradleak.datasets import mnist_digits
 from gradleak.models.generators import MLPDecoder, TrainedGenerator
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Outcome
@@ -181,7 +182,9 @@ def test_a_killed_table_goes_on_and_one_that_is_done_computes_nothing(
         "networks": (PriorNetwork.LENET,),
     }  # fmt: skip
     GeneratorTable(attacks=(PriorAttack.GIAS,), **small).run(say=_quiet)
-    both = GeneratorTable(attacks=(PriorAttack.GIAS, PriorAttack.INVERTING_GRADIENTS), **small).run(say=_quiet)
+    said: list[str] = []
+    both = GeneratorTable(attacks=(PriorAttack.GIAS, PriorAttack.INVERTING_GRADIENTS), **small).run(say=said.append)
+    assert [line.endswith("dB (1 from the file of cells)") for line in said] == [True, False]
     stored = [json.loads(text) for text in cells.read_text(encoding="utf-8").splitlines() if text]
     assert [entry["key"]["attack"]["use"] for entry in stored] == ["GIAS", "InvertingGradients"]
 
@@ -367,6 +370,17 @@ def test_a_study_is_refused_before_hours_are_spent(name: str, bad: object) -> No
 def test_names_of_a_study_are_checked_before_it_begins(name: str, bad: object) -> None:
     with pytest.raises(InputError, match=rf"generator_table\.{name}: expected"):
         GeneratorTable(**{name: bad})
+
+
+def test_rows_before_the_first_may_have_trained_a_generator(tmp_path: Path) -> None:
+    # Of digits, those that the example's generator was not trained on; of an archive, all of it, or from a row on.
+    whole = mnist_digits(count=1000, first=4000)
+    assert ImageSource().draw(1000, 0).targets.bincount().tolist() == [100] * 10
+    assert torch.equal(ImageSource().draw(1000, 0).inputs, whole.inputs)
+    assert torch.equal(ImageSource(first=0).draw(3, 5).inputs, mnist_digits(count=3, seed=5).inputs)
+    np.savez(tmp_path / "few.npz", x=np.zeros((4, 9, 9), np.uint8), y=np.arange(4))
+    assert ImageSource(images=str(tmp_path / "few.npz")).draw(4, 0).size == 4
+    assert ImageSource(images=str(tmp_path / "few.npz"), first=3).draw(1, 0).targets.tolist() == [3]
 
 
 def test_cells_are_not_written_into_another_file(tmp_path: Path) -> None:

@@ -246,12 +246,13 @@ class ImageGenerator:
         """
         seen = self.training_images.among(batch) if self.training_images else []
         if seen:
-            first = ", ".join(map(str, seen[:_NAMED])) + (", ..." if len(seen) > _NAMED else "")
+            which = ", ".join(map(str, seen[:_NAMED])) + (", ..." if len(seen) > _NAMED else "")
+            which = f"example{'' if len(seen) == 1 else 's'} {which}"
             raise InputError(
                 f"generator: expected one that was not trained on the audited examples, got one whose "
-                f"{len(self.training_images or ()):,} training images hold {len(seen)} of the {batch.size} (row {first}); what "
-                "an attack finds behind it would be no leak of the update: audit other rows, or train a generator without "
-                "them"
+                f"{len(self.training_images or ()):,} training images hold {len(seen)} of the {batch.size} ({which} of "
+                "the batch); what an attack finds behind it would be no leak of the update: audit other rows (`first` and `last` "
+                "of data sets of images keep ranges apart), or train a generator without them"
             )
 
     def describe(self) -> dict[str, Any]:

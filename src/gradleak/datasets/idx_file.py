@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from gradleak.core import Batch, Domain
-from gradleak.results import InputError, check_count
+from gradleak.datasets.row_range import row_range
+from gradleak.results import InputError
 
 _Path = str | os.PathLike[str]
 
@@ -47,16 +48,8 @@ def idx_file(
     levels, classes = read_idx(images, 3), read_idx(labels, 1)
     if len(levels) != len(classes):
         raise InputError(f"{Path(labels)}: expected {len(levels)} labels, as many as images, got {len(classes)}")
-    check_count("first", first, least=0)
-    end = len(levels) if last is None else last
-    check_count("last", end)
-    if not first < end <= len(levels):
-        raise InputError(
-            f"first, last: expected rows of the {len(levels)} in {Path(images).name}, got {first} to {end}"
-        )
-    if not 1 <= count <= end - first:
-        raise InputError(f"count: expected 1 to {end - first}, the rows from {first} to {end}, got {count}")
-    chosen = first + np.random.default_rng(seed).permutation(end - first)[:count]
+    rows = row_range(count=count, first=first, last=last, available=len(levels), source=Path(images).name)
+    chosen = rows.start + np.random.default_rng(seed).permutation(rows.stop - rows.start)[:count]
     pixels = torch.from_numpy(levels[chosen].astype(np.float32) / 255)[:, None]
     domain = Domain.image(channels=1, height=levels.shape[1], width=levels.shape[2])
     return Batch(pixels, torch.from_numpy(classes[chosen].astype(np.int64)), domain)

@@ -10,25 +10,37 @@ import numpy as np
 import torch
 
 from gradleak.core import Batch, Domain
+from gradleak.datasets.row_range import row_range
 from gradleak.results import InputError
 
 
-def image_file(*, path: str | os.PathLike[str], count: int, seed: int = 0, only: str | None = None) -> Batch:
+def image_file(
+    *,
+    path: str | os.PathLike[str],
+    count: int,
+    seed: int = 0,
+    only: str | None = None,
+    first: int = 0,
+    last: int | None = None,
+) -> Batch:
     """A batch of labeled images from an npz file, drawn without replacement.
 
-    A larger count with the same seed begins with the same images.
+    A larger count with the same seed begins with the same images. Two ranges of rows that do not overlap keep what a
+    generator is trained on apart from what is audited.
 
     Args:
         path: npz with `x`, uint8 (n, h, w) or (n, h, w, c) with 1 or 3 channels, and `y`, integers (n,); never unpickled.
         count: number of images.
         seed: seed of the draw; the global RNG is never touched.
         only: name of a boolean array (n,) in the file; only images where it is true are drawn.
+        first: first row of the file that may be drawn.
+        last: the row behind the last one; None for the end of the file.
 
     Returns:
         Inputs (count, c, h, w) float32 in [0, 1], targets (count,) int64, and the domain.
 
     Raises:
-        InputError: for a missing or unfit file, or more images than it has.
+        InputError: for a missing or unfit file, or more images than the rows have.
     """
     file = Path(path)
     if not file.is_file():
@@ -49,8 +61,13 @@ def image_file(*, path: str | os.PathLike[str], count: int, seed: int = 0, only:
             f"{file}: expected x uint8 (n, h, w) or (n, h, w, 1 or 3) and y (n,), got x {images.dtype} {images.shape} "
             f"and y {labels.shape}"
         )
-    if not 1 <= count <= len(allowed):
-        raise InputError(f"count: expected 1 to {len(allowed)} ({file.name} has no more), got {count}")
+    rows = row_range(count=count, first=first, last=last, available=len(labels), source=file.name)
+    allowed = allowed[(allowed >= rows.start) & (allowed < rows.stop)]
+    if count > len(allowed):
+        raise InputError(
+            f"count: expected at most {len(allowed)}, the rows from {rows.start} to {rows.stop} of {file.name} where {only} is "
+            f"true, got {count}"
+        )
     chosen = allowed[np.random.default_rng(seed).permutation(len(allowed))[:count]]
     pixels = torch.from_numpy(images[chosen]).permute(0, 3, 1, 2).to(torch.float32) / 255
     _, channels, height, width = pixels.shape

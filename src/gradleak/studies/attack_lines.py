@@ -145,6 +145,9 @@ class Row:
 class Store:
     """Groups of lines by key, in a JSONL file that grows as attacks end; a torn last line is as if never written.
 
+    Attributes:
+        reused: groups that were found in the file so far.
+
     Raises:
         InputError: for a file that holds something else.
     """
@@ -152,6 +155,7 @@ class Store:
     def __init__(self, path: str | None) -> None:
         self._path = None if path is None else Path(path)
         self._groups: dict[str, list[Line]] = {}
+        self.reused = 0
         if self._path is None:
             return
         parent = next((folder for folder in self._path.parents if folder.exists()), Path())
@@ -175,7 +179,9 @@ class Store:
 
     def lines(self, key: Mapping[str, Any]) -> list[Line] | None:
         """The lines of a group, or None; also those kept under the key without `content`, as older files have it."""
-        return self._groups.get(_digest(key), self._groups.get(_digest(_without_content(key))))
+        found = self._groups.get(_digest(key), self._groups.get(_digest(_without_content(key))))
+        self.reused += found is not None
+        return found
 
     def add(self, key: Mapping[str, Any], lines: Sequence[Line]) -> None:
         """Keep the lines of a group, on disk where there is a file."""

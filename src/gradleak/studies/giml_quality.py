@@ -55,7 +55,7 @@ class GIMLQuality(Study):
         images: npz or idx3 file, or None for MNIST digits.
         labels: the idx1 file beside an idx3 file.
         only: name of a boolean array of an npz file that selects images.
-        first: of an idx file, the first row that may be drawn.
+        first: the first row that may be drawn.
         updates: clients whose updates GIML gets.
         held: further clients that are attacked.
         giml: how the generator is learned.

@@ -164,11 +164,12 @@ class PrivacyUtility(Study):
         )
 
     def _task(self) -> tuple[Task, Batch]:
-        data = {
+        draws: dict[UtilityData, Callable[..., Batch]] = {
             UtilityData.DIGITS: scikit_digits,
             UtilityData.MNIST: mnist_digits,
             UtilityData.ADULT: adult_census,
-        }[UtilityData(self.data)](count=self.rows, seed=self.seed)
+        }
+        data = draws[UtilityData(self.data)](count=self.rows, seed=self.seed)
         if data.sensitive is None:
             # Of digits the parity stands for the variable that is to be hidden.
             data = replace(data, sensitive=data.targets % 2)

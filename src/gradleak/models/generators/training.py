@@ -18,7 +18,7 @@ from gradleak.models.generators.decoders import ConvDecoder, Encoder, MLPDecoder
 from gradleak.models.generators.network import GeneratorNetwork
 from gradleak.models.generators.trained import FORMAT, TrainedGenerator
 from gradleak.models.resnet import Norm
-from gradleak.results import InputError, UnsupportedError, check_count, check_positive, check_seed, member
+from gradleak.results import InputError, UnsupportedError, check_count, check_flag, check_positive, check_seed, member
 
 Progress = Callable[[int, int, str], None]
 
@@ -218,6 +218,7 @@ class _Course:
         check_count("steps", self.steps)
         check_count("batch_size", self.batch_size, least=2)
         check_seed("seed", self.seed)
+        check_flag("mirrored", self.mirrored)
 
     def batches(self, pixels: Tensor, generator: torch.Generator) -> Iterator[Tensor]:
         """A batch for every step."""
