@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gradleak.attacks import LBFGS, Adam, StepDecay
+from gradleak.attacks import CMAES, LBFGS, Adam, CosineDecay, StepDecay
 from gradleak.results import InputError
 
 
@@ -113,5 +113,13 @@ def test_senseless_settings_are_refused() -> None:
         Adam(learning_rate=0.0)
     with pytest.raises(InputError, match="ascending"):
         StepDecay(milestones=(0.5, 0.2))
-    with pytest.raises(InputError, match="positive"):
+    with pytest.raises(InputError, match=r"LBFGS.history: expected at least 1"):
         LBFGS(history=0)
+    with pytest.raises(InputError, match=r"Adam.learning_rate: expected a finite positive number, got '0.1'"):
+        Adam(learning_rate="0.1")
+    with pytest.raises(InputError, match=r"StepDecay.milestones: .* got 'x'"):
+        StepDecay(milestones=("x",))
+    with pytest.raises(InputError, match=r"CosineDecay.warm_up: .* got True"):
+        CosineDecay(warm_up=True)
+    with pytest.raises(InputError, match=r"CMAES.population: expected at least 2, got nan"):
+        CMAES(population=float("nan"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,11 @@ from torch import nn
 from gradleak.attacks import (
     DGL,
     DLG,
+    GGL,
+    GIAS,
     GS,
     IDLG,
+    IGIMS,
     LBFGS,
     Adam,
     BatchNormInversion,
@@ -21,6 +26,7 @@ from gradleak.attacks import (
     CosineDistance,
     GradInversion,
     GroupConsistency,
+    IGIMSAdam,
     Inversion,
     InvertingGradients,
     LabelPolicy,
@@ -32,12 +38,18 @@ from gradleak.attacks import (
     StepDecay,
     TotalVariation,
     Translation,
+    UntrainedGenerator,
 )
+from gradleak.attacks.inversion.preset import Preset
 from gradleak.core import Batch, HonestButCurious, Objective, Reconstruction, Release
 from gradleak.models import linear_model
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, KnowledgeError, Outcome, UnsupportedError
 from tests.attacks.setting import DIGIT, lenet, rows, setting, small_net
+
+PRESETS: tuple[type[Preset], ...] = (
+    DGL, DLG, GGL, GIAS, GS, IGIMS, BatchNormInversion, GradInversion, IDLG, IGIMSAdam, InvertingGradients, UntrainedGenerator,
+)  # fmt: skip
 
 
 def _generator(seed: int = 1) -> torch.Generator:
@@ -102,6 +114,7 @@ def test_the_settings_of_grad_inversion() -> None:
     short = GradInversion(iterations=20, consistency=0.0, registration=NoRegistration()).compose()
     assert short.stages[0].optimizer.schedule == CosineDecay(warm_up=0.25)
     assert not any(isinstance(prior, GroupConsistency) for prior in short.priors)
+    assert GradInversion(warm_up=0).compose().stages[0].optimizer.schedule == CosineDecay(warm_up=0.0)
     with pytest.raises(InputError, match="warm_up"):
         GradInversion(warm_up=-1)
     with pytest.raises(InputError, match="at least 0"):
@@ -256,3 +269,24 @@ def test_inverting_gradients_finds_a_digit_far_better_than_blind(
     case = setting(model, truth, dtype=torch.float32)
     found = InvertingGradients(iterations=150)(case.update, case.knowledge, generator=_generator())
     assert case.error(found.inputs) < share * case.error(torch.full((1, 1, 28, 28), 0.5))
+
+
+def _numbers() -> list[tuple[type[Preset], str, str]]:
+    return [
+        (preset, field.name, str(field.type))
+        for preset in PRESETS
+        for field in fields(preset)
+        if str(field.type).split()[0] in ("int", "float")
+    ]
+
+
+@pytest.mark.parametrize(("preset", "name", "kind"), _numbers())
+def test_senseless_numbers_are_named_as_the_user_wrote_them(preset: type[Preset], name: str, kind: str) -> None:
+    """Not as the optimizer, the stage or the prior that they end up in, and never as a bare TypeError."""
+    for value in ("3", -1, math.nan, math.inf, True, *([1.5] if kind.startswith("int") else [])):
+        with pytest.raises(InputError, match=rf"^{preset.__name__}\.{name}: expected .*got {value!r}"):
+            preset(**{name: value})
+    # None is a choice where the annotation says so, and may still be refused beside another setting.
+    if "None" not in kind:
+        with pytest.raises(InputError, match=rf"^{preset.__name__}\.{name}: "):
+            preset(**{name: None})

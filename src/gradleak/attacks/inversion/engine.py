@@ -154,6 +154,7 @@ class Inversion(Attack):
         object.__setattr__(self, "labels", LabelPolicy.named(self.labels))
         LocalTraining.named(self.local_training)
         check_count(f"{type(self).__name__}.restarts", self.restarts)
+        check_count(f"{type(self).__name__}.max_bytes", self.max_bytes)
         _check_iterations(f"{type(self).__name__}.rounds", self.rounds)
         if self.patience is not None:
             check_count(f"{type(self).__name__}.patience", self.patience)

@@ -17,7 +17,17 @@ from gradleak.attacks.inversion.variables import Pixels
 from gradleak.attacks.monitor import Progress
 from gradleak.core import HALF, ImageGenerator, Knowledge, Objective, Update
 from gradleak.operators.kernels import differentiable_kernels
-from gradleak.results import FANG_2024, JEON_2021, NICHOL_2018, Citation, InputError, Outcome
+from gradleak.results import (
+    FANG_2024,
+    JEON_2021,
+    NICHOL_2018,
+    Citation,
+    InputError,
+    Outcome,
+    check_count,
+    check_not_negative,
+    check_positive,
+)
 
 Weights = Mapping[str, Tensor]
 Loss = Callable[[Tensor, Weights], tuple[Tensor, Tensor]]
@@ -112,16 +122,13 @@ class GIML:
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        if min(self.rounds, self.tasks, self.latent_iterations, self.weight_iterations) < 1:
-            raise InputError(
-                "GIML: expected rounds, tasks, latent_iterations and weight_iterations of at least 1, got "
-                f"{self.rounds}, {self.tasks}, {self.latent_iterations} and {self.weight_iterations}"
-            )
-        if not (self.latent_rate > 0 and self.weight_rate > 0 and 0 < self.outer_rate <= 1 and self.latent_weight >= 0):
-            raise InputError(
-                "GIML: expected positive rates, an outer_rate in (0, 1] and a latent_weight of at least 0, got "
-                f"{self.latent_rate}, {self.weight_rate}, {self.outer_rate} and {self.latent_weight}"
-            )
+        for count in ("rounds", "tasks", "latent_iterations", "weight_iterations"):
+            check_count(f"GIML.{count}", getattr(self, count))
+        for rate in ("latent_rate", "weight_rate", "outer_rate"):
+            check_positive(f"GIML.{rate}", getattr(self, rate))
+        if self.outer_rate > 1:
+            raise InputError(f"GIML.outer_rate: expected at most 1, got {self.outer_rate}")
+        check_not_negative("GIML.latent_weight", self.latent_weight)
         if any(prior.reads_layers for prior in self.priors):
             raise InputError("GIML.priors: expected penalties on images, got one that reads BatchNorm layers")
 

@@ -21,7 +21,7 @@ from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy
 from gradleak.attacks.inversion.registration import Registration, Translation
 from gradleak.attacks.inversion.schedules import CosineDecay
 from gradleak.attacks.inversion.variables import Pixels, Start
-from gradleak.results import YIN_2021, Citation, InputError
+from gradleak.results import YIN_2021, Citation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +61,7 @@ class GradInversion(Preset):
     summary: ClassVar[str] = (
         "L2 matching with BatchNorm and group-consistency priors over several starts (Yin et al. 2021)."
     )
+    may_be_zero: ClassVar[tuple[str, ...]] = ("warm_up",)
 
     iterations: int = 20_000
     restarts: int = 8
@@ -73,12 +74,6 @@ class GradInversion(Preset):
     statistics: Statistics = Statistics.RUNNING
     consistency: float = 0.01
     registration: Registration = field(default_factory=Translation)
-
-    def __post_init__(self) -> None:
-        """Check the warm-up, and compose once."""
-        if self.warm_up < 0:
-            raise InputError(f"GradInversion.warm_up: expected at least 0 iterations, got {self.warm_up}")
-        super().__post_init__()
 
     def compose(self) -> Inversion:
         """The composition that runs."""

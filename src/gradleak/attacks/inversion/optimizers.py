@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.inversion.schedules import Constant, Schedule
-from gradleak.results import InputError, check_flags
+from gradleak.results import InputError, check_count, check_flags, check_not_negative, check_positive
 
 Draw = Callable[[], Tensor]
 """Fresh N(0, 1) numbers for all rows (s, n), each target's from its own generator."""
@@ -89,10 +89,8 @@ class Adam(Optimizer):
     def __post_init__(self) -> None:
         """Check the numbers."""
         check_flags(self, "signed")
-        if not self.learning_rate > 0:
-            raise InputError(f"Adam.learning_rate: expected a positive number, got {self.learning_rate}")
-        if not self.noise >= 0:
-            raise InputError(f"Adam.noise: expected a number of at least 0, got {self.noise}")
+        check_positive("Adam.learning_rate", self.learning_rate)
+        check_not_negative("Adam.noise", self.noise)
 
     @property
     def evaluations(self) -> int:
@@ -178,11 +176,9 @@ class LBFGS(Optimizer):
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        if not self.learning_rate > 0 or self.history < 1 or self.inner_steps < 1:
-            raise InputError(
-                "LBFGS: expected a positive learning_rate, history and inner_steps, got "
-                f"{self.learning_rate}, {self.history} and {self.inner_steps}"
-            )
+        check_positive("LBFGS.learning_rate", self.learning_rate)
+        check_count("LBFGS.history", self.history)
+        check_count("LBFGS.inner_steps", self.inner_steps)
 
     @property
     def evaluations(self) -> int:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gradleak.results import InputError, member
+from gradleak.results import check_count, check_positive, member
 
 
 class HandOn(StrEnum):
@@ -113,10 +113,8 @@ class CMAES(PopulationOptimizer):
     def __post_init__(self) -> None:
         """Check the numbers."""
         object.__setattr__(self, "hand_on", HandOn.named(self.hand_on))
-        if self.population < 2 or not self.sigma > 0:
-            raise InputError(
-                f"CMAES: expected a population of at least 2 and a positive sigma, got {self.population} and {self.sigma}"
-            )
+        check_count("CMAES.population", self.population, least=2)
+        check_positive("CMAES.sigma", self.sigma)
 
     def begin(self, size: int, seeds: Tensor) -> Populations:
         """N(0, σ² I) for each example of each row."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import fields
+from typing import ClassVar
 
 import torch
 
@@ -11,13 +13,31 @@ from gradleak.attacks.attack import Attack
 from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.monitor import Monitor
 from gradleak.core import Knowledge, Reconstruction, Update
+from gradleak.results import check_count, check_not_negative, check_positive
 
 
 class Preset(Attack):
-    """An attack that is a preset of `Inversion`; authors write `compose` alone."""
+    """An attack that is a preset of `Inversion`; authors write `compose` alone.
+
+    Numbers are checked by how they are annotated: `int` counts something, at least once, `float` is at least 0, and
+    positive if its name ends in `_rate`. Messages name them as the user wrote them, not the parts they end up in.
+
+    Attributes:
+        may_be_zero: counts that may be 0.
+    """
+
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        """Compose once, so that settings out of range are refused where they are made."""
+        """Check the numbers, and compose once, so that settings out of range are refused where they are made."""
+        for field in fields(self):  # type: ignore[arg-type]
+            value, name, kind = getattr(self, field.name), f"{type(self).__name__}.{field.name}", str(field.type)
+            if value is None and kind.endswith("| None"):
+                continue
+            if kind.startswith("int"):
+                check_count(name, value, least=0 if field.name in self.may_be_zero else 1)
+            elif kind.startswith("float"):
+                (check_positive if field.name.endswith("_rate") else check_not_negative)(name, value)
         self.compose()
 
     @abstractmethod

@@ -17,7 +17,18 @@ from gradleak.attacks.inversion.problem import Problem
 from gradleak.attacks.inversion.registration import NoRegistration, Registration
 from gradleak.attacks.inversion.variables import Part
 from gradleak.core import Domain, DomainKind, LayerStatistics, describe, running_statistics
-from gradleak.results import GEIPING_2020, HUANG_2021, YIN_2021, Citation, InputError, KnowledgeError, member
+from gradleak.results import (
+    GEIPING_2020,
+    HUANG_2021,
+    YIN_2021,
+    Citation,
+    InputError,
+    KnowledgeError,
+    check_count,
+    check_not_negative,
+    is_number,
+    member,
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -309,10 +320,9 @@ class GroupConsistency(Prior):
     def __post_init__(self) -> None:
         """Check the numbers."""
         check_weight("GroupConsistency", self.weight)
-        if self.every < 1 or not 0 <= self.begin < 1:
-            raise InputError(
-                f"GroupConsistency: expected every of at least 1 and begin in [0, 1), got {self.every} and {self.begin}"
-            )
+        check_count("GroupConsistency.every", self.every)
+        if not is_number(self.begin) or not 0 <= self.begin < 1:
+            raise InputError(f"GroupConsistency.begin: expected a number from 0 to below 1, got {self.begin!r}")
 
     def __call__(self, guess: Guess) -> Tensor:
         """The weighted distance from the consensus, 0 before there is one."""
@@ -354,7 +364,7 @@ def _order_like(guess: Tensor, first: Tensor, alike: Sequence[Sequence[int]]) ->
 
 
 def check_weight(name: str, weight: float) -> None:
-    """Refuse a weight that is negative or no number.
+    """Refuse a weight that is negative, infinite or no number.
 
     Args:
         name: of the prior, for the message.
@@ -363,5 +373,4 @@ def check_weight(name: str, weight: float) -> None:
     Raises:
         InputError: for such a weight.
     """
-    if not weight >= 0:
-        raise InputError(f"{name}.weight: expected a number of at least 0, got {weight}")
+    check_not_negative(f"{name}.weight", weight)

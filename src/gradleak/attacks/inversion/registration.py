@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Domain, DomainKind
+from gradleak.results import check_count
 
 
 class Registration(ABC):
@@ -51,6 +52,10 @@ class Translation(Registration):
     """
 
     largest: int = 4
+
+    def __post_init__(self) -> None:
+        """Check the count."""
+        check_count("Translation.largest", self.largest, least=0)
 
     def __call__(self, moving: Tensor, fixed: Tensor, domain: Domain) -> Tensor:
         """The shifted guess."""

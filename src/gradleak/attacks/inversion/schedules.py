@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradleak.results import InputError
+from gradleak.results import InputError, check_positive, check_share, is_number
 
 
 class Schedule(ABC):
@@ -50,12 +50,13 @@ class StepDecay(Schedule):
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        if list(self.milestones) != sorted(self.milestones) or any(not 0 < m < 1 for m in self.milestones):
+        for milestone in self.milestones:
+            check_share("StepDecay.milestones", milestone)
+        if list(self.milestones) != sorted(self.milestones):
             raise InputError(
                 f"StepDecay.milestones: expected ascending fractions between 0 and 1, got {self.milestones}"
             )
-        if not self.factor > 0:
-            raise InputError(f"StepDecay.factor: expected a positive number, got {self.factor}")
+        check_positive("StepDecay.factor", self.factor)
 
     def __call__(self, evaluation: int, evaluations: int) -> float:
         """The factor to the power of the milestones passed."""
@@ -88,10 +89,10 @@ class CosineDecay(Schedule):
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        if not 0 <= self.warm_up < 1 or not 0 <= self.floor <= 1:
-            raise InputError(
-                f"CosineDecay: expected warm_up in [0, 1) and floor in [0, 1], got {self.warm_up} and {self.floor}"
-            )
+        if not is_number(self.warm_up) or not 0 <= self.warm_up < 1:
+            raise InputError(f"CosineDecay.warm_up: expected a number from 0 to below 1, got {self.warm_up!r}")
+        if not is_number(self.floor) or not 0 <= self.floor <= 1:
+            raise InputError(f"CosineDecay.floor: expected a number from 0 to 1, got {self.floor!r}")
 
     def __call__(self, evaluation: int, evaluations: int) -> float:
         """The factor."""

@@ -13,7 +13,7 @@ from gradleak.attacks.inversion.gauss_newton.products import ScaledNormal
 from gradleak.attacks.inversion.gauss_newton.residual_system import ResidualSystem
 from gradleak.attacks.inversion.gauss_newton.steps import Steps
 from gradleak.linalg import LinearSolution, conjugate_gradient
-from gradleak.results import InputError
+from gradleak.results import check_count, check_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +48,9 @@ class KrylovSteps(Steps):
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        if self.iterations < 1 or not 0 < self.forcing < 1 or self.probes < 0:
-            raise InputError(
-                "KrylovSteps: expected at least 1 iteration, a forcing between 0 and 1 and probes of at least 0, got "
-                f"{self.iterations}, {self.forcing} and {self.probes}"
-            )
+        check_count("KrylovSteps.iterations", self.iterations)
+        check_share("KrylovSteps.forcing", self.forcing)
+        check_count("KrylovSteps.probes", self.probes, least=0)
 
     def linearize(self, system: ResidualSystem, points: Tensor, generator: torch.Generator) -> list[LocalModel]:
         """One model a point."""

@@ -15,7 +15,7 @@ from gradleak.attacks.inversion.gauss_newton.residual_system import ResidualSyst
 from gradleak.attacks.inversion.gauss_newton.steps import DENSE_COPIES, Steps
 from gradleak.linalg import conjugate_gradient
 from gradleak.operators import Linearization
-from gradleak.results import InputError
+from gradleak.results import InputError, check_positive
 
 FULL_ITERATIONS = 60
 """Conjugate gradients on all rows, preconditioned by the reduced factor: it needs some ten to twenty."""
@@ -64,10 +64,10 @@ class ReducedSteps(Steps):
 
     def __post_init__(self) -> None:
         """Check the ratio."""
-        if not self.rows_per_unknown > 1:
-            raise InputError(
-                f"{type(self).__name__}.rows_per_unknown: expected more than 1, got {self.rows_per_unknown}"
-            )
+        name = f"{type(self).__name__}.rows_per_unknown"
+        check_positive(name, self.rows_per_unknown)
+        if self.rows_per_unknown <= 1:
+            raise InputError(f"{name}: expected more than 1, got {self.rows_per_unknown}")
 
     @abstractmethod
     def draw(self, live: Tensor, size: int, generator: torch.Generator) -> Reduction:
