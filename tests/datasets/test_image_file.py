@@ -65,9 +65,11 @@ def test_missing_file_and_too_many_images(file: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         image_file(path=tmp_path / "none.npz", count=1)
     with pytest.raises(
-        InputError, match=r"expected at most 5, the rows from 0 to 9 of images.npz where uniform is true, got 6"
+        InputError, match=r"no more than the 5 of the rows from 0 to 9 of images.npz where uniform is true, got 6"
     ):
         image_file(path=file, count=6, only="uniform")
+    with pytest.raises(InputError, match=r"no more than the 5 of the rows"):
+        image_file(path=file, count=10, only="uniform")
     with pytest.raises(InputError, match=r"expected 1 to 9, the rows from 0 to 9 of images.npz, got 10"):
         image_file(path=file, count=10)
 

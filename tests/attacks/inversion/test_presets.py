@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, make_dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -283,10 +284,25 @@ def _numbers() -> list[tuple[type[Preset], str, str]]:
 @pytest.mark.parametrize(("preset", "name", "kind"), _numbers())
 def test_senseless_numbers_are_named_as_the_user_wrote_them(preset: type[Preset], name: str, kind: str) -> None:
     """Not as the optimizer, the stage or the prior that they end up in, and never as a bare TypeError."""
-    for value in ("3", -1, math.nan, math.inf, True, *([1.5] if kind.startswith("int") else [])):
+    for value in ("3", -1, math.nan, math.inf, True, *([1.5, 10**9] if kind.startswith("int") else [])):
         with pytest.raises(InputError, match=rf"^{preset.__name__}\.{name}: expected .*got {value!r}"):
             preset(**{name: value})
     # None is a choice where the annotation says so, and may still be refused beside another setting.
     if "None" not in kind:
         with pytest.raises(InputError, match=rf"^{preset.__name__}\.{name}: "):
             preset(**{name: None})
+
+
+def test_presets_of_users_are_checked_however_they_are_annotated() -> None:
+    """Annotations are text in modules that postpone them, and types elsewhere."""
+    mine = make_dataclass(
+        "Mine", [("rounds", int, 3), ("rate", float, 0.1)], bases=(InvertingGradients,), frozen=True, kw_only=True
+    )
+    assert mine(rounds=np.int64(2), rate=np.float32(0.0)).compose() == InvertingGradients().compose()
+    with pytest.raises(InputError, match=r"^Mine\.rounds: expected at least 1, got 'a'"):
+        mine(rounds="a")
+    with pytest.raises(InputError, match=r"^Mine\.learning_rate: expected a finite positive number, got '0.1'"):
+        mine(learning_rate="0.1")
+    for preset, name, bad in ((GGL, "population", 1), (IGIMS, "population", 1), (GGL, "tanh", "no")):
+        with pytest.raises(InputError, match=rf"^{preset.__name__}\.{name}: expected"):
+            preset(**{name: bad})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -46,6 +47,8 @@ class GGL(Preset):
     needs: ClassVar[tuple[str, ...]] = (*NEEDS, "generator")
     citations: ClassVar[tuple[Citation, ...]] = (LI_2022, HANSEN_2016, FANG_2024)
     summary: ClassVar[str] = "Latents of a generator by CMA-ES, its weights as they came (Li et al. 2022)."
+
+    least: ClassVar[Mapping[str, int]] = {"population": 2}
 
     iterations: int = 500
     population: int = 50

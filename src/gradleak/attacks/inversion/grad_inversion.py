@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -61,7 +62,7 @@ class GradInversion(Preset):
     summary: ClassVar[str] = (
         "L2 matching with BatchNorm and group-consistency priors over several starts (Yin et al. 2021)."
     )
-    may_be_zero: ClassVar[tuple[str, ...]] = ("warm_up",)
+    least: ClassVar[Mapping[str, int]] = {"warm_up": 0}
 
     iterations: int = 20_000
     restarts: int = 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -61,6 +61,8 @@ class IGIMS(Preset):
     needs: ClassVar[tuple[str, ...]] = (*NEEDS, "generator")
     citations: ClassVar[tuple[Citation, ...]] = (FANG_2024, HANSEN_2016)
     summary: ClassVar[str] = "Rounds of latents by CMA-ES and generator weights by Adam (Fang et al. 2024)."
+
+    least: ClassVar[Mapping[str, int]] = {"population": 2}
 
     rounds: int = 4
     latent_iterations: int = 300

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from gradleak.attacks.inversion.schedules import Constant, Schedule
-from gradleak.results import InputError, check_count, check_flags, check_not_negative, check_positive
+from gradleak.results import InputError, check_count, check_flags, check_not_negative, check_positive, is_number
 
 Draw = Callable[[], Tensor]
 """Fresh N(0, 1) numbers for all rows (s, n), each target's from its own generator."""
@@ -91,6 +91,9 @@ class Adam(Optimizer):
         check_flags(self, "signed")
         check_positive("Adam.learning_rate", self.learning_rate)
         check_not_negative("Adam.noise", self.noise)
+        pair = isinstance(self.betas, Sequence) and len(self.betas) == 2
+        if not pair or not all(is_number(beta) and 0 <= beta < 1 for beta in self.betas):
+            raise InputError(f"Adam.betas: expected two numbers from 0 to below 1, got {self.betas!r}")
 
     @property
     def evaluations(self) -> int:

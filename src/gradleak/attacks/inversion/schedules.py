@@ -50,6 +50,8 @@ class StepDecay(Schedule):
 
     def __post_init__(self) -> None:
         """Check the numbers."""
+        if isinstance(self.milestones, str) or not isinstance(self.milestones, Sequence):
+            raise InputError(f"StepDecay.milestones: expected a list of fractions, got {self.milestones!r}")
         for milestone in self.milestones:
             check_share("StepDecay.milestones", milestone)
         if list(self.milestones) != sorted(self.milestones):
