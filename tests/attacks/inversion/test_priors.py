@@ -180,7 +180,7 @@ def test_a_consensus_is_due_from_its_share_on_and_then_at_intervals() -> None:
     assert [n for n in range(101) if prior.due(n, 100)] == [25, 35, 45, 55, 65, 75, 85, 95]
     # Never before the first evaluation, when the starts are noise that has seen no update.
     assert [n for n in range(7) if GroupConsistency(weight=1.0, every=3, begin=0.0).due(n, 6)] == [3, 6]
-    with pytest.raises(InputError, match="begin in"):
+    with pytest.raises(InputError, match=r"GroupConsistency\.begin: expected a number from 0 to below 1"):
         GroupConsistency(weight=1.0, begin=1.0)
 
 
