@@ -57,7 +57,7 @@ def used_rows(update: Update, knowledge: Knowledge, *, false_alarms: float = 0.0
     **Source**: Melis et al. 2019, "Exploiting Unintended Feature Leakage in Collaborative Learning" (the embedding layer); the
     test under noise is ours.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from gradleak.core import Objective
         >>> model = nn.Sequential(nn.Embedding(6, 3), nn.Flatten(), nn.Linear(6, 2))

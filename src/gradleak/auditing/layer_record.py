@@ -108,7 +108,7 @@ def profile_layers(
 
     **Cost**: that of the measures; of those of an attribute twice. A measure that cannot be taken has scores without a value.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from gradleak.models import mlp
         >>> rows = Batch(torch.rand(8, 4, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 2)

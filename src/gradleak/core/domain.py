@@ -104,7 +104,7 @@ class Domain:
         Raises:
             InputError: if there are NaN or infinite values, or no values.
 
-        Example:
+        Examples:
             >>> guessed = Domain.guess(torch.tensor([[-0.42, 2.83]]))
             >>> guessed.low, guessed.high
             (-0.5, 3.0)

@@ -80,7 +80,7 @@ class ImageGenerator:
 
     Source: the generator G of Fang et al. 2024 (IGIMS), methodology; they use StyleGAN2 and BigGAN.
 
-    Example:
+    Examples:
         >>> module = nn.Sequential(nn.Linear(2, 4), nn.Sigmoid(), nn.Unflatten(1, (1, 2, 2)))
         >>> domain = Domain.image(channels=1, height=2, width=2)
         >>> generator = ImageGenerator(module=module, latent_shape=(2,), domain=domain, source="never trained")

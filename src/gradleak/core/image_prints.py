@@ -33,7 +33,7 @@ class ImagePrints:
     Attributes:
         prints: one of 8 bytes for every different image.
 
-    Example:
+    Examples:
         >>> images = Batch(torch.eye(2).reshape(2, 1, 1, 2), torch.tensor([0, 1]), Domain.image(channels=1, height=1, width=2))
         >>> prints = ImagePrints.of(images)
         >>> prints.among(images), len(prints), ImagePrints.read(prints.text) == prints

@@ -43,7 +43,7 @@ class Precision:
 def precision_of(tensor: Tensor) -> Precision:
     """The shares of a tensor in its own dtype.
 
-    Example:
+    Examples:
         >>> found = precision_of(torch.tensor([0.0, 1e-7, 1.0, float("inf")], dtype=torch.float16))
         >>> found.zero, found.subnormal, found.flushed, found.non_finite
         (0.25, 0.25, 0.5, 0.25)
@@ -91,7 +91,7 @@ def computed_in_half(tensors: Iterable[Tensor]) -> torch.dtype | None:
     Args:
         tensors: of one update; tensors of half precision themselves count for nothing here.
 
-    Example:
+    Examples:
         >>> scaled = torch.linspace(0.1, 1.0, 100).half().float() / 65536
         >>> computed_in_half([scaled]), computed_in_half([torch.linspace(0.1, 1.0, 100)])
         (torch.float16, None)

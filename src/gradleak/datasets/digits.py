@@ -85,7 +85,7 @@ def scikit_digits(*, count: int, seed: int = 0, first: int = 0, last: int | None
     Source:
         Alpaydin and Kaynak 1998, "Optical Recognition of Handwritten Digits" (UCI), its test set.
 
-    Example:
+    Examples:
         >>> scikit_digits(count=3).inputs.shape
         torch.Size([3, 1, 8, 8])
     """

@@ -72,7 +72,7 @@ def mel_statistics(energies: NDArray[np.float64]) -> NDArray[np.float64]:
     Args:
         energies: of `log_mel`, (frames, bands).
 
-    Example:
+    Examples:
         >>> mel_statistics(np.array([[0.2], [0.4]])).round(3).tolist()
         [0.3, 0.2, 0.2, 0.4, 0.2, 0.0]
     """

@@ -36,7 +36,7 @@ class Vocabulary:
     Raises:
         InputError: for fewer words, or one that is there twice.
 
-    Example:
+    Examples:
         >>> vocabulary = Vocabulary(words=("?", "the", "cat", "."))
         >>> vocabulary.indices("The dog.")
         [1, 0, 3]
@@ -103,7 +103,7 @@ class Vocabulary:
 def tokens(sentence: str) -> list[str]:
     """The words (with their apostrophes) and signs of a sentence, in lower case.
 
-    Example:
+    Examples:
         >>> tokens("You've really lived it up.")
         ["you've", 'really', 'lived', 'it', 'up', '.']
     """

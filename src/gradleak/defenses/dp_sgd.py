@@ -58,7 +58,7 @@ class DPSGD(ExampleDefense):
     Raises:
         InputError: for a number that is not positive, an unknown convention, or a divisor with noise per example.
 
-    Example:
+    Examples:
         >>> DPSGD(clip_norm=2.0, noise_std=0.1, noise="per_example").mean_std(16)
         0.025
         >>> DPSGD(clip_norm=2.0, noise_std=0.1, noise="sum").mean_std(16)

@@ -37,7 +37,7 @@ class LayerNoise(UpdateDefense):
     Raises:
         InputError: for a number below 0; at the first use, for a layer that the update does not have.
 
-    Example:
+    Examples:
         >>> import torch
         >>> LayerNoise(std={"0": 0.5}).noise({"0.weight": torch.zeros(2), "0.bias": torch.zeros(1)}).std
         {'0.weight': 0.5, '0.bias': 0.5}

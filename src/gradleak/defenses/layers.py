@@ -8,7 +8,7 @@ from collections.abc import Iterable
 def layers(names: Iterable[str]) -> dict[str, list[str]]:
     """The names of tensors by the module that owns them, in order: weight and bias of a layer together.
 
-    Example:
+    Examples:
         >>> layers(["0.weight", "0.bias", "scale"])
         {'0': ['0.weight', '0.bias'], '': ['scale']}
     """

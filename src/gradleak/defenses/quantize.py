@@ -53,7 +53,7 @@ class Quantize(UpdateDefense):
     Raises:
         InputError: for a number out of range, or a `stochastic` that is no truth value.
 
-    Example:
+    Examples:
         >>> import torch
         >>> Quantize(bits=2, stochastic=False, limit=1.0).mean({"w": torch.tensor([0.4, 0.6, -3.0])})["w"].tolist()
         [0.0, 1.0, -1.0]

@@ -59,7 +59,7 @@ def classical_gaussian_epsilon(sensitivity: float, std: float, delta: float) -> 
 
     **Source**: Dwork and Roth 2014, theorem A.1; Li et al. 2024, section 6.1 (5), which use it for each step.
 
-    Example:
+    Examples:
         >>> round(classical_gaussian_epsilon(2.0, 0.1, 1e-5).value, 2)
         96.9
     """
@@ -94,7 +94,7 @@ def exact_gaussian_epsilon(sensitivity: float, std: float, delta: float) -> Scor
 
     **Source**: Balle and Wang 2018, theorem 8, by dp-accounting.
 
-    Example:
+    Examples:
         >>> round(exact_gaussian_epsilon(2.0, 0.1, 1e-5).value, 2)
         284.39
     """

@@ -135,7 +135,7 @@ class Column:
         Raises:
             InputError: for a number without a range, or an unknown encoding.
 
-        Example:
+        Examples:
             >>> Column(name="age", high=90.0).encode(np.array([45.0])).tolist()
             [[0.5]]
             >>> Column(name="ward", kind="category", values=("C", "A", "B")).encode(np.array([0, 1, 2]), "codes").tolist()

@@ -66,7 +66,7 @@ def fano_error(entropy: float, information: float, classes: int, *, blind: float
 
     **Source**: Li et al. 2024, inequality (6), solved as they propose below (7).
 
-    Example:
+    Examples:
         A binary symmetric channel that flips one bit in ten has I = log 2 − H₂(0.1), and no guess errs less:
 
         >>> flip = scipy.special.entr([0.1, 0.9]).sum()
@@ -151,7 +151,7 @@ def channel_information(norm: float, std: float, size: int, *, releases: int = 1
 
     **Source**: Li et al. 2024, section 6.3, who write ½ log(1 + P/σ²) for all n entries together (see the factor n).
 
-    Example:
+    Examples:
         >>> channel_information(1.0, 1.0, 1)
         0.34657359027997264
     """

@@ -165,7 +165,7 @@ def batches_of_one_value(
     Source:
         Mo et al. 2021, section 2.2 (batches with and without the attribute).
 
-    Example:
+    Examples:
         >>> sensitive = torch.tensor([0, 1, 0, 1, 1])
         >>> batches, values = batches_of_one_value(sensitive, count=2, size=2, generator=torch.Generator().manual_seed(0))
         >>> values.tolist(), sensitive[batches].tolist()

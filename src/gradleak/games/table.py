@@ -38,7 +38,7 @@ class Table:
     Raises:
         InputError: for no rows, two columns of one name, or cells that do not fit the columns.
 
-    Example:
+    Examples:
         >>> columns = [Column(name="age", high=90.0), Column(name="sex", kind="category", values=("f", "m"))]
         >>> columns += [Column(name="paid", kind="label", values=("no", "yes"))]
         >>> table = Table.from_rows([(45, "f", "yes"), (18, "m", "no")], columns=columns, name="two rows")
@@ -257,7 +257,7 @@ class Table:
         Raises:
             InputError: for a column that holds no numbers, or edges and names that do not fit.
 
-        Example:
+        Examples:
             >>> ages = Table.from_rows([(30,), (31,), (80,)], columns=[Column(name="age", high=116.0)])
             >>> ages.cut("age", edges=(30, 60)).cells["age bin"].tolist()
             [0, 1, 2]
@@ -290,7 +290,7 @@ class Table:
         Raises:
             InputError: for a column of numbers, or groups that leave out or repeat a value or name an unknown one.
 
-        Example:
+        Examples:
             >>> codes = Table.from_rows([("A92",), ("A93",)], columns=[Column(name="status", kind="label")])
             >>> codes.regroup("status", groups={"f": ["A92"], "m": ["A93"]}, into="sex").cells["sex"].tolist()
             [0, 1]

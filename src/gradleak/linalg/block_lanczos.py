@@ -82,7 +82,7 @@ def block_lanczos(
     Source: Golub and Underwood 1977 (block Lanczos); Wu and Simon 2000 (thick restart); Parlett 1998,
     theorem 11.7.1 (the error estimate without certificate).
 
-    Example:
+    Examples:
         >>> from gradleak.linalg import DenseOperator
         >>> twice = DenseOperator(torch.diag(torch.tensor([5.0, 5.0, 1.0])))
         >>> found = block_lanczos(twice, generator=torch.Generator().manual_seed(0))

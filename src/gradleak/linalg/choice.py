@@ -326,7 +326,7 @@ def choose_inverse_solver(
         at_hand: whether the spectrum was computed already.
         item_bytes: bytes of a number.
 
-    Example:
+    Examples:
         >>> choose_inverse_solver((10**6, 3072), 1.0, max_bytes=2**30, limit=4096).solver.label
         'conjugate gradients'
     """

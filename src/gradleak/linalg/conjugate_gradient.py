@@ -68,7 +68,7 @@ def conjugate_gradient(
 
     Source: Hestenes and Stiefel 1952; for influence functions Zhang et al. 2023 (I²F), appendix A.1.
 
-    Example:
+    Examples:
         >>> from gradleak.linalg import DenseOperator
         >>> conjugate_gradient(DenseOperator(torch.diag(torch.tensor([1.0, 3.0]))), torch.ones(2), shift=1.0).solution
         tensor([0.5000, 0.2500])

@@ -55,7 +55,7 @@ def dense_spectrum(matrix: Tensor) -> Spectrum:
 
     Cost: about 9 n³ floating point operations; 16 n² bytes in float64 besides the matrix.
 
-    Example:
+    Examples:
         >>> dense_spectrum(torch.tensor([[2.0, 1.0], [1.0, 2.0]])).values.tolist()
         [1.0, 3.0]
     """

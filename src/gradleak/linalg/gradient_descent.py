@@ -47,7 +47,7 @@ def least_squares_descent(
     Source: Zhang et al. 2023 (I²F), section 3.1, "least square trick". Deviation: they state no step size and no
     criterion.
 
-    Example:
+    Examples:
         >>> from gradleak.linalg import DenseOperator
         >>> matrix = DenseOperator(torch.tensor([[2.0], [0.0]], dtype=torch.float64))
         >>> right = torch.tensor([6.0, 5.0]).double()

@@ -52,7 +52,7 @@ def lanczos_quadrature(
 
     Source: Golub and Meurant 1994; Ubaru, Chen and Saad 2017, algorithm 1.
 
-    Example:
+    Examples:
         >>> from gradleak.linalg import DenseOperator
         >>> ramp = DenseOperator(torch.diag(torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64)))
         >>> found = lanczos_quadrature(ramp, lambda nodes: 1 / nodes, generator=torch.Generator().manual_seed(0))

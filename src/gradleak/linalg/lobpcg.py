@@ -85,7 +85,7 @@ def lobpcg(
     Source: Knyazev 2001; the basis by coefficients as in Hetmaniuk and Lehoucq 2006, which keeps it orthonormal where
     the original breaks down.
 
-    Example:
+    Examples:
         >>> from gradleak.linalg import DenseOperator
         >>> ramp = DenseOperator(torch.diag(torch.arange(1.0, 41.0, dtype=torch.float64)))
         >>> found = lobpcg(ramp, 2, largest=False, generator=torch.Generator().manual_seed(0))

@@ -48,7 +48,7 @@ def lsmr(
     residual is compared with ‖Aᵀδ‖ (as conjugate gradients do here), not with ‖A‖‖δ − Ax‖, and the vectors stay on
     their device.
 
-    Example:
+    Examples:
         >>> from gradleak.linalg import DenseOperator
         >>> lsmr(DenseOperator(torch.tensor([[2.0], [0.0]])), torch.tensor([6.0, 5.0])).solution
         tensor([3.])

@@ -54,7 +54,7 @@ def neumann_series(
     Source: Zhang et al. 2023 (I²F), appendix A.1, where α = 1 and ε = 0. Deviations: the condition is checked, α can be
     scaled, the shift stands inside.
 
-    Example:
+    Examples:
         >>> from gradleak.linalg import DenseOperator
         >>> half = DenseOperator(torch.diag(torch.tensor([0.5, 1.0], dtype=torch.float64)))
         >>> found = neumann_series(half, torch.ones(2).double(), generator=torch.Generator().manual_seed(0))

@@ -84,7 +84,7 @@ class DenseOperator(LinearOperator):
     Args:
         matrix: (m, n).
 
-    Example:
+    Examples:
         >>> DenseOperator(torch.eye(2)).matmat(torch.ones(2, 1)).tolist()
         [[1.0], [1.0]]
     """
@@ -109,7 +109,7 @@ class Gram(LinearOperator):
     Args:
         factor: A.
 
-    Example:
+    Examples:
         >>> Gram(DenseOperator(torch.tensor([[3.0, 4.0]]))).matmat(torch.eye(2)).tolist()
         [[9.0, 12.0], [12.0, 16.0]]
     """

@@ -69,7 +69,7 @@ class ShiftedInverse(LinearOperator):
         singular: whether a solve met the null space of A + shift·I, so that there is no inverse.
         inner_matvecs: columns multiplied by A so far.
 
-    Example:
+    Examples:
         >>> from gradleak.linalg import DenseOperator
         >>> ShiftedInverse(DenseOperator(torch.eye(2)), shift=1.0).matmat(torch.ones(2, 1)).tolist()
         [[0.5], [0.5]]
@@ -134,7 +134,7 @@ def hutchinson(operator: LinearOperator, *, generator: torch.Generator, samples:
 
     Source: Hutchinson 1989.
 
-    Example:
+    Examples:
         >>> from gradleak.linalg import DenseOperator
         >>> ramp = DenseOperator(torch.diag(torch.arange(5.0)))
         >>> hutchinson(ramp, generator=torch.Generator().manual_seed(0)).value  # exact for a diagonal
@@ -165,7 +165,7 @@ def hutchpp(operator: LinearOperator, *, generator: torch.Generator, samples: in
 
     Source: Meyer, Musco, Musco and Woodruff 2021, algorithm 1.
 
-    Example:
+    Examples:
         >>> from gradleak.linalg import DenseOperator
         >>> one = torch.ones(50, 1, dtype=torch.float64)
         >>> round(hutchpp(DenseOperator(one @ one.T), generator=torch.Generator().manual_seed(0)).value, 6)
@@ -218,7 +218,7 @@ def group_squared_norms(
 
     Source: Hutchinson 1989, for the Gram matrix of each group.
 
-    Example:
+    Examples:
         >>> from gradleak.linalg import DenseOperator
         >>> matrix = DenseOperator(torch.tensor([[3.0, 0.0], [0.0, 4.0], [0.0, 1.0]]))
         >>> found = group_squared_norms(matrix, [[slice(0, 2)], [slice(2, 3)]], generator=torch.Generator())

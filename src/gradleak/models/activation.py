@@ -15,7 +15,7 @@ class Activation(StrEnum):
     SIGMOID, TANH and GELU are smooth. RELU is not: its second derivative is zero wherever it exists,
     so that gradient matching sees the input only through the pattern of active units.
 
-    Example:
+    Examples:
         >>> Activation.TANH.module()
         Tanh()
         >>> Activation.named("gelu")

@@ -56,7 +56,7 @@ def convnet(
         Geiping et al. 2020, "Inverting Gradients", the ConvNet of its experiments (64 channels), as its published
         code builds it; the paper gives no table of layers.
 
-    Example:
+    Examples:
         >>> sum(p.numel() for p in convnet().parameters())
         2904970
         >>> sum(p.numel() for p in convnet(width=16).parameters())
@@ -102,7 +102,7 @@ def convnet9(
         the gradient on CelebA: nine convolutions have 55,170, eight have exactly that number, as
         `convnet(classes=2, width=8, norm="none")` does.
 
-    Example:
+    Examples:
         >>> sum(p.numel() for p in convnet9().parameters())
         55170
         >>> sum(p.numel() for p in convnet(classes=2, width=8, norm="none").parameters())

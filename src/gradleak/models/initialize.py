@@ -57,7 +57,7 @@ def initialize_uniform(model: _Module, *, low: float = -0.5, high: float = 0.5, 
         Zhang et al. 2023, "Understanding Deep Gradient Leakage via Inversion Influence Functions",
         appendix C.1: "uniformly initialize the model parameters in the range of [-0.5, 0.5]".
 
-    Example:
+    Examples:
         >>> model = initialize_uniform(nn.Linear(2, 2), generator=torch.Generator().manual_seed(0))
         >>> bool((model.weight.abs() <= 0.5).all())
         True
@@ -92,7 +92,7 @@ def initialize_default(model: _Module, *, generator: torch.Generator) -> _Module
     Source:
         He et al. 2015 (`nn.init.kaiming_uniform_` with a = sqrt(5)), as `torch.nn` applies it.
 
-    Example:
+    Examples:
         >>> model = initialize_default(nn.Linear(4, 2), generator=torch.Generator().manual_seed(0))
         >>> bool((model.weight.abs() <= 0.5).all())
         True

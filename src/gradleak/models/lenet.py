@@ -48,7 +48,7 @@ def lenet_i2f(
         of Zhu et al. 2019 with a fourth convolution of stride 1. The paper's own weights:
         `initialize_uniform`.
 
-    Example:
+    Examples:
         >>> sum(p.numel() for p in lenet_i2f().parameters())
         17038
     """
@@ -88,7 +88,7 @@ def lenet_dlg(
         place of ReLU and strides in place of pooling. That paper also draws the weights from
         U(-0.5, 0.5): `initialize_uniform`.
 
-    Example:
+    Examples:
         >>> sum(p.numel() for p in lenet_dlg().parameters())
         15826
     """

@@ -30,7 +30,7 @@ def linear_model(*, features: int, classes: int, generator: torch.Generator | No
         Zhang et al. 2023, "Understanding Deep Gradient Leakage via Inversion Influence Functions", appendix
         C.1: "a matrix that maps the input data into a vector". The bias is ours: PyTorch users have one.
 
-    Example:
+    Examples:
         >>> sum(p.numel() for p in linear_model(features=784, classes=10).parameters())
         7850
     """

@@ -39,7 +39,7 @@ def mlp(
     Raises:
         InputError: No activation has that name, or a size is no whole number of at least 1.
 
-    Example:
+    Examples:
         >>> sum(p.numel() for p in mlp(features=12, hidden=(32, 16), classes=3).parameters())
         995
     """

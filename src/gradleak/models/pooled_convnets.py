@@ -88,7 +88,7 @@ def lenet5(
         6.1. The paper gives no padding; without any it is LeNet-5 of LeCun et al. 1998 with max pooling, ReLU, a
         dense second convolution and a linear output.
 
-    Example:
+    Examples:
         >>> sum(p.numel() for p in lenet5().parameters())
         61706
         >>> [name for name, _ in lenet5().named_parameters()][:4]
@@ -130,7 +130,7 @@ def alexnet_small(
         Mo et al. 2021, "Quantifying and Localizing Private Information Leakage from Neural Network Gradients", section
         6.1, the network it calls AlexNet. The paper gives no padding.
 
-    Example:
+    Examples:
         >>> sum(p.numel() for p in alexnet_small().parameters())
         281806
     """
@@ -171,7 +171,7 @@ def vgg9(
         6.1. The paper says five convolutions and lists six; with three linear layers, six make nine. It gives no
         padding.
 
-    Example:
+    Examples:
         >>> sum(p.numel() for p in vgg9().parameters())
         585578
     """

@@ -20,7 +20,7 @@ class Norm(StrEnum):
     GROUP is GroupNorm with 8 groups: it works on one example, in eval and train mode alike, and has no running
     statistics that an attacker could use. NONE leaves the convolutions bare (they get a bias instead).
 
-    Example:
+    Examples:
         >>> Norm.named("group")
         <Norm.GROUP: 'group'>
     """
@@ -117,7 +117,7 @@ def resnet18(
         He et al. 2016, "Deep Residual Learning for Image Recognition", table 1 (18 layers), shortcut option B.
         Deviation, usual for 32x32: the 3x3 stem without pooling in place of the 7x7 one.
 
-    Example:
+    Examples:
         >>> sum(p.numel() for p in resnet18().parameters())
         11173962
     """
@@ -156,7 +156,7 @@ def resnet8(
         He et al. 2016, section 4.2, 6n + 2 layers with n = 1. Deviation: 1x1 convolutions (option B) in place of
         zero padding (option A) where the shape changes.
 
-    Example:
+    Examples:
         >>> sum(p.numel() for p in resnet8().parameters())
         78042
     """

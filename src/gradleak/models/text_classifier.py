@@ -22,7 +22,7 @@ class TokenEmbedding(nn.Embedding):
     A one-hot row looks its word up, as `nn.Embedding` does with an index, a row of zeros gives zeros, and the gradient of
     the table is the same. Other rows (soft tokens, in an attack that searches one) give mixtures of words, differentiably.
 
-    Example:
+    Examples:
         >>> layer = TokenEmbedding(3, 2)
         >>> bool((layer(torch.eye(3)[None])[0].T == layer.weight).all())
         True
@@ -73,7 +73,7 @@ def text_classifier(
         6.1, TextClf. The paper names neither padding nor what stands before the first convolution; an embedding of
         words, its width and the length are ours.
 
-    Example:
+    Examples:
         >>> sum(p.numel() for p in text_classifier().parameters())
         22968
     """

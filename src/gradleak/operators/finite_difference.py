@@ -111,7 +111,7 @@ def check_derivative(
     Cost: 5 to 15 plain gradients and a product A v at each of one to four places: one place and at most 11 gradients
     on the networks of `gradleak.models`, ResNet-18 with ReLU among them.
 
-    Example:
+    Examples:
         >>> from gradleak.core import Batch, Objective, Release
         >>> from gradleak.models import mlp
         >>> from gradleak.protocols import FedSGD

@@ -405,7 +405,7 @@ def pullback(function: Function, point: Tensor) -> tuple[Tensor, Function]:
 
     Cost: about two plain gradients where f is a gradient, then one a product.
 
-    Example:
+    Examples:
         >>> value, pull = pullback(lambda x: x**2, torch.tensor([1.0, 3.0]))
         >>> value.tolist(), pull(torch.tensor([1.0, 1.0])).tolist()
         ([1.0, 9.0], [2.0, 6.0])
@@ -443,7 +443,7 @@ def dense_jacobian(
 
     Cost: n JVPs in blocks, about half an evaluation of f each where f is a gradient; 8·P·n bytes in float64.
 
-    Example:
+    Examples:
         >>> value, A = dense_jacobian(lambda x: x**2, torch.tensor([1.0, 3.0]))
         >>> value.tolist(), A.tolist()
         ([1.0, 9.0], [[2.0, 0.0], [0.0, 6.0]])

@@ -57,7 +57,7 @@ class FedAvg(Protocol):
     Raises:
         InputError: for a value out of range.
 
-    Example:
+    Examples:
         >>> FedAvg(learning_rate=0.1, epochs=3, batch_size=4).steps(10)
         9
     """
@@ -94,7 +94,7 @@ class FedAvg(Protocol):
     def mini_batch_weights(self, examples: int) -> list[tuple[slice, float]]:
         """The factors w_j of ∇L(θ₀; B_j) in the delta, first order in η; they sum to ηT without momentum.
 
-        Example:
+        Examples:
             >>> [w for _, w in FedAvg(learning_rate=0.5, epochs=2, batch_size=2).mini_batch_weights(3)]
             [1.0, 1.0]
             >>> [w for _, w in FedAvg(learning_rate=1.0, epochs=2, momentum=0.5).mini_batch_weights(3)]

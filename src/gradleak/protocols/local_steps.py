@@ -19,7 +19,7 @@ def mini_batches(examples: int, batch_size: int | None) -> list[slice]:
         examples: b, the number of examples of the batch.
         batch_size: examples a step; None for the whole batch.
 
-    Example:
+    Examples:
         >>> mini_batches(5, 2)
         [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """

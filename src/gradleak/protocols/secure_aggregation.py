@@ -56,7 +56,7 @@ class SecureAggregation(Protocol):
     Raises:
         InputError: for numbers that do not fit together.
 
-    Example:
+    Examples:
         >>> from gradleak.protocols import FedSGD
         >>> SecureAggregation(protocol=FedSGD(), examples=[1, 3], participants=["a", "b"], clients=10).shares
         (0.25, 0.75)

@@ -22,7 +22,7 @@ def member(name: str, kind: type[_Kind], value: object, *, hint: str = "") -> _K
     Raises:
         InputError: naming the field and all members.
 
-    Example:
+    Examples:
         >>> from enum import StrEnum
         >>> Side = StrEnum("Side", ["LEFT", "RIGHT"])
         >>> member("side", Side, "left")

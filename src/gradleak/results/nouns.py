@@ -13,7 +13,7 @@ def entry_noun(kind: str | None) -> str:
     Args:
         kind: value of a `DomainKind`; None for data of no stated kind.
 
-    Example:
+    Examples:
         >>> entry_noun("tabular")
         'feature'
     """
@@ -28,7 +28,7 @@ def error_name(kind: str | None) -> str:
     Args:
         kind: value of a `DomainKind`; None for data of no stated kind.
 
-    Example:
+    Examples:
         >>> error_name("tabular")
         'feature RMSE'
     """

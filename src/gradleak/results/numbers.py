@@ -14,7 +14,7 @@ def check_positive(name: str, value: object) -> None:
     Raises:
         InputError: naming the field.
 
-    Example:
+    Examples:
         >>> check_positive("std", 0.1)
     """
     if not 0.0 < _as_float(value) < math.inf:

@@ -32,7 +32,7 @@ def blind_success_limit(points: Tensor, radius: float, *, guesses: int = 1, conf
 
     Source: Clopper and Pearson 1934 for the limit; the argument for the supremum is ours.
 
-    Example:
+    Examples:
         >>> apart = torch.eye(100, dtype=torch.float64)
         >>> round(blind_success_limit(apart, 0.5), 4)  # one of 100 draws is within 0.5 of any point
         0.0466
@@ -56,7 +56,7 @@ def most_within(points: Tensor, radius: float) -> int:
 
     Cost: n²·e multiplications, and a partial sort of every row of distances.
 
-    Example:
+    Examples:
         >>> most_within(torch.tensor([[0.0], [1.0], [2.0], [9.0]]), 1.0)
         3
     """

@@ -138,7 +138,7 @@ def advise(profiles: Sequence[LayerProfile], sizes: Mapping[str, int], *, budget
 
     **Source**: the project's own rule; protecting the most sensitive layers alone is proposed in Mo et al. 2021, section 7.
 
-    Example:
+    Examples:
         >>> from gradleak.results import Evidence, Score
         >>> def of(value):
         ...     return Score(name="m", value=value, unit="nats", leakier=Leakier.HIGHER, evidence=Evidence.ESTIMATE)

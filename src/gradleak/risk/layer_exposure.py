@@ -50,7 +50,7 @@ class VisibleLayers:
     Args:
         names: of the visible tensors, at least one.
 
-    Example:
+    Examples:
         >>> objective = Objective.from_module(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
         >>> VisibleLayers.biases(objective).names
         ('0.bias', '2.bias')

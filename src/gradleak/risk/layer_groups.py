@@ -44,7 +44,7 @@ def layer_groups(names: Sequence[str], by: Grouping) -> dict[str, tuple[str, ...
     Raises:
         InputError: for another grouping, an empty group, or a name that is neither tensor nor layer.
 
-    Example:
+    Examples:
         >>> layer_groups(["0.weight", "0.bias", "2.weight"], Partition.LAYER)
         {'0': ('0.weight', '0.bias'), '2': ('2.weight',)}
         >>> layer_groups(["0.weight", "0.bias", "2.weight"], Consecutive(count=2))

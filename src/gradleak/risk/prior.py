@@ -113,7 +113,7 @@ class GaussianPrior:
         Raises:
             InputError: for a standard deviation that is not positive, or a mean that is not finite.
 
-        Example:
+        Examples:
             >>> prior = GaussianPrior.isotropic(Domain(shape=(2,), high=10.0, kind="tabular"), std=0.3)
             >>> prior.mean.tolist(), round(float(prior.covariance[0, 0]), 6)
             ([5.0, 5.0], 9.0)

@@ -79,7 +79,7 @@ class ReconstructionProbability(SettingMeasure):
     bound by a law without the example; Kaissis et al. 2023 for its form by hypothesis tests; Dong, Roth and Su 2022 for F
     and for √T. Guesses at a batch, the whole client, and the confidence limit of κ are ours.
 
-    Example:
+    Examples:
         >>> from gradleak.core import Objective, Release
         >>> from gradleak.defenses import DPSGD
         >>> from gradleak.models import mlp
@@ -237,7 +237,7 @@ def success_bound(mu: float, kappa: float) -> float:
 
     Source: Dong, Roth and Su 2022, the trade-off function of N(0, 1) and N(μ, 1), turned over.
 
-    Example:
+    Examples:
         >>> round(success_bound(1.0, 0.5), 4), success_bound(0.0, 0.25)
         (0.8413, 0.25)
     """

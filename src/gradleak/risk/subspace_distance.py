@@ -73,7 +73,7 @@ class SubspaceDistance(LayerMeasure):
     paper averages the gradients of a set, and one mean spans one dimension, so here the gradients of examples (or
     batches) are the columns and their number is told; leading directions instead of all; the null and the effect size.
 
-    Example:
+    Examples:
         >>> rows = torch.eye(4, 5).repeat(5, 1)
         >>> with_attribute = torch.tensor([0, 0, 1, 1]).repeat(5)
         >>> score = SubspaceDistance(dimension=4)({"head": rows}, with_attribute)["head"]
@@ -195,7 +195,7 @@ def principal_angles(first: Tensor, second: Tensor) -> Tensor:
 
     **Source**: Björck and Golub 1973; Knyazev and Argentati 2002 for small angles.
 
-    Example:
+    Examples:
         >>> plane = torch.eye(3, 2)
         >>> tilted = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
         >>> [round(angle, 6) for angle in principal_angles(plane, tilted).tolist()]  # 0 and 45 degrees

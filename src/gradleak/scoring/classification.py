@@ -83,7 +83,7 @@ def score_posteriors(
     paper writes arg max; intervals are ours (Clopper–Pearson for rates; DeLong's variance in Wilson's interval for
     areas; Hoeffding's for rows).
 
-    Example:
+    Examples:
         >>> posteriors = np.log([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7], [0.2, 0.8]])
         >>> [score.value for score in score_posteriors(posteriors, [0, 1, 1, 1], blind=0.75)][:3]
         [0.75, 1.0, 0.0]

@@ -25,7 +25,7 @@ def rate_interval(successes: float, trials: float, confidence: float = 0.95) -> 
 
     **Source**: Clopper and Pearson 1934.
 
-    Example:
+    Examples:
         >>> low, high = rate_interval(0, 100)
         >>> round(low, 6), round(high, 6)
         (0.0, 0.036217)

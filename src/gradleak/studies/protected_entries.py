@@ -83,7 +83,7 @@ def choose_entries(
     Raises:
         InputError: where there are fewer entries to choose from.
 
-    Example:
+    Examples:
         >>> params = {"a.weight": torch.zeros(3), "b.weight": torch.zeros(5)}
         >>> groups = {"a": ["a.weight"], "b": ["b.weight"]}
         >>> found = choose_entries(groups, params, ["a", "b"], count=4, generator=torch.Generator().manual_seed(0))

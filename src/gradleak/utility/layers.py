@@ -61,7 +61,7 @@ class GroupNormForBatchNorm:
     Raises:
         InputError: for fewer than 1.
 
-    Example:
+    Examples:
         >>> model = nn.Sequential(nn.Conv2d(1, 32, 3), nn.BatchNorm2d(32), nn.ReLU())
         >>> other, layers = GroupNormForBatchNorm()(model)
         >>> layers[0].now.startswith("GroupNorm(2, 32")

@@ -35,7 +35,7 @@ def combine_rounds(
     **Source**: Li et al. 2024, equation (5). There p is the posterior under the prior itself, and (|R| − 1) log P(a) is
     taken off; with p_bal ∝ p/P, which is what a balanced fit models (section 4.1), the prior is to be added once.
 
-    Example:
+    Examples:
         >>> balanced = np.log(np.array([[[0.8, 0.2]], [[0.5, 0.5]]]))
         >>> np.exp(combine_rounds(balanced, np.log(np.array([0.2, 0.8])))).round(6).tolist()
         [[0.5, 0.5]]

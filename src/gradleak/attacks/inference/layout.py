@@ -22,7 +22,7 @@ class Layout:
     Raises:
         InputError: for no tensor, or one without entries.
 
-    Example:
+    Examples:
         >>> layout = Layout.of({"weight": torch.zeros(2, 3), "bias": torch.zeros(2)})
         >>> layout.size, layout["bias"]
         (8, slice(6, 8, None))

@@ -36,7 +36,7 @@ class MaxPooling(Features):
     Raises:
         InputError: for a kernel that is no whole number of at least 1.
 
-    Example:
+    Examples:
         >>> reduce = MaxPooling(kernel=3).fit(lambda: iter(()), Layout(sizes={"w": 4}), torch.Generator())
         >>> reduce(torch.tensor([[-2.0, -1.0, -3.0, 5.0]]))
         tensor([[-1.,  5.]])

@@ -181,7 +181,7 @@ def distance_log_posterior(candidates: Rows, observed: Rows) -> Floats:
     **Source**: Li et al. 2024, section 4.1, the last equation on user inference: the distance, not its square as in Snell
     et al. 2017.
 
-    Example:
+    Examples:
         >>> logs = distance_log_posterior(np.array([[[0.0, 0.0], [3.0, 4.0]]]), np.array([[0.0, 0.0]]))
         >>> bool(np.isclose(logs[0, 0] - logs[0, 1], 5.0))
         True

@@ -26,7 +26,7 @@ def balanced_labels(count: int, classes: int, generator: torch.Generator) -> Ten
 
     **Source**: Li et al. 2024, sections 4.1 and 5.1.4 (balanced training of the adversary; they draw labels).
 
-    Example:
+    Examples:
         >>> labels = balanced_labels(7, 3, torch.Generator().manual_seed(0))
         >>> sorted(labels.bincount().tolist())
         [2, 2, 3]

@@ -82,7 +82,7 @@ def neighboring_protocols(
     Returns:
         Without repeats; those with other learning rates come first, in the order of the factors.
 
-    Example:
+    Examples:
         >>> [p.epochs for p in neighboring_protocols(FedAvg(learning_rate=0.1, epochs=4), rate_factors=[1.0])]
         [4, 2, 8]
     """

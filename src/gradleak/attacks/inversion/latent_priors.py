@@ -30,7 +30,7 @@ class LatentKL(Prior):
     Raises:
         InputError: for a negative weight.
 
-    Example:
+    Examples:
         >>> from gradleak.core import Domain
         >>> latents = torch.tensor([[-1.0, 1.0], [1.0, 3.0]])
         >>> guess = Guess(inputs=latents, domain=Domain(shape=(2,)), latents=latents)
@@ -67,7 +67,7 @@ class LatentNorm(Prior):
     Raises:
         InputError: for a negative weight.
 
-    Example:
+    Examples:
         >>> from gradleak.core import Domain
         >>> latents = torch.tensor([[3.0, 4.0]])
         >>> guess = Guess(inputs=latents, domain=Domain(shape=(2,)), latents=latents)
@@ -106,7 +106,7 @@ class WeightProximity(Prior):
     Raises:
         InputError: for a negative weight.
 
-    Example:
+    Examples:
         >>> from gradleak.core import Domain
         >>> changes = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
         >>> guess = Guess(inputs=changes, domain=Domain(shape=(2,)), changes=changes)

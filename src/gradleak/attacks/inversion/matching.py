@@ -127,7 +127,7 @@ class CosineDistance(Matching):
 
     **Source**: Geiping et al. 2020, equation 4.
 
-    Example:
+    Examples:
         >>> import torch
         >>> distance = CosineDistance()
         >>> float(distance(torch.tensor([0.0, 2.0]), torch.tensor([3.0, 0.0])))

@@ -112,7 +112,7 @@ class TotalVariation(Prior):
     Raises:
         InputError: for a negative weight.
 
-    Example:
+    Examples:
         >>> import torch
         >>> image = torch.tensor([[[[0.0, 1.0], [1.0, 3.0]]]])
         >>> domain = Domain.image(channels=1, height=2, width=2)

@@ -42,7 +42,7 @@ class Translation(Registration):
     Attributes:
         largest: shifts of more pixels than this are not looked at.
 
-    Example:
+    Examples:
         >>> image = torch.zeros(1, 1, 8, 8)
         >>> image[0, 0, 2, 3] = 1.0
         >>> domain = Domain.image(channels=1, height=8, width=8)

@@ -40,7 +40,7 @@ class StepDecay(Schedule):
     Raises:
         InputError: for milestones out of (0, 1) or order, or a factor that is not positive.
 
-    Example:
+    Examples:
         >>> [StepDecay()(done, 8) for done in (0, 3, 7)]
         [1.0, 0.1, 0.0010000000000000002]
     """
@@ -81,7 +81,7 @@ class CosineDecay(Schedule):
     Raises:
         InputError: for numbers out of range.
 
-    Example:
+    Examples:
         >>> [round(CosineDecay()(done, 4), 3) for done in range(5)]
         [1.0, 0.854, 0.5, 0.146, 0.0]
     """

@@ -101,7 +101,7 @@ class LabelAttack(ABC):
 def spelled_out(counts: Tensor) -> Tensor:
     """Class indices (b,) with each class as often as counted, ascending.
 
-    Example:
+    Examples:
         >>> spelled_out(torch.tensor([0, 3, 1])).tolist()
         [1, 1, 1, 2]
     """

@@ -29,7 +29,7 @@ def largest_remainder(values: Tensor, total: int) -> Tensor:
         values: estimated counts (c,).
         total: the batch size.
 
-    Example:
+    Examples:
         >>> largest_remainder(torch.tensor([2.4, 1.7, -0.1]), 4).tolist()
         [2, 2, 0]
     """

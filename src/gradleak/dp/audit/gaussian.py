@@ -45,7 +45,7 @@ class GaussianPair(HypothesisPair):
 
     **Cost**: one singular value decomposition of a × P numbers; then a + 1 random numbers and a² products a trial.
 
-    Example:
+    Examples:
         >>> pair = GaussianPair(null=torch.zeros(3), alternatives=torch.tensor([[2.0, 0.0, 0.0]]), std=1.0)
         >>> scores = pair.trials(20_000, generator=torch.Generator().manual_seed(0))["likelihood_ratio"]
         >>> round(float(scores.alternative.mean() - scores.null.mean()), 1)

@@ -34,7 +34,7 @@ class HypothesisPair(ABC):
     Whatever is chosen by looking at releases (a threshold, a direction) belongs to the estimator; a statistic may depend
     on anything but on the releases that are counted.
 
-    Example:
+    Examples:
         >>> class Coin(HypothesisPair):
         ...     def trials(self, count, *, generator):
         ...         toss = torch.rand(2, count, generator=generator, dtype=torch.float64)

@@ -26,7 +26,7 @@ class RecordAttribute:
     Raises:
         InputError: for fewer than two values, or shapes that disagree.
 
-    Example:
+    Examples:
         >>> sex = RecordAttribute(name="sex", values=("f", "m"), places=(1, 2), codes=torch.eye(2))
         >>> sex.with_value(torch.tensor([[0.5, 1.0, 0.0]]), 1).tolist()
         [[0.5, 0.0, 1.0]]
@@ -113,7 +113,7 @@ class RecordConstraints:
     Raises:
         InputError: for ranges or entries that do not fit.
 
-    Example:
+    Examples:
         >>> rules = RecordConstraints(low=torch.zeros(3), high=torch.ones(3), groups=((1, 2),))
         >>> rules.nearest(torch.tensor([[1.5, -0.2, -0.1]])).tolist()
         [[1.0, 0.0, 1.0]]

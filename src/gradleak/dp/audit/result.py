@@ -43,7 +43,7 @@ class Histogram:
             scores: of the trials.
             bins: how many.
 
-        Example:
+        Examples:
             >>> scores = TrialScores(null=np.array([0.0, 0.1]), alternative=np.array([1.0]), name="x")
             >>> Histogram.of(scores, bins=2)
             Histogram(statistic='x', edges=(0.0, 0.5, 1.0), null=(2, 0), alternative=(0, 1))

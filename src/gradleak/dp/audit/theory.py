@@ -45,7 +45,7 @@ def per_attribute_epsilon(sensitivities: Sequence[float], std: float, delta: flo
     **Source**: Li et al. 2024, definitions 7.1 and 7.2, which call the sensitivity "not readily tractable" and take Δ for
     it; for a given record it is one gradient a value. Balle and Wang 2018, theorem 8, for the epsilon.
 
-    Example:
+    Examples:
         >>> round(per_attribute_epsilon([0.0, 2.0], std=0.1, delta=1e-5).value, 2)
         284.39
     """

@@ -25,7 +25,7 @@ def gaussian_dp_epsilon(mu: float, delta: float) -> float:
 
     **Source**: Balle and Wang 2018, theorem 8; Dong, Roth and Su 2022, corollary 2.13.
 
-    Example:
+    Examples:
         >>> round(gaussian_dp_epsilon(1.0, 1e-5), 3)
         4.377
     """
@@ -62,7 +62,7 @@ def largest_certifiable_epsilon(null: int, alternative: int, *, delta: float, co
     Raises:
         InputError: for a number out of range.
 
-    Example:
+    Examples:
         >>> round(largest_certifiable_epsilon(5000, 5000, delta=1e-5), 2)
         7.21
     """
@@ -89,7 +89,7 @@ def attainable_epsilon(mu: float, n: int, *, delta: float, confidence: float = 0
     Raises:
         InputError: for a number out of range.
 
-    Example:
+    Examples:
         >>> round(attainable_epsilon(1.0, 10_000, delta=1e-5), 1)
         2.2
     """

@@ -36,7 +36,7 @@ class DCGANGenerator(GeneratorNetwork):
         for the scales of normalizations. The paper makes 64x64 images from 100 numbers, U(-1, 1) there and N(0, I) here;
         28x28 and 32x32 leave its first layers out.
 
-    Example:
+    Examples:
         >>> tuple(DCGANGenerator(size=28, channels=1, width=16)(torch.zeros(2, 100)).shape)
         (2, 1, 28, 28)
     """
@@ -105,7 +105,7 @@ class DCGANDiscriminator(nn.Module):
     Source:
         Radford et al. 2015 (DCGAN), with a linear layer at the end.
 
-    Example:
+    Examples:
         >>> tuple(DCGANDiscriminator(size=28, channels=1, width=8)(torch.zeros(3, 1, 28, 28)).shape)
         (3,)
     """

@@ -31,7 +31,7 @@ class MLPDecoder(GeneratorNetwork):
     Source:
         Kingma and Welling 2014 (VAE), appendix C.1: one hidden layer, there with tanh.
 
-    Example:
+    Examples:
         >>> tuple(MLPDecoder(size=28, channels=1)(torch.zeros(2, 20)).shape)
         (2, 1, 28, 28)
     """
@@ -91,7 +91,7 @@ class ConvDecoder(GeneratorNetwork):
     Source:
         None: a plain decoder of our own.
 
-    Example:
+    Examples:
         >>> tuple(ConvDecoder(size=32, channels=3)(torch.zeros(2, 64)).shape)
         (2, 3, 32, 32)
     """

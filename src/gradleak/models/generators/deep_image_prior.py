@@ -38,7 +38,7 @@ class DeepImagePrior(GeneratorNetwork):
         Ulyanov et al. 2018 (deep image prior), the hourglass of its supplement, smaller: width 32 for 128, depth 2 for 5,
         noise N(0, I) for U(0, 0.1), instance normalization for BatchNorm (the same for the single image that they fit).
 
-    Example:
+    Examples:
         >>> net = DeepImagePrior(size=28, channels=1)
         >>> tuple(net(torch.zeros(2, 8, 28, 28)).shape)
         (2, 1, 28, 28)

@@ -71,7 +71,7 @@ def halvings(size: int, *, least: int, times: int | None = None) -> int:
     Raises:
         InputError: if it cannot be halved so often.
 
-    Example:
+    Examples:
         >>> halvings(28, least=7), halvings(32, least=4)
         (2, 3)
     """

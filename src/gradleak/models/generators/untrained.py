@@ -44,7 +44,7 @@ def untrained_dcgan(
     Source:
         Fang et al. 2024 (IGIMS), the untrained generator of figure 5; Radford et al. 2015 (DCGAN).
 
-    Example:
+    Examples:
         >>> untrained_dcgan(size=28, channels=1, width=8).source
         'never trained'
     """
@@ -81,7 +81,7 @@ def deep_image_prior(
     Source:
         Ulyanov et al. 2018; Fang et al. 2024 (IGIMS) cite it for generators that were never trained.
 
-    Example:
+    Examples:
         >>> deep_image_prior(size=28, channels=1, width=8).latent_shape
         (8, 28, 28)
     """

@@ -50,7 +50,7 @@ class NeighborInformation(InformationEstimator):
     **Source**: Kraskov et al. 2004, algorithm 1; Ross 2014 for labels; the variance as Holmes and Nemenman 2019 (from one
     size of parts). Mo et al. 2021, section 4.1, use MINE; this stands beside it.
 
-    Example:
+    Examples:
         >>> draw = torch.Generator().manual_seed(0)
         >>> label = torch.arange(200) % 2
         >>> rows = label[:, None] + 0.01 * torch.randn(200, 1, generator=draw)

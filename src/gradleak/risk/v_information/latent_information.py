@@ -83,7 +83,7 @@ class LatentInformation:
     tempering, stands in `details["with_uniform_prior"]`. Likelihoods are held out and cross-fitted, where the paper does not
     say on which rows they are taken.
 
-    Example:
+    Examples:
         >>> random = torch.Generator().manual_seed(0)
         >>> labels = torch.arange(200) % 2
         >>> gradients = {"0": torch.randn(200, 3, generator=random), "2": labels[:, None].float()}

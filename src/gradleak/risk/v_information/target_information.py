@@ -78,7 +78,7 @@ class TargetInformation:
     which of the claims is held against the target (here the one-to-one pairing of least squared error), leaves failed
     runs out of its figure (here they count as not known), and has no exchanged target.
 
-    Example:
+    Examples:
         >>> import torch, gradleak as gl
         >>> generator = torch.Generator().manual_seed(0)
         >>> pixels = torch.rand((4, 1, 12, 12), generator=generator, dtype=torch.float64)
