@@ -75,6 +75,9 @@ from gradleak.results.errors import (
     PlanError,
     UnsupportedError,
 )
+from gradleak.results.finding import Control, Finding, Number, Part, Status, Subject, UnknownFinding
+from gradleak.results.grounds import Grounds
+from gradleak.results.kinds import Kind, finding_class, kinds
 from gradleak.results.members import member
 from gradleak.results.nouns import entries_noun, entry_noun, error_name
 from gradleak.results.numbers import (
@@ -91,7 +94,8 @@ from gradleak.results.numbers import (
 from gradleak.results.outcome import Outcome
 from gradleak.results.record import Record, RecordWriter
 from gradleak.results.score import Evidence, Leakier, Score
-from gradleak.results.verdict import Verdict, VerdictKind
+from gradleak.results.thresholds import Thresholds, beyond_luck
+from gradleak.results.verdict import RUN, Verdict, VerdictKind
 
 __all__ = [
     "ABADI_2016",
@@ -147,6 +151,7 @@ __all__ = [
     "NICHOL_2018",
     "ROSS_2008",
     "ROSS_2014",
+    "RUN",
     "SNELL_2017",
     "STEINKE_2023",
     "STICH_2018",
@@ -159,20 +164,31 @@ __all__ = [
     "ZHAO_2020",
     "ZHU_2019",
     "Citation",
+    "Control",
     "Evidence",
+    "Finding",
     "GradleakError",
+    "Grounds",
     "InconsistentUpdateError",
     "InputError",
+    "Kind",
     "KnowledgeError",
     "Leakier",
+    "Number",
     "Outcome",
+    "Part",
     "PlanError",
     "Record",
     "RecordWriter",
     "Score",
+    "Status",
+    "Subject",
+    "Thresholds",
+    "UnknownFinding",
     "UnsupportedError",
     "Verdict",
     "VerdictKind",
+    "beyond_luck",
     "check_count",
     "check_finite",
     "check_flag",
@@ -184,6 +200,8 @@ __all__ = [
     "entries_noun",
     "entry_noun",
     "error_name",
+    "finding_class",
     "is_number",
+    "kinds",
     "member",
 ]

@@ -1,32 +1,39 @@
 """The record of a run: JSON lines, written as results arrive, resumable after a kill.
 
 A record file holds one `run` line (the resolved plan, seed, versions, host facts) and then the lines of *groups*, the
-units of resuming. Every line of a group carries `group` (its name), `line` (its place) and `of` (how many lines the
-group has), so that a reader knows without further bookkeeping whether a group is whole.
+units of resuming: findings and verdicts. Every line of a group carries `group` (its name), `line` (its place) and `of`
+(how many lines the group has), so that a reader knows without further bookkeeping whether a group is whole, and every
+line a `checksum`, so that a damaged one is computed anew.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gradleak.results.errors import InputError, PlanError
+from gradleak.results.errors import GradleakError, InputError, PlanError
+from gradleak.results.finding import Finding, Status
+from gradleak.results.kinds import finding_class
 from gradleak.results.score import Score, jsonable
 from gradleak.results.verdict import Verdict
 
 if sys.platform != "win32":
     import fcntl
 
-SCHEMA = 1
-LINE_TYPES = ("run", "item", "score", "verdict")
+SCHEMA = 2
+LINE_TYPES = ("run", "finding", "verdict")
+# Keys of a line that are the record's own.
+PLACE = ("type", "group", "line", "of", "checksum")
 _RUN_LINE = b'{"type": "run"'
-VOLATILE = frozenset({"seconds", "started", "host", "traceback"})
+VOLATILE = frozenset({"seconds", "started", "host", "traceback", "checksum"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +58,7 @@ class Record:
             path: the file, or the folder of a run that holds `record.jsonl`.
 
         Raises:
-            InputError: if there is no such file, it has no run line, or its schema is newer than this version.
+            InputError: if there is no such file, it has no run line, or its schema is not that of this version.
         """
         file = record_file(path)
         run, lines, _ = _read(file)
@@ -59,20 +66,29 @@ class Record:
             raise InputError(f"{file}: expected a gradleak record whose first line is a run line; got none")
         return cls(run=run, lines=tuple(lines), path=file)
 
-    @property
-    def items(self) -> list[Mapping[str, Any]]:
-        """The `item` lines: one for each attack, measure block, gate and control that ran."""
-        return [line for line in self.lines if line["type"] == "item"]
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What was found, in file order; lines that are no finding of their kind are left out (`unreadable`)."""
+        return tuple(found for found in self._parsed if isinstance(found, Finding))
 
     @property
     def scores(self) -> list[tuple[str, Score]]:
         """Pairs of item name and score."""
-        return [(line["item"], Score.from_dict(line)) for line in self.lines if line["type"] == "score"]
+        return [(finding.item, score) for finding in self.findings for score in finding.scores]
 
-    @property
+    @cached_property
     def verdicts(self) -> list[Verdict]:
         """The verdicts, in file order."""
-        return [Verdict.from_dict(line) for line in self.lines if line["type"] == "verdict"]
+        return [found for found in self._parsed if isinstance(found, Verdict)]
+
+    @property
+    def unreadable(self) -> int:
+        """The number of lines that hold no proper finding or verdict."""
+        return sum(found is None for found in self._parsed)
+
+    @cached_property
+    def _parsed(self) -> tuple[Finding | Verdict | None, ...]:
+        return tuple(_parse(line) for line in self.lines)
 
     @property
     def complete(self) -> bool:
@@ -81,7 +97,7 @@ class Record:
         return set(self.run.get("groups", ())) <= whole
 
     def canonical(self) -> list[str]:
-        """The record without times and host facts, one JSON text a line, in the order of the plan.
+        """The record without times, host facts and checksums, one JSON text a line, in the order of the plan.
 
         Two runs of one plan and seed give equal canonical records.
         """
@@ -115,7 +131,7 @@ class RecordWriter:
         self.path = Path(path)
         if not self.path.parent.is_dir():
             raise PlanError(f"{self.path}: expected an existing folder, got none; create {self.path.parent} first")
-        self._run = {"type": "run", "schema": SCHEMA, **jsonable(dict(run))}
+        self._run = _sealed({"type": "run", "schema": SCHEMA, **jsonable(dict(run))})
         self._lines: dict[str, dict[int, Mapping[str, Any]]] = {}
         self._release = weakref.finalize(self, os.close, _lock(self.path))
         try:
@@ -141,31 +157,40 @@ class RecordWriter:
         """Those of `groups` that are not whole in the file, in the given order."""
         return [name for name in groups if not _is_whole(list(self._lines.get(name, {}).values()))]
 
-    def lines(self, group: str) -> list[Mapping[str, Any]]:
-        """The lines of a group that stand in the file, in their order."""
-        rows = self._lines.get(group, {})
-        return [rows[place] for place in sorted(rows)]
+    def findings(self, group: str) -> list[Finding]:
+        """The findings of a group that stand in the file, in their order.
 
-    def write_group(self, group: str, lines: Sequence[Mapping[str, Any]]) -> None:
+        Raises:
+            InputError: if a line is no finding of its kind.
+        """
+        rows = self._lines.get(group, {})
+        return [_finding(rows[place]) for place in sorted(rows) if rows[place]["type"] == "finding"]
+
+    def failed(self, group: str) -> bool:
+        """Whether a finding of a group failed, or cannot be read, so that the group is tried again."""
+        rows = self._lines.get(group, {}).values()
+        return any(row.get("status") == Status.FAILED or _parse(row) is None for row in rows)
+
+    def write_group(self, group: str, found: Sequence[Finding | Verdict]) -> None:
         """Append a group, flushed to disk before returning; lines that already stand are not written twice.
 
         Lines of an earlier attempt that had another number of lines are replaced.
 
         Args:
             group: its name.
-            lines: its lines, each with a `type` of item, score or verdict.
+            found: what its lines hold.
 
         Raises:
-            InputError: for an empty group, a line of another type, or one that JSON cannot hold; nothing is written.
+            InputError: for an empty group, or a finding that JSON cannot hold; nothing is written.
             PlanError: if the writer was closed.
         """
         if not self._release.alive:
             raise PlanError(f"{self.path}: this writer was closed; open a new one to write group {group}")
-        if not lines:
+        if not found:
             raise InputError(f"group {group}: expected at least one line, got none")
-        rows = [_row(group, place, len(lines), line) for place, line in enumerate(lines)]
+        rows = [_row(group, place, len(found), one) for place, one in enumerate(found)]
         standing = self._lines.setdefault(group, {})
-        if any(row["of"] != len(lines) for row in standing.values()):
+        if any(row["of"] != len(found) for row in standing.values()):
             self._lines[group] = standing = {}
             run, kept, _ = _read(self.path)
             self._write_atomically([run or self._run, *(row for row in kept if row["group"] != group)])
@@ -241,15 +266,43 @@ def _lock(path: Path) -> int:
     return handle
 
 
-def _row(group: str, place: int, count: int, line: Mapping[str, Any]) -> dict[str, Any]:
-    if line.get("type") not in LINE_TYPES[1:]:
-        raise InputError(f"group {group}: line type {line.get('type')!r} is not one of {LINE_TYPES[1:]}")
-    taken = {"group", "line", "of"} & set(line)
+def _row(group: str, place: int, count: int, found: Finding | Verdict) -> dict[str, Any]:
+    name = "verdict" if isinstance(found, Verdict) else "finding"
+    content = found.to_dict()
+    taken = set(PLACE) & set(content)
     if taken:
-        raise InputError(f"group {group}: expected a line without the keys of the record itself, got {sorted(taken)}")
-    row: dict[str, Any] = {"type": line["type"], "group": group, "line": place, "of": count}
-    content: dict[str, Any] = jsonable({key: value for key, value in line.items() if key != "type"})
-    return row | content
+        raise InputError(
+            f"group {group}: expected a finding without the keys of the record itself, got {sorted(taken)}"
+        )
+    return _sealed({"type": name, "group": group, "line": place, "of": count, **content})
+
+
+def _sealed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The line with its checksum: of its JSON text, keys sorted, so that no digit changes unseen."""
+    content = {key: value for key, value in row.items() if key != "checksum"}
+    text = json.dumps(content, allow_nan=False, sort_keys=True)
+    return content | {"checksum": hashlib.sha256(text.encode()).hexdigest()[:16]}
+
+
+def _is_sealed(row: Mapping[str, Any]) -> bool:
+    try:
+        return row.get("checksum") == _sealed(row)["checksum"]
+    except ValueError:
+        return False
+
+
+def _finding(row: Mapping[str, Any]) -> Finding:
+    kind = row.get("kind")
+    if not isinstance(kind, str):
+        raise InputError(f"finding: expected a kind, got {str(kind)[:100]!r}")
+    return finding_class(kind).from_dict({key: value for key, value in row.items() if key not in PLACE})
+
+
+def _parse(row: Mapping[str, Any]) -> Finding | Verdict | None:
+    try:
+        return Verdict.from_dict(row) if row["type"] == "verdict" else _finding(row)
+    except GradleakError:
+        return None
 
 
 def _text(row: Mapping[str, Any]) -> str:
@@ -284,14 +337,18 @@ def _read(file: Path) -> tuple[dict[str, Any] | None, list[dict[str, Any]], bool
         except (ValueError, RecursionError):
             torn = True
             continue
-        if isinstance(row, dict) and row.get("type") == "run" and isinstance(row.get("schema"), int):
+        if isinstance(row, dict) and row.get("type") == "run" and type(row.get("schema")) is int:
+            if row["schema"] != SCHEMA:
+                newer = "update gradleak" if row["schema"] > SCHEMA else "run the audit again"
+                raise InputError(
+                    f"{file}: record schema {row['schema']}, this version reads schema {SCHEMA} alone; {newer}"
+                )
             run = run or row
-        elif isinstance(row, dict) and row.get("type") in LINE_TYPES[1:] and _has_place(row):
+            torn = torn or not _is_sealed(row)
+        elif isinstance(row, dict) and row.get("type") in LINE_TYPES[1:] and _has_place(row) and _is_sealed(row):
             lines.append(row)
         else:
             torn = True
-    if run is not None and run["schema"] > SCHEMA:
-        raise InputError(f"{file}: record schema {run['schema']}, this version reads up to {SCHEMA}; update gradleak")
     return run, lines, torn
 
 

@@ -49,6 +49,7 @@ class Score:
         outcome: how the computation ended.
         note: one sentence that a reader needs, or "".
         details: further numbers or words (residual, matvecs, null dimension, route ...).
+        about: what tells it from other scores of that name in one finding (a round, a statistic, an estimator).
 
     Raises:
         InputError: if value and outcome contradict each other, or the value or an end of the interval is NaN.
@@ -64,6 +65,7 @@ class Score:
     outcome: Outcome = Outcome.CONVERGED
     note: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, str | int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse a value that contradicts the outcome; numbers become plain Python numbers."""
@@ -86,7 +88,8 @@ class Score:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dictionary; infinities become the strings "inf" and "-inf"."""
-        return {entry.name: jsonable(getattr(self, entry.name)) for entry in fields(self)}
+        found = {entry.name: jsonable(getattr(self, entry.name)) for entry in fields(self)}
+        return found if self.about else {key: value for key, value in found.items() if key != "about"}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Score:
@@ -106,7 +109,7 @@ class Score:
     def _from_dict(cls, data: Mapping[str, Any]) -> Score:
         value = data["value"]
         interval = data.get("interval")
-        note, details = data.get("note", ""), data.get("details", {})
+        note, details, about = data.get("note", ""), data.get("details", {}), data.get("about", {})
         for key, given in {
             "name": data["name"],
             "unit": data["unit"],
@@ -117,6 +120,8 @@ class Score:
                 raise TypeError(f"{key}: {given!r} is no text")
         if not isinstance(details, Mapping):
             raise TypeError(f"details: {details!r} is no table")
+        if not isinstance(about, Mapping) or not all(type(value) in (str, int) for value in about.values()):
+            raise TypeError("about: expected a table of texts and whole numbers")
         return cls(
             name=data["name"],
             value=None if value is None else float(value),
@@ -128,6 +133,7 @@ class Score:
             outcome=Outcome.from_label(data["outcome"]),
             note=note,
             details=details,
+            about=about,
         )
 
 

@@ -8,7 +8,10 @@ from enum import StrEnum
 from typing import Any
 
 from gradleak.results.errors import InputError
+from gradleak.results.finding import Subject
 from gradleak.results.score import jsonable
+
+RUN = "run"
 
 
 class VerdictKind(StrEnum):
@@ -21,14 +24,19 @@ class VerdictKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The verdict on one item of a record.
+    """The verdict on one subject of one audit, on a scenario, or on the run.
 
     Attributes:
-        item: name of the release that was judged.
+        item: a name that is unique among the verdicts: of the findings that were judged, of the scenario, or "run".
         verdict: leaks, bounded or inconclusive.
         reason: a short code, for instance "attack_reached_threshold" or "control_failed".
         explanation: one or two sentences for a person.
         details: the numbers behind it (thresholds, best attack, errors).
+        audit: the name of the audit's section of the plan; None for a verdict on a scenario or the run.
+        scenario: its scenario; None for the verdict on the run.
+        subject: whose data or which part, None for all of the scenario.
+        noun: what its audit judges, in words and in the plural, for the verdict on a scenario: "attacked releases".
+        tested: whether something was tried that could have leaked; comparing or refusing is no trial.
     """
 
     item: str
@@ -36,15 +44,25 @@ class Verdict:
     reason: str
     explanation: str
     details: Mapping[str, Any] = field(default_factory=dict)
+    audit: str | None = None
+    scenario: str | None = None
+    subject: Subject | None = None
+    noun: str = ""
+    tested: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of a verdict line of a record (without its `type`)."""
         return {
             "item": self.item,
+            "audit": self.audit,
+            "scenario": self.scenario,
+            "subject": None if self.subject is None else self.subject.to_dict(),
             "verdict": self.verdict.value,
             "reason": self.reason,
             "explanation": self.explanation,
             "details": jsonable(dict(self.details)),
+            "noun": self.noun,
+            "tested": self.tested,
         }
 
     @classmethod
@@ -52,17 +70,33 @@ class Verdict:
         """The verdict that `to_dict` wrote.
 
         Raises:
-            InputError: if a field is missing or the verdict is not one of the three.
+            InputError: if a field is missing or has a value that no verdict has.
         """
         try:
+            texts = {key: data.get(key) or "" for key in ("item", "reason", "explanation", "noun")}
+            names = {key: data.get(key) for key in ("audit", "scenario")}
+            details, subject = data.get("details", {}), data.get("subject")
+            for key, given in {**texts, **{key: name or "" for key, name in names.items()}}.items():
+                if not isinstance(given, str):
+                    raise TypeError(f"{key}: {str(given)[:100]!r} is no text")
+            if not isinstance(details, Mapping):
+                raise TypeError("details: expected a table")
             return cls(
                 item=data["item"],
                 verdict=VerdictKind(data["verdict"]),
                 reason=data["reason"],
-                explanation=data.get("explanation", ""),
-                details=data.get("details", {}),
+                explanation=texts["explanation"],
+                details=details,
+                audit=names["audit"],
+                scenario=names["scenario"],
+                subject=None if subject is None else Subject.model_validate(subject),
+                noun=texts["noun"],
+                tested=bool(data.get("tested", True)),
             )
-        except (KeyError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise InputError(
-                f"verdict: expected what Verdict.to_dict wrote, got a line without a proper {error}"
+                f"verdict: expected what Verdict.to_dict wrote, got a line without a proper {' '.join(str(error).split())}"
             ) from error
+
+
+__all__ = ["RUN", "Verdict", "VerdictKind"]

@@ -1,0 +1,133 @@
+"""A kind of audit: one section of a plan, what it tries against the release of each scenario, and how that is judged."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+
+from gradleak.audits.base.reader import Reader
+from gradleak.audits.base.site import Site
+from gradleak.core import describe
+from gradleak.results import Finding, Grounds, Verdict
+
+F = TypeVar("F", bound=Finding)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(Generic[F]):
+    """One unit of work and of resuming.
+
+    Attributes:
+        name: unique in the run; fixed by the plan alone.
+        run: makes the findings, given the site and the folder of the record; called in a worker, so it can be pickled.
+        blank: the finding without any result that stands in the record where the task fails.
+        headline: what a progress bar shows.
+        cost: expected, in plain gradients of the plan's model.
+        states: names of the states that its attacks leave on the way; they go when its findings are in the record.
+    """
+
+    name: str
+    run: Callable[[Site, Path], Sequence[F]]
+    blank: F
+    headline: str
+    cost: float = 0.0
+    states: Sequence[str] = ()
+
+
+class Refusal(NamedTuple):
+    """What will be refused when the plan runs, known beforehand.
+
+    Attributes:
+        what: whose work: an attack on a scenario.
+        reason: why, and what to do.
+    """
+
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Audit(ABC, Generic[F]):
+    """One section of a plan. Its fields are the keys of its table in a plan file.
+
+    Attributes:
+        name: of the section: `[inference.gender]` is called "gender"; of a kind with one section that of the kind.
+        scenarios: names of the scenarios that it is done for; None for all.
+    """
+
+    kind: ClassVar[str]
+    finding: ClassVar[type[Finding]]
+    # The keys of a plan file that this kind reads; `[KIND.NAME]` unless `read` says otherwise.
+    keys: ClassVar[tuple[str, ...]] = ()
+
+    name: str = ""
+    scenarios: Sequence[str] | None = None
+
+    @classmethod
+    def read(cls, plan: Mapping[str, Any], reader: Reader) -> Iterable[Self]:
+        """The audits of this kind that a parsed plan file asks for: one a table `[KIND.NAME]`, built by the type hints.
+
+        Args:
+            plan: the whole file.
+            reader: turns tables into objects.
+
+        Raises:
+            PlanError: naming the place, for what does not fit.
+        """
+        for name, table in reader.table(plan.get(cls.kind, {}), cls.kind).items():
+            yield reader.call(cls, {**reader.table(table, f"{cls.kind}.{name}"), "name": name}, f"{cls.kind}.{name}")
+
+    def against(self, scenario: str) -> bool:
+        """Whether it is done for a scenario."""
+        return self.scenarios is None or scenario in self.scenarios
+
+    def check(self, site: Site) -> None:
+        """Refuse, before anything runs, what cannot be done.
+
+        Raises:
+            PlanError: with the reason.
+        """
+
+    def refusals(self, site: Site) -> Sequence[Refusal]:
+        """What parts of it will be refused, while the rest runs."""
+        return ()
+
+    @abstractmethod
+    def tasks(self, site: Site) -> Iterable[Task[F]]:
+        """Its work, controls among it, in an order and a grain that the plan alone fixes."""
+
+    def conclude(self, site: Site, found: Sequence[F]) -> Sequence[F]:
+        """Further findings that follow from all the others, made when they are there: advice, averages.
+
+        Args:
+            site: what it was about.
+            found: its findings, in the order of the plan.
+        """
+        return ()
+
+    @abstractmethod
+    def judge(self, found: Sequence[F], grounds: Grounds) -> Iterable[Verdict]:
+        """The verdicts that its findings allow.
+
+        Args:
+            found: its findings, controls among them.
+            grounds: the findings of every audit, and the thresholds.
+        """
+
+    def parts(self) -> Iterable[object]:
+        """What its citations and the plan's fingerprint are read from; by default its fields."""
+        return [getattr(self, entry.name) for entry in fields(self)]
+
+    def private(self) -> Iterable[object]:
+        """The private data that it holds, for the key of the record; they enter no record."""
+        return ()
+
+    def resolved(self) -> dict[str, Any]:
+        """Its settings with every default filled in, JSON-ready, without any data value."""
+        return {entry.name: describe(getattr(self, entry.name)) for entry in fields(self)}
+
+
+__all__ = ["Audit", "Refusal", "Task"]

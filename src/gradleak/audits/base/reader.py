@@ -1,0 +1,53 @@
+"""What a room may ask of the reader of plan files: objects from tables, by names and type hints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from gradleak.audits.base.site import Site
+
+
+class Reader(Protocol):
+    """Turns tables of a plan file into objects; errors name the place and the nearest valid key."""
+
+    @property
+    def folder(self) -> Path:
+        """Where relative paths start."""
+
+    @property
+    def seed(self) -> int:
+        """Of the plan."""
+
+    @property
+    def site(self) -> Site:
+        """What the plan is about, as far as it is read before its audits: objective, batches, scenarios, threat."""
+
+    def table(self, value: Any, where: str) -> Mapping[str, Any]:
+        """The value if it is a table of keys and values."""
+
+    def tables(self, value: Any, where: str) -> Sequence[Any]:
+        """The value if it is a list of tables."""
+
+    def typed(self, hint: Any, value: Any, where: str) -> Any:
+        """The value converted to a type."""
+
+    def keys(self, table: Mapping[str, Any], allowed: Sequence[str], where: str) -> None:
+        """Refuse unknown keys, naming the nearest one."""
+
+    def build(self, spec: Any, room: str, where: str) -> Any:
+        """The object that a table describes: `use` names the constructor, in a room of the catalog."""
+
+    def call(self, constructor: Any, arguments: Mapping[str, Any], where: str) -> Any:
+        """`constructor(**arguments)` after names and types were checked."""
+
+    def new_model(self) -> Any:
+        """A function (seed) -> the plan's model with weights drawn anew, which can be pickled."""
+
+    def loss(self) -> Any:
+        """The plan's loss, by its name or imported."""
+
+
+__all__ = ["Reader"]

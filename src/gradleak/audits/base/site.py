@@ -1,0 +1,220 @@
+"""What every audit may read of a plan: the model, the data, what is released, and what the adversary is told."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from gradleak.attacks import Attack
+from gradleak.audits.base.adversary import Adversary
+from gradleak.core import (
+    Batch,
+    Domain,
+    HonestButCurious,
+    Knowledge,
+    Objective,
+    Release,
+    ThreatModel,
+    Update,
+    derive_generator,
+)
+from gradleak.games import PerturbedGame
+from gradleak.results import PlanError, Subject, Thresholds, check_flags
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerfectAttackerRule:
+    """When the perfect attacker (a validation routine that starts from the truth) is run.
+
+    Attributes:
+        below: only where exact I²F predicts a pixel RMSE below this.
+        max_steps: Levenberg–Marquardt steps at most.
+    """
+
+    below: float = 0.05
+    max_steps: int = 30
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not self.below > 0 or self.max_steps < 1:
+            raise PlanError(
+                f"perfect_attacker: expected below > 0 and max_steps >= 1, got {self.below} and {self.max_steps}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Controls:
+    """The controls of an audit.
+
+    Attributes:
+        attack: name of the plan's attack that the planted leak is run with; None for the first one.
+        positive: whether planted leaks are run.
+        negative: whether noise controls are run.
+    """
+
+    attack: str | None = None
+    positive: bool = True
+    negative: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the truth values."""
+        check_flags(self, "positive", "negative")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scenario:
+    """One release map, the batches that go through it, and the attacks on the updates.
+
+    Attributes:
+        name: unique in the plan.
+        release: protocol and defenses.
+        examples: indices into `Site.batches`.
+        attacks: for each attack name, the indices of the batches whose update it attacks.
+        perfect_attacker: run the validation routine where the rule says so; None for never.
+        updates: updates that were really sent, by batch index; others are drawn from the release.
+        adversaries: against whom the defenses are tested: one who knows them, one who does not, or both; None for both
+            where the threat model discloses them, else for the static one that it describes.
+        perturbation: adversarial perturbation behind the release in inference games, which have the public rows that it is
+            trained on; a scenario that has it releases no example and attacks none.
+    """
+
+    name: str
+    release: Release
+    examples: Sequence[int]
+    attacks: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    perfect_attacker: PerfectAttackerRule | None = None
+    updates: Mapping[int, Update] = field(default_factory=dict)
+    adversaries: Sequence[Adversary] | None = None
+    perturbation: PerturbedGame | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Site:
+    """What a plan is about, without its audits.
+
+    Attributes:
+        name: of the run.
+        seed: all randomness derives from it.
+        objective: the client's loss at the audited parameters.
+        batches: the private batches; each is released by itself.
+        scenarios: what is released and attacked.
+        threat: what the adversary is told.
+        thresholds: when something counts as leaking.
+        controls: which controls run.
+        pictures: whether originals and reconstructions are saved beside the record.
+        save_updates: whether the released updates are saved beside the record.
+        checkpoint_seconds: at least so long between two states that an attack leaves under `checkpoints/` beside the
+            record, from which a killed run goes on; None for none. A state holds guesses, which may be private data.
+        max_bytes: memory budget of the closed-form operators.
+        domain_guessed: whether the domain of the batches was guessed from their values.
+    """
+
+    name: str
+    seed: int
+    objective: Objective
+    batches: Sequence[Batch]
+    scenarios: Sequence[Scenario]
+    threat: ThreatModel = field(default_factory=HonestButCurious)
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    controls: Controls = field(default_factory=Controls)
+    pictures: bool = False
+    save_updates: bool = False
+    checkpoint_seconds: float | None = None
+    max_bytes: int = 2**30
+    domain_guessed: bool = False
+
+    def scenario(self, name: str) -> Scenario:
+        """The scenario of that name.
+
+        Raises:
+            PlanError: naming the nearest one.
+        """
+        for scenario in self.scenarios:
+            if scenario.name == name:
+                return scenario
+        raise PlanError(unknown("scenario", name, [scenario.name for scenario in self.scenarios]))
+
+    def subject(self, index: int) -> Subject:
+        """The example or batch of that index, as findings name it."""
+        return Subject(noun="batch" if self.batches[index].size > 1 else "example", name=str(index))
+
+    def withheld(self, scenario: Scenario, attack: Attack) -> list[bool]:
+        """The runs of an attack on each update of a scenario: whether the adversary is not told of the defenses.
+
+        One run of the plan's adversary, and where that is told of defenses a second, static one beside it, unless the
+        scenario says otherwise. The two differ in nothing else: same update, same generator.
+        """
+        if not scenario.release.defenses or not attack.reads_update:
+            return [False]
+        if self.knowledge(scenario, scenario.examples[0]).defenses is None:
+            return [False]
+        chosen = scenario.adversaries or tuple(Adversary)
+        return [adversary is Adversary.STATIC for adversary in Adversary if adversary in chosen]
+
+    def knowledge(self, scenario: Scenario, index: int, *, withheld: bool = False) -> Knowledge:
+        """What the adversary knows of one batch's release.
+
+        Args:
+            scenario: of the plan.
+            index: of the batch.
+            withheld: whether the defenses are kept from it, whatever the threat model discloses.
+        """
+        known = self.threat.disclose(self.objective, scenario.release, self.batches[index])
+        return Adversary.STATIC.of(known) if withheld else known
+
+    def released(self, scenario: Scenario, index: int) -> Update:
+        """The update of one batch under one scenario: the one that was given, else drawn; the same in every process."""
+        if index in scenario.updates:
+            return scenario.updates[index].align(self.objective)
+        place = ("release", scenario.name, internal_example(index))
+        generator = derive_generator(self.seed, *place, device=self.objective.device)
+        return scenario.release(self.objective, self.batches[index], generator)
+
+    def domain(self, index: int) -> Domain:
+        """The stated domain of a batch, or one guessed from its data."""
+        return domain_of(self.batches[index])
+
+    def without_private(self) -> Site:
+        """The same without batches and given updates, for what has rows of its own."""
+        return replace(self, batches=(), scenarios=[replace(one, updates={}) for one in self.scenarios])
+
+
+def internal_example(index: int) -> str:
+    """The name of a batch in seeds, items and file names, whatever people call it."""
+    return f"example {index}"
+
+
+def domain_of(batch: Batch) -> Domain:
+    """The stated domain of a batch, or one guessed from its data."""
+    return batch.domain or Domain.guess(batch.inputs)
+
+
+def attack_generator(seed: int, scenario: str, index: int, attack: str) -> torch.Generator:
+    """The generator that an audit gives to an attack, so that the attack can be repeated from a saved update.
+
+    The adaptive and the static adversary start alike: what differs between them is what they know.
+    """
+    return derive_generator(seed, "attack", scenario, internal_example(index), attack)
+
+
+def unknown(what: str, name: str, known: Sequence[str] | Mapping[str, object]) -> str:
+    """One line for a name that is not known, with the nearest one that is."""
+    near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    allowed = f"expected one of {', '.join(known)}" if known else "none is allowed here"
+    return f"unknown {what.removesuffix('s')} {name!r}; {hint}{allowed}"
+
+
+__all__ = [
+    "Controls",
+    "PerfectAttackerRule",
+    "Scenario",
+    "Site",
+    "attack_generator",
+    "domain_of",
+    "internal_example",
+    "unknown",
+]

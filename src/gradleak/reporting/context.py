@@ -1,0 +1,102 @@
+"""What a page may ask of a record beside its own findings: by scenario, subject, name and evidence, never by kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gradleak.reporting.numerals import as_number
+from gradleak.reporting.pictures import data_uri
+from gradleak.results import Finding, Grounds, Record, Subject, Verdict, entries_noun, entry_noun, error_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """A record as pages read it.
+
+    Attributes:
+        record: where all comes from.
+    """
+
+    record: Record
+
+    @cached_property
+    def grounds(self) -> Grounds:
+        """The findings by scenario and subject. Its thresholds are the defaults: pages print those of `thresholds`."""
+        return Grounds(findings=self.record.findings)
+
+    @cached_property
+    def thresholds(self) -> Mapping[str, float]:
+        """The thresholds of the plan by name."""
+        given = self.record.run.get("thresholds")
+        pairs = given.items() if isinstance(given, Mapping) else ()
+        return {str(name): number for name, value in pairs if (number := as_number(value)) is not None}
+
+    @cached_property
+    def plan(self) -> Mapping[str, Any]:
+        """The resolved plan, as it stands in the header."""
+        given = self.record.run.get("plan")
+        return given if isinstance(given, Mapping) else {}
+
+    @cached_property
+    def scenarios(self) -> Sequence[str]:
+        """The names of the scenarios, in the order of the plan, and then of those that stand in the record alone."""
+        listed = self.plan.get("scenarios")
+        names = [str(one.get("name")) for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+        return list(dict.fromkeys([*names, *(f.scenario for f in self.record.findings if f.scenario is not None)]))
+
+    @cached_property
+    def data_kind(self) -> str:
+        """The kind of the audited data: "image", "tabular" or "signal"."""
+        data = self.plan.get("data")
+        first = data[0] if isinstance(data, list) and data and isinstance(data[0], Mapping) else {}
+        domain = first.get("domain")
+        return str(domain.get("kind") or "image") if isinstance(domain, Mapping) else "image"
+
+    @property
+    def entry(self) -> str:
+        """The name of one number of an example."""
+        return entry_noun(self.data_kind)
+
+    @property
+    def entries(self) -> str:
+        """The plural of it."""
+        return entries_noun(self.data_kind)
+
+    @property
+    def error(self) -> str:
+        """The name of the error of a reconstruction."""
+        return error_name(self.data_kind)
+
+    def verdict_on(self, item: str) -> Verdict | None:
+        """The last verdict on an item, a scenario or "run", or None."""
+        return self._verdicts.get(item)
+
+    def picture(self, path: str | None) -> str | None:
+        """The picture beside the record as a data address, or None."""
+        folder: Path | None = self.record.path.parent if self.record.path else None
+        return data_uri(folder, path)
+
+    def title(self, finding: Finding) -> str:
+        """The name of an item in print, in which a batch is called one."""
+        return self.printed(finding.item)
+
+    def printed(self, text: str) -> str:
+        """A text of the record in which the releases of batches are called so, as in the tables."""
+        return re.sub(r"(?<=/)example (\d+)\b", lambda found: self._printed_names.get(found[1], found[0]), text)
+
+    @cached_property
+    def _printed_names(self) -> Mapping[str, str]:
+        subjects: list[Subject] = [finding.subject for finding in self.record.findings if finding.subject is not None]
+        return {one.name: str(one) for one in subjects if one.noun in ("example", "batch")}
+
+    @cached_property
+    def _verdicts(self) -> Mapping[str, Verdict]:
+        return {verdict.item: verdict for verdict in self.record.verdicts}
+
+
+__all__ = ["Context"]

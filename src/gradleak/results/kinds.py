@@ -1,0 +1,100 @@
+"""The registry of the kinds of audits: where the finding, the audit and the page of each are, loaded when needed."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+from gradleak.results.errors import InputError
+from gradleak.results.finding import Finding, UnknownFinding
+
+ENTRY_POINTS = "gradleak.kinds"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One kind of audit.
+
+    Attributes:
+        name: the key of its tables in a plan, and the `kind` of its findings.
+        finding: dotted path "module:Class" of its finding; imports no torch.
+        audit: dotted path "module:Class" of its audit.
+        page: dotted path "module:function" of its page; imports no torch.
+    """
+
+    name: str
+    finding: str
+    audit: str
+    page: str
+
+    def load_finding(self) -> type[Finding]:
+        """The class of its findings."""
+        found: type[Finding] = _load(self.finding)
+        return found
+
+    def load_audit(self) -> Any:
+        """The class of its audit; this imports torch."""
+        return _load(self.audit)
+
+    def load_page(self) -> Any:
+        """The function that makes its section of a report."""
+        return _load(self.page)
+
+
+_BUILT_IN = tuple(
+    Kind(
+        name=name,
+        finding=f"gradleak.results.findings.{name}:{stem}Finding",
+        audit=f"gradleak.audits.{name}:{stem}Audit",
+        page=f"gradleak.reporting.pages.{name}:page",
+    )
+    for name, stem in (
+        ("release", "Release"),
+        ("reconstruction", "Reconstruction"),
+        ("risk", "Risk"),
+        ("utility", "Utility"),
+        ("inference", "Inference"),
+        ("privacy", "Privacy"),
+        ("layers", "Layers"),
+    )
+)
+
+
+@cache
+def kinds() -> Mapping[str, Kind]:
+    """Every kind by name: those of this package in their order, then those of other packages.
+
+    Another package adds a kind by an entry point of the group "gradleak.kinds" whose object is a `Kind`.
+
+    Raises:
+        InputError: if an entry point gives no `Kind`, or one of a name that is taken.
+    """
+    found = {kind.name: kind for kind in _BUILT_IN}
+    for entry in sorted(metadata.entry_points(group=ENTRY_POINTS), key=lambda one: one.name):
+        kind = entry.load()
+        if not isinstance(kind, Kind):
+            raise InputError(
+                f"entry point {entry.name} = {entry.value}: expected a gradleak.results.Kind, got {kind!r}"
+            )
+        if kind.name in found:
+            raise InputError(f"entry point {entry.name} = {entry.value}: a kind of audit called {kind.name!r} is there")
+        found[kind.name] = kind
+    return found
+
+
+def finding_class(kind: str) -> type[Finding]:
+    """The class of the findings of a kind; of one that is not known, `UnknownFinding`."""
+    known = kinds().get(kind)
+    return UnknownFinding if known is None else known.load_finding()
+
+
+def _load(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+__all__ = ["ENTRY_POINTS", "Kind", "finding_class", "kinds"]

@@ -1,0 +1,96 @@
+"""When something counts as leaking, and when as bounded: values of a plan, printed with every verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from gradleak.results.errors import PlanError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """When an attack counts as having rebuilt an example, and when none can be expected to.
+
+    Attributes:
+        pixel_rmse: largest error, in pixels scaled to [0, 1].
+        baseline_ratio: largest share of the blind adversary's error on the same example.
+        reconstruction_probability: largest chance of any attacker to rebuild an example of a release that is *bounded* by
+            differential privacy.
+        advantage: largest advantage that Fano's inequality may leave to any adversary of an inference game that is *bounded*.
+        epsilon: in a privacy audit a release leaks whose epsilon is measured to be above it; one whose guarantee has at most
+            this epsilon is *bounded*.
+    """
+
+    pixel_rmse: float = 0.1
+    baseline_ratio: float = 0.5
+    reconstruction_probability: float = 0.05
+    advantage: float = 0.05
+    epsilon: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not 0 < self.pixel_rmse < 1:
+            raise PlanError(f"thresholds.pixel_rmse: expected a number between 0 and 1, got {self.pixel_rmse}")
+        if not 0 < self.baseline_ratio <= 1:
+            raise PlanError(f"thresholds.baseline_ratio: expected a number in (0, 1], got {self.baseline_ratio}")
+        if not 0 < self.reconstruction_probability < 1:
+            raise PlanError(
+                "thresholds.reconstruction_probability: expected a number between 0 and 1, got "
+                f"{self.reconstruction_probability}"
+            )
+        if not 0 < self.advantage < 1:
+            raise PlanError(f"thresholds.advantage: expected a number between 0 and 1, got {self.advantage}")
+        if not 0 < self.epsilon < float("inf"):
+            raise PlanError(f"thresholds.epsilon: expected a finite number above 0, got {self.epsilon}")
+
+    def to_dict(self) -> dict[str, float]:
+        """The thresholds by name."""
+        return asdict(self)
+
+    def leaks(
+        self,
+        errors: Sequence[float | None],
+        baselines: Sequence[float | None],
+        chance: Sequence[float] = (),
+    ) -> bool:
+        """Whether at least one example is rebuilt, and not by luck alone.
+
+        Args:
+            errors: pixel RMSE of the attack by example; None where there is none.
+            baselines: pixel RMSE of the blind adversary by example.
+            chance: below what the k-th smallest error is more than luck (`chance_pixel_rmse`); empty where luck gives
+                nothing.
+        """
+        rebuilt = self.rebuilt(errors, baselines)
+        return bool(rebuilt) and (not chance or beyond_luck(rebuilt, chance) > 0)
+
+    def rebuilt(self, errors: Sequence[float | None], baselines: Sequence[float | None]) -> list[float]:
+        """The errors of the examples that come near enough, luck aside, sorted.
+
+        Args:
+            errors: pixel RMSE of the attack by example; None where there is none.
+            baselines: pixel RMSE of the blind adversary by example.
+        """
+        return sorted(
+            error
+            for error, baseline in zip(errors, baselines, strict=True)
+            if error is not None
+            and baseline is not None
+            and baseline > 0
+            and error <= self.pixel_rmse
+            and error <= self.baseline_ratio * baseline
+        )
+
+
+def beyond_luck(errors: Sequence[float], limits: Sequence[float]) -> int:
+    """How many errors at once are smaller than luck brings them: the least k whose k-th smallest is below its limit, or 0.
+
+    Args:
+        errors: of examples, sorted.
+        limits: of `chance_pixel_rmse`.
+    """
+    return next((k for k, (error, limit) in enumerate(zip(errors, limits, strict=False), 1) if error < limit), 0)
+
+
+__all__ = ["Thresholds", "beyond_luck"]
