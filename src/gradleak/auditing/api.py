@@ -13,12 +13,11 @@ from torch import Tensor, nn
 
 from gradleak.attacks import Attack
 from gradleak.auditing.data_range import range_notes
-from gradleak.auditing.plan import Plan, default_plan
-from gradleak.auditing.refusals import refusals
+from gradleak.auditing.default_plan import default_plan
+from gradleak.auditing.plan import Plan
 from gradleak.auditing.run import Progress, estimate, run_plan
-from gradleak.auditing.verdict import Thresholds
 from gradleak.core import Batch, HonestButCurious, Release, ThreatModel, Update
-from gradleak.results import InputError, Record, check_flags
+from gradleak.results import InputError, Record, Thresholds, check_flags
 from gradleak.risk import Measure, SettingMeasure
 
 
@@ -94,30 +93,27 @@ def audit(
     _check_kinds(release, update, threat, attacks)
     if measures is not None and not all(isinstance(measure, Measure | SettingMeasure) for measure in measures):
         raise InputError("measures: expected a list of measures such as [InversionInfluence()]; write [...]")
-    plan = default_plan(model, whole, loss=loss, mode=mode, release=release)
-    scenario = plan.scenarios[0]
-    if attacks is not None:
-        scenario = replace(scenario, attacks={name: [0] for name in attacks})
+    plan = default_plan(model, whole, loss=loss, mode=mode, release=release, attacks=attacks, measures=measures)
+    site = plan.site
     if update is not None:
-        scenario = replace(scenario, updates={0: update.align(plan.objective)})
-    plan = replace(
-        plan,
+        given = replace(site.scenarios[0], updates={0: update.align(site.objective)})
+        site = replace(site, scenarios=[given])
+    site = replace(
+        site,
         name=chosen.name,
         seed=chosen.seed,
-        scenarios=[scenario],
-        attacks=plan.attacks if attacks is None else dict(attacks),
-        measures=plan.measures if measures is None else list(measures),
         threat=threat or HonestButCurious(),
         thresholds=chosen.thresholds,
         pictures=chosen.pictures,
         max_bytes=chosen.max_bytes,
     )
+    plan = replace(plan, site=site)
     folder = tempfile.mkdtemp(prefix="gradleak-") if out is None else out
     for warning in _warnings(model, mode, plan) if not chosen.quiet else ():
         sys.stderr.write(f"gradleak: {warning}\n")
     if not chosen.quiet:
         sys.stderr.write(f"gradleak: about {estimate(plan):,.0f} plain gradients, record in {folder}\n")
-        for refusal in refusals(plan):
+        for refusal in plan.refusals():
             sys.stderr.write(f"gradleak: {refusal}\n")
     return run_plan(plan, folder, jobs=chosen.jobs, progress=None if chosen.quiet else _report_progress(plan))
 
@@ -156,13 +152,13 @@ def _check_kinds(
 
 def _warnings(model: nn.Module, mode: str, plan: Plan) -> Iterator[str]:
     """What a user probably wants to know before the numbers."""
-    domain = plan.batches[0].domain
-    if plan.domain_guessed and domain is not None:
+    domain = plan.site.batches[0].domain
+    if plan.site.domain_guessed and domain is not None:
         yield (
             f"no domain was stated; guessed {domain.kind.value} data in [{domain.low:g}, {domain.high:g}] from the "
             "private batch, and the adversary is told so; state gradleak.Domain in the Batch"
         )
-    yield from range_notes(plan.batches)
+    yield from range_notes(plan.site.batches)
     random_layers = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
     if model.training and mode == "eval" and any(isinstance(part, random_layers) for part in model.modules()):
         yield "the model is in train mode and has BatchNorm or Dropout, but mode='eval' is audited; pass mode='train'"
@@ -170,6 +166,6 @@ def _warnings(model: nn.Module, mode: str, plan: Plan) -> Iterator[str]:
 
 def _report_progress(plan: Plan) -> Progress:
     def report(done: int, total: int, what: str) -> None:
-        sys.stderr.write(f"gradleak: {plan.name}: {done}/{total} {what}\n")
+        sys.stderr.write(f"gradleak: {plan.site.name}: {done}/{total} {what}\n")
 
     return report

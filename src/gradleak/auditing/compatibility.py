@@ -14,8 +14,8 @@ import torch
 
 from gradleak.attacks import Attack
 from gradleak.attacks.labels.sign_rule import is_cross_entropy
-from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.catalog import catalog
+from gradleak.audits.base import Adversary
 from gradleak.core import (
     Batch,
     Defense,

@@ -1,39 +1,45 @@
-"""Fingerprints by which a run recognizes its own record: of behavior, not of descriptions."""
+"""Fingerprints by which a run recognizes its own record: of structure, code and state, not of descriptions."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
-from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from pathlib import Path, PurePath
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gradleak.core import Objective
 from gradleak.results import PlanError
 
 if TYPE_CHECKING:
     from gradleak.auditing.plan import Plan
 
 PRIVATE_FILE = ".private-data"
+# Code whose version a record states, or that is Python's own: known by its name.
+_STATED = frozenset({"torch", "numpy", "scipy", "sklearn", "pydantic", "pydantic_core", "typing", "typing_extensions"})
 
 
 def fingerprint(*things: Any) -> str:
-    """A hexadecimal digest of what `things` are and do.
+    """A hexadecimal digest of what `things` are and do; the same in every process.
 
-    Tensors go in by value, dataclasses by their fields, functions by their compiled code, constants and closures, and
-    modules by their structure, state and the code of their classes, so that two networks that differ in an activation
-    alone differ here.
+    Tensors and arrays go in by value; objects by their fields and attributes and by the code of their class and its bases;
+    functions by their compiled code, constants, defaults, closures and the functions and classes of their module that they
+    call; modules by the attributes, code and state of every part. Code of torch, numpy and Python itself goes in by name,
+    since a record states the versions. What a function reads of other global values is not covered.
     """
     digest = hashlib.sha256()
+    walk = _Walk()
     for part in things:
-        for piece in _pieces(part, depth=0):
+        for piece in walk.pieces(part):
             digest.update(piece)
             digest.update(b"\x1f")
     return digest.hexdigest()
@@ -48,12 +54,9 @@ def check_private_data(plan: Plan, folder: Path) -> None:
     Raises:
         PlanError: if the folder belongs to other data.
     """
-    updates = [scenario.updates for scenario in plan.scenarios]
-    data = [(batch.inputs, batch.targets, batch.sensitive) for batch in plan.batches]
-    rows = [game.game.population for game in plan.inference.values()]
-    data += [(population.inputs, population.targets, population.sensitive) for population in rows]
-    data += [part for audit in plan.privacy.values() for part in audit.private_data()]
-    data += [part for layers in plan.layers.values() for part in layers.private_data()]
+    updates = [scenario.updates for scenario in plan.site.scenarios]
+    data: list[object] = [(batch.inputs, batch.targets, batch.sensitive) for batch in plan.site.batches]
+    data += [part for audit in plan.audits for part in audit.private()]
     file = folder / PRIVATE_FILE
     if file.exists():
         try:
@@ -74,67 +77,166 @@ def check_private_data(plan: Plan, folder: Path) -> None:
     partial.replace(file)
 
 
-def _pieces(value: Any, *, depth: int) -> Iterable[bytes]:
-    if depth > 12:
-        return
-    deeper = depth + 1
-    if isinstance(value, Tensor):
-        flat = value.detach().cpu().contiguous().reshape(-1)
-        yield f"tensor {value.dtype} {tuple(value.shape)}".encode()
-        yield flat.view(torch.uint8).numpy().tobytes()
-    elif isinstance(value, nn.Module):
-        yield repr(value).encode()
-        for part in value.modules():
-            yield from _class_code(type(part), deeper)
-        for name, tensor in value.state_dict().items():
-            yield name.encode()
-            if isinstance(tensor, Tensor):
-                yield from _pieces(tensor, depth=deeper)
-    elif isinstance(value, Objective):
-        for field in dataclasses.fields(value):
-            yield from _pieces(getattr(value, field.name), depth=deeper)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield f"{type(value).__module__}.{type(value).__qualname__}".encode()
-        for field in dataclasses.fields(value):
-            yield field.name.encode()
-            yield from _pieces(getattr(value, field.name), depth=deeper)
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield str(key).encode()
-            yield from _pieces(item, depth=deeper)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _pieces(item, depth=deeper)
-    elif isinstance(value, Enum | str | int | float | bool | bytes | torch.dtype) or value is None:
-        yield repr(value).encode()
-    elif isinstance(value, ModuleType | type):
-        yield getattr(value, "__qualname__", value.__name__).encode()
-    elif isinstance(value, FunctionType):
-        yield from _code(value.__code__, deeper)
-        yield from _pieces([cell.cell_contents for cell in value.__closure__ or ()], depth=deeper)
-        yield from _pieces(value.__defaults__, depth=deeper)
-    else:
-        yield f"{type(value).__module__}.{type(value).__qualname__}".encode()
-        yield from _class_code(type(value), deeper)
-        yield from _pieces(getattr(value, "__dict__", None), depth=deeper)
+class _Walk:
+    """Walks through values; an object, a class or a function that it meets again is named by when it came first."""
 
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+        self._kept: list[Any] = []
 
-def _class_code(kind: type, depth: int) -> Iterable[bytes]:
-    """The code of a class that is not torch's own (whose version a record states)."""
-    yield f"{kind.__module__}.{kind.__qualname__}".encode()
-    if kind.__module__.split(".")[0] == "torch":
-        return
-    for name, member in sorted(vars(kind).items()):
-        if isinstance(member, FunctionType):
-            yield name.encode()
-            yield from _code(member.__code__, depth)
-
-
-def _code(code: CodeType, depth: int) -> Iterable[bytes]:
-    yield code.co_code
-    yield repr(code.co_names).encode()
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _code(constant, depth + 1)
+    def pieces(self, value: Any) -> Iterator[bytes]:
+        """The bytes that stand for a value."""
+        if (
+            isinstance(value, Enum | str | int | float | complex | bool | bytes | torch.dtype | PurePath)
+            or value is None
+        ):
+            yield f"{type(value).__qualname__} {value!r}".encode()
+        elif isinstance(value, Tensor):
+            yield from _tensor(value)
+        elif isinstance(value, np.ndarray):
+            yield f"array {value.dtype} {value.shape}".encode()
+            yield from [np.ascontiguousarray(value).tobytes()] if value.dtype != object else self._all(value.tolist())
+        elif isinstance(value, np.generic | torch.device | range | slice):
+            yield f"{type(value).__qualname__} {value!r}".encode()
+        elif isinstance(value, set | frozenset):
+            yield b"set"
+            # Each by a walk of its own: their order is that of the run.
+            yield from sorted(b"\x1e".join(_Walk().pieces(item)) for item in value)
+        elif isinstance(value, ModuleType):
+            yield f"module {value.__name__}".encode()
+        elif id(value) in self._seen:
+            yield f"again {self._seen[id(value)]}".encode()
         else:
-            yield repr(constant).encode()
+            self._seen[id(value)] = len(self._seen)
+            self._kept.append(value)  # else another object could come to lie at its address
+            yield from self._met_first(value)
+
+    def _met_first(self, value: Any) -> Iterator[bytes]:
+        if isinstance(value, Mapping):
+            yield b"mapping"
+            for key, item in value.items():
+                yield from self.pieces(key)
+                yield from self.pieces(item)
+        elif isinstance(value, list | tuple):
+            yield f"{type(value).__name__} {len(value)}".encode()
+            yield from self._all(value)
+        elif isinstance(value, type):
+            yield from self._class(value)
+        elif isinstance(value, FunctionType):
+            yield from self._function(value)
+        elif isinstance(value, MethodType):
+            yield from self._all((value.__func__, value.__self__))
+        elif isinstance(value, functools.partial):
+            yield b"partial"
+            yield from self._all((value.func, value.args, value.keywords))
+        elif isinstance(value, BuiltinFunctionType):
+            yield f"builtin {value.__module__}.{value.__qualname__}".encode()
+        elif isinstance(value, property | classmethod | staticmethod | functools.cached_property):
+            yield type(value).__name__.encode()
+            names = ("fget", "fset", "fdel", "__func__", "func")
+            yield from self._all([getattr(value, name) for name in names if getattr(value, name, None) is not None])
+        elif isinstance(value, torch.Generator):
+            yield b"generator"
+            yield from self.pieces(value.get_state())
+        else:
+            yield from self._object(value)
+
+    def _all(self, values: Iterable[Any]) -> Iterator[bytes]:
+        for value in values:
+            yield from self.pieces(value)
+
+    def _object(self, value: Any) -> Iterator[bytes]:
+        """The class of an object, then its fields and attributes; of a module also the state of its parts."""
+        yield from self.pieces(type(value))
+        if isinstance(value, nn.Module):
+            yield b"training" if value.training else b"eval"
+            for name, tensor in (*value.named_parameters(recurse=False), *value.named_buffers(recurse=False)):
+                yield name.encode()
+                yield from _tensor(tensor)
+            for name, part in value.named_children():
+                yield name.encode()
+                yield from self.pieces(part)
+            own = {name: one for name, one in vars(value).items() if not name.startswith("_") and name != "training"}
+            yield from self.pieces(own)
+            return
+        if isinstance(value, torch.ScriptModule | torch.ScriptFunction):
+            yield str(value.code).encode()
+            return
+        state = dict(getattr(value, "__dict__", None) or {})
+        for base in type(value).__mro__:
+            slots = base.__dict__.get("__slots__", ())
+            names = (slots,) if isinstance(slots, str) else slots
+            state |= {
+                name: getattr(value, name) for name in names if hasattr(value, name) and not name.startswith("__")
+            }
+        if dataclasses.is_dataclass(value):
+            # What is computed when asked for is no part of it.
+            state = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        if not state and isinstance(value, Iterable) is False and type(value).__module__ not in ("builtins",):
+            yield b"no state"
+        yield from self.pieces(state)
+
+    def _class(self, kind: type) -> Iterator[bytes]:
+        """The code and constants of a class and of its bases, unless a record states their version."""
+        yield f"class {kind.__module__}.{kind.__qualname__}".encode()
+        if _is_stated(kind.__module__):
+            return
+        for base in kind.__bases__:
+            yield from self.pieces(base)
+        for name, member in sorted(vars(kind).items()):
+            if name.startswith("__") and not isinstance(member, FunctionType):
+                continue
+            if (
+                isinstance(member, FunctionType | property | classmethod | staticmethod | functools.cached_property)
+                or isinstance(member, str | int | float | bool | bytes | tuple | frozenset | Enum | Tensor)
+                or member is None
+            ):
+                yield name.encode()
+                yield from self.pieces(member)
+
+    def _function(self, function: FunctionType) -> Iterator[bytes]:
+        yield f"function {function.__module__}.{function.__qualname__}".encode()
+        if _is_stated(function.__module__ or ""):
+            return
+        yield from self._code(function.__code__)
+        for cell in function.__closure__ or ():
+            try:
+                yield from self.pieces(cell.cell_contents)
+            except ValueError:
+                yield b"empty cell"
+        yield from self.pieces(function.__defaults__)
+        yield from self.pieces(function.__kwdefaults__)
+        for name in sorted(_names(function.__code__)):
+            found = function.__globals__.get(name)
+            if isinstance(found, FunctionType | type | functools.partial) or isinstance(
+                found, str | int | float | bool | bytes | tuple | frozenset | Enum
+            ):
+                yield name.encode()
+                yield from self.pieces(found)
+
+    def _code(self, code: CodeType) -> Iterator[bytes]:
+        yield code.co_code
+        yield repr((code.co_names, code.co_varnames, code.co_freevars)).encode()
+        for constant in code.co_consts:
+            yield from self._code(constant) if isinstance(constant, CodeType) else self.pieces(constant)
+
+
+def _tensor(value: Tensor) -> Iterator[bytes]:
+    yield f"tensor {value.dtype} {tuple(value.shape)} {value.requires_grad}".encode()
+    dense = value.detach().cpu().to_dense() if value.layout != torch.strided else value.detach().cpu()
+    flat = (torch.dequantize(dense) if dense.is_quantized else dense).contiguous().reshape(-1)
+    yield flat.resolve_conj().resolve_neg().view(torch.uint8).numpy().tobytes()
+
+
+def _names(code: CodeType) -> set[str]:
+    """The global names that a code object may read, nested functions included."""
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return set(code.co_names).union(*map(_names, inner))
+
+
+def _is_stated(module: str) -> bool:
+    root = module.split(".")[0]
+    return root in _STATED or root in sys.stdlib_module_names
+
+
+__all__ = ["PRIVATE_FILE", "check_private_data", "fingerprint"]

@@ -10,10 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from gradleak.auditing.catalog import Constructor, Entry, catalog
-from gradleak.auditing.plan import unknown
-from gradleak.auditing.plan_file import check_arguments, configure
 from gradleak.auditing.plan_names import named
-from gradleak.auditing.plan_values import table_of, typed
+from gradleak.auditing.plan_reader import check_arguments, configure
+from gradleak.audits.base import table_of, typed, unknown
 from gradleak.core import Batch
 from gradleak.models.generators import TrainedGenerator, train_dcgan, train_vae
 from gradleak.models.generators.training import Progress

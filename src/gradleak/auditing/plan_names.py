@@ -15,7 +15,7 @@ from typing import Any, get_args
 from gradleak.attacks import Attack, Steps
 from gradleak.attacks.inference import Classifier
 from gradleak.auditing.catalog import Constructor, Entry
-from gradleak.auditing.plan import unknown
+from gradleak.audits.base import unknown
 from gradleak.core import Defense, ImageGenerator, Protocol
 from gradleak.results import PlanError
 

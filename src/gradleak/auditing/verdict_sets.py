@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradleak.results import Verdict, VerdictKind
-
-RUN = "run"
+from gradleak.results import RUN, Verdict, VerdictKind
 
 
 def worst_of(item: str, verdicts: Sequence[Verdict]) -> Verdict:
@@ -17,7 +15,7 @@ def worst_of(item: str, verdicts: Sequence[Verdict]) -> Verdict:
     idle = [
         verdict
         for verdict in verdicts
-        if verdict.reason == "no_attack_ran"
+        if not verdict.tested
         or verdict.details.get("refused")
         or (item != RUN and verdict in bounded and verdict.details.get("best_attack") is None)
     ]
@@ -31,6 +29,7 @@ def worst_of(item: str, verdicts: Sequence[Verdict]) -> Verdict:
         place = worst.details.get("worst", worst.item)
         return Verdict(
             item=item,
+            scenario=None if item == RUN else item,
             verdict=VerdictKind.LEAKS,
             reason=worst.reason,
             explanation=f"{_leaking(len(leaking), len(tested), what, others)}{rest}. Worst, {place}: {_core(worst)}",
@@ -48,6 +47,7 @@ def worst_of(item: str, verdicts: Sequence[Verdict]) -> Verdict:
         members = "scenarios" if item == RUN else "releases"
         return Verdict(
             item=item,
+            scenario=None if item == RUN else item,
             verdict=VerdictKind.BOUNDED,
             reason="all_bounded",
             explanation=f"{count} {members} {'is' if len(verdicts) == 1 else 'are'} bounded. {_core(weakest)}",
@@ -56,12 +56,13 @@ def worst_of(item: str, verdicts: Sequence[Verdict]) -> Verdict:
     # Where something was attacked, that is what the reader wants to know about.
     tried = sorted(
         (verdict for verdict in verdicts if verdict.verdict is VerdictKind.INCONCLUSIVE),
-        key=lambda verdict: (verdict.reason == "no_attack_ran", verdict.reason == "no_attack_finished"),
+        key=lambda verdict: (not verdict.tested, verdict.reason == "no_attack_finished"),
     )
     first = tried[0]
     place = first.details.get("worst", first.item)
     return Verdict(
         item=item,
+        scenario=None if item == RUN else item,
         verdict=VerdictKind.INCONCLUSIVE,
         reason=first.reason,
         explanation=_core(first)
@@ -86,16 +87,8 @@ def _only(what: str, others: int) -> str:
 
 
 def _kinds(verdicts: Sequence[Verdict]) -> str:
-    """What a scenario consists of: releases, games, privacy audits, layers."""
-    every = [verdict.details for verdict in verdicts]
-    others = [details for details in every if "audit" not in details and "layers" not in details]
-    there = {
-        "attacked releases": bool(others),
-        "games": any("advantage" in details or "game" in details for details in others),
-        "privacy audits": any("audit" in details for details in every),
-        "layer audits": any("layers" in details for details in every),
-    }
-    return " and ".join(word for word, found in there.items() if found)
+    """What a scenario consists of, in words: attacked releases, games, privacy audits."""
+    return " and ".join(dict.fromkeys(verdict.noun for verdict in verdicts if verdict.noun)) or "items"
 
 
 def _how_bad(verdict: Verdict) -> tuple[int, float]:
@@ -114,4 +107,4 @@ def _core(verdict: Verdict) -> str:
     return str(verdict.details.get("reason_text", verdict.explanation))
 
 
-__all__ = ["RUN", "worst_of"]
+__all__ = ["worst_of"]

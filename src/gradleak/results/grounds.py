@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from gradleak.results.finding import Finding, Subject
@@ -27,6 +27,12 @@ class Grounds:
     thresholds: Thresholds = field(default_factory=Thresholds)
     findings: Sequence[Finding] = ()
     verdicts: Sequence[Verdict] = ()
+
+    def given(self, verdicts: Sequence[Verdict]) -> Grounds:
+        """The same with the verdicts that were given so far; what was looked up stays looked up."""
+        found = replace(self, verdicts=tuple(verdicts))
+        found.__dict__.update({"_by_place": self._by_place, "_controls": self._controls})
+        return found
 
     def about(self, scenario: str | None, subject: Subject | None = None) -> Sequence[Finding]:
         """The findings about a subject in a scenario, controls left out; in the order of the record.

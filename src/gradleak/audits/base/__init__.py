@@ -14,6 +14,8 @@ from gradleak.audits.base.site import (
     internal_example,
     unknown,
 )
+from gradleak.audits.base.states import state_of, state_path
+from gradleak.audits.base.values import chosen_scenarios, list_of, table_of, tables_of, typed
 
 __all__ = [
     "Adversary",
@@ -26,9 +28,16 @@ __all__ = [
     "Site",
     "Task",
     "attack_generator",
+    "chosen_scenarios",
     "domain_of",
     "file_name",
     "internal_example",
+    "list_of",
     "save_picture",
+    "state_of",
+    "state_path",
+    "table_of",
+    "tables_of",
+    "typed",
     "unknown",
 ]

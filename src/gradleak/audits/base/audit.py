@@ -60,8 +60,12 @@ class Audit(ABC, Generic[F]):
 
     kind: ClassVar[str]
     finding: ClassVar[type[Finding]]
-    # The keys of a plan file that this kind reads; `[KIND.NAME]` unless `read` says otherwise.
+    # The top-level keys of a plan file that this kind reads; none for tables `[KIND.NAME]` alone.
     keys: ClassVar[tuple[str, ...]] = ()
+    # What one audit of this kind is called where the parts of a plan are counted; "" where it is not counted.
+    noun: ClassVar[str] = ""
+    # Whether it has the public rows that an adversarial perturbation behind a release is trained on.
+    trains_perturbations: ClassVar[bool] = False
 
     name: str = ""
     scenarios: Sequence[str] | None = None
@@ -84,8 +88,15 @@ class Audit(ABC, Generic[F]):
         """Whether it is done for a scenario."""
         return self.scenarios is None or scenario in self.scenarios
 
+    def fit(self, site: Site) -> None:
+        """Refuse names and settings that do not fit the plan; asked when a plan is made, so it computes nothing.
+
+        Raises:
+            PlanError: with the reason.
+        """
+
     def check(self, site: Site) -> None:
-        """Refuse, before anything runs, what cannot be done.
+        """Refuse, before anything runs, what cannot be done; this may compute a little.
 
         Raises:
             PlanError: with the reason.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from gradleak.audits.base.site import Site
+from torch import Generator
+from torch.nn import Module
+
+from gradleak.audits.base.site import Site
+from gradleak.core import Batch
 
 
 class Reader(Protocol):
@@ -43,11 +46,22 @@ class Reader(Protocol):
     def call(self, constructor: Any, arguments: Mapping[str, Any], where: str) -> Any:
         """`constructor(**arguments)` after names and types were checked."""
 
-    def new_model(self) -> Any:
-        """A function (seed) -> the plan's model with weights drawn anew, which can be pickled."""
+    @property
+    def private(self) -> Sequence[Batch]:
+        """The batches of the client, of which public data keep none."""
 
-    def loss(self) -> Any:
+    @property
+    def mode(self) -> Any:
+        """The mode of the plan's model, eval or train."""
+
+    def new_model(self) -> Callable[[Generator], Module]:
+        """A function (generator) -> the plan's model with weights drawn anew, which can be pickled."""
+
+    def plan_loss(self) -> Any:
         """The plan's loss, by its name or imported."""
+
+    def holding(self, private: Sequence[Batch]) -> Reader:
+        """The same reader, for which these batches are private."""
 
 
 __all__ = ["Reader"]

@@ -1,0 +1,96 @@
+"""The plan of `gradleak.audit(model, batch)`: one scenario, default attacks and measures."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from gradleak.attacks import Attack, GaussNewton, InvertingGradients
+from gradleak.auditing.plan import Plan
+from gradleak.auditing.plan_file import read_audits
+from gradleak.auditing.plan_reader import PlanReader
+from gradleak.audits.base import Scenario, Site
+from gradleak.core import Batch, Domain, Objective, Release
+from gradleak.protocols import FedSGD
+from gradleak.results import InputError
+from gradleak.risk import GradientNorm, InversionInfluence, InversionInfluenceLowerBound, Measure, SettingMeasure
+
+DENSE_BYTES = 4 * 2**30
+
+
+def default_plan(
+    model: nn.Module,
+    batch: Batch,
+    *,
+    loss: Any = "cross_entropy",
+    mode: str = "eval",
+    release: Release | None = None,
+    attacks: Mapping[str, Attack] | None = None,
+    measures: Sequence[Measure | SettingMeasure] | None = None,
+) -> Plan:
+    """The plan of one release of one batch.
+
+    `GaussNewton` where the unknowns are few enough for it (at most 4,096), and beside it
+    `InvertingGradients(iterations=1000, restarts=1)`; exact I²F, its lower bound and the gradient norm.
+
+    Args:
+        model: any `nn.Module`; stays as it is.
+        batch: one client update; its domain is guessed where it has none.
+        loss: name or callable.
+        mode: "eval" or "train".
+        release: protocol and defenses; FedSGD without defenses by default.
+        attacks: by name, in place of the default ones.
+        measures: in place of the default ones.
+
+    Raises:
+        InputError: if model, loss and batch do not fit together.
+    """
+    if inspect.isclass(loss):
+        raise InputError(
+            f"loss: expected a loss function or object, got the class {loss.__name__}; write {loss.__name__}()"
+        )
+    objective = Objective.from_module(model, loss=loss, mode=mode)
+    objective.check(batch.to(objective.dtype))
+    chosen = _attacks(objective, batch) if attacks is None else dict(attacks)
+    scenario = Scenario(
+        name="release",
+        release=release or Release(FedSGD()),
+        examples=[0],
+        attacks={name: [0] for name in chosen},
+    )
+    site = Site(
+        name="audit",
+        seed=0,
+        objective=objective,
+        batches=[batch if batch.domain is not None else replace(batch, domain=Domain.guess(batch.inputs))],
+        domain_guessed=batch.domain is None,
+        scenarios=[scenario],
+    )
+    content = {"attacks": chosen, "measures": dict(enumerate(_measures() if measures is None else measures))}
+    return Plan(site=site, audits=read_audits(content, PlanReader(folder=Path(), seed=0, about=site)))
+
+
+def _attacks(objective: Objective, batch: Batch) -> dict[str, Attack]:
+    found: dict[str, Attack] = {}
+    strong = GaussNewton()
+    # The dense Jacobian has P · n entries of 8 bytes.
+    if batch.inputs.numel() <= strong.max_unknowns and 8 * objective.size * batch.inputs.numel() <= DENSE_BYTES:
+        found["gauss_newton"] = strong
+    found["inverting_gradients"] = InvertingGradients(iterations=1000, restarts=1)
+    return found
+
+
+def _measures() -> list[Measure | SettingMeasure]:
+    return [
+        InversionInfluence(unit="pixel_rmse"),
+        InversionInfluenceLowerBound(unit="pixel_rmse"),
+        GradientNorm(),
+    ]
+
+
+__all__ = ["default_plan"]
