@@ -1,11 +1,12 @@
 """The seven blocks that pages are made of; renderers know them, and no kind of audit.
 
 Texts may hold `**strong**`, `*stressed*` and `` `code` ``; every renderer escapes all else, since the texts of a record
-are not trusted.
+are not trusted. A name or note out of a record goes through `as_is`, so that an asterisk in it stays one.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,7 +16,11 @@ from gradleak.results import Evidence, VerdictKind
 
 
 class Style(StrEnum):
-    """How a text stands on the page."""
+    """How a text stands on the page.
+
+    In TERMS and FACTS each part is a sequence: a term and what it means, a label and what holds of it (behind a `Mark`,
+    where there is one); TERMS are rows, FACTS stand side by side.
+    """
 
     PLAIN = "plain"
     FINE = "fine"
@@ -23,6 +28,8 @@ class Style(StrEnum):
     LIST = "list"
     NUMBERED = "numbered"
     CODE = "code"
+    TERMS = "terms"
+    FACTS = "facts"
 
 
 class Level(StrEnum):
@@ -62,7 +69,46 @@ class Chip:
     verdict: VerdictKind | None
 
 
-Inline = str | Quantity | Badge | Tag | Chip
+@dataclass(frozen=True)
+class Hint:
+    """Words with an explanation as a tooltip, without a frame: an outcome.
+
+    Attributes:
+        text: the words.
+        meaning: in a sentence or two.
+    """
+
+    text: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Small:
+    """What stands below a number or name in small print: its interval, its unit, how many stand behind it.
+
+    Attributes:
+        words: what it says.
+    """
+
+    words: Words
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A filled or empty circle before a fact.
+
+    Attributes:
+        text: what it stands for: "known".
+        filled: whether it is filled.
+        loud: whether the fact stands out.
+    """
+
+    text: str
+    filled: bool
+    loud: bool = False
+
+
+Inline = str | Quantity | Badge | Tag | Chip | Hint | Small | Mark
 # A cell or a run of text: one piece, or several in a row.
 Words = Inline | Sequence[Inline]
 
@@ -112,6 +158,7 @@ class Table:
         shown: so many rows are shown at once; None for all.
         folded: what the folded rows are called: "more attacks".
         dense: in small print.
+        single: whether its rows tell of single examples; the JSON document leaves them out unless it is asked for them.
     """
 
     columns: Sequence[Column]
@@ -120,6 +167,7 @@ class Table:
     shown: int | None = None
     folded: str = "more"
     dense: bool = False
+    single: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,6 +296,7 @@ class Section:
         aside: a word or two beside the heading: "worst first".
         label: what it is called in the table of contents; "" for the title, None for not listed.
         front: what of it stands on the first screen, below the verdict: tiles, loud notes.
+        reading: what of it stands under "How to read this": what its numbers mean, when a verdict on it says "leaks".
         sections: further parts below it, with headings of their own.
     """
 
@@ -257,7 +306,86 @@ class Section:
     aside: str = ""
     label: str | None = ""
     front: Sequence[Block] = ()
+    reading: Sequence[Block] = ()
     sections: Sequence[Section] = ()
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of text in one dress.
+
+    Attributes:
+        text: without its marks.
+        dress: "strong", "em", "code", or "".
+    """
+
+    text: str
+    dress: str = ""
+
+
+# Marks open at the beginning of a word and close at the end of one: in "layer.*.weight" and "*.bias" there are none.
+# A backslash takes the meaning from a mark that follows it.
+_BEFORE, _AFTER = r"(?<![\w*\\.])", r"(?<![\s\\])"
+_MARKED = re.compile(
+    r"\\(?P<literal>[\\*`])"
+    rf"|{_BEFORE}\*\*(?=[^\s*.])(?P<strong>(?:\\.|[^*\\]|\*(?!\*))+?){_AFTER}\*\*(?![\w*])"
+    rf"|{_BEFORE}\*(?=[^\s*.])(?P<em>(?:\\.|[^*\\])+?){_AFTER}\*(?![\w*])"
+    r"|`(?P<code>[^`\\]+)`"
+)
+
+
+def spans(text: str) -> list[Span]:
+    """The stretches of a text by its marks.
+
+    Args:
+        text: with `**strong**`, `*stressed*` and `` `code` ``.
+    """
+    found: list[Span] = []
+    end = 0
+    for match in _MARKED.finditer(text):
+        dress = str(match.lastgroup)
+        inner = match[dress] if dress in ("literal", "code") else re.sub(r"\\([\\*`])", r"\1", match[dress])
+        found += [Span(text[end : match.start()]), Span(inner, "" if dress == "literal" else dress)]
+        end = match.end()
+    return [span for span in (*found, Span(text[end:])) if span.text]
+
+
+def as_is(text: object) -> str:
+    """A text of a record as a text of a page that shows it as it is.
+
+    Args:
+        text: for instance a name of the plan.
+    """
+    return re.sub(r"([\\*`])", r"\\\1", str(text))
+
+
+def pieces(words: Words) -> Sequence[Inline]:
+    """The pieces of a cell or a run of text.
+
+    Args:
+        words: one piece, or several.
+    """
+    if isinstance(words, str | Quantity | Badge | Tag | Chip | Hint | Small | Mark):
+        words = (words,)
+    return [piece for piece in words if piece != ""]
+
+
+def run(words: Words, show: Callable[[Inline], str]) -> str:
+    """The pieces in a row, with a space between two of them where one belongs.
+
+    Args:
+        words: a cell, or a run of text.
+        show: a piece as text of a medium.
+    """
+    text, open_ = "", True
+    for piece in pieces(words):
+        shown = show(piece)
+        if not shown:
+            continue
+        closes = isinstance(piece, str) and piece[0] in " ,.;:)!?”]%\N{NO-BREAK SPACE}"
+        text += shown if open_ or closes else f" {shown}"
+        open_ = isinstance(piece, str) and piece[-1] in " (“[\N{NO-BREAK SPACE}"
+    return text
 
 
 __all__ = [
@@ -269,11 +397,15 @@ __all__ = [
     "Figure",
     "Fold",
     "Gallery",
+    "Hint",
     "Inline",
     "Level",
+    "Mark",
     "Note",
     "Picture",
     "Section",
+    "Small",
+    "Span",
     "Style",
     "Table",
     "Tag",
@@ -281,4 +413,8 @@ __all__ = [
     "Tile",
     "Tiles",
     "Words",
+    "as_is",
+    "pieces",
+    "run",
+    "spans",
 ]
