@@ -46,6 +46,12 @@ class DiagonalGaussian:
 
     std: Mapping[str, float]
 
+    @property
+    def level(self) -> float | None:
+        """The standard deviation where it is the same on every tensor, else None."""
+        levels = set(self.std.values())
+        return levels.pop() if len(levels) == 1 else None
+
     def added_to(self, other: DiagonalGaussian) -> DiagonalGaussian:
         """The law of the sum of two independent noises."""
         return DiagonalGaussian(std={name: (std**2 + other.std[name] ** 2) ** 0.5 for name, std in self.std.items()})

@@ -250,8 +250,7 @@ def _noise_std(task: Task, release: AnyRelease, training: Training, objective: O
     noise = at_first.noise(objective, examples=_examples(task, training))
     if noise is None:
         return 0.0
-    stds = set(noise.std.values()) if isinstance(noise, DiagonalGaussian) else set()
-    return stds.pop() if len(stds) == 1 else None
+    return noise.level if isinstance(noise, DiagonalGaussian) else None
 
 
 def _without(reason: str, outcome: Outcome = Outcome.NOT_INFORMATIVE) -> tuple[Score, ...]:

@@ -1,0 +1,117 @@
+"""Closed-form risk as an audit: measures of every release and of its setting; it gives no verdict of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from gradleak.audits.base import Audit, Reader, Scenario, Site, Task, internal_example
+from gradleak.audits.base.public_data import held_privately
+from gradleak.audits.risk.derivative import CHECK_COST, quiet
+from gradleak.audits.risk.releases import Releases
+from gradleak.audits.risk.settings import Settings, same_labels
+from gradleak.results import Grounds, InputError, PlanError, Verdict
+from gradleak.results.findings.risk import RiskFinding
+from gradleak.risk import Measure, SettingMeasure
+
+# Of the measures of one release, in plain gradients for every entry of its input.
+ENTRY_COST = 0.3
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RiskAudit(Audit[RiskFinding]):
+    """The closed-form measures of a plan, the checks of its derivatives, and the perfect attacker where a scenario asks.
+
+    The verdict on a release reads its bounds and whether its derivative is right.
+
+    Attributes:
+        measures: those of an exposure are taken of every release, those of a setting once for every scenario and choice
+            of labels.
+    """
+
+    kind: ClassVar[str] = "risk"
+    finding: ClassVar[type[RiskFinding]] = RiskFinding
+    keys: ClassVar[tuple[str, ...]] = ("measures",)
+
+    name: str = "risk"
+    measures: Sequence[Measure | SettingMeasure] = ()
+
+    @classmethod
+    def read(cls, plan: Mapping[str, Any], reader: Reader) -> Iterable[Self]:
+        """One audit with the tables `[measures.NAME]`; a plan with data has it without any, too."""
+        tables = reader.table(plan.get("measures", {}), "measures")
+        measures = [reader.build(spec, "measures", f"measures.{name}") for name, spec in tables.items()]
+        if measures or "data" in plan:
+            yield cls(measures=measures)
+
+    def fit(self, site: Site) -> None:
+        """Refuse measures that do not fit the model."""
+        for measure in self.measures:
+            if isinstance(measure, Measure):
+                try:
+                    measure.check(site.objective)
+                except InputError as refusal:
+                    raise PlanError(f"measure {type(measure).__name__}: {refusal}") from refusal
+
+    def check(self, site: Site) -> None:
+        """Refuse public examples that the client holds.
+
+        Raises:
+            InputError: naming the measure.
+        """
+        for measure in self._about_settings():
+            public = measure.public_inputs
+            shared = 0 if public is None else int(held_privately(public, site.batches).sum())
+            if shared:
+                raise InputError(
+                    f"{type(measure).__name__}.public: expected examples that the client does not hold, got {shared} of "
+                    "the private ones among them; take them out"
+                )
+
+    def tasks(self, site: Site) -> Iterable[Task[RiskFinding]]:
+        """The releases of one example over all scenarios at a time, then one setting at a time."""
+        scenarios = [scenario for scenario in site.scenarios if self.against(scenario.name)]
+        names = tuple(scenario.name for scenario in scenarios)
+        for index in sorted({index for scenario in scenarios for index in scenario.examples}):
+            name, subject = f"risk/{internal_example(index)}", site.subject(index)
+            yield Task(
+                name=name,
+                run=Releases(audit=self.name, measures=tuple(self.measures), scenarios=names, index=index),
+                blank=RiskFinding(item=name, audit=self.name, subject=subject),
+                headline=f"risk of {subject}",
+                cost=_cost_of_releases(site, scenarios, index),
+            )
+        about = tuple(self._about_settings())
+        for scenario in scenarios if about else ():
+            for index in same_labels(site, scenario):
+                name = f"setting/{scenario.name}/{internal_example(index)}"
+                yield Task(
+                    name=name,
+                    run=Settings(audit=self.name, measures=about, scenario=scenario.name, index=index),
+                    blank=RiskFinding(item=name, audit=self.name, scenario=scenario.name, subject=site.subject(index)),
+                    headline=f"setting of {scenario.name}/{internal_example(index)}",
+                    cost=sum(measure.estimate(site.batches[index].inputs.numel()) for measure in about)
+                    + (CHECK_COST if any(measure.reads_derivative for measure in about) else 0.0),
+                )
+
+    def judge(self, found: Sequence[RiskFinding], grounds: Grounds) -> Iterable[Verdict]:
+        """Nothing: a number that no attack reached and nothing guarantees is no verdict."""
+        return ()
+
+    def parts(self) -> Iterable[object]:
+        """The measures."""
+        return [self.scenarios, *self.measures]
+
+    def _about_settings(self) -> list[SettingMeasure]:
+        return [measure for measure in self.measures if isinstance(measure, SettingMeasure)]
+
+
+def _cost_of_releases(site: Site, scenarios: Sequence[Scenario], index: int) -> float:
+    """One check a derivative, which releases that differ by noise alone share, and the measures of every release."""
+    here = [scenario for scenario in scenarios if index in scenario.examples]
+    maps = {str(quiet(scenario.release).describe()) for scenario in here}
+    return CHECK_COST * len(maps) + ENTRY_COST * site.batches[index].inputs.numel() * len(here)
+
+
+__all__ = ["RiskAudit"]

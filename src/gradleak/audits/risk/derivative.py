@@ -1,0 +1,70 @@
+"""The derivative of a release: whether it is right, and what a record says of that."""
+
+from __future__ import annotations
+
+from gradleak.audits.base import Site, internal_example
+from gradleak.core import Exposure, Release, derive_generator
+from gradleak.defenses import GaussianNoise
+from gradleak.operators import DerivativeCheck, check_derivative
+from gradleak.results import Evidence, Leakier, Outcome, Score, Status
+from gradleak.results.findings.risk import DERIVATIVE_ERROR, Confirmation, Derivative, RiskFinding
+
+# Of one check of a derivative, in plain gradients: at most 11 values, a product and its graph.
+CHECK_COST = 14.0
+
+_CONFIRMATIONS = {Outcome.CONVERGED: Confirmation.CONFIRMED, Outcome.INCONSISTENT: Confirmation.WRONG}
+
+
+def quiet(release: Release) -> Release:
+    """The release without its Gaussian noise: what shares a mean map shares its derivative."""
+    return Release(release.protocol, [d for d in release.defenses if not isinstance(d, GaussianNoise)])
+
+
+def derivative_of(site: Site, release: Release, index: int) -> DerivativeCheck:
+    """The check whether the derivative of a release at one batch is what differences of its values say."""
+    exposure = Exposure(site.objective, site.batches[index], quiet(release))
+    generator = derive_generator(site.seed, "derivative", internal_example(index))
+    return check_derivative(exposure, generator=generator, max_bytes=site.max_bytes)
+
+
+def what_is_wrong(check: DerivativeCheck) -> str:
+    """The reason why nothing that is computed from the derivative can be read, or "" where it can."""
+    if check.outcome is not Outcome.INCONSISTENT:
+        return ""
+    return f"{check.note} (relative error {check.error:.1g})"
+
+
+def derivative_finding(blank: RiskFinding, check: DerivativeCheck) -> RiskFinding:
+    """The finding whether closed-form scores rest on a derivative that was confirmed.
+
+    Its score has the outcome *inconsistent* where the derivative is wrong, so that a verdict can tell without knowing of
+    checks.
+
+    Args:
+        blank: the finding without a result.
+        check: how it came out.
+    """
+    wrong = check.outcome is Outcome.INCONSISTENT
+    note = what_is_wrong(check) or check.note
+    has_value = check.outcome is Outcome.CONVERGED and check.error is not None
+    error = Score(
+        name=DERIVATIVE_ERROR,
+        value=check.error if has_value else None,
+        unit="1",
+        leakier=Leakier.NEITHER,
+        evidence=Evidence.ESTIMATE,
+        outcome=check.outcome,
+        note=note,
+        details={"relative_error": check.error, "route": check.route},
+    )
+    return blank.but(
+        status=Status.REFUSED if wrong else Status.DONE,
+        outcome=Outcome.UNSUPPORTED if wrong else check.outcome,
+        note=note,
+        scores=(error,),
+        derivative=Derivative(
+            check=_CONFIRMATIONS.get(check.outcome, Confirmation.UNCHECKED),
+            relative_error=check.error,
+            route=check.route,
+        ),
+    )

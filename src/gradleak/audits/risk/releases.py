@@ -1,0 +1,209 @@
+"""Closed-form measures of the releases of one batch, and the perfect attacker that the prediction is held against."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from gradleak.audits.base import Scenario, Site, internal_example
+from gradleak.audits.risk.derivative import derivative_finding, derivative_of, quiet, what_is_wrong
+from gradleak.audits.risk.measures import distinct
+from gradleak.core import DiagonalGaussian, Exposure, Reconstruction, Update
+from gradleak.operators import DerivativeCheck, GradientJacobian
+from gradleak.results import Evidence, GradleakError, Leakier, Outcome, Score, Status, UnsupportedError
+from gradleak.results.findings.risk import RiskFinding, Spectrum, Validation
+from gradleak.risk import (
+    GaussianReconstructionError,
+    InversionInfluence,
+    Measure,
+    SettingMeasure,
+    Unit,
+    perfect_attacker,
+)
+from gradleak.scoring import score_images
+
+
+@dataclass(frozen=True, kw_only=True)
+class Releases:
+    """Closed-form measures and the perfect attacker of one batch over all scenarios; they share one operator.
+
+    Attributes:
+        audit: the name of the section.
+        measures: of the section; those of a setting are left out.
+        scenarios: their names.
+        index: of the batch.
+    """
+
+    audit: str
+    measures: Sequence[Measure | SettingMeasure]
+    scenarios: Sequence[str]
+    index: int
+
+    def __call__(self, site: Site, out: Path) -> list[RiskFinding]:
+        """The check of the derivative, the risk and the perfect attacker of every release of this batch."""
+        found: list[RiskFinding] = []
+        known: dict[str, _Shared] = {}
+        for scenario in map(site.scenario, self.scenarios):
+            if self.index not in scenario.examples:
+                continue
+            work = _Release(
+                site=site,
+                scenario=scenario,
+                index=self.index,
+                audit=self.audit,
+                update=site.released(scenario, self.index),
+                exposure=Exposure(site.objective, site.batches[self.index], scenario.release),
+            )
+            try:
+                shared = _shared(site, work.exposure, self.index, known)
+                found.append(derivative_finding(work.blank("derivative"), shared.check))
+                found += work.measured(self.measures, shared)
+            except GradleakError as refusal:
+                blank = work.blank("risk")
+                found.append(blank.but(status=Status.REFUSED, outcome=Outcome.UNSUPPORTED, note=str(refusal)))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Shared:
+    """The derivative of one mean map at one batch, and whether it was confirmed."""
+
+    operator: GradientJacobian
+    check: DerivativeCheck
+
+
+def _shared(site: Site, exposure: Exposure, index: int, known: dict[str, _Shared]) -> _Shared:
+    """One operator for all releases of a batch that differ by noise alone, since they share the mean map."""
+    without_noise = quiet(exposure.release)
+    key = str(without_noise.describe())
+    if key not in known:
+        operator = GradientJacobian(replace(exposure, release=without_noise), max_bytes=site.max_bytes)
+        known[key] = _Shared(operator, derivative_of(site, exposure.release, index))
+    return known[key]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Release:
+    """One release of a batch."""
+
+    site: Site
+    scenario: Scenario
+    index: int
+    audit: str
+    update: Update
+    exposure: Exposure
+
+    @property
+    def noise_std(self) -> float | None:
+        """Of noise that is the same on every entry."""
+        noise = self.exposure.noise
+        return noise.level if isinstance(noise, DiagonalGaussian) else None
+
+    def blank(self, part: str) -> RiskFinding:
+        """A finding about this release, without a result yet."""
+        return RiskFinding(
+            item=f"{self.scenario.name}/{internal_example(self.index)}/{part}",
+            audit=self.audit,
+            scenario=self.scenario.name,
+            subject=self.site.subject(self.index),
+            noise_std=self.noise_std if part == "risk" else None,
+        )
+
+    def measured(self, measures: Sequence[Measure | SettingMeasure], shared: _Shared) -> list[RiskFinding]:
+        """The scores with the spectrum, and the perfect attacker where the prediction is small."""
+        started = time.perf_counter()
+        operator, wrong = shared.operator, what_is_wrong(shared.check)
+        delta = (
+            self.site.objective.flatten(self.update.tensors).double() - self.exposure.to(torch.float64).released_mean()
+        )
+        noisy = isinstance(self.exposure.noise, DiagonalGaussian) or bool(self.scenario.updates)
+        scores = []
+        for measure in distinct(measures):
+            if not isinstance(measure, Measure) or (measure.needs_delta and not noisy):
+                continue
+            if wrong and measure.reads_derivative:
+                scores.append(measure.unsupported(wrong))
+                continue
+            try:
+                scores.append(measure(self.exposure, delta=delta if measure.needs_delta else None, operator=operator))
+            except GradleakError as refusal:  # the others may still have a value
+                scores.append(measure.unsupported(str(refusal)))
+        wrong = wrong or _not_finite(operator)
+        scores += [] if wrong else self._noise_scores(measures, operator)
+        whole = operator.is_dense and not wrong
+        spectrum = Spectrum(
+            unknowns=operator.shape[1],
+            entries=operator.shape[0],
+            eigenvalues=tuple(operator.gram_spectrum().tolist()) if whole else None,
+            rank=operator.rank if whole else None,
+            route=operator.route,
+        )
+        seconds = time.perf_counter() - started
+        found = [self.blank("risk").but(scores=tuple(scores), spectrum=spectrum, seconds=seconds)]
+        predicted = next(
+            (s.value for s in scores if s.name == InversionInfluence.name and s.unit == "pixel_rmse"), None
+        )
+        rule = self.scenario.perfect_attacker
+        if rule is not None and predicted is not None and predicted < rule.below:
+            found.append(self._validated(operator, rule.max_steps))
+        return found
+
+    def _validated(self, operator: GradientJacobian, max_steps: int) -> RiskFinding:
+        started = time.perf_counter()
+        found = perfect_attacker(self.exposure, self.update, max_steps=max_steps, operator=operator)
+        batch = self.exposure.batch
+        claim = Reconstruction(inputs=found.inputs, targets=batch.targets, loss=None, outcome=found.outcome)
+        every = score_images(claim, batch, beside=self.site.batches)
+        return self.blank("perfect_attacker").but(
+            outcome=found.outcome,
+            note="a validation routine that starts from the truth; never an attack",
+            seconds=time.perf_counter() - started,
+            validation=Validation(steps=found.steps),
+            scores=tuple(
+                replace(score, evidence=Evidence.ESTIMATE)
+                for score in every
+                if score.name in ("mse", "pixel_rmse", "psnr")
+            ),
+        )
+
+    def _noise_scores(self, measures: Sequence[Measure | SettingMeasure], operator: GradientJacobian) -> list[Score]:
+        """The expected error under the release's own Gaussian noise, or, without noise, how much of it would be needed."""
+        std = self.noise_std
+        if std is not None and std > 0:
+            asked = {m.unit for m in measures if isinstance(m, GaussianReconstructionError) and m.std == std}
+            return [
+                GaussianReconstructionError(std=std, unit=unit)(self.exposure, operator=operator)
+                for unit in Unit
+                if unit not in asked
+            ]
+        unit = GaussianReconstructionError(std=1.0, unit="pixel_rmse")(self.exposure, operator=operator)
+        if self.exposure.noise is not None or unit.value is None or not 0 < unit.value < float("inf"):
+            return []
+        threshold = self.site.thresholds.pixel_rmse
+        return [
+            Score(
+                name="noise_std_for_threshold",
+                value=threshold / unit.value,
+                unit="update",
+                leakier=Leakier.HIGHER,
+                evidence=Evidence.ESTIMATE,
+                outcome=unit.outcome,
+                note=f"standard deviation of Gaussian noise at which sqrt(E[squared error]/d) of an unbiased attacker is "
+                f"{threshold:g}; an attacker with a prior can need more. {unit.note}".strip(),
+                details=unit.details,
+            )
+        ]
+
+
+def _not_finite(operator: GradientJacobian) -> str:
+    """The reason why there is no spectrum, or "" where there is one or none is asked for."""
+    try:
+        if operator.is_dense:
+            operator.gram()
+    except UnsupportedError as refusal:
+        return str(refusal)
+    return ""
