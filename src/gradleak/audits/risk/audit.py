@@ -39,10 +39,10 @@ class RiskAudit(Audit[RiskFinding]):
 
     @classmethod
     def read(cls, plan: Mapping[str, Any], reader: Reader) -> Iterable[Self]:
-        """One audit with the tables `[measures.NAME]`; a plan with data has it without any, too."""
+        """One audit with the tables `[measures.NAME]`; a plan with batches has it without any, too."""
         tables = reader.table(plan.get("measures", {}), "measures")
         measures = [reader.build(spec, "measures", f"measures.{name}") for name, spec in tables.items()]
-        if measures or "data" in plan:
+        if measures or reader.site.batches:
             yield cls(measures=measures)
 
     def fit(self, site: Site) -> None:
