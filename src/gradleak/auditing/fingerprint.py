@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 PRIVATE_FILE = ".private-data"
 # Code whose version a record states, or that is Python's own: known by its name.
+_CONSTANTS = (str, int, float, complex, bool, bytes, tuple, frozenset, Enum, type(None))
+_CODE = (FunctionType, property, classmethod, staticmethod, functools.cached_property)
 _STATED = frozenset({"torch", "numpy", "scipy", "sklearn", "pydantic", "pydantic_core", "typing", "typing_extensions"})
 
 
@@ -78,10 +80,10 @@ def check_private_data(plan: Plan, folder: Path) -> None:
 
 
 class _Walk:
-    """Walks through values; an object, a class or a function that it meets again is named by when it came first."""
+    """Walks through values; what it meets again stands there with the same digest, equal or identical alike."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, int] = {}
+        self._known: dict[int, bytes | None] = {}
         self._kept: list[Any] = []
 
     def pieces(self, value: Any) -> Iterator[bytes]:
@@ -104,12 +106,17 @@ class _Walk:
             yield from sorted(b"\x1e".join(_Walk().pieces(item)) for item in value)
         elif isinstance(value, ModuleType):
             yield f"module {value.__name__}".encode()
-        elif id(value) in self._seen:
-            yield f"again {self._seen[id(value)]}".encode()
+        elif id(value) in self._known:
+            yield self._known[id(value)] or b"inside of itself"
         else:
-            self._seen[id(value)] = len(self._seen)
+            self._known[id(value)] = None
             self._kept.append(value)  # else another object could come to lie at its address
-            yield from self._met_first(value)
+            digest = hashlib.sha256()
+            for piece in self._met_first(value):
+                digest.update(piece)
+                digest.update(b"\x1f")
+            self._known[id(value)] = digest.digest()
+            yield digest.digest()
 
     def _met_first(self, value: Any) -> Iterator[bytes]:
         if isinstance(value, Mapping):
@@ -172,8 +179,6 @@ class _Walk:
         if dataclasses.is_dataclass(value):
             # What is computed when asked for is no part of it.
             state = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        if not state and isinstance(value, Iterable) is False and type(value).__module__ not in ("builtins",):
-            yield b"no state"
         yield from self.pieces(state)
 
     def _class(self, kind: type) -> Iterator[bytes]:
@@ -186,11 +191,7 @@ class _Walk:
         for name, member in sorted(vars(kind).items()):
             if name.startswith("__") and not isinstance(member, FunctionType):
                 continue
-            if (
-                isinstance(member, FunctionType | property | classmethod | staticmethod | functools.cached_property)
-                or isinstance(member, str | int | float | bool | bytes | tuple | frozenset | Enum | Tensor)
-                or member is None
-            ):
+            if isinstance(member, (*_CODE, *_CONSTANTS, Tensor)):
                 yield name.encode()
                 yield from self.pieces(member)
 
@@ -208,9 +209,7 @@ class _Walk:
         yield from self.pieces(function.__kwdefaults__)
         for name in sorted(_names(function.__code__)):
             found = function.__globals__.get(name)
-            if isinstance(found, FunctionType | type | functools.partial) or isinstance(
-                found, str | int | float | bool | bytes | tuple | frozenset | Enum
-            ):
+            if name in function.__globals__ and isinstance(found, (FunctionType, type, functools.partial, *_CONSTANTS)):
                 yield name.encode()
                 yield from self.pieces(found)
 

@@ -334,6 +334,7 @@ class NewModel:
     model: Mapping[str, Any]
 
     def __call__(self, generator: torch.Generator) -> nn.Module:
+        """A new model, with weights from the seed of the generator."""
         return replace(self.reader, seed=generator.initial_seed()).module(self.model)
 
 
@@ -376,6 +377,11 @@ def _names(bases: Sequence[type]) -> str:
 
 
 def check_keys(table: Mapping[str, Any], allowed: Sequence[str], *, where: str) -> None:
+    """Refuse keys that are not allowed, naming the nearest one that is.
+
+    Raises:
+        PlanError: naming the place.
+    """
     for key in table:
         if key not in allowed:
             raise PlanError(f"{where}: {unknown('key', key, allowed)}")
