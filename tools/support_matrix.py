@@ -1,6 +1,6 @@
 """Which layers support which derivatives, found by trying, as a table for the documentation.
 
-    python docs/generate_support_matrix.py
+    python -m tools.support_matrix
 
 writes `docs/reference/support-matrix.md`; a test compares the page with a fresh sweep.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,7 @@ from gradleak.operators.kernels import differentiable_kernels
 from gradleak.protocols import FedSGD
 from gradleak.results import GradleakError
 
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "support-matrix.md"
 CLASSES = 3
 TORCH = torch.__version__.split("+")[0]
 # A block of more columns than this takes the block route.
@@ -281,7 +283,7 @@ def as_markdown(rows: list[Support]) -> str:
         "",
         "Every closed-form measure needs the derivative A of the released gradient with respect to the input: a second",
         "derivative of the model. The table is made by trying each layer behind a scale for every entry and before a",
-        f"linear classifier, with torch {TORCH} on a CPU (`python docs/generate_support_matrix.py`). A layer that lacks one",
+        f"linear classifier, with torch {TORCH} on a CPU (`python -m tools.support_matrix`). A layer that lacks one",
         "derivative gets another route with the same value; attention runs on the math backend meanwhile.",
         "",
         "- *jvp*, *vjp*: one product with A or Aᵀ by `torch.func`; *vmap*: a block of them at once.",
@@ -332,3 +334,8 @@ def _works(attempt: Callable[[], Tensor]) -> bool:
             return bool(torch.isfinite(attempt()).all())
     except (RuntimeError, NotImplementedError, ValueError, UserWarning):
         return False
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    PAGE.write_text(as_markdown(list(sweep())), encoding="utf-8")

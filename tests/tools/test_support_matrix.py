@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
-from gradleak.testing.support_matrix import TORCH, Case, as_markdown, as_row, cases, exposure_of, support_of, sweep
+from tools.support_matrix import PAGE as FILE
+from tools.support_matrix import TORCH, Case, as_markdown, as_row, cases, exposure_of, support_of, sweep
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "support-matrix.md").read_text(encoding="utf-8")
+PAGE = FILE.read_text(encoding="utf-8")
 REPRESENTATIVE = (
     "Conv2d", "BatchNorm2d, train", "GroupNorm", "Embedding (tokens as floats)", "GRU", "LSTM", "MultiheadAttention",
     "TransformerEncoderLayer, train (dropout)", "MaxPool2d", "ReLU", "x += skip, then ReLU in place",
