@@ -24,13 +24,13 @@ from gradleak.core import (
     HonestButCurious,
     ImageGenerator,
     Knowledge,
+    ModelDefense,
     Objective,
     Release,
 )
 from gradleak.defenses import (
     DPSGD,
     AdversarialPerturbation,
-    BottleneckModel,
     GaussianNoise,
     LayerNoise,
     NoiseOn,
@@ -152,13 +152,15 @@ def small_setting(*names: str) -> SmallSetting:
     generator = torch.Generator().manual_seed(0)
     made = defenses()
     chosen = [made[name]() for name in names]
-    bottleneck = next((defense for defense in chosen if isinstance(defense, VariationalBottleneck)), None)
-    if bottleneck is None:
+    in_model = next((defense for defense in chosen if isinstance(defense, ModelDefense)), None)
+    if in_model is None:
         objective = Objective.from_module(_mlp(FEATURES, CLASSES, generator))
     else:
-        encoder, decoder = _mlp(FEATURES, HIDDEN, generator), _mlp(bottleneck.width, CLASSES, generator)
-        model: BottleneckModel = bottleneck.insert(encoder, decoder, features=HIDDEN, generator=generator)
-        objective = Objective.from_module(model, loss=bottleneck.loss(), mode="train")
+        encoder, decoder = _mlp(FEATURES, HIDDEN, generator), partial(_decoder, generator=generator)
+        defended = in_model.inserted(encoder, decoder, features=HIDDEN, generator=generator)
+        if defended is None:
+            raise InputError(f"{type(in_model).__name__}.inserted: expected a model with this defense in it, got none")
+        objective = Objective.from_module(defended[0], loss=defended[1], mode="train")
     batch = Batch(
         torch.rand(1, FEATURES, generator=generator),
         torch.tensor([1]),
@@ -246,6 +248,10 @@ def _mlp(features: int, classes: int, generator: torch.Generator) -> torch.nn.Se
     )
     initialize_default(model, generator=generator)
     return model
+
+
+def _decoder(features: int, *, generator: torch.Generator) -> torch.nn.Sequential:
+    return _mlp(features, CLASSES, generator)
 
 
 def _generator(setting: SmallSetting) -> ImageGenerator:

@@ -11,8 +11,17 @@ import torch
 
 from gradleak.auditing.items import Line, item_line, released, score_lines, uniform_std
 from gradleak.auditing.plan import Plan, Scenario
-from gradleak.core import Batch, DiagonalGaussian, Exposure, Reconstruction, Release, Update, derive_generator
-from gradleak.defenses import GaussianNoise
+from gradleak.core import (
+    Batch,
+    DiagonalGaussian,
+    Exposure,
+    Objective,
+    Reconstruction,
+    Release,
+    Unchanged,
+    Update,
+    derive_generator,
+)
 from gradleak.operators import DerivativeCheck, GradientJacobian, check_derivative
 from gradleak.results import Evidence, GradleakError, Leakier, Outcome, Score, UnsupportedError
 from gradleak.risk import (
@@ -29,14 +38,15 @@ from gradleak.scoring import score_images
 CHECK_COST = 14.0
 
 
-def quiet(release: Release) -> Release:
-    """The release without its Gaussian noise: what shares a mean map shares its derivative."""
-    return Release(release.protocol, [d for d in release.defenses if not isinstance(d, GaussianNoise)])
+def quiet(release: Release, objective: Objective) -> Release:
+    """The release without defenses that add noise alone: what shares a mean map shares its derivative."""
+    names = list(objective.params)
+    return Release(release.protocol, [d for d in release.defenses if not isinstance(d.effect(names), Unchanged)])
 
 
 def derivative_of(plan: Plan, release: Release, index: int) -> DerivativeCheck:
     """Whether the derivative of a release at one batch of the plan is what differences of its values say."""
-    exposure = Exposure(plan.objective, plan.batches[index], quiet(release))
+    exposure = Exposure(plan.objective, plan.batches[index], quiet(release, plan.objective))
     generator = derive_generator(plan.seed, "derivative", f"example {index}")
     return check_derivative(exposure, generator=generator, max_bytes=plan.max_bytes)
 
@@ -192,7 +202,7 @@ class _Shared:
 
 def _shared(plan: Plan, exposure: Exposure, index: int, known: dict[str, _Shared]) -> _Shared:
     """One operator for all releases of a batch that differ by noise alone, since they share the mean map."""
-    without_noise = quiet(exposure.release)
+    without_noise = quiet(exposure.release, plan.objective)
     key = str(without_noise.describe())
     if key not in known:
         operator = GradientJacobian(replace(exposure, release=without_noise), max_bytes=plan.max_bytes)

@@ -31,7 +31,6 @@ from gradleak.auditing.risk_tasks import CHECK_COST, quiet, same_labels
 from gradleak.auditing.tasks import Group, clear_states, controls_estimate, groups
 from gradleak.auditing.verdict import judge
 from gradleak.core import one_thread
-from gradleak.defenses import AdversarialPerturbation
 from gradleak.protocols.average_gradient import AverageGradient
 from gradleak.results import Citation, GradleakError, InputError, Outcome, Record, RecordWriter, UnsupportedError
 from gradleak.risk import SettingMeasure
@@ -159,7 +158,9 @@ def estimate(plan: Plan) -> float:
     the check of each claim.
     """
     maps = {
-        (str(quiet(scenario.release).describe()), index) for scenario in plan.scenarios for index in scenario.examples
+        (str(quiet(scenario.release, plan.objective).describe()), index)
+        for scenario in plan.scenarios
+        for index in scenario.examples
     }
     total = CHECK_COST * len(maps) + (0 if plan.utility is None else plan.utility.estimate(len(plan.scenarios)))
     for game in plan.inference.values():
@@ -289,8 +290,7 @@ def _citations(plan: Plan) -> list[Citation]:
         sources += chosen.audit.measures
         sources += [getattr(one, name, None) for one in chosen.audit.measures for name in ("attack", "classifier")]
     for scenario in plan.scenarios:
-        sources += [scenario.release.protocol, *scenario.release.defenses]
-        sources += [] if scenario.perturbation is None else [AdversarialPerturbation]
+        sources += [scenario.release.protocol, *scenario.release.defenses, scenario.perturbation]
     averaged = [
         getattr(attack, "local_training", None) == LocalTraining.AVERAGE_GRADIENT for attack in plan.attacks.values()
     ]
