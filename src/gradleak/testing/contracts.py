@@ -188,8 +188,8 @@ def _check_rows(defense: ExampleDefense, rows: dict[str, Tensor], case: str) -> 
     effect = defense.effect(single)
     if isinstance(effect, ScaledRows):
         norms = torch.stack([tensor.reshape(40, -1).square().sum(dim=1) for tensor in rows.values()]).sum(dim=0).sqrt()
-        factor = (effect.max_norm / norms).clamp(max=1.0)
-        scaled = {name: tensor * factor.reshape(40, *[1] * (tensor.dim() - 1)) for name, tensor in rows.items()}
+        shares = (effect.max_norm / norms).clamp(max=1.0)
+        scaled = {name: tensor * shares.reshape(40, *[1] * (tensor.dim() - 1)) for name, tensor in rows.items()}
         _promise(_close(mean, scaled), defense, f"scales every row as it claims{where}")
 
 
