@@ -14,7 +14,7 @@ from torch import nn
 
 from gradleak.attacks.inference import MaxPooling
 from gradleak.core import derive_seed, describe
-from gradleak.datasets import constructed_users, speech_digits
+from gradleak.datasets import constructed_users
 from gradleak.games import (
     AttributeGame,
     DistributionGame,
@@ -28,6 +28,7 @@ from gradleak.games import (
 from gradleak.models import mlp
 from gradleak.results import LI_2024, Citation, InputError
 from studies.census import census
+from studies.datasets import speech_digits
 from studies.game_cells import SCORES, Cell, GameStore, facts
 from studies.study import Finding, Say, Study, StudyResult, Table
 

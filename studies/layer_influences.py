@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 
 from gradleak.attacks import InvertingGradients
 from gradleak.core import Batch, Mode, Objective, derive_generator, derive_seed, describe
-from gradleak.datasets import cifar100, mnist_digits
+from gradleak.datasets import mnist_digits
 from gradleak.models import lenet5
 from gradleak.results import MO_2021, Citation
+from studies.datasets import cifar100
 from studies.influence_cells import (
     ADAPTIVE,
     SHUFFLED,

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gradleak.core import Domain, Mode, Objective, derive_generator
-from gradleak.datasets import adult_population, mnist_digits, sentences, speech_digits
-from gradleak.datasets.planted import PlantedProperty, plant
+from gradleak.datasets import adult_population, mnist_digits, sentences
 from gradleak.games import Population
 from gradleak.models import alexnet_small, lenet5, mlp, text_classifier
 from gradleak.results import InputError
+from studies.datasets import speech_digits
+from studies.datasets.planted import PlantedProperty, plant
 from studies.private_images import trained
 
 SIZE = 28

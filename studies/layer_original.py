@@ -11,10 +11,11 @@ import numpy as np
 
 from gradleak.attacks import Attack
 from gradleak.core import Batch, describe, one_thread
-from gradleak.datasets import cifar100, mnist_digits
+from gradleak.datasets import mnist_digits
 from gradleak.models import Activation
 from gradleak.results import MO_2021, Citation, InputError
 from gradleak.risk import JacobianNorm, PairedRows
+from studies.datasets import cifar100
 from studies.layer_correlation import Correlation, correlate
 from studies.layer_original_attacks import LayerInversion
 from studies.layer_original_cells import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +13,7 @@ import typer
 import studies
 from gradleak.auditing import configure
 from gradleak.results import InputError
+from studies import datasets
 from studies.study import Study
 
 app = typer.Typer(name="studies", add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
@@ -23,6 +24,11 @@ def known_studies() -> dict[str, type[Study]]:
     found = [getattr(studies, name) for name in studies.__all__]
     kinds = [kind for kind in found if isinstance(kind, type) and issubclass(kind, Study) and kind is not Study]
     return {kind.name: kind for kind in kinds}
+
+
+def factories() -> dict[str, Callable[..., Any]]:
+    """The data sets of the studies, by what a plan in a checkout writes after `use =`."""
+    return {f"{datasets.__name__}:{name}": getattr(datasets, name) for name in datasets.__all__}
 
 
 def find_study(name: str) -> type[Study]:
@@ -77,4 +83,4 @@ def run(
     typer.echo(str(result.write(out)))
 
 
-__all__ = ["app", "find_study", "known_studies", "settings"]
+__all__ = ["app", "factories", "find_study", "known_studies", "settings"]

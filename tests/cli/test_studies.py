@@ -38,12 +38,15 @@ def test_options_are_those_of_the_runner() -> None:
 def test_the_names_of_studies_are_known_in_a_checkout() -> None:
     assert checkout.studies()["giml_quality"] is GIMLQuality
     assert "  giml_quality " in CliRunner().invoke(app, ["list"]).output
+    assert "  studies.datasets:celeba " in CliRunner().invoke(app, ["list"]).output
+    assert "CelebA" in CliRunner().invoke(app, ["explain", "celeba"]).output
     assert "gradleak study giml_quality --out" in CliRunner().invoke(app, ["explain", "giml_quality"]).output
 
 
 def test_outside_of_a_checkout_there_are_no_studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkout, "find_spec", lambda name: None)
     assert checkout.studies() == {}
+    assert checkout.factories() == {}
     assert "studies:" not in CliRunner().invoke(app, ["list"]).output
     with pytest.raises(InputError, match=r"expected the root of a checkout .* `python -m studies NAME"):
         CliRunner().invoke(app, ["study", "giml_quality", "--out", str(tmp_path)], catch_exceptions=False)

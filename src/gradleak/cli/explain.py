@@ -11,7 +11,7 @@ from functools import partial
 from importlib import import_module
 
 from gradleak.cli.arguments import arguments, without_attributes
-from gradleak.cli.studies import studies
+from gradleak.cli.studies import factories, studies
 from gradleak.reporting import words
 from gradleak.results import InputError, Outcome
 
@@ -109,6 +109,8 @@ def _texts() -> dict[str, Callable[[], str]]:
         texts[outcome.label] = partial(text, outcome.label, outcome.explanation, outcome.remedy)
     for name, study in studies().items():
         texts[name] = partial(_study, name, study)
+    for name, factory in factories().items():
+        texts[name] = texts[factory.__name__] = partial(_documentation, factory)
     for entries in catalog().values():
         for entry in entries.values():
             texts[entry.name] = partial(_documentation, entry.constructor)

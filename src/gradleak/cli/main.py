@@ -161,17 +161,17 @@ def list_() -> None:
     """List all that a plan or Python can name, a checkout's studies, and which attack runs on which defense, or why not."""
     from gradleak.auditing.catalog import catalog, from_python
     from gradleak.auditing.compatibility import as_text, pairs
-    from gradleak.cli.studies import studies
+    from gradleak.cli.studies import factories, studies
 
     for room, entries in (catalog() | from_python()).items():
         typer.echo(f"{room}:")
         for entry in entries.values():
             typer.echo(f"  {entry.name:<32} {entry.summary}")
-    known = studies()
-    if known:
-        typer.echo("studies:")
-    for name, kind in known.items():
-        typer.echo(f"  {name:<32} {(kind.__doc__ or '').splitlines()[0]}")
+    for room, named in {"studies": studies(), "data sets of the studies": factories()}.items():
+        if named:
+            typer.echo(f"{room}:")
+        for name, item in named.items():
+            typer.echo(f"  {name:<32} {(item.__doc__ or '').splitlines()[0]}")
     typer.echo(as_text(pairs()))
 
 

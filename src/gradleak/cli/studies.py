@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,4 +31,10 @@ def studies() -> Mapping[str, type]:
     return {} if found is None else found.known_studies()
 
 
-__all__ = ["runner", "studies"]
+def factories() -> Mapping[str, Callable[..., object]]:
+    """Data sets of the studies by what a plan writes after `use =`; none outside of a checkout."""
+    found = runner()
+    return {} if found is None else found.factories()
+
+
+__all__ = ["factories", "runner", "studies"]

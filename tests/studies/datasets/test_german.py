@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from gradleak.datasets import german_credit, german_credit_table
 from gradleak.results import InputError
+from studies.datasets import german_credit, german_credit_table
 
 ROW = "A11 6 A34 A43 1169 A65 A75 4 {} A101 4 A121 67 A143 A152 2 A173 1 A192 A201 {}\n"
 

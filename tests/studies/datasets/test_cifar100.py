@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from gradleak.datasets import cifar100
 from gradleak.results import InputError
+from studies.datasets import cifar100
 
 pytestmark = pytest.mark.usefixtures("global_rng_unchanged")
 

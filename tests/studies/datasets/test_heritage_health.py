@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gradleak.datasets import heritage_health, heritage_health_table
 from gradleak.results import InputError
+from studies.datasets import heritage_health, heritage_health_table
 
 CLAIMS = """MemberID,ProviderID,Vendor,PCP,Year,Specialty,PlaceSvc,PayDelay,LengthOfStay,DSFS,PrimaryConditionGroup,\
 CharlsonIndex,ProcedureGroup,SupLOS

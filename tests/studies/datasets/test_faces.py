@@ -9,8 +9,8 @@ import pytest
 from matplotlib.image import imsave
 from skimage.transform import resize
 
-from gradleak.datasets import celeba, utkface
 from gradleak.results import InputError
+from studies.datasets import celeba, utkface
 
 pytestmark = pytest.mark.usefixtures("global_rng_unchanged")
 

@@ -10,9 +10,9 @@ import pytest
 import scipy.io.wavfile
 import torch
 
-from gradleak.datasets import crema_d, speech_digits
-from gradleak.datasets.log_mel import log_mel, mel_statistics
 from gradleak.results import InputError
+from studies.datasets import crema_d, speech_digits
+from studies.datasets.log_mel import log_mel, mel_statistics
 
 pytestmark = pytest.mark.usefixtures("global_rng_unchanged")
 

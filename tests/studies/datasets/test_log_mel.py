@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.io.wavfile
 
-from gradleak.datasets.log_mel import log_mel, mel_image, mel_statistics, read_wav
 from gradleak.results import InputError
+from studies.datasets.log_mel import log_mel, mel_image, mel_statistics, read_wav
 
 RATE = 8000
 
