@@ -6,7 +6,6 @@ import dataclasses
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +16,6 @@ from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.compatibility import (
     MEANINGS,
     Pair,
-    as_markdown,
     as_text,
     defenses,
     knowledge_for,
@@ -27,8 +25,8 @@ from gradleak.auditing.compatibility import (
 from gradleak.core import Knowledge, Update
 from gradleak.results import KnowledgeError, UnsupportedError
 from tests.contracts.test_attacks import EXAMPLES
+from tools.attack_defense_matrix import PAGE, as_markdown
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "attack-defense-matrix.md"
 FAST = (GaussNewton, InvertingGradients)
 LABEL_ATTACKS = [entry.constructor for entry in catalog()["labels"].values()]
 TINY = {"iterations": 1, "restarts": 1, "starts": 1, "max_steps": 1, "warm_iterations": 1}
@@ -119,7 +117,7 @@ def test_label_attacks_answer_under_every_defense(matrix: list[Pair], adversary:
 
 
 def test_the_page_is_what_the_attacks_say(matrix: list[Pair]) -> None:
-    assert PAGE.read_text(encoding="utf-8") == as_markdown(matrix), "run python docs/generate_attack_defense_matrix.py"
+    assert PAGE.read_text(encoding="utf-8") == as_markdown(matrix), "run python -m tools.attack_defense_matrix"
 
 
 def test_the_text_has_a_mark_for_every_pair_and_a_reason_for_every_refusal(matrix: list[Pair]) -> None:

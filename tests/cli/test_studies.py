@@ -1,4 +1,4 @@
-"""Studies from the command line."""
+"""Studies, which a checkout alone has, from the command line."""
 
 from __future__ import annotations
 
@@ -7,72 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from gradleak.cli import studies as checkout
 from gradleak.cli.main import app
-from gradleak.cli.studies import find_study, settings, studies
 from gradleak.results import InputError
-from gradleak.studies import (
-    AttackTable,
-    AttributePrivacy,
-    DefenseTable,
-    EpsilonCoverage,
-    FedAvgQuality,
-    GeneratorQuestions,
-    GeneratorTable,
-    GIMLQuality,
-    InferenceDefenses,
-    InferenceRisk,
-    InfluenceValidation,
-    InitializationRisk,
-    LabelRestoration,
-    LAVPQuality,
-    LayerInfluences,
-    LayerLatent,
-    LayerOriginal,
-    LayerProtection,
-    PrivacyUtility,
-    PruningBound,
-    SpectralNoiseGain,
-    StudyResult,
-    Unfairness,
-)
-from gradleak.studies.study import Say
-
-
-def test_studies_are_found_by_name() -> None:
-    assert studies() == {
-        "attack_table": AttackTable,
-        "attribute_privacy": AttributePrivacy,
-        "defense_table": DefenseTable,
-        "epsilon_coverage": EpsilonCoverage,
-        "fed_avg_quality": FedAvgQuality,
-        "generator_questions": GeneratorQuestions,
-        "generator_table": GeneratorTable,
-        "giml_quality": GIMLQuality,
-        "inference_defenses": InferenceDefenses,
-        "inference_risk": InferenceRisk,
-        "influence_validation": InfluenceValidation,
-        "initialization": InitializationRisk,
-        "label_restoration": LabelRestoration,
-        "lavp_quality": LAVPQuality,
-        "layer_influences": LayerInfluences,
-        "layer_latent": LayerLatent,
-        "layer_original": LayerOriginal,
-        "layer_protection": LayerProtection,
-        "privacy_utility": PrivacyUtility,
-        "pruning_bound": PruningBound,
-        "spectral_noise": SpectralNoiseGain,
-        "unfairness": Unfairness,
-    }
-    assert find_study("lavp_quality") is LAVPQuality
-    with pytest.raises(InputError, match="did you mean 'lavp_quality'"):
-        find_study("lavp")
-
-
-def test_settings_are_toml_values() -> None:
-    found = settings(["count=3", "images=data/x.npz", 'architectures=["mlp"]', "seed = 4"])
-    assert found == {"count": 3, "images": "data/x.npz", "architectures": ["mlp"], "seed": 4}
-    with pytest.raises(InputError, match="expected key=value"):
-        settings(["count"])
+from studies import GIMLQuality, StudyResult
+from studies.study import Say
 
 
 def test_a_study_can_be_run_from_another_seed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -86,3 +25,28 @@ def test_a_study_can_be_run_from_another_seed(monkeypatch: pytest.MonkeyPatch, t
     for seed in ("0", "1", "1"):
         assert CliRunner().invoke(app, ["study", "giml_quality", "--out", str(tmp_path), "--seed", seed]).exit_code == 0
     assert seen[0] != seen[1] == seen[2]
+
+
+def test_options_are_those_of_the_runner() -> None:
+    told = CliRunner().invoke(app, ["study", "--help"])
+    assert told.exit_code == 0
+    assert "gradleak study" in told.output
+    assert "--set" in told.output
+    assert CliRunner().invoke(app, ["study", "giml_quality"]).exit_code == 2
+
+
+def test_the_names_of_studies_are_known_in_a_checkout() -> None:
+    assert checkout.studies()["giml_quality"] is GIMLQuality
+    assert "  giml_quality " in CliRunner().invoke(app, ["list"]).output
+    assert "  studies.datasets:celeba " in CliRunner().invoke(app, ["list"]).output
+    assert "CelebA" in CliRunner().invoke(app, ["explain", "celeba"]).output
+    assert "gradleak study giml_quality --out" in CliRunner().invoke(app, ["explain", "giml_quality"]).output
+
+
+def test_outside_of_a_checkout_there_are_no_studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkout, "find_spec", lambda name: None)
+    assert checkout.studies() == {}
+    assert checkout.factories() == {}
+    assert "studies:" not in CliRunner().invoke(app, ["list"]).output
+    with pytest.raises(InputError, match=r"expected the root of a checkout .* `python -m studies NAME"):
+        CliRunner().invoke(app, ["study", "giml_quality", "--out", str(tmp_path)], catch_exceptions=False)

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-import gradleak.studies.attack_table as module
+import studies.attack_table as module
 from gradleak.attacks import Attack, GaussNewton, InvertingGradients
 from gradleak.core import HonestButCurious, Objective, Release, derive_generator
 from gradleak.datasets import mnist_digits
 from gradleak.models import initialize_uniform, lenet_i2f, resnet8
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, UnsupportedError
-from gradleak.studies import AttackTable, Entrant, StudyResult, TableNetwork
-from gradleak.studies.attack_lines import BASELINE, Store, median_interval
+from studies import AttackTable, Entrant, StudyResult, TableNetwork
+from studies.attack_lines import BASELINE, Store, median_interval
 
 LENET, CONVNET, DEEP = TableNetwork.LENET, TableNetwork.CONVNET, TableNetwork.RESNET18
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradleak.studies import AttributePrivacy
+from studies import AttributePrivacy
 
 pytestmark = pytest.mark.skipif(find_spec("xai") is None, reason="xai is not installed")
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import zscore
 
 from gradleak.games import Encoding
-from gradleak.studies.census import census
+from studies.census import census
 
 
 def test_standardized_codes_are_those_of_scipy_and_other_games() -> None:

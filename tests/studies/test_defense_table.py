@@ -11,8 +11,8 @@ from gradleak.attacks import Attack, GaussNewton
 from gradleak.core import HonestButCurious, Release, derive_generator
 from gradleak.protocols import FedSGD
 from gradleak.results import UnsupportedError
-from gradleak.studies import DefenseTable, Shield, SmallNetwork, StudyResult
-from gradleak.studies.private_images import draw_images
+from studies import DefenseTable, Shield, SmallNetwork, StudyResult
+from studies.private_images import draw_images
 
 
 def _quiet(line: str) -> None:

@@ -8,7 +8,7 @@ import scipy.stats
 
 from gradleak.dp import exact_gaussian_epsilon
 from gradleak.results import InputError
-from gradleak.studies import EpsilonCoverage
+from studies import EpsilonCoverage
 
 
 def _quiet(line: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gradleak.results import InputError
-from gradleak.studies import FedAvgQuality
+from studies import FedAvgQuality
 
 SMALL = {"batches": 2, "batch_size": 3, "pool": 40, "learning_rates": (0.05,), "iterations": 6, "resamples": 50}
 

@@ -18,7 +18,7 @@ from gradleak.datasets import mnist_digits
 from gradleak.models.generators import MLPDecoder, TrainedGenerator
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Outcome
-from gradleak.studies import (
+from studies import (
     GeneratorQuestions,
     GeneratorTable,
     GIMLQuality,
@@ -27,8 +27,8 @@ from gradleak.studies import (
     Scale,
     StudyResult,
 )
-from gradleak.studies.attack_lines import BASELINE, Line, Store
-from gradleak.studies.prior_cells import ImageSource, PriorSetting, cells, curve, mean, mean_psnr, paired, within
+from studies.attack_lines import BASELINE, Line, Store
+from studies.prior_cells import ImageSource, PriorSetting, cells, curve, mean, mean_psnr, paired, within
 
 SIDE = 8
 

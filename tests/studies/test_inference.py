@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gradleak.games import Encoding, GameResult, PropertyGame
-from gradleak.studies import InferenceDefenses, InferenceRisk, InferenceShield, RiskGame
-from gradleak.studies.game_cells import Cell, GameStore, cells_of
-from gradleak.studies.inference_defenses import PAPER
+from studies import InferenceDefenses, InferenceRisk, InferenceShield, RiskGame
+from studies.game_cells import Cell, GameStore, cells_of
+from studies.inference_defenses import PAPER
 
 SMALL = {"trials": 300, "shadow_batches": 300, "rounds": 2, "private_rows": 600, "seeds": 1}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradleak.studies import InfluenceValidation
+from studies import InfluenceValidation
 
 
 def test_the_perfect_attacker_follows_the_prediction(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gradleak.models import lenet_i2f
-from gradleak.studies import Initialization, InitializationRisk
+from studies import Initialization, InitializationRisk
 
 
 def _quiet(line: str) -> None:

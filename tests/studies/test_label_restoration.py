@@ -12,9 +12,9 @@ import torch
 from gradleak.core import Batch, Domain
 from gradleak.datasets import image_file
 from gradleak.results import InputError
-from gradleak.studies import LabelRestoration
-from gradleak.studies.cifar_resnet20 import MEAN, STD, cifar_resnet20
-from gradleak.studies.label_batches import draw_with_labels, unbalanced_labels
+from studies import LabelRestoration
+from studies.cifar_resnet20 import MEAN, STD, cifar_resnet20
+from studies.label_batches import draw_with_labels, unbalanced_labels
 
 
 def _images(folder: Path, classes: int = 12) -> Path:

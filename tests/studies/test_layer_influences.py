@@ -13,8 +13,8 @@ from torch import nn
 
 from gradleak.core import Batch, Objective, derive_generator
 from gradleak.defenses import Clip, LayerNoise
-from gradleak.studies import AttackFamily, Influence, LayerInfluences, Leakage, NoisyLayers
-from gradleak.studies.influence_cells import Attributes, NumberStore, Pictures, noise_on, over_seeds, snapshots
+from studies import AttackFamily, Influence, LayerInfluences, Leakage, NoisyLayers
+from studies.influence_cells import Attributes, NumberStore, Pictures, noise_on, over_seeds, snapshots
 
 
 def _quiet(line: str) -> None:

@@ -14,8 +14,8 @@ from scipy import stats
 from gradleak.core import Domain, DomainKind
 from gradleak.games import Population
 from gradleak.results import InputError
-from gradleak.studies import LayerLatent, layer_latent
-from gradleak.studies.layer_latent_cells import (
+from studies import LayerLatent, layer_latent
+from studies.layer_latent_cells import (
     ATTACKERS,
     DISTANCE,
     FOREST,
@@ -31,8 +31,8 @@ from gradleak.studies.layer_latent_cells import (
     Shuffled,
     measure,
 )
-from gradleak.studies.layer_latent_data import Files, LatentData, LatentNetwork, Parts, networks_for, population
-from gradleak.studies.layer_latent_findings import (
+from studies.layer_latent_data import Files, LatentData, LatentNetwork, Parts, networks_for, population
+from studies.layer_latent_findings import (
     FIRST,
     FIRST_DENSE,
     LAST,

@@ -32,10 +32,10 @@ from gradleak.core import (
 from gradleak.models import Activation, mlp
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Outcome
-from gradleak.studies import LayerInversion, LayerNetwork, LayerOriginal
-from gradleak.studies.layer_correlation import correlate, pearson_of, spearman_of
-from gradleak.studies.layer_original_cells import CellStore, Swapped, Workbench, shrunk
-from gradleak.studies.layer_original_findings import LayerRow, conclude_ceiling
+from studies import LayerInversion, LayerNetwork, LayerOriginal
+from studies.layer_correlation import correlate, pearson_of, spearman_of
+from studies.layer_original_cells import CellStore, Swapped, Workbench, shrunk
+from studies.layer_original_findings import LayerRow, conclude_ceiling
 
 
 def _quiet(line: str) -> None:

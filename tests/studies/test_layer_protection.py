@@ -11,9 +11,9 @@ from scipy import stats
 from gradleak.core import Batch
 from gradleak.results import Evidence, InputError, Leakier, Score
 from gradleak.risk import LayerProfile
-from gradleak.studies import LayerProtection, ProtectedSetting
-from gradleak.studies.layer_protection import Compared, student
-from gradleak.studies.layer_protection_cells import LEAST, NOTHING, OTHERS, PROFILE, SCATTERED, Chosen, telling_entries
+from studies import LayerProtection, ProtectedSetting
+from studies.layer_protection import Compared, student
+from studies.layer_protection_cells import LEAST, NOTHING, OTHERS, PROFILE, SCATTERED, Chosen, telling_entries
 
 SMALL = LayerProtection(draws=1, examples=2, profiled=1, iterations=2, seeds=2, batches=40, steps=20, hidden=(8,))
 

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from gradleak.results import Outcome
-from gradleak.studies import Family, PrivacyUtility
+from studies import Family, PrivacyUtility
 
 SMALL = {
     "rows": 500,

@@ -13,7 +13,7 @@ from gradleak.datasets import mnist_digits
 from gradleak.operators import GradientJacobian
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError
-from gradleak.studies.private_images import (
+from studies.private_images import (
     SmallNetwork,
     balanced,
     draw_images,

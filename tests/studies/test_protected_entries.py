@@ -9,7 +9,7 @@ from gradleak.defenses import LayerNoise
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError
 from gradleak.risk import VisibleLayers
-from gradleak.studies.protected_entries import OPEN, PROTECTED, TwoParts, choose_entries, scattered_entries
+from studies.protected_entries import OPEN, PROTECTED, TwoParts, choose_entries, scattered_entries
 
 GROUPS = {"0": ["0.weight", "0.bias"], "2": ["2.weight", "2.bias"]}
 

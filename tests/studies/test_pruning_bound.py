@@ -7,8 +7,8 @@ import torch
 
 from gradleak.attacks import GaussNewton
 from gradleak.results import UnsupportedError
-from gradleak.studies import PruningBound, SmallNetwork, StudyResult
-from gradleak.studies.private_images import draw_images
+from studies import PruningBound, SmallNetwork, StudyResult
+from studies.private_images import draw_images
 
 
 def _quiet(line: str) -> None:

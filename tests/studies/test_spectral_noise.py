@@ -11,8 +11,8 @@ import torch
 from gradleak.core import Exposure, Release
 from gradleak.operators import GradientJacobian
 from gradleak.protocols import FedSGD
-from gradleak.studies import SmallNetwork, SpectralNoiseGain
-from gradleak.studies.private_images import draw_images
+from studies import SmallNetwork, SpectralNoiseGain
+from studies.private_images import draw_images
 
 
 def _quiet(line: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradleak.studies import Unfairness
+from studies import Unfairness
 
 
 def test_digits_differ_under_the_same_noise(tmp_path: Path) -> None:

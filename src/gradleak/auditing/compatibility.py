@@ -24,13 +24,13 @@ from gradleak.core import (
     HonestButCurious,
     ImageGenerator,
     Knowledge,
+    ModelDefense,
     Objective,
     Release,
 )
 from gradleak.defenses import (
     DPSGD,
     AdversarialPerturbation,
-    BottleneckModel,
     GaussianNoise,
     LayerNoise,
     NoiseOn,
@@ -152,13 +152,15 @@ def small_setting(*names: str) -> SmallSetting:
     generator = torch.Generator().manual_seed(0)
     made = defenses()
     chosen = [made[name]() for name in names]
-    bottleneck = next((defense for defense in chosen if isinstance(defense, VariationalBottleneck)), None)
-    if bottleneck is None:
+    in_model = next((defense for defense in chosen if isinstance(defense, ModelDefense)), None)
+    if in_model is None:
         objective = Objective.from_module(_mlp(FEATURES, CLASSES, generator))
     else:
-        encoder, decoder = _mlp(FEATURES, HIDDEN, generator), _mlp(bottleneck.width, CLASSES, generator)
-        model: BottleneckModel = bottleneck.insert(encoder, decoder, features=HIDDEN, generator=generator)
-        objective = Objective.from_module(model, loss=bottleneck.loss(), mode="train")
+        encoder, decoder = _mlp(FEATURES, HIDDEN, generator), partial(_decoder, generator=generator)
+        defended = in_model.inserted(encoder, decoder, features=HIDDEN, generator=generator)
+        if defended is None:
+            raise InputError(f"{type(in_model).__name__}.inserted: expected a model with this defense in it, got none")
+        objective = Objective.from_module(defended[0], loss=defended[1], mode="train")
     batch = Batch(
         torch.rand(1, FEATURES, generator=generator),
         torch.tensor([1]),
@@ -184,7 +186,7 @@ def knowledge_for(attack: Attack, setting: SmallSetting, adversary: Adversary) -
 
 def as_text(found: Sequence[Pair]) -> str:
     """The matrix for a terminal: one line an attack, one numbered column a defense, and the reasons below."""
-    places, attacks = _axes(found)
+    places, attacks = axes(found)
     width = max(map(len, attacks))
     lines = ["attack x defense: " + ", ".join(f"{mark} {meaning}" for mark, meaning in MEANINGS.items())]
     lines.append(f"  {'':<{width}}" + "".join(f"{number:>3}" for number in range(1, len(places) + 1)))
@@ -193,33 +195,9 @@ def as_text(found: Sequence[Pair]) -> str:
         lines.append(f"  {attack:<{width}}" + "".join(f"{mark:>3}" for mark in marks))
     columns = "; ".join(f"{number} {place}" for number, place in enumerate(places, 1))
     lines += textwrap.wrap(columns, width=WIDTH, initial_indent="  ", subsequent_indent="  ")
-    for text in _reasons(found, lambda place: str(places.index(place) + 1)):
+    for text in reasons(found, lambda place: str(places.index(place) + 1)):
         lines += textwrap.wrap(text, width=WIDTH, initial_indent="  ", subsequent_indent="    ")
     return "\n".join(lines)
-
-
-def as_markdown(found: Sequence[Pair]) -> str:
-    """The page of the documentation."""
-    places, attacks = _axes(found)
-    marks = {(pair.attack, pair.place): pair.mark for pair in found}
-    cells = {**MEANINGS, "+": "both", "a": "adaptive", "s": "static"}
-    lines = [
-        "# Which attack runs on which defense",
-        "",
-        "Asked of every attack of `gradleak list` before anything is computed, on a small network",
-        "(`python docs/generate_attack_defense_matrix.py`); a test runs every pair that is said to run. An *adaptive*",
-        "adversary knows the defenses and their constants, a *static* one takes the update for an undefended one. What is",
-        "refused is no evidence of safety. Defenses of which only the last place can be read have a second row, with noise",
-        "behind them. Labels are given where the loss is not cross entropy (that of the bottleneck). Label attacks are never",
-        "refused: they say of an update that it does not identify the labels.",
-        "",
-        f"| defense | {' | '.join(attacks)} |",
-        "| --- |" + " --- |" * len(attacks),
-    ]
-    lines += [f"| {place} | {' | '.join(cells[marks[attack, place]] for attack in attacks)} |" for place in places]
-    lines += ["", "Refused, and why:", ""]
-    lines += [f"- {text}" for text in _reasons(found, str)]
-    return "\n".join(lines) + "\n"
 
 
 def _row(attacks: Mapping[str, Attack], names: tuple[str, ...]) -> list[Pair]:
@@ -232,13 +210,19 @@ def _row(attacks: Mapping[str, Attack], names: tuple[str, ...]) -> list[Pair]:
     return found
 
 
-def _axes(found: Sequence[Pair]) -> tuple[list[str], list[str]]:
+def axes(found: Sequence[Pair]) -> tuple[list[str], list[str]]:
+    """The places of defenses and the names of attacks, in the order of the matrix."""
     return list(dict.fromkeys(pair.place for pair in found)), list(dict.fromkeys(pair.attack for pair in found))
 
 
-def _reasons(found: Sequence[Pair], label: Callable[[str], str]) -> list[str]:
-    """Every reason once, with those whom it concerns."""
-    places, attacks = _axes(found)
+def reasons(found: Sequence[Pair], label: Callable[[str], str]) -> list[str]:
+    """Every reason once, with those whom it concerns.
+
+    Args:
+        found: the matrix.
+        label: how a place of defenses is named.
+    """
+    places, attacks = axes(found)
     concerned: dict[tuple[Adversary, str], list[Pair]] = {}
     for pair in found:
         for adversary, reason in pair.refused.items():
@@ -264,6 +248,10 @@ def _mlp(features: int, classes: int, generator: torch.Generator) -> torch.nn.Se
     )
     initialize_default(model, generator=generator)
     return model
+
+
+def _decoder(features: int, *, generator: torch.Generator) -> torch.nn.Sequential:
+    return _mlp(features, CLASSES, generator)
 
 
 def _generator(setting: SmallSetting) -> ImageGenerator:
@@ -297,4 +285,4 @@ _SECOND: Mapping[str, Callable[[], Defense]] = {
     "Quantize(stochastic=False)": lambda: Quantize(bits=4, stochastic=False),
 }
 
-__all__ = ["Pair", "SmallSetting", "as_markdown", "as_text", "defenses", "knowledge_for", "pairs", "small_setting"]
+__all__ = ["Pair", "SmallSetting", "as_text", "axes", "defenses", "knowledge_for", "pairs", "reasons", "small_setting"]

@@ -9,15 +9,11 @@ import re
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from gradleak.cli.arguments import arguments, without_attributes
-from gradleak.cli.studies import studies
+from gradleak.cli.studies import factories, studies
 from gradleak.reporting import words
 from gradleak.results import InputError, Outcome
-
-if TYPE_CHECKING:
-    from gradleak.studies import Study
 
 EVIDENCE = {
     "exact": "The number is the quantity that its name states, up to round-off.",
@@ -112,7 +108,9 @@ def _texts() -> dict[str, Callable[[], str]]:
         text = "outcome {}: {}\nWhat to do: {}".format
         texts[outcome.label] = partial(text, outcome.label, outcome.explanation, outcome.remedy)
     for name, study in studies().items():
-        texts[name] = partial(_study, study)
+        texts[name] = partial(_study, name, study)
+    for name, factory in factories().items():
+        texts[name] = texts[factory.__name__] = partial(_documentation, factory)
     for entries in catalog().values():
         for entry in entries.values():
             texts[entry.name] = partial(_documentation, entry.constructor)
@@ -152,8 +150,8 @@ def _texts() -> dict[str, Callable[[], str]]:
     return texts
 
 
-def _study(study: type[Study]) -> str:
-    run = f"gradleak study {study.name} --out FOLDER --set NAME=VALUE; the names are the arguments above, texts in quotes."
+def _study(name: str, study: type) -> str:
+    run = f"gradleak study {name} --out FOLDER --set NAME=VALUE; the names are the arguments above, texts in quotes."
     return f"{_documentation(study)}\n\nRun it: {run}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -120,27 +121,19 @@ def report(
         typer.echo(str(target))
 
 
-@app.command()
-def study(
-    name: Annotated[str, typer.Argument(help="Name of a study; `gradleak list` prints them.")],
-    out: Annotated[Path, typer.Option(help="Folder for NAME.md and NAME.json.")],
-    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting, for instance --set count=10.")] = None,
-    seed: Annotated[int, typer.Option(help="What the study's own seed is derived from, with its name.")] = 0,
-) -> None:
-    """Compute a paper's table or figure again, with the paper's value beside ours."""
-    from gradleak.auditing import configure
-    from gradleak.cli.studies import find_study, settings
+# Arguments and options are the runner's.
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+def study(context: typer.Context) -> None:
+    """Compute a paper's table or figure again, with the paper's value beside ours; in a checkout alone."""
+    from gradleak.cli.studies import runner
 
-    given = settings(set_ or [])
-    if "seed" in given:
+    found = runner()
+    if found is None:
         raise InputError(
-            "--set seed: the seed is no setting of --set; give --seed N, from which the study's own is derived"
+            "study: expected the root of a checkout of gradleak, whose folder `studies` no installed package carries, got "
+            f"{Path.cwd()}; run it there, as `gradleak study NAME` or `python -m studies NAME`"
         )
-    chosen = configure(find_study(name), given, where=f"study {name}", seed=seed)
-    result = chosen.run(say=lambda line: typer.echo(line, err=True))
-    for line in result.conclusion:
-        typer.echo(line)
-    typer.echo(str(result.write(out)))
+    found.app(context.args, prog_name="gradleak study")
 
 
 @app.command(name="train-generator")
@@ -165,18 +158,20 @@ def train_generator_(
 
 @app.command(name="list")
 def list_() -> None:
-    """List all that a plan or Python can name, the studies, and which attack runs on which defense, or why it does not."""
+    """List all that a plan or Python can name, a checkout's studies, and which attack runs on which defense, or why not."""
     from gradleak.auditing.catalog import catalog, from_python
     from gradleak.auditing.compatibility import as_text, pairs
-    from gradleak.cli.studies import studies
+    from gradleak.cli.studies import factories, studies
 
     for room, entries in (catalog() | from_python()).items():
         typer.echo(f"{room}:")
         for entry in entries.values():
             typer.echo(f"  {entry.name:<32} {entry.summary}")
-    typer.echo("studies:")
-    for name, kind in studies().items():
-        typer.echo(f"  {name:<32} {(kind.__doc__ or '').splitlines()[0]}")
+    for room, named in {"studies": studies(), "data sets of the studies": factories()}.items():
+        if named:
+            typer.echo(f"{room}:")
+        for name, item in named.items():
+            typer.echo(f"  {name:<32} {(item.__doc__ or '').splitlines()[0]}")
     typer.echo(as_text(pairs()))
 
 
@@ -193,11 +188,20 @@ def explain(
 
 
 def main() -> None:
-    """Run the command line; a known error is printed as one line and ends with exit code 2."""
+    """Run the command line."""
+    carry_out(app)
+
+
+def carry_out(commands: Callable[[], object]) -> None:
+    """Run a command line; a known error is printed as one line and ends with exit code 2.
+
+    Args:
+        commands: reads the arguments of the process.
+    """
     # A polite stop ends the workers too and leaves a record that can be continued.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        app()
+        commands()
     except GradleakError as error:
         _stop(" ".join(str(error).split()))
     except OSError as error:

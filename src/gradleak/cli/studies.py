@@ -1,52 +1,40 @@
-"""Finding and configuring studies from the command line."""
+"""The studies of a checkout, which no installed package carries: found where they can be imported."""
 
 from __future__ import annotations
 
-import difflib
-import tomllib
-from collections.abc import Sequence
-from typing import Any
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
 
-from gradleak.results import InputError
-
-
-def studies() -> dict[str, type]:
-    """Every study by name."""
-    import gradleak.studies
-    from gradleak.studies import Study
-
-    found = [getattr(gradleak.studies, name) for name in gradleak.studies.__all__]
-    kinds = [kind for kind in found if isinstance(kind, type) and issubclass(kind, Study) and kind is not Study]
-    return {kind.name: kind for kind in kinds}
+_RUNNER = "runner.py"
 
 
-def find_study(name: str) -> type:
-    """The study of this name.
+def runner() -> ModuleType | None:
+    """The module `studies.runner`; None where the command is run outside of a checkout."""
+    # The folder of the command comes last: what a user keeps there hides nothing.
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    spec = find_spec("studies")
+    # A folder of that name may be somebody else's; its code is not run.
+    if spec is None or not any((Path(place) / _RUNNER).is_file() for place in spec.submodule_search_locations or ()):
+        return None
+    return import_module("studies.runner")
 
-    Raises:
-        InputError: naming the nearest.
-    """
-    known = studies()
-    if name not in known:
-        near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise InputError(f"study: nothing is called {name!r}{hint}; expected one of {', '.join(known)}")
-    return known[name]
+
+def studies() -> Mapping[str, type]:
+    """Every study by name; none outside of a checkout."""
+    found = runner()
+    return {} if found is None else found.known_studies()
 
 
-def settings(assignments: Sequence[str]) -> dict[str, Any]:
-    """`key=value` texts as a table; a value is read as TOML, and as plain text where that fails.
+def factories() -> Mapping[str, Callable[..., object]]:
+    """Data sets of the studies by what a plan writes after `use =`; none outside of a checkout."""
+    found = runner()
+    return {} if found is None else found.factories()
 
-    Raises:
-        InputError: for a text without "=".
-    """
-    table: dict[str, Any] = {}
-    for text in assignments:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise InputError(f"--set: expected key=value, got {text!r}")
-        try:
-            table[key.strip()] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            table[key.strip()] = value
-    return table
+
+__all__ = ["factories", "runner", "studies"]

@@ -9,6 +9,7 @@ from gradleak.core.defense import (
     DiagonalGaussian,
     ExampleDefense,
     Guarantee,
+    Laplace,
     ModelDefense,
     Noise,
     NotGaussian,
@@ -17,6 +18,7 @@ from gradleak.core.defense import (
 )
 from gradleak.core.describe import describe
 from gradleak.core.domain import Domain, DomainKind
+from gradleak.core.effect import Effect, MovedAlong, Rounded, Scaled, ScaledRows, Thinned, Unchanged
 from gradleak.core.example_gradients import example_gradients
 from gradleak.core.exposure import Exposure
 from gradleak.core.image_generator import ImageGenerator, OutputRange
@@ -41,6 +43,7 @@ __all__ = [
     "DiagonalGaussian",
     "Domain",
     "DomainKind",
+    "Effect",
     "ExampleDefense",
     "Exposure",
     "Guarantee",
@@ -48,9 +51,11 @@ __all__ = [
     "ImageGenerator",
     "ImagePrints",
     "Knowledge",
+    "Laplace",
     "LayerStatistics",
     "Mode",
     "ModelDefense",
+    "MovedAlong",
     "Noise",
     "NotGaussian",
     "Objective",
@@ -59,8 +64,13 @@ __all__ = [
     "Protocol",
     "Reconstruction",
     "Release",
+    "Rounded",
+    "Scaled",
+    "ScaledRows",
     "Stage",
+    "Thinned",
     "ThreatModel",
+    "Unchanged",
     "Update",
     "UpdateDefense",
     "UpdateKind",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradleak.core.batch import Batch
 from gradleak.core.bounds import Bounds
+from gradleak.core.effect import Effect, Unchanged
 from gradleak.core.objective import Objective, Tensors
 from gradleak.results import Citation
 
@@ -72,21 +73,38 @@ class NotGaussian:
     reason: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Laplace(NotGaussian):
+    """Independent Laplace noise on every shared entry.
+
+    Attributes:
+        scale: b of every entry; its variance is 2b².
+    """
+
+    scale: float
+
+
 Noise = DiagonalGaussian | NotGaussian | None
 
 
 class Defense(ABC):
     """A change of the release that is meant to hide data. Authors subclass the class of the stage at which theirs acts.
 
+    What attackers who know it, accounting and games need to know of a defense it answers itself. Every answer has a
+    default that claims nothing; a subclass that changes what a defense does answers anew.
+
     Attributes:
         stage: where it acts.
         guarantee: formal or heuristic.
         citations: where it comes from.
+        adds_in_order: whether `draw` does no more than add, tensor after tensor, standard normal numbers from the
+            generator times the std of its Gaussian law, where that is not 0; many draws are then made at once.
     """
 
     stage: ClassVar[Stage]
     guarantee: ClassVar[Guarantee]
     citations: ClassVar[tuple[Citation, ...]] = ()
+    adds_in_order: ClassVar[bool] = False
 
     @property
     def flat(self) -> bool:
@@ -100,6 +118,22 @@ class Defense(ABC):
     def kept_share(self) -> float | None:
         """Which share of the entries it says it lets through, for the self-test; None where it says nothing of it."""
         return None
+
+    def effect(self, names: Iterable[str]) -> Effect:
+        """What it leaves of an update, or of the gradient of an example; None, the default, claims nothing.
+
+        Args:
+            names: of the tensors, in order.
+        """
+        return None
+
+    def seen_without(self, layers: Collection[str]) -> Defense:
+        """This defense where these layers are not released; itself, unless its settings name layers.
+
+        Args:
+            layers: modules whose tensors are hidden, "" for that of parameters of the model itself.
+        """
+        return self
 
 
 class ModelDefense(Defense):
@@ -118,6 +152,24 @@ class ModelDefense(Defense):
         Raises:
             InputError: saying what is missing.
         """
+
+    def inserted(
+        self,
+        encoder: nn.Module,
+        decoder: Callable[[int], nn.Module],
+        *,
+        features: int,
+        generator: torch.Generator,
+    ) -> tuple[nn.Module, Callable[[Any, Tensor], Tensor]] | None:
+        """A classifier with this defense between two parts, and its loss; None where that is no place for it.
+
+        Args:
+            encoder: (b, ...) to `features` numbers an example.
+            decoder: makes the second part, for so many numbers an example.
+            features: what the encoder puts out.
+            generator: of weights.
+        """
+        return None
 
 
 class ExampleDefense(Defense):
@@ -148,6 +200,10 @@ class ExampleDefense(Defense):
             gradients: defended, one a row, by name.
         """
         return {name: rows.mean(dim=0) for name, rows in gradients.items()}
+
+    def divisor(self, examples: int) -> float | None:
+        """By what `average` divides the sum over so many examples; None, where it is overridden, for another average."""
+        return float(examples) if type(self).average is ExampleDefense.average else None
 
     def law(self, shapes: Mapping[str, Tensor], examples: int) -> Noise:
         """The law of the noise that `draw` adds to the average of so many examples, None for no noise."""
@@ -206,6 +262,10 @@ class UpdateDefense(Defense):
             name: torch.full_like(tensor, 0.0 if noise is None else noise.std[name] ** 2)
             for name, tensor in update.items()
         }
+
+    def only_gaussian(self, shapes: Mapping[str, Tensor]) -> bool:
+        """Whether all that it does is to add Gaussian noise, or none."""
+        return isinstance(self.effect(shapes), Unchanged) and not isinstance(self.noise(shapes), NotGaussian)
 
     def bound(self, shapes: Mapping[str, Tensor]) -> float | None:
         """The largest L2 norm of `mean` over all tensors, whatever goes in; None for no such bound."""
@@ -284,6 +344,20 @@ class BatchDefense(Defense):
             generator: the only source of randomness.
         """
 
+    def many(self, flat: Tensor, sensitive: Tensor | None) -> Tensor | None:
+        """Updates (n, P) after this defense, all at once; None where each needs a `draw` of its own.
+
+        Args:
+            flat: updates, in the order of their tensors.
+            sensitive: the sensitive variable of every example of their batches, (n, k), or None.
+        """
+        return None
+
+    @property
+    def leaves_truth(self) -> bool:
+        """Whether it moves an update away from the true value of the sensitive variable, which it has to know."""
+        return False
+
     def carry(self, noise: DiagonalGaussian) -> Noise:
         """What Gaussian noise of an earlier defense becomes; by default no longer Gaussian."""
         return NotGaussian(reason=f"Gaussian noise passes through {type(self).__name__}, which is not linear")
@@ -299,6 +373,7 @@ __all__ = [
     "DiagonalGaussian",
     "ExampleDefense",
     "Guarantee",
+    "Laplace",
     "ModelDefense",
     "Noise",
     "NotGaussian",

@@ -1,97 +1,23 @@
-"""Image sets for inference games about a synthetic property or constructed users."""
+"""Digits in the hands of constructed users, for inference games: synthetic, and called so."""
 
 from __future__ import annotations
 
 import math
 import os
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from gradleak.core import Domain
 from gradleak.datasets.digits import mnist_digits
 from gradleak.datasets.idx_file import read_idx
-from gradleak.datasets.image_file import image_file
-from gradleak.datasets.planted import PlantedProperty, plant, stroke, warp
 from gradleak.games import Population
 from gradleak.results import InputError
 from gradleak.results.numbers import check_count, check_not_negative
 
 _Path = str | os.PathLike[str]
-
-
-def idx_images(
-    images: _Path,
-    labels: _Path,
-    *,
-    planted: PlantedProperty | str = PlantedProperty.TINT,
-    strength: float = 0.5,
-    share: float = 0.5,
-    seed: int = 0,
-) -> Population:
-    """MNIST or Fashion-MNIST images with a **synthetic** property, independent of the class, in each.
-
-    Args:
-        images: idx3 file of bytes, plain or gzipped, as both sets are published.
-        labels: its idx1 file.
-        planted: "tint" (the images are then RGB), "thickness" or "shear"; see `PlantedProperty`.
-        strength: how strong, see `plant`.
-        share: probability of the second value of the property, above 0 and below 1.
-        seed: seed of who has the property; the global RNG is never touched.
-
-    Returns:
-        Inputs (n, 1 or 3, 28, 28) in [0, 1], in the order of the file; the label as target.
-
-    Raises:
-        InputError: for a missing or unfit file or a setting out of range.
-
-    Source:
-        LeCun et al. 1998 (MNIST and the idx format); Xiao et al. 2017 (Fashion-MNIST). The property is ours.
-    """
-    levels, classes = read_idx(images, 3), read_idx(labels, 1)
-    if len(levels) != len(classes):
-        raise InputError(f"{Path(labels)}: expected {len(levels)} labels, as many as images, got {len(classes)}")
-    pixels = torch.from_numpy(levels.astype(np.float32) / 255)[:, None]
-    targets = torch.from_numpy(classes.astype(np.int64))
-    return _planted(pixels, targets, Path(images).name, planted, strength, share, seed)
-
-
-def cifar_images(
-    path: _Path,
-    *,
-    planted: PlantedProperty | str = PlantedProperty.TINT,
-    strength: float = 0.5,
-    share: float = 0.5,
-    seed: int = 0,
-    only: str | None = None,
-) -> Population:
-    """Labeled images of an npz file with a **synthetic** property, independent of the class, in each.
-
-    Args:
-        path: npz with `x`, uint8 (n, h, w) or (n, h, w, 1 or 3), and `y`, integers (n,); never unpickled.
-        planted: "tint" or "shear", and for gray images "thickness"; see `PlantedProperty`.
-        strength: how strong, see `plant`.
-        share: probability of the second value of the property, above 0 and below 1.
-        seed: seed of who has the property and of the order of the rows; the global RNG is never touched.
-        only: name of a boolean array (n,) in the file; only images where it is true are taken.
-
-    Returns:
-        Inputs (n, 1 or 3, h, w) in [0, 1]; the label as target.
-
-    Raises:
-        InputError: for a missing or unfit file or a setting out of range.
-
-    Source:
-        Krizhevsky 2009 for CIFAR. The property is ours.
-    """
-    file = Path(path)
-    with_one = image_file(path=file, count=1, only=only)  # names what is wrong with an unfit file
-    with np.load(file, allow_pickle=False) as arrays:
-        count = int(arrays[only].sum()) if only else len(arrays["y"])
-    batch = image_file(path=file, count=count, seed=seed, only=only) if count > 1 else with_one
-    return _planted(batch.inputs, batch.targets, file.name, planted, strength, share, seed)
 
 
 def constructed_users(
@@ -194,29 +120,40 @@ def _deal(available: int, users: int, rows: int, generator: torch.Generator) -> 
     return torch.stack(hands)
 
 
-def _planted(
-    pixels: Tensor,
-    targets: Tensor,
-    file: str,
-    planted: PlantedProperty | str,
-    strength: float,
-    share: float,
-    seed: int,
-) -> Population:
-    if not 0.0 < share < 1.0:
-        raise InputError(f"share: expected above 0 and below 1, got {share}")
-    codes = (torch.rand(len(pixels), generator=torch.Generator().manual_seed(seed)) < share).long()
-    inputs = plant(pixels, codes, planted, strength=strength)
-    _, channels, height, width = inputs.shape
-    named = PlantedProperty(planted)
-    return Population(
-        name=f"{file}: synthetic {named}",
-        inputs=inputs,
-        targets=targets,
-        sensitive=codes,
-        values=named.values,
-        domain=Domain.image(channels=channels, height=height, width=width),
-    )
+def stroke(images: Tensor, amount: float) -> Tensor:
+    """The images with thicker (amount above 0) or thinner strokes; at ±k dilated or eroded k times in a 3 by 3 window.
+
+    In between it is a mixture: at 1.5 half of the image dilated once and half of that dilated twice.
+
+    Args:
+        images: (n, c, h, w), bright strokes on dark ground.
+        amount: how often, with a sign.
+    """
+    sign = 1.0 if amount >= 0 else -1.0
+    left = abs(amount)
+    while left > 0:
+        changed = sign * functional.max_pool2d(sign * images, kernel_size=3, stride=1, padding=1)
+        images = images + min(left, 1.0) * (changed - images)
+        left -= 1.0
+    return images
 
 
-__all__ = ["cifar_images", "constructed_users", "idx_images"]
+def warp(images: Tensor, matrices: Tensor, shifts: Tensor) -> Tensor:
+    """The images moved by an affine map about their center, with linear interpolation and black beyond the edge.
+
+    What was at p (in pixels from the center, x to the right and y downward) is then at A p + t.
+
+    Args:
+        images: (n, c, h, w).
+        matrices: A of each, (n, 2, 2), invertible.
+        shifts: t of each in pixels, (n, 2).
+    """
+    half = images.new_tensor([images.shape[3] / 2, images.shape[2] / 2])
+    back = torch.linalg.inv(matrices)
+    start = -(back @ shifts[:, :, None])
+    theta = torch.cat([back * half / half[:, None], start / half[:, None]], dim=2)
+    grid = functional.affine_grid(theta, list(images.shape), align_corners=False)
+    return functional.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+
+
+__all__ = ["constructed_users", "stroke", "warp"]

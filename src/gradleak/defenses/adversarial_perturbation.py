@@ -124,6 +124,11 @@ class AdversarialPerturbation(BatchDefense):
         """
         return flat + self._perturbations(flat.detach(), sensitive)
 
+    @property
+    def leaves_truth(self) -> bool:
+        """Whether there is no target."""
+        return self.target is None
+
     def _perturbation(self, flat: Tensor, batch: Batch) -> Tensor:
         sensitive = None if batch.sensitive is None else batch.sensitive.reshape(batch.size, -1)[:, 0][None]
         return self._perturbations(flat[None], sensitive)[0]

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.core import Guarantee, Noise, UpdateDefense
+from gradleak.core import Guarantee, Noise, Scaled, UpdateDefense
 from gradleak.results import ABADI_2016, Citation, check_positive
 
 
@@ -34,6 +34,10 @@ class Clip(UpdateDefense):
     def __post_init__(self) -> None:
         """Check the norm."""
         check_positive("Clip.max_norm", self.max_norm)
+
+    def effect(self, names: Iterable[str]) -> Scaled:
+        """All tensors times one factor."""
+        return Scaled(groups=[list(names)], max_norm=self.max_norm)
 
     def mean(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The clipped update; squares neither overflow nor vanish, whatever the format and the size of the entries."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from gradleak.core import ExampleDefense, Guarantee
+from gradleak.core import ExampleDefense, Guarantee, ScaledRows
 from gradleak.defenses.clip import scaled_to
 from gradleak.results import ABADI_2016, Citation, check_positive
 
@@ -43,6 +43,10 @@ class ClipPerExample(ExampleDefense):
     def bound(self) -> float:
         """C."""
         return float(self.max_norm)
+
+    def effect(self, names: Iterable[str]) -> ScaledRows:
+        """Every example's gradient times a factor of its own."""
+        return ScaledRows(max_norm=self.bound)
 
     def mean(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The gradients (b, ...) with each row clipped by its own norm over all tensors."""

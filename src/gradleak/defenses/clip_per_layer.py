@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from gradleak.core import Guarantee, Noise, UpdateDefense
+from gradleak.core import Guarantee, Noise, Scaled, UpdateDefense
 from gradleak.defenses.clip import scaled_to
 from gradleak.defenses.layers import layers
 from gradleak.results import MCMAHAN_2018, Citation, check_positive
@@ -35,6 +35,10 @@ class ClipPerLayer(UpdateDefense):
     def __post_init__(self) -> None:
         """Check the norm."""
         check_positive("ClipPerLayer.max_norm", self.max_norm)
+
+    def effect(self, names: Iterable[str]) -> Scaled:
+        """Every layer times a factor of its own."""
+        return Scaled(groups=list(layers(names).values()), max_norm=self.max_norm)
 
     def mean(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The update with every layer clipped by itself."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar
@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.core import DiagonalGaussian, ExampleDefense, Guarantee
+from gradleak.core import DiagonalGaussian, ExampleDefense, Guarantee, ScaledRows
 from gradleak.defenses.clip_per_example import ClipPerExample
 from gradleak.defenses.draws import normal
 from gradleak.results import ABADI_2016, LI_2024, Citation, InputError, check_positive, is_number, member
@@ -70,6 +70,7 @@ class DPSGD(ExampleDefense):
     guarantee: ClassVar[Guarantee] = Guarantee.FORMAL
     citations: ClassVar[tuple[Citation, ...]] = (ABADI_2016, LI_2024)
     closes: ClassVar[bool] = True
+    adds_in_order: ClassVar[bool] = True
 
     clip_norm: float
     noise_std: float
@@ -116,7 +117,7 @@ class DPSGD(ExampleDefense):
 
     def mean_std(self, examples: int) -> float:
         """The standard deviation that the average carries: σ/√k, σ/k or σ/expected_batch_size."""
-        return self.sum_std(examples) / (self.expected_batch_size or examples)
+        return self.sum_std(examples) / self.divisor(examples)
 
     def noise_multiplier(self, examples: int) -> float:
         """The standard deviation on the sum over C, for so many examples; for noise on the sum it is σ/C whatever k."""
@@ -127,13 +128,21 @@ class DPSGD(ExampleDefense):
         """C."""
         return float(self.clip_norm)
 
+    def effect(self, names: Iterable[str]) -> ScaledRows:
+        """Every example's gradient times a factor of its own."""
+        return ScaledRows(max_norm=self.bound)
+
+    def divisor(self, examples: int) -> float:
+        """k, or `expected_batch_size`."""
+        return self.expected_batch_size or examples
+
     def mean(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The gradients (b, ...) with each row clipped by its own norm over all tensors."""
         return ClipPerExample(self.clip_norm).mean(gradients)
 
     def average(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The sum over k, or over `expected_batch_size`."""
-        return {name: rows.sum(dim=0) / (self.expected_batch_size or rows.shape[0]) for name, rows in gradients.items()}
+        return {name: rows.sum(dim=0) / self.divisor(rows.shape[0]) for name, rows in gradients.items()}
 
     def law(self, shapes: Mapping[str, Tensor], examples: int) -> DiagonalGaussian:
         """Gaussian of `mean_std` on every entry."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from gradleak.core import DiagonalGaussian, Guarantee, Noise, UpdateDefense
+from gradleak.core import DiagonalGaussian, Guarantee, Noise, Unchanged, UpdateDefense
 from gradleak.defenses.draws import mean_of, normal
 from gradleak.results import ABADI_2016, Citation, check_not_negative
 
@@ -28,12 +28,17 @@ class GaussianNoise(UpdateDefense):
 
     guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
     citations: ClassVar[tuple[Citation, ...]] = (ABADI_2016,)
+    adds_in_order: ClassVar[bool] = True
 
     std: float
 
     def __post_init__(self) -> None:
         """Check the standard deviation."""
         check_not_negative("GaussianNoise.std", self.std)
+
+    def effect(self, names: Iterable[str]) -> Unchanged:
+        """The update, plus noise."""
+        return Unchanged()
 
     def mean(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The update itself."""

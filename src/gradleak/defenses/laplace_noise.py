@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from gradleak.core import DiagonalGaussian, Guarantee, Noise, NotGaussian, UpdateDefense
+from gradleak.core import DiagonalGaussian, Guarantee, Laplace, Noise, Unchanged, UpdateDefense
 from gradleak.defenses.draws import laplace, mean_of
 from gradleak.defenses.gaussian_noise import GaussianNoise
 from gradleak.results import DWORK_2006, ZHU_2019, Citation, check_not_negative
@@ -42,15 +42,20 @@ class LaplaceNoise(UpdateDefense):
         """Check the scale."""
         check_not_negative("LaplaceNoise.scale", self.scale)
 
+    def effect(self, names: Iterable[str]) -> Unchanged:
+        """The update, plus noise."""
+        return Unchanged()
+
     def mean(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The update itself."""
         return dict(update)
 
     def noise(self, shapes: Mapping[str, Tensor]) -> Noise:
-        """Not Gaussian; None for a scale of 0."""
+        """Laplace noise; None for a scale of 0."""
         if self.scale == 0:
             return None
-        return NotGaussian(reason=f"LaplaceNoise adds Laplace noise of scale {self.scale:g} to every entry")
+        reason = f"LaplaceNoise adds Laplace noise of scale {self.scale:g} to every entry"
+        return Laplace(scale=float(self.scale), reason=reason)
 
     def carry(self, noise: DiagonalGaussian) -> Noise:
         """Earlier noise passes unchanged."""

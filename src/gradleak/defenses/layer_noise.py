@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from gradleak.core import DiagonalGaussian, Guarantee, Noise, UpdateDefense
+from gradleak.core import DiagonalGaussian, Guarantee, Noise, Unchanged, UpdateDefense
 from gradleak.defenses.draws import mean_of, normal
 from gradleak.defenses.layers import layers
 from gradleak.results import MO_2021, Citation, InputError, check_not_negative
@@ -45,6 +45,7 @@ class LayerNoise(UpdateDefense):
 
     guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
     citations: ClassVar[tuple[Citation, ...]] = (MO_2021,)
+    adds_in_order: ClassVar[bool] = True
 
     std: Mapping[str, float]
     default: float = 0.0
@@ -63,6 +64,14 @@ class LayerNoise(UpdateDefense):
     def __hash__(self) -> int:
         """Of the numbers, since a mapping has none."""
         return hash((tuple(sorted(self.std.items())), self.default))
+
+    def effect(self, names: Iterable[str]) -> Unchanged:
+        """The update, plus noise."""
+        return Unchanged()
+
+    def seen_without(self, layers: Collection[str]) -> LayerNoise:
+        """The noise on the other layers."""
+        return replace(self, std={name: std for name, std in self.std.items() if name not in layers})
 
     def mean(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The update itself."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.core import Bounds, Guarantee, Noise, UpdateDefense
+from gradleak.core import Bounds, Guarantee, Noise, Thinned, UpdateDefense
 from gradleak.defenses.layers import layers
 from gradleak.results import LIN_2018, ZHU_2019, Citation, InputError, is_number, member
 
@@ -56,11 +56,14 @@ class Prune(UpdateDefense):
         """1 − ratio; ⌊ratio · n⌋ entries of each group go, so that a little more may stay."""
         return 1 - self.ratio
 
+    def effect(self, names: Iterable[str]) -> Thinned:
+        """Zeros in place of the smallest entries of each group."""
+        return Thinned(groups=self._groups(names))
+
     def mean(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The update with the pruned entries at zero."""
-        groups = layers(update).values() if self.by == PruneBy.LAYER else [list(update)]
         kept: dict[str, Tensor] = {}
-        for names in groups:
+        for names in self._groups(update):
             kept |= self._kept({name: update[name] for name in names})
         return {name: torch.where(kept[name], tensor, 0.0) for name, tensor in update.items()}
 
@@ -74,8 +77,11 @@ class Prune(UpdateDefense):
 
     def before(self, after: Bounds) -> Bounds:
         """What is not zero as it came; what is zero was no larger than the smallest of its group that is not."""
-        groups = layers(after.lower).values() if self.by == PruneBy.LAYER else [list(after.lower)]
+        groups = self._groups(after.lower)
         return after.filled({name: limit for names in groups for name, limit in smallest_kept(after, names).items()})
+
+    def _groups(self, names: Iterable[str]) -> list[list[str]]:
+        return list(layers(names).values()) if self.by == PruneBy.LAYER else [list(names)]
 
     def _kept(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Masks of the entries that stay."""

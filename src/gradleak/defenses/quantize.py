@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from numbers import Integral
@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.core import Bounds, Guarantee, Noise, NotGaussian, UpdateDefense
+from gradleak.core import Bounds, Guarantee, Noise, NotGaussian, Rounded, UpdateDefense
 from gradleak.defenses.clip import power_of_two
 from gradleak.defenses.draws import uniform
 from gradleak.results import ALISTARH_2017, Citation, InputError, check_flag, check_positive, member
@@ -86,6 +86,10 @@ class Quantize(UpdateDefense):
     def levels(self) -> int:
         """s, the number of levels on each side of zero."""
         return int(2 ** (self.bits - 1) - 1)
+
+    def effect(self, names: Iterable[str]) -> Rounded:
+        """Entries on levels."""
+        return Rounded()
 
     def mean(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The clipped update, or the rounded one where the rounding is not random."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,6 +15,7 @@ from gradleak.core import (
     DiagonalGaussian,
     Exposure,
     Guarantee,
+    MovedAlong,
     Noise,
     NotGaussian,
     Objective,
@@ -72,6 +73,10 @@ class SpectralNoise(BatchDefense):
         check_not_negative("SpectralNoise.norm", self.norm)
         check_count("SpectralNoise.directions", self.directions)
         check_count("SpectralNoise.dense_limit", self.dense_limit, least=0)
+
+    def effect(self, names: Iterable[str]) -> MovedAlong:
+        """The update, moved along the directions that protect most."""
+        return MovedAlong(norm=self.norm, directions=self.directions, dense_limit=self.dense_limit)
 
     def mean(self, update: Mapping[str, Tensor], batch: Batch) -> Tensors:
         """The update itself."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.core import Bounds, Guarantee, Noise, UpdateDefense
+from gradleak.core import Bounds, Guarantee, Noise, Thinned, UpdateDefense
 from gradleak.defenses.layers import layers
 from gradleak.defenses.prune import smallest_kept, without_smallest
 from gradleak.results import LIN_2018, STICH_2018, Citation, InputError, is_number, member
@@ -63,6 +63,10 @@ class TopK(UpdateDefense):
         """The share; the number of entries is rounded up in every group."""
         return self.share
 
+    def effect(self, names: Iterable[str]) -> Thinned:
+        """Zeros in place of the smallest entries of each group."""
+        return Thinned(groups=self._groups(names))
+
     def mean(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The update with zeros in place of what is not kept."""
         kept: dict[str, Tensor] = {}
@@ -85,10 +89,10 @@ class TopK(UpdateDefense):
         groups = self._groups(after.lower)
         return after.filled({name: limit for names in groups for name, limit in smallest_kept(after, names).items()})
 
-    def _groups(self, update: Mapping[str, Tensor]) -> list[list[str]]:
+    def _groups(self, names: Iterable[str]) -> list[list[str]]:
         if self.by is TopKBy.TENSOR:
-            return [[name] for name in update]
-        return list(layers(update).values()) if self.by is TopKBy.LAYER else [list(update)]
+            return [[name] for name in names]
+        return list(layers(names).values()) if self.by is TopKBy.LAYER else [list(names)]
 
 
 def kept_count(share: float, entries: int) -> int:

@@ -81,6 +81,17 @@ class VariationalBottleneck(ModelDefense):
         """
         return BottleneckModel(encoder, self.layer(features, generator=generator), decoder)
 
+    def inserted(
+        self,
+        encoder: nn.Module,
+        decoder: Callable[[int], nn.Module],
+        *,
+        features: int,
+        generator: torch.Generator,
+    ) -> tuple[BottleneckModel, BottleneckLoss]:
+        """The model with a decoder of `width` inputs, and cross entropy with the divergence."""
+        return self.insert(encoder, decoder(self.width), features=features, generator=generator), self.loss()
+
     def loss(self, loss: str | Callable[[Any, Tensor], Tensor] = "cross_entropy") -> BottleneckLoss:
         """The loss of such a model: that of its outputs, and β times the mean divergence.
 

@@ -23,7 +23,6 @@ from gradleak.core import (
     Release,
     UpdateDefense,
 )
-from gradleak.defenses import GaussianNoise, LayerNoise
 from gradleak.protocols import FedAvg, LocalAdam, SecureAggregation
 from gradleak.protocols.local_steps import mini_batches
 from gradleak.results import check_count, check_positive
@@ -109,7 +108,7 @@ def mechanism_of(release: Release, objective: Objective, examples: int) -> Gauss
     found = _noisy_update(after, shapes)
     if isinstance(found, GaussianMechanism) and isinstance(release.protocol, SecureAggregation):
         return NoGuarantee(reason="the norm of the sum over clients is bounded, not what one client or example adds")
-    return found or NoGuarantee(reason=_gap(at_example, after))
+    return found or NoGuarantee(reason=_gap(at_example, after, shapes))
 
 
 def guarantee_of(release: Release, objective: Objective, examples: int) -> str:
@@ -243,7 +242,7 @@ def _leading_noise(
     """The Gaussian noise that the first defenses of a list add, one after the other, and those that come later."""
     total: DiagonalGaussian | None = None
     for place, defense in enumerate(defenses):
-        if not isinstance(defense, GaussianNoise | LayerNoise):
+        if not isinstance(defense, UpdateDefense) or not defense.only_gaussian(shapes):
             return total, defenses[place:]
         law = defense.noise(shapes)
         if isinstance(law, DiagonalGaussian):
@@ -288,12 +287,12 @@ def _divisor(defense: ExampleDefense, examples: int) -> float:
     return examples / float(defense.average(ones)["one"])
 
 
-def _gap(at_example: Sequence[ExampleDefense], after: Sequence[Defense]) -> str:
+def _gap(at_example: Sequence[ExampleDefense], after: Sequence[Defense], shapes: Mapping[str, Tensor]) -> str:
     """What keeps a release from having an epsilon."""
     names = [type(defense).__name__ for defense in (*at_example, *after)]
     if not names:
         return "nothing bounds or hides what an example adds"
-    noisy = any(isinstance(defense, GaussianNoise | LayerNoise) for defense in after)
+    noisy = any(isinstance(defense, UpdateDefense) and defense.only_gaussian(shapes) for defense in after)
     what = (
         "no bound on what one example or client adds stands right before the Gaussian noise"
         if noisy

@@ -19,12 +19,8 @@ from gradleak.core import (
     Release,
     UpdateDefense,
 )
-from gradleak.defenses import DPSGD, AdversarialPerturbation, GaussianNoise, LayerNoise
 from gradleak.games.row_means import flat_rows, row_tensors
 from gradleak.results import InputError
-
-# Their draw adds independent Gaussian noise to every tensor, in order, where its level is not 0, and that is all.
-_GAUSSIAN = (DPSGD, GaussianNoise, LayerNoise)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,7 +54,7 @@ class Finishing:
         before, between, after = self._stages
         for defense in before:
             updates = self._at_once(defense, updates, index, generator)
-        if between and generator.device == updates.device and all(type(d) in _GAUSSIAN for d in between):
+        if between and generator.device == updates.device and all(d.adds_in_order for d in between):
             updates = self._noised(between, updates, generator)
         elif between:
             updates = self._each(between, updates, index, generator)
@@ -86,16 +82,18 @@ class Finishing:
         return chain[: random[0]], chain[random[0] : random[-1] + 1], chain[random[-1] + 1 :]
 
     def _draws(self, defense: Defense) -> bool:
-        if isinstance(defense, UpdateDefense):
+        if isinstance(defense, UpdateDefense | BatchDefense):
             return defense.noise(self.objective.params) is not None
-        return type(defense) is not AdversarialPerturbation
+        return True
 
     def _at_once(self, defense: Defense, updates: Tensor, index: Tensor, generator: torch.Generator) -> Tensor:
         """All rows through a defense that draws nothing."""
         try:
-            if isinstance(defense, AdversarialPerturbation):
+            if isinstance(defense, BatchDefense):
                 values = self.rows.sensitive
-                return defense.many(updates, None if values is None else values.reshape(len(values), -1)[:, 0][index])
+                told = None if values is None else values.reshape(len(values), -1)[:, 0][index]
+                made = defense.many(updates, told)
+                return self._each([defense], updates, index, generator) if made is None else made
             assert isinstance(defense, UpdateDefense)
             return flat_rows(self.objective, torch.func.vmap(defense.mean)(row_tensors(self.objective, updates)))
         except torch.OutOfMemoryError:

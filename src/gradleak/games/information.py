@@ -14,7 +14,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from gradleak.core import BatchDefense, DiagonalGaussian, ExampleDefense, Objective, Release, UpdateDefense
-from gradleak.defenses import GaussianNoise, LayerNoise
 from gradleak.results import (
     Evidence,
     InputError,
@@ -386,7 +385,7 @@ def _channel(release: Release, objective: Objective, examples: int) -> _Channel 
     at_example = [defense for defense in release.defenses if isinstance(defense, ExampleDefense)]
     norm, noise = _of_steps(release, at_example, objective, examples)
     for defense in release.defenses:
-        if isinstance(defense, GaussianNoise | LayerNoise):
+        if isinstance(defense, UpdateDefense) and defense.only_gaussian(shapes):
             law = defense.noise(shapes)
             if isinstance(law, DiagonalGaussian):
                 noise = law if noise is None else noise.added_to(law)

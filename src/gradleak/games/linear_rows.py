@@ -12,12 +12,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from gradleak.core import Batch, ExampleDefense, Objective
+from gradleak.core import Batch, ExampleDefense, Objective, ScaledRows
 from gradleak.core.objective import Tensors
-from gradleak.defenses import DPSGD, ClipPerExample
-
-# Defenses of examples that scale a whole row to a norm, which the two sides of the layers are enough for.
-_SCALING = (ClipPerExample, DPSGD)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,14 +66,14 @@ class LinearRows:
         objective: the client's loss.
         uses: of linear layers, in order.
         clip_norm: the smallest norm that defenses of examples scale a row to, or None.
-        divisor: what the sum is divided by, or None for the number of examples.
+        last: the defense whose divisor the sum has; None for the number of examples.
         summed: whether the loss is a sum over examples.
     """
 
     objective: Objective
     uses: Sequence[LinearUse] = field(repr=False)
     clip_norm: float | None = None
-    divisor: float | None = None
+    last: ExampleDefense | None = None
     summed: bool = False
 
     @classmethod
@@ -89,19 +85,21 @@ class LinearRows:
             defenses: of the example stage, in order.
             example: a batch of one, in the dtype of the objective.
         """
-        if any(type(defense) not in _SCALING for defense in defenses):
+        effects = [defense.effect(objective.params) for defense in defenses]
+        # Scaling of a whole row to a norm is what the two sides of the layers are enough for.
+        scaling = [effect for effect in effects if isinstance(effect, ScaledRows)]
+        last = defenses[-1] if defenses else None
+        if len(scaling) < len(effects) or (last is not None and last.divisor(1) is None):
             return None
         with torch.no_grad(), _Tape(objective.params) as tape:
             objective.loss(objective.params, example)
         if tape.elsewhere or not tape.uses:
             return None
-        bounds = [defense.bound for defense in defenses if defense.bound is not None]
-        last = defenses[-1] if defenses else None
         return cls(
             objective=objective,
             uses=tuple(tape.uses),
-            clip_norm=min(bounds) if bounds else None,
-            divisor=last.expected_batch_size if isinstance(last, DPSGD) else None,
+            clip_norm=min(effect.max_norm for effect in scaling) if scaling else None,
+            last=last,
         )
 
     @property
@@ -153,7 +151,8 @@ class LinearRows:
         count, examples = index.shape
         places, sizes = _slices(self.objective.params), self.objective.params
         made = tables[0][0].new_zeros(count, self.objective.size)
-        factor = 1.0 if self.summed else 1 / (self.divisor or examples)
+        divisor = None if self.last is None else self.last.divisor(examples)
+        factor = 1.0 if self.summed else 1 / (divisor or examples)
         flat, begun = index.reshape(-1), set[str]()
         for use, (inputs, errors) in zip(self.uses, tables, strict=True):
             e = errors.index_select(0, flat).reshape(count, -1, errors.shape[2]).mul_(factor)

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gradleak.core import Batch, ExampleDefense, Objective, Protocol, example_gradients
-from gradleak.defenses import DPSGD
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,7 +40,7 @@ class ExampleRows:
     def pools(self) -> bool:
         """Whether the average of defended rows is known to be a multiple of their mean."""
         last = self.defenses[-1] if self.defenses else None
-        return last is None or type(last).average is ExampleDefense.average or type(last) is DPSGD
+        return last is None or last.divisor(1) is not None
 
     def batch_numbers(self, examples: int) -> int:
         """How many numbers a batch takes while its gradient is made."""
@@ -70,8 +69,9 @@ class ExampleRows:
         if self.pools:
             mean = F.embedding_bag(index.to(table.device), table, mode="mean")
             last, examples = (self.defenses[-1] if self.defenses else None), index.shape[1]
-            if isinstance(last, DPSGD) and last.expected_batch_size is not None:
-                return mean * (examples / last.expected_batch_size)
+            divisor = None if last is None else last.divisor(examples)
+            if divisor is not None and divisor != examples:
+                return mean * (examples / divisor)
             return mean * examples if self.summed else mean
         average = self.defenses[-1].average
         singles = [average(row_tensors(self.objective, table[places])) for places in index]

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.inference import PrototypeEncoder, balanced_labels, distance_log_posterior
-from gradleak.core import Batch, Release, derive_generator, derive_seed
-from gradleak.defenses import AdversarialPerturbation
+from gradleak.core import Batch, BatchDefense, Release, derive_generator, derive_seed
 from gradleak.games.draws import Draw, digits, draw_of_one_value
 from gradleak.games.game import Challenge, InferenceGame
 from gradleak.games.gradients import BatchReleases
@@ -233,8 +232,8 @@ class UserRound(RoundTask):
 def _untargeted(release: object) -> bool:
     """Whether a release holds an adversarial perturbation away from the true value."""
     if isinstance(release, Release):
-        return any(_untargeted(defense) for defense in release.defenses)
-    return isinstance(release, PerturbedGame | PerturbedRounds | AdversarialPerturbation) and release.target is None
+        return any(isinstance(defense, BatchDefense) and defense.leaves_truth for defense in release.defenses)
+    return isinstance(release, PerturbedGame | PerturbedRounds) and release.target is None
 
 
 def _users(users: Tensor | None) -> Tensor:

@@ -23,7 +23,6 @@ from gradleak.core import (
 from gradleak.core.defense import Defense, Noise
 from gradleak.core.objective import Tensors
 from gradleak.core.release import Protocol
-from gradleak.defenses import LayerNoise
 from gradleak.defenses.layers import layers
 from gradleak.results import InputError, UnsupportedError
 from gradleak.risk.layer_groups import members_of
@@ -193,12 +192,7 @@ class VisibleLayers:
     def _seen(self, objective: Objective, defenses: Sequence[Defense]) -> list[Defense]:
         """The defenses as they act on what is visible: noise by layer says nothing of layers that are hidden."""
         hidden = set(layers(objective.params)) - set(layers(self.names))
-        return [
-            replace(defense, std={name: std for name, std in defense.std.items() if name not in hidden})
-            if isinstance(defense, LayerNoise)
-            else defense
-            for defense in defenses
-        ]
+        return [defense.seen_without(hidden) for defense in defenses]
 
     def _protocol(self, objective: Objective, protocol: Protocol, defenses: Sequence[Defense]) -> Protocol:
         for defense in defenses:

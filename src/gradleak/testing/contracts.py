@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,6 +26,10 @@ from gradleak.core import (
     Noise,
     Objective,
     Release,
+    Scaled,
+    ScaledRows,
+    Thinned,
+    Unchanged,
     Update,
     UpdateDefense,
     describe,
@@ -131,8 +136,9 @@ def check_defense(defense: Defense) -> None:
     Checked: documented, configured by frozen dataclass fields; names and shapes stay and the argument is not changed, for
     parameters that are matrices, vectors and single numbers; a bound that is claimed holds for vectors of any length;
     draws depend on the generator alone, and the noise of every parameter has the declared variance (one false alarm in
-    a million). For a defense of single examples: every row is treated by itself. A defense of the model or of the batch
-    is checked for its class alone: what it does needs a model.
+    a million); what it says of its effect, of its divisor and of the order of its draws is so. For a defense of single
+    examples: every row is treated by itself. A defense of the model or of the batch is checked for its class alone: what
+    it does needs a model.
 
     Args:
         defense: an instance.
@@ -175,6 +181,16 @@ def _check_rows(defense: ExampleDefense, rows: dict[str, Tensor], case: str) -> 
     law = _run(defense, "law", where, lambda: defense.law(single, 40))
     _check_draws(defense, lambda generator: defense.draw(average, 40, generator), average, law, where)
     _promise(law is None or type(defense).closes, defense, "says `closes`, since it adds noise to the mean")
+    divisor = defense.divisor(40)
+    if divisor is not None:
+        sums = {name: tensor.sum(dim=0) / divisor for name, tensor in mean.items()}
+        _promise(_close(average, sums), defense, f"divides the sum by the divisor that it claims{where}")
+    effect = defense.effect(single)
+    if isinstance(effect, ScaledRows):
+        norms = torch.stack([tensor.reshape(40, -1).square().sum(dim=1) for tensor in rows.values()]).sum(dim=0).sqrt()
+        shares = (effect.max_norm / norms).clamp(max=1.0)
+        scaled = {name: tensor * shares.reshape(40, *[1] * (tensor.dim() - 1)) for name, tensor in rows.items()}
+        _promise(_close(mean, scaled), defense, f"scales every row as it claims{where}")
 
 
 def _check_update(defense: UpdateDefense, update: dict[str, Tensor], case: str) -> None:
@@ -190,6 +206,30 @@ def _check_update(defense: UpdateDefense, update: dict[str, Tensor], case: str) 
     law = _run(defense, "noise", where, lambda: defense.noise(update))
     _check_draws(defense, lambda generator: defense.draw(update, generator), mean, law, where)
     _promise(_same(before, update), defense, f"leaves its argument as it is{where}")
+    _check_effect(defense, update, mean, where)
+
+
+def _check_effect(defense: UpdateDefense, update: Mapping[str, Tensor], mean: Mapping[str, Tensor], where: str) -> None:
+    """What a defense of the update claims to leave of it, against its mean."""
+    effect = _run(defense, "effect", where, lambda: defense.effect(update))
+    kept = True
+    if isinstance(effect, Unchanged):
+        kept = _same(mean, update)
+    elif isinstance(effect, Scaled):
+        for names in effect.groups:
+            norm = math.sqrt(sum(float(update[name].double().square().sum()) for name in names))
+            ratios = torch.cat([(mean[name] / update[name]).reshape(-1) for name in names])
+            kept &= torch.allclose(ratios, ratios[:1]) and 0 <= float(ratios[0]) <= 1 + 1e-6
+            kept &= norm >= effect.max_norm or _same(mean, {**mean, **{name: update[name] for name in names}})
+    elif isinstance(effect, Thinned):
+        for names in effect.groups:
+            given, left = (torch.cat([tensors[name].reshape(-1) for name in names]) for tensors in (update, mean))
+            gone, stay = given[left == 0].abs(), given[left != 0].abs()
+            kept &= torch.equal(left[left != 0], given[left != 0])
+            kept &= not len(gone) or not len(stay) or float(gone.max()) <= float(stay.min())
+    if isinstance(effect, Scaled | Thinned):
+        kept &= sorted(name for names in effect.groups for name in names) == sorted(update)
+    _promise(kept, defense, f"leaves of an update what it claims to ({type(effect).__name__}){where}")
 
 
 def _check_draws(
@@ -209,6 +249,13 @@ def _check_draws(
         low, high = scipy.stats.chi2.ppf([_ALARM / 2, 1 - _ALARM / 2], count)
         kept = low <= squares / std**2 <= high if std > 0 else squares == 0
         _promise(kept, defense, f"adds noise of the declared variance to {name}{where}")
+    if type(defense).adds_in_order:
+        generator = _generator()
+        ordered = {
+            name: tensor + std * torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype) if std else tensor
+            for (name, tensor), std in zip(mean.items(), law.std.values(), strict=True)
+        }
+        _promise(_same(first, ordered), defense, f"adds its noise tensor after tensor, and does nothing else{where}")
 
 
 def _promise_bound(defense: Defense, norm: float, bound: float | None, factor: float, where: str) -> None:
@@ -282,6 +329,10 @@ def _generator() -> torch.Generator:
 
 def _copy(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def _close(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
+    return list(first) == list(second) and all(torch.allclose(first[name], second[name]) for name in first)
 
 
 def _same(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -13,7 +13,7 @@ from gradleak.core import Batch, Defense, Objective, Protocol, Release, describe
 from gradleak.defenses import AdversarialPerturbation
 from gradleak.defenses.adversarial_perturbation import train_sensitive_classifier
 from gradleak.protocols import FedSGD
-from gradleak.results import InputError, check_count, check_not_negative, check_positive
+from gradleak.results import Citation, InputError, check_count, check_not_negative, check_positive
 
 
 class ReleaseOfRound(ABC):
@@ -47,6 +47,8 @@ class Perturbation:
     Raises:
         InputError: for a number out of range.
     """
+
+    citations: ClassVar[tuple[Citation, ...]] = AdversarialPerturbation.citations
 
     protocol: Protocol = field(default_factory=FedSGD)
     before: Sequence[Defense] = ()

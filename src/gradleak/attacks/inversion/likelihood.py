@@ -11,13 +11,13 @@ from gradleak.core import (
     Defense,
     DiagonalGaussian,
     ExampleDefense,
+    Laplace,
     Noise,
     NotGaussian,
     Objective,
     Release,
     UpdateDefense,
 )
-from gradleak.defenses import LaplaceNoise
 
 LEAST_STD = 1e-2
 """Entries with less noise than this share of the least noisy ones, or with none, weigh as if they had so much."""
@@ -42,11 +42,12 @@ def known_law(release: Release, objective: Objective, examples: int) -> Noise:
 
 def laplace_scale(release: Release, shapes: Mapping[str, torch.Tensor]) -> float | None:
     """The scale b where the release ends in Laplace noise and has no other noise, else None."""
-    if not release.defenses or not isinstance(release.defenses[-1], LaplaceNoise):
+    last = release.defenses[-1] if release.defenses else None
+    law = last.noise(shapes) if isinstance(last, UpdateDefense) else None
+    if not isinstance(law, Laplace):
         return None
-    scale = float(release.defenses[-1].scale)
     # Other noise under it makes a law that is neither.
-    return scale if scale > 0 and all(_silent(defense, shapes) for defense in release.defenses[:-1]) else None
+    return law.scale if all(_silent(defense, shapes) for defense in release.defenses[:-1]) else None
 
 
 def stds(law: Noise, objective: Objective) -> torch.Tensor | None:

@@ -12,23 +12,18 @@ from torch import Tensor
 from gradleak.attacks.labels.head import Head, batch_size_of, dummy_inputs, run_head
 from gradleak.attacks.labels.label_attack import Unreadable
 from gradleak.attacks.labels.loss_form import LossForm, Reduction, loss_form
-from gradleak.core import DiagonalGaussian, Knowledge, Update, UpdateKind
-from gradleak.core.release import NotGaussian
-from gradleak.defenses import (
-    DPSGD,
-    Clip,
-    ClipPerExample,
-    ClipPerLayer,
-    GaussianNoise,
-    LaplaceNoise,
-    LayerNoise,
-    Prune,
-    PruneBy,
-    Quantize,
-    TopK,
-    TopKBy,
+from gradleak.core import (
+    DiagonalGaussian,
+    Knowledge,
+    MovedAlong,
+    NotGaussian,
+    Rounded,
+    Scaled,
+    ScaledRows,
+    Thinned,
+    Update,
+    UpdateKind,
 )
-from gradleak.defenses.layers import layers
 from gradleak.results import Outcome
 
 # Inputs on which the sign of the classifier's inputs is looked at.
@@ -146,7 +141,7 @@ def read(update: Update, knowledge: Knowledge, generator: torch.Generator) -> Re
         params=params,
         examples=examples,
         notes=(*notes, *further),
-        doubt=_unmodeled(knowledge),
+        doubt=_unmodeled(knowledge, update),
     )
 
 
@@ -196,21 +191,21 @@ def scale_of(
         if update.kind is UpdateKind.DELTA:
             notes.append("read as the average gradient of the local steps")
     for defense in knowledge.defenses or ():
-        what = type(defense).__name__
-        if defense.flat and not isinstance(defense, Quantize):
+        what, effect = type(defense).__name__, defense.effect(update.tensors)
+        if defense.flat and not isinstance(effect, Rounded):
             return Unreadable(reason=f"{what} leaves no magnitudes (signs only), and those alone show counts")
-        if isinstance(defense, Clip | ClipPerLayer):
-            groups = layers(update.tensors).values() if isinstance(defense, ClipPerLayer) else [list(update.tensors)]
+        if isinstance(effect, Scaled):
             norms = [
-                math.sqrt(sum(float(update.tensors[n].double().square().sum()) for n in names)) for names in groups
+                math.sqrt(sum(float(update.tensors[n].double().square().sum()) for n in names))
+                for names in effect.groups
             ]
             noise = knowledge.release.noise(knowledge.objective, examples=examples) if knowledge.objective else None
             exact = knowledge.objective is not None and noise is None
-            if exact and max(norms) < 0.999 * defense.max_norm:
+            if exact and max(norms) < 0.999 * effect.max_norm:
                 continue  # it did not bite
             scaled = False
             notes.append(f"{what} hides the scale")
-        elif isinstance(defense, ClipPerExample | DPSGD):
+        elif isinstance(effect, ScaledRows):
             scaled, uneven = False, True
             notes.append(f"{what} may weigh the examples unequally")
     return factor, scaled, uneven, spread, notes
@@ -234,12 +229,11 @@ def _noise(
     elif (knowledge.defenses is None or isinstance(noise, NotGaussian)) and bias is not None:
         # Without noise the entries sum to 0.
         std += max(0.0, float(bias.sum().abs()) / math.sqrt(classes) - 1e-6 * float(bias.abs().max()))
-    sparse = [defense for defense in knowledge.defenses or () if isinstance(defense, Prune | TopK)]
-    coarse = any(isinstance(defense, Quantize) for defense in knowledge.defenses or ())
-    if (sparse or coarse) and bool(values.any()):
-        by = sparse[-1].by if sparse else TopKBy.TENSOR
-        near = update.tensors if by in (PruneBy.GLOBAL, TopKBy.GLOBAL) else layers(update.tensors)[_owner(name)]
-        near = [name] if by == TopKBy.TENSOR else near
+    effects = [defense.effect(update.tensors) for defense in knowledge.defenses or ()]
+    thinned = [effect for effect in effects if isinstance(effect, Thinned)]
+    coarse = any(isinstance(effect, Rounded) for effect in effects)
+    if (thinned or coarse) and bool(values.any()):
+        near = next(group for group in thinned[-1].groups if name in group) if thinned else [name]
         kept = torch.cat([update.tensors[key].reshape(-1) for key in near]).double().cpu().abs()
         smallest = float(kept[kept > 0].min()) / factor
         if coarse:  # rounding to levels that are at most so far apart
@@ -266,24 +260,11 @@ def round_off(update: Update, parameter: Tensor, name: str) -> Tensor:
     return float(torch.finfo(update.dtype).eps) * size.reshape(len(size), -1).amax(dim=1).cpu()
 
 
-def _owner(name: str) -> str:
-    """The module that owns a tensor."""
-    return name.rpartition(".")[0]
-
-
-def _unmodeled(knowledge: Knowledge) -> str:
+def _unmodeled(knowledge: Knowledge, update: Update) -> str:
     """Why no error model holds under the known defenses, or ""."""
-    modeled = (
-        Clip,
-        ClipPerLayer,
-        ClipPerExample,
-        DPSGD,
-        GaussianNoise,
-        LaplaceNoise,
-        LayerNoise,
-        Prune,
-        TopK,
-        Quantize,
-    )
-    others = [type(defense).__name__ for defense in knowledge.defenses or () if not isinstance(defense, modeled)]
+    others = [
+        type(defense).__name__
+        for defense in knowledge.defenses or ()
+        if isinstance(defense.effect(update.tensors), MovedAlong | None)
+    ]
     return f"what {' and '.join(others)} does to counts is not modeled" if others else ""

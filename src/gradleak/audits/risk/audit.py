@@ -110,7 +110,7 @@ class RiskAudit(Audit[RiskFinding]):
 def _cost_of_releases(site: Site, scenarios: Sequence[Scenario], index: int) -> float:
     """One check a derivative, which releases that differ by noise alone share, and the measures of every release."""
     here = [scenario for scenario in scenarios if index in scenario.examples]
-    maps = {str(quiet(scenario.release).describe()) for scenario in here}
+    maps = {str(quiet(scenario.release, site.objective).describe()) for scenario in here}
     return CHECK_COST * len(maps) + ENTRY_COST * site.batches[index].inputs.numel() * len(here)
 
 

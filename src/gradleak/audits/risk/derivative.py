@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from gradleak.audits.base import Site, internal_example
-from gradleak.core import Exposure, Release, derive_generator
-from gradleak.defenses import GaussianNoise
+from gradleak.core import Exposure, Objective, Release, Unchanged, derive_generator
 from gradleak.operators import DerivativeCheck, check_derivative
 from gradleak.results import Evidence, Leakier, Outcome, Score, Status
 from gradleak.results.findings.risk import DERIVATIVE_ERROR, Confirmation, Derivative, RiskFinding
@@ -15,14 +14,15 @@ CHECK_COST = 14.0
 _CONFIRMATIONS = {Outcome.CONVERGED: Confirmation.CONFIRMED, Outcome.INCONSISTENT: Confirmation.WRONG}
 
 
-def quiet(release: Release) -> Release:
-    """The release without its Gaussian noise: what shares a mean map shares its derivative."""
-    return Release(release.protocol, [d for d in release.defenses if not isinstance(d, GaussianNoise)])
+def quiet(release: Release, objective: Objective) -> Release:
+    """The release without defenses that add noise alone: what shares a mean map shares its derivative."""
+    names = list(objective.params)
+    return Release(release.protocol, [d for d in release.defenses if not isinstance(d.effect(names), Unchanged)])
 
 
 def derivative_of(site: Site, release: Release, index: int) -> DerivativeCheck:
     """The check whether the derivative of a release at one batch is what differences of its values say."""
-    exposure = Exposure(site.objective, site.batches[index], quiet(release))
+    exposure = Exposure(site.objective, site.batches[index], quiet(release, site.objective))
     generator = derive_generator(site.seed, "derivative", internal_example(index))
     return check_derivative(exposure, generator=generator, max_bytes=site.max_bytes)
 

@@ -78,7 +78,7 @@ class _Shared:
 
 def _shared(site: Site, exposure: Exposure, index: int, known: dict[str, _Shared]) -> _Shared:
     """One operator for all releases of a batch that differ by noise alone, since they share the mean map."""
-    without_noise = quiet(exposure.release)
+    without_noise = quiet(exposure.release, site.objective)
     key = str(without_noise.describe())
     if key not in known:
         operator = GradientJacobian(replace(exposure, release=without_noise), max_bytes=site.max_bytes)

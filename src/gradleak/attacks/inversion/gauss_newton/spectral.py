@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.inversion.gauss_newton.residual_system import ENDED_BY_LIMIT, PLAIN_GRADIENTS_PER_PRODUCT
-from gradleak.core import Batch, Domain, DomainKind, Exposure, Knowledge, Reconstruction, Release, Update
-from gradleak.defenses import SpectralNoise
+from gradleak.core import Batch, Domain, DomainKind, Exposure, Knowledge, MovedAlong, Reconstruction, Release, Update
 from gradleak.operators import GradientJacobian
 from gradleak.results import KnowledgeError, UnsupportedError
 
@@ -26,10 +25,12 @@ OUTSIDE = 10.0
 """What a unit of range beyond the box costs, in units of total variation."""
 
 
-def spectral_noise(knowledge: Knowledge) -> SpectralNoise | None:
-    """The last defense that is known, where it is spectral noise; else None."""
+def spectral_noise(knowledge: Knowledge) -> MovedAlong | None:
+    """The rule of the last defense that is known, where it moves an update along such directions; else None."""
+    assert knowledge.objective is not None
     last = knowledge.release.defenses[-1] if knowledge.release.defenses else None
-    return last if isinstance(last, SpectralNoise) and last.norm != 0 else None
+    rule = None if last is None else last.effect(knowledge.objective.params)
+    return rule if isinstance(rule, MovedAlong) and rule.norm != 0 else None
 
 
 class SharedLimit:
@@ -131,8 +132,8 @@ def without_spectral_noise(
         limit: of all that is computed.
     """
     defenses = tuple(knowledge.defenses or ())
-    rule = defenses[-1]
-    assert isinstance(rule, SpectralNoise)
+    rule = spectral_noise(knowledge)
+    assert rule is not None
     plain = replace(knowledge, defenses=defenses[:-1])
     found = first = read(update, plain, limit.share)
     if first.inputs is None or first.targets is None:
@@ -160,7 +161,7 @@ def without_spectral_noise(
     # The search was given the labels that the adversary had found itself.
     notes += [part for part in found.note.split("; ") if part != "labels were disclosed to the attack"]
     own = {name: first.details[name] for name in ("labels", "information") if name in first.details}
-    own["information"] = [*own.get("information", []), "the rule of SpectralNoise"]
+    own["information"] = [*own.get("information", []), f"the rule of {type(defenses[-1]).__name__}"]
     details = {**found.details, **own, "noise_weights": weights.tolist(), "penalty_margin": margin}
     return replace(found, plain_gradients=cost, note="; ".join(dict.fromkeys(n for n in notes if n)), details=details)
 
@@ -206,7 +207,7 @@ class _Directions:
     cost: float
 
     @classmethod
-    def at(cls, found: Reconstruction, knowledge: Knowledge, before: Release, rule: SpectralNoise) -> _Directions:
+    def at(cls, found: Reconstruction, knowledge: Knowledge, before: Release, rule: MovedAlong) -> _Directions:
         """From the whole spectrum of the release at a claim."""
         assert knowledge.objective is not None
         assert found.inputs is not None

@@ -1,0 +1,85 @@
+"""Studies: a paper's table or figure, computed again, with the paper's value beside ours."""
+
+from studies.attack_table import AttackTable, Entrant, TableNetwork
+from studies.attribute_privacy import AttributePrivacy
+from studies.defense_table import DefenseTable
+from studies.epsilon_coverage import EpsilonCoverage
+from studies.fed_avg_quality import FedAvgQuality
+from studies.generator_questions import GeneratorQuestions
+from studies.generator_table import GeneratorTable, Scale
+from studies.giml_quality import GIMLQuality
+from studies.inference_defenses import InferenceDefenses, InferenceShield
+from studies.inference_risk import InferenceRisk, RiskGame
+from studies.influence_cells import AttackFamily, NoisyLayers
+from studies.influence_validation import InfluenceValidation
+from studies.initialization import Initialization, InitializationRisk
+from studies.label_restoration import LabelRestoration, Network
+from studies.lavp_quality import Architecture, LAVPQuality
+from studies.layer_influences import Influence, LayerInfluences, Leakage
+from studies.layer_latent import LatentData, LatentNetwork, LayerLatent
+from studies.layer_original import LayerOriginal
+from studies.layer_original_attacks import LayerInversion
+from studies.layer_original_cells import LayerNetwork
+from studies.layer_protection import LayerProtection
+from studies.layer_protection_cells import ProtectedSetting
+from studies.prior_cells import PriorAttack, PriorNetwork
+from studies.privacy_utility import Family, PrivacyUtility, ProbeAttack, UtilityData
+from studies.private_images import SmallNetwork
+from studies.pruning_bound import PruningBound
+from studies.shields import Shield
+from studies.spectral_noise import SpectralNoiseGain
+from studies.study import Finding, Study, StudyResult, Table
+from studies.unfairness import Unfairness
+
+__all__ = [
+    "Architecture",
+    "AttackFamily",
+    "AttackTable",
+    "AttributePrivacy",
+    "DefenseTable",
+    "Entrant",
+    "EpsilonCoverage",
+    "Family",
+    "FedAvgQuality",
+    "Finding",
+    "GIMLQuality",
+    "GeneratorQuestions",
+    "GeneratorTable",
+    "InferenceDefenses",
+    "InferenceRisk",
+    "InferenceShield",
+    "Influence",
+    "InfluenceValidation",
+    "Initialization",
+    "InitializationRisk",
+    "LAVPQuality",
+    "LabelRestoration",
+    "LatentData",
+    "LatentNetwork",
+    "LayerInfluences",
+    "LayerInversion",
+    "LayerLatent",
+    "LayerNetwork",
+    "LayerOriginal",
+    "LayerProtection",
+    "Leakage",
+    "Network",
+    "NoisyLayers",
+    "PriorAttack",
+    "PriorNetwork",
+    "PrivacyUtility",
+    "ProbeAttack",
+    "ProtectedSetting",
+    "PruningBound",
+    "RiskGame",
+    "Scale",
+    "Shield",
+    "SmallNetwork",
+    "SpectralNoiseGain",
+    "Study",
+    "StudyResult",
+    "Table",
+    "TableNetwork",
+    "Unfairness",
+    "UtilityData",
+]

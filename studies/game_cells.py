@@ -1,0 +1,174 @@
+"""Cells of the studies of inference games, kept in a file as they are played, and how they are printed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gradleak.core import describe
+from gradleak.games import GameResult, InferenceGame, Knows
+from gradleak.results import GradleakError
+from studies.game_plays import PlayStore
+from studies.study import Finding
+
+SCORES = ("auroc", "tpr_at_fpr", "attack_success_rate", "advantage")
+WORDS: Mapping[str, str] = {
+    "auroc": "AUROC", "tpr_at_fpr": "TPR at 1 % FPR", "attack_success_rate": "success rate", "advantage": "advantage",
+}  # fmt: skip
+# How many of the first rounds are looked at by themselves.
+COUNTS = (1, 2, 5, 10)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """What one adversary made of one game.
+
+    Attributes:
+        scores: by name, from all observed rounds: value, low, high.
+        single: by round, the AUROC and advantage of that round alone.
+        utility: of the trained model, a mean over seeds; None without.
+        blind: p*.
+        seconds: wall time of the game, all adversaries.
+        outcome: of the trainings.
+        note: for the reader.
+        per_seed: the scores of the seeds by themselves, by name; empty for one seed.
+        first: by number of rounds, AUROC and advantage from so many rounds, the first ones, combined.
+    """
+
+    scores: Mapping[str, tuple[float | None, float | None, float | None]]
+    single: Mapping[str, tuple[float | None, float | None]]
+    utility: float | None
+    blind: float
+    seconds: float
+    outcome: str
+    note: str = ""
+    per_seed: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    first: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
+
+    def value(self, name: str) -> float | None:
+        """A score from all observed rounds."""
+        return self.scores[name][0] if name in self.scores else None
+
+    def text(self, name: str) -> str:
+        """A score with its interval, as it is printed."""
+        value, low, high = self.scores.get(name, (None, None, None))
+        if value is None:
+            return "-"
+        return f"{value:.3f}" if low is None or high is None else f"{value:.3f} ({low:.3f} to {high:.3f})"
+
+    def spread(self, name: str) -> str:
+        """The sample standard deviation of a score over seeds and its range, as printed; a dash for one seed."""
+        values = list(self.per_seed.get(name, ()))
+        if len(values) < 2:
+            return "-"
+        return f"{statistics.stdev(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+
+    def finding(self, quantity: str, name: str, paper: str = "", n: int = 1) -> Finding:
+        """A line of a study."""
+        value, low, high = self.scores.get(name, (None, None, None))
+        interval = None if low is None or high is None else (low, high)
+        spread = self.spread(name)
+        told = "" if spread == "-" else f"standard deviation over seeds, and range: {spread}"
+        note = "; ".join(part for part in (self.note, told) if part)
+        return Finding(
+            quantity=f"{quantity}: {WORDS[name]}", ours=value, paper=paper, interval=interval, n=n, note=note
+        )
+
+    @property
+    def best_round(self) -> tuple[float | None, float | None]:
+        """The largest AUROC and advantage of one round alone."""
+        areas = [area for area, _ in self.single.values() if area is not None]
+        gains = [gain for _, gain in self.single.values() if gain is not None]
+        return max(areas, default=None), max(gains, default=None)
+
+
+class GameStore:
+    """Cells by adversary and game, in a JSONL file that grows as games end; a torn last line is as if never written.
+
+    The single seeds lie in the folder beside it, named as the file with `_seeds` (see `PlayStore`): a run that was stopped
+    goes on with the next seed, and without the file alone its scores are taken again from them.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        """Read the cells that there are."""
+        self._path = None if path is None else Path(path)
+        self._plays = PlayStore(None if self._path is None else self._path.with_name(f"{self._path.stem}_seeds"))
+        self._cells: dict[str, dict[str, Cell]] = {}
+        if self._path is None or not self._path.exists():
+            return
+        for text in self._path.read_text(encoding="utf-8").splitlines():
+            try:
+                entry = json.loads(text)
+                self._cells[entry["key"]] = {name: Cell(**cell) for name, cell in entry["cells"].items()}
+            except (json.JSONDecodeError, KeyError, TypeError):
+                continue
+
+    def play(self, game: InferenceGame, seeds: Sequence[int], *, jobs: int, compute: bool) -> dict[str, Cell] | None:
+        """The cells of a game by adversary: kept ones, else it is played; None where it may not be.
+
+        A game that is refused or whose model does not train has cells without values, with the reason.
+        """
+        key = hashlib.sha256(json.dumps([describe(game.describe()), list(seeds)], sort_keys=True).encode()).hexdigest()
+        if key in self._cells:
+            return self._cells[key]
+        if not compute:
+            return None
+        try:
+            found = cells_of(self._plays.play_seeds(game, seeds, jobs=jobs))
+        except GradleakError as refusal:
+            nothing = Cell(
+                scores={}, single={}, utility=None, blind=0.0, seconds=0.0, outcome="unsupported", note=str(refusal)
+            )
+            found = {str(adversary): nothing for adversary in game.playing}
+        self._cells[key] = found
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            entry = {"key": key, "cells": {name: asdict(cell) for name, cell in found.items()}}
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(f"\n{json.dumps(entry)}\n")
+        return found
+
+
+def cells_of(result: GameResult) -> dict[str, Cell]:
+    """The cells of a game, by adversary."""
+    utilities = [run.utility.value for run in result.runs if run.utility is not None and run.utility.value is not None]
+    found = {}
+    for adversary in result.adversaries:
+        together = {score.name: score for score in result.scores(adversary)}
+        by_round = {
+            str(number): {score.name: score.value for score in scores}
+            for number, scores in result.by_round(adversary).items()
+        }
+        found[str(adversary)] = Cell(
+            scores={name: (score.value, *(score.interval or (None, None))) for name, score in together.items()},
+            single={number: (scores["auroc"], scores["advantage"]) for number, scores in by_round.items()},
+            utility=sum(utilities) / len(utilities) if utilities else None,
+            blind=sum(run.blind for run in result.runs) / len(result.runs),
+            seconds=result.seconds,
+            outcome=result.outcome.label,
+            note=together["auroc"].note if together["auroc"].value is None else "",
+            per_seed={
+                name: score.details["per_seed"] for name, score in together.items() if "per_seed" in score.details
+            },
+            first={str(count): _first(result, adversary, count) for count in COUNTS if count <= len(result.observed)},
+        )
+    return found
+
+
+def _first(result: GameResult, adversary: Knows, count: int) -> tuple[float | None, float | None]:
+    """AUROC and advantage from the first rounds."""
+    found = {score.name: score.value for score in result.scores(adversary, rounds=result.observed[:count])}
+    return found["auroc"], found["advantage"]
+
+
+def facts(cells: Mapping[str, Cell]) -> dict[str, Any]:
+    """Cells JSON-ready."""
+    return {name: asdict(cell) for name, cell in cells.items()}
+
+
+__all__ = ["SCORES", "WORDS", "Cell", "GameStore", "cells_of", "facts"]

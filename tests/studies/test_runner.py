@@ -1,0 +1,110 @@
+"""The runner of the studies, as it is called in a checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gradleak.results import InputError
+from studies import (
+    AttackTable,
+    AttributePrivacy,
+    DefenseTable,
+    EpsilonCoverage,
+    FedAvgQuality,
+    GeneratorQuestions,
+    GeneratorTable,
+    GIMLQuality,
+    InferenceDefenses,
+    InferenceRisk,
+    InfluenceValidation,
+    InitializationRisk,
+    LabelRestoration,
+    LAVPQuality,
+    LayerInfluences,
+    LayerLatent,
+    LayerOriginal,
+    LayerProtection,
+    PrivacyUtility,
+    PruningBound,
+    SpectralNoiseGain,
+    Unfairness,
+)
+from studies.runner import app, find_study, known_studies, settings
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_studies_are_found_by_name() -> None:
+    assert known_studies() == {
+        "attack_table": AttackTable,
+        "attribute_privacy": AttributePrivacy,
+        "defense_table": DefenseTable,
+        "epsilon_coverage": EpsilonCoverage,
+        "fed_avg_quality": FedAvgQuality,
+        "generator_questions": GeneratorQuestions,
+        "generator_table": GeneratorTable,
+        "giml_quality": GIMLQuality,
+        "inference_defenses": InferenceDefenses,
+        "inference_risk": InferenceRisk,
+        "influence_validation": InfluenceValidation,
+        "initialization": InitializationRisk,
+        "label_restoration": LabelRestoration,
+        "lavp_quality": LAVPQuality,
+        "layer_influences": LayerInfluences,
+        "layer_latent": LayerLatent,
+        "layer_original": LayerOriginal,
+        "layer_protection": LayerProtection,
+        "privacy_utility": PrivacyUtility,
+        "pruning_bound": PruningBound,
+        "spectral_noise": SpectralNoiseGain,
+        "unfairness": Unfairness,
+    }
+    assert find_study("lavp_quality") is LAVPQuality
+    with pytest.raises(InputError, match="did you mean 'lavp_quality'"):
+        find_study("lavp")
+
+
+def test_settings_are_toml_values() -> None:
+    found = settings(["count=3", "images=data/x.npz", 'architectures=["mlp"]', "seed = 4"])
+    assert found == {"count": 3, "images": "data/x.npz", "architectures": ["mlp"], "seed": 4}
+    with pytest.raises(InputError, match="expected key=value"):
+        settings(["count"])
+
+
+def test_a_bad_setting_is_one_line_and_ends_with_two(tmp_path: Path) -> None:
+    ended = _run("-m", "studies", "pruning_bound", "--out", str(tmp_path / "out"), "--set", "shade=red", cwd=ROOT)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("gradleak: study pruning_bound: ")
+    assert ended.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_seed_is_no_setting(tmp_path: Path) -> None:
+    arguments = ["pruning_bound", "--out", str(tmp_path), "--set", "seed=4"]
+    with pytest.raises(InputError, match="the seed is no setting of --set; give --seed N"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
+def test_without_a_checkout_one_line_says_where_to_run_it(tmp_path: Path) -> None:
+    # A folder of this name that is somebody else's is not imported.
+    foreign = tmp_path / "studies" / "__init__.py"
+    foreign.parent.mkdir()
+    foreign.write_text("raise RuntimeError\n", encoding="utf-8")
+    ended = _run("-m", "gradleak.cli", "study", "pruning_bound", "--out", "out", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("gradleak: study: expected the root of a checkout of gradleak")
+    assert ended.stderr.count("\n") == 1
+
+
+def _run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """A process that sees the package, and the studies only where it runs."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, check=False, cwd=cwd, env=environment
+    )

@@ -1,0 +1,1 @@
+"""Generators of pages of the documentation, run in the root of a checkout."""
