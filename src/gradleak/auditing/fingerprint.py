@@ -166,9 +166,6 @@ class _Walk:
             own = {name: one for name, one in vars(value).items() if not name.startswith("_") and name != "training"}
             yield from self.pieces(own)
             return
-        if isinstance(value, torch.ScriptModule | torch.ScriptFunction):
-            yield str(value.code).encode()
-            return
         state = dict(getattr(value, "__dict__", None) or {})
         for base in type(value).__mro__:
             slots = base.__dict__.get("__slots__", ())

@@ -286,7 +286,7 @@ def _sealed(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_sealed(row: Mapping[str, Any]) -> bool:
     try:
-        return row.get("checksum") == _sealed(row)["checksum"]
+        return bool(row.get("checksum") == _sealed(row)["checksum"])
     except ValueError:
         return False
 
