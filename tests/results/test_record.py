@@ -13,7 +13,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gradleak.results import Evidence, InputError, Leakier, PlanError, Record, RecordWriter, Score, Verdict, VerdictKind
+from gradleak.results import (
+    Evidence,
+    Finding,
+    InputError,
+    Leakier,
+    PlanError,
+    Record,
+    RecordWriter,
+    Score,
+    UnknownFinding,
+    Verdict,
+    VerdictKind,
+)
 from gradleak.results.record import record_file
 
 RUN = {
@@ -27,13 +39,16 @@ RUN = {
 }
 SCORE = Score(name="psnr", value=float("inf"), unit="dB", leakier=Leakier.HIGHER, evidence=Evidence.ATTACK)
 VERDICT = Verdict(item="a/1", verdict=VerdictKind.LEAKS, reason="r", explanation="e")
-GROUPS: dict[str, list[dict[str, Any]]] = {
-    "a": [
-        {"type": "item", "item": "a/1", "status": "done", "seconds": 1.5, "eigenvalues": [1e-17, 0.1]},
-        {"type": "score", "item": "a/1", **SCORE.to_dict()},
-    ],
-    "b": [{"type": "item", "item": "b/1", "status": "failed", "traceback": "…\nline", "details": {"n": np.int64(2)}}],
-    "c": [{"type": "verdict", **VERDICT.to_dict()}, {"type": "item", "item": "c/2"}, {"type": "item", "item": "c/3"}],
+
+
+def found(item: str, **fields: Any) -> UnknownFinding:
+    return UnknownFinding(kind="of another package", item=item, audit="own", **fields)
+
+
+GROUPS: dict[str, list[Finding | Verdict]] = {
+    "a": [found("a/1", seconds=1.5, eigenvalues=[1e-17, 0.1], scores=(SCORE,)), found("a/2")],
+    "b": [found("b/1", status="failed", traceback="…\nline", details={"n": np.int64(2)})],
+    "c": [VERDICT, found("c/2"), found("c/3")],
 }
 
 
@@ -49,8 +64,10 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     record = Record.load(tmp_path)
     assert record.path == tmp_path / "record.jsonl"
     assert record.run["plan_digest"] == "d1"
-    assert record.run["schema"] == 1
-    assert [line["item"] for line in record.items] == ["a/1", "b/1", "c/2", "c/3"]
+    assert record.run["schema"] == 2
+    assert [finding.item for finding in record.findings] == ["a/1", "a/2", "b/1", "c/2", "c/3"]
+    assert record.findings[2].model_extra == {"traceback": "…\nline", "details": {"n": 2}}
+    assert record.unreadable == 0
     assert record.scores == [("a/1", SCORE)]
     assert record.verdicts == [VERDICT]
     assert record.complete
@@ -87,7 +104,7 @@ def test_a_garbled_line_costs_its_group_and_nothing_else(tmp_path: Path, data: s
     hit = data.draw(st.integers(1, len(lines) - 1))
     garbage = data.draw(
         st.sampled_from(
-            [b"", b"{}", b"[1]", b"\xff\xfe", b'{"type": "item"}', b"9" * 5000, b"[" * 100_000, lines[hit][:-3]]
+            [b"", b"{}", b"[1]", b"\xff\xfe", b'{"type": "finding"}', b"9" * 5000, b"[" * 100_000, lines[hit][:-3]]
         )
     )
     path = tmp_path / "hit.jsonl"
@@ -107,7 +124,8 @@ def test_a_second_run_writes_nothing(tmp_path: Path) -> None:
     whole = write(path)
     with RecordWriter(path, RUN | {"started": "tomorrow"}) as writer:
         assert writer.missing(GROUPS) == []
-        assert [line["item"] for line in writer.lines("c")] == ["a/1", "c/2", "c/3"]
+        assert [finding.item for finding in writer.findings("c")] == ["c/2", "c/3"]
+        assert [writer.failed(name) for name in "abc"] == [False, True, False]
         writer.write_group("c", GROUPS["c"])
     assert path.read_bytes() == whole
 
@@ -130,7 +148,7 @@ def test_the_record_of_another_plan_is_refused_and_unchanged(tmp_path: Path, cha
         b"\x00\x01",
         b'{"a": 1}\n',
         b'[{"type": "run"}]',
-        b'{"type": "item", "group": "a", "line": 0, "of": 1}\n',
+        b'{"type": "finding", "group": "a", "line": 0, "of": 1}\n',
     ],
 )
 def test_a_foreign_file_is_never_written_over(tmp_path: Path, content: bytes) -> None:
@@ -147,32 +165,55 @@ def test_an_attempt_with_another_number_of_lines_is_replaced(tmp_path: Path) -> 
     path = tmp_path / "record.jsonl"
     whole = write(path)
     path.write_bytes(b"\n".join(whole.split(b"\n")[:2]) + b"\n")  # the run line and one of two lines of group a
-    failed = [{"type": "item", "item": "a/1", "status": "failed"}]
+    failed = [found("a/1", status="failed")]
     with RecordWriter(path, RUN) as writer:
         assert writer.missing(["a"]) == ["a"]
         writer.write_group("a", failed)
         assert writer.missing(["a"]) == []
-    assert [line["status"] for line in Record.load(path).lines] == ["failed"]
+    assert [str(finding.status) for finding in Record.load(path).findings] == ["failed"]
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
+    ("findings", "message"),
     [
         ([], "at least one line"),
-        ([{"type": "item"}, {"type": "note"}], "line type 'note'"),
-        ([{"type": "item"}, {"item": "x"}], "line type None"),
-        ([{"type": "item"}, {"type": "item", "group": "other"}], "group"),
-        ([{"type": "item"}, {"type": "item", "data": np.zeros(3)}], "do not enter a record"),
+        ([found("x"), found("y", group="other")], "group"),
+        ([found("x"), found("y", checksum="0")], "checksum"),
+        ([found("x"), found("y", data=np.zeros(3))], "do not enter a record"),
     ],
 )
-def test_a_bad_group_is_refused_whole(tmp_path: Path, lines: list[dict[str, Any]], message: str) -> None:
+def test_a_bad_group_is_refused_whole(tmp_path: Path, findings: list[Finding], message: str) -> None:
     path = tmp_path / "record.jsonl"
     with RecordWriter(path, RUN) as writer:
         before = path.read_bytes()
         with pytest.raises(InputError, match=message):
-            writer.write_group("a", lines)
+            writer.write_group("a", findings)
         assert path.read_bytes() == before
         assert writer.missing(["a"]) == ["a"]
+
+
+@pytest.mark.parametrize("change", [(b"1.5", b"7.5"), (b'"line": 1, "of": 2', b'"line": 0, "of": 2'), (b"inf", b"nan")])
+def test_a_changed_byte_costs_the_line(tmp_path: Path, change: tuple[bytes, bytes]) -> None:
+    path = tmp_path / "record.jsonl"
+    whole = write(path)
+    assert change[0] in whole
+    path.write_bytes(whole.replace(*change, 1))
+    damaged = Record.load(path)
+    assert not damaged.complete
+    assert len(damaged.lines) == 5
+    write(path)
+    (tmp_path / "twin.jsonl").write_bytes(whole)
+    assert Record.load(path).canonical() == Record.load(tmp_path / "twin.jsonl").canonical()
+
+
+def test_lines_that_hold_no_finding_of_their_kind_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    with RecordWriter(path, RUN) as writer:
+        writer.write_group("a", [UnknownFinding(kind="utility", item="x", audit="own", nonsense=1), found("y")])
+        assert writer.failed("a")
+    record = Record.load(path)
+    assert record.unreadable == 1
+    assert [finding.item for finding in record.findings] == ["y"]
 
 
 def test_canonical_leaves_out_times_and_host_and_follows_the_plan(tmp_path: Path) -> None:
@@ -181,7 +222,7 @@ def test_canonical_leaves_out_times_and_host_and_follows_the_plan(tmp_path: Path
             writer.write_group(name, GROUPS[name])
     with RecordWriter(tmp_path / "two.jsonl", RUN | {"started": "then", "host": {"name": "other"}}) as writer:
         for name in ("a", "b", "c"):
-            writer.write_group(name, [line | {"seconds": 99.0} for line in GROUPS[name]])
+            writer.write_group(name, [one.but(seconds=99.0) if isinstance(one, Finding) else one for one in GROUPS[name]])
     one, two = Record.load(tmp_path / "one.jsonl"), Record.load(tmp_path / "two.jsonl")
     assert one.canonical() == two.canonical()
     assert not any(word in text for text in one.canonical() for word in ("seconds", "started", '"host"', "traceback"))
@@ -195,6 +236,13 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="update gradleak"):
         RecordWriter(path, RUN)
     assert path.read_text() == '{"type": "run", "schema": 99}\n'
+
+
+def test_an_older_schema_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    path.write_text('{"type": "run", "schema": 1}\n')
+    with pytest.raises(InputError, match="record schema 1, this version reads schema 2 alone; run the audit again"):
+        Record.load(path)
 
 
 def test_a_missing_record_says_what_to_do(tmp_path: Path) -> None:
