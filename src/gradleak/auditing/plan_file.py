@@ -44,12 +44,12 @@ from gradleak.core import (
     derive_generator,
     derive_seed,
 )
-from gradleak.dp.audit import HypothesisPair, PrivacyAudit
-from gradleak.dp.lower_bounds import EpsilonEstimator
 from gradleak.games import InferenceGame, PerturbedGame
+from gradleak.privacy import HypothesisPair, PrivacyAudit
+from gradleak.privacy.lower_bounds import EpsilonEstimator
 from gradleak.results import GradleakError, InputError, PlanError
 from gradleak.risk import LatentInformation, LayerMeasure, Measure, OriginalInformation, SettingMeasure
-from gradleak.utility import GroupNormForBatchNorm, Task, Training, split
+from gradleak.training import GroupNormForBatchNorm, Task, Training, split
 
 TOP_LEVEL = ("name", "seed", "pictures", "save_updates", "checkpoint_seconds", "model", "data", "objective", "threat",
              "thresholds", "controls", "adversaries", "attacks", "measures", "scenarios", "utility", "inference",
