@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from benchmarks.measure import Row, ratio
 from gradleak.core import Batch, Objective, Release
-from gradleak.games.gradients import BatchReleases
 from gradleak.models import mlp
 from gradleak.protocols import FedSGD
+from gradleak.training import BatchReleases
 
 ROWS, TRIALS, EXAMPLES = 5000, 5000, 16
 # As many batches go through the loop; its time is proportional to their number.

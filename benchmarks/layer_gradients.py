@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from benchmarks.measure import Row, plain_gradient, ratio
 from gradleak.core import Batch, Objective, Release
 from gradleak.defenses import ClipPerExample
-from gradleak.games import layer_gradients
 from gradleak.models import lenet5, vgg9
 from gradleak.protocols import FedSGD
+from gradleak.training import layer_gradients
 
 # As many examples go through the loop; its time is proportional to their number.
 LOOPED = 16

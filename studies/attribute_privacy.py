@@ -16,8 +16,9 @@ from torch import nn
 from gradleak.core import Release, describe, one_thread
 from gradleak.datasets import adult_files_table, adult_table
 from gradleak.defenses import DPSGD
-from gradleak.dp.audit import AttributeAudit, AttributePair, AuditedPair, Canary, PairResult, Statistic, total_epsilons
-from gradleak.dp.lower_bounds import (
+from gradleak.models import mlp
+from gradleak.privacy import AttributeAudit, AttributePair, AuditedPair, Canary, PairResult, Statistic, total_epsilons
+from gradleak.privacy.lower_bounds import (
     CorrectedThresholdEpsilon,
     EpsilonEstimator,
     GaussianFitEpsilon,
@@ -25,7 +26,6 @@ from gradleak.dp.lower_bounds import (
     SplitThresholdEpsilon,
     TrialScores,
 )
-from gradleak.models import mlp
 from gradleak.protocols import FedSGD
 from gradleak.results import LI_2024, Citation, Score
 from studies.attribute_privacy_figures import histograms, measured_against_theory

@@ -9,7 +9,7 @@ import matplotlib
 import numpy as np
 from matplotlib.ticker import FuncFormatter
 
-from gradleak.dp.audit import Histogram
+from gradleak.privacy import Histogram
 from gradleak.reporting.drawing import DASHES, MARKERS, SERIES, STYLE, as_svg, finish, new_figure
 from gradleak.reporting.numerals import decimal
 from gradleak.reporting.plots import standalone

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gradleak.data import Encoding, Population
 from gradleak.datasets import adult_population
-from gradleak.games import Encoding, Population
 
 
 def census(*, encoding: Encoding, standardized: bool = False, keep_sensitive: bool = False) -> Population:

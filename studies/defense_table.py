@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import torch
 
+from gradleak.accounting import guarantee_of
 from gradleak.attacks import Attack, GaussNewton, InvertingGradients
 from gradleak.core import Batch, HonestButCurious, Objective, Release, Update, derive_generator, describe, one_thread
-from gradleak.dp import guarantee_of
 from gradleak.protocols import FedSGD
 from gradleak.results import GEIPING_2020, ZHANG_2023, Citation, GradleakError
 from gradleak.scoring import blind_baseline

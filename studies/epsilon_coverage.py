@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradleak.core import describe
-from gradleak.dp.lower_bounds import (
+from gradleak.privacy.lower_bounds import (
     CorrectedThresholdEpsilon,
     EpsilonEstimator,
     GaussianFitEpsilon,

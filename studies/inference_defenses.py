@@ -12,8 +12,9 @@ from torch import nn
 
 from gradleak.attacks.inference import Features, MaxPooling, PrincipalComponents
 from gradleak.core import Release, derive_seed, describe
+from gradleak.data import Encoding
 from gradleak.defenses import DPSGD, Prune, Sign, VariationalBottleneck
-from gradleak.games import Encoding, InferenceGame, Knows, PerturbedGame, PropertyGame
+from gradleak.games import InferenceGame, Knows, PerturbedGame, PropertyGame
 from gradleak.models import mlp
 from gradleak.protocols import FedSGD
 from gradleak.results import LI_2024, Citation

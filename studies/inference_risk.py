@@ -14,17 +14,9 @@ from torch import nn
 
 from gradleak.attacks.inference import MaxPooling
 from gradleak.core import derive_seed, describe
+from gradleak.data import Encoding, Split
 from gradleak.datasets import constructed_users
-from gradleak.games import (
-    AttributeGame,
-    DistributionGame,
-    Encoding,
-    InferenceGame,
-    Knows,
-    PropertyGame,
-    Split,
-    UserGame,
-)
+from gradleak.games import AttributeGame, DistributionGame, InferenceGame, Knows, PropertyGame, UserGame
 from gradleak.models import mlp
 from gradleak.results import LI_2024, Citation, InputError
 from studies.census import census

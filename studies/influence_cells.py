@@ -18,12 +18,13 @@ from torch import Tensor
 
 from gradleak.attacks import Attack, Classifier, LogisticRegression, RandomForest
 from gradleak.core import Batch, Defense, Exposure, HonestButCurious, Objective, Release, derive_generator, derive_seed
+from gradleak.data import Population
 from gradleak.defenses import Clip, LayerNoise
 from gradleak.defenses.layers import layers
-from gradleak.games import Population, layer_gradients
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Score
 from gradleak.risk import LatentInformation, Sensitivity, TargetInformation, mean_sensitivity
+from gradleak.training import layer_gradients
 
 EVERYTHING, SHUFFLED = "everything", "shuffled"
 STATIC, ADAPTIVE = "static", "adaptive"

@@ -16,7 +16,6 @@ from torch import Tensor
 from gradleak.attacks import LogisticRegression, MaxPooling, PrincipalComponents
 from gradleak.attacks.inference import Layout
 from gradleak.core import Exposure, Objective, Release, derive_generator, derive_seed
-from gradleak.games import layer_gradients
 from gradleak.protocols import FedSGD
 from gradleak.results import Score
 from gradleak.risk import (
@@ -30,6 +29,7 @@ from gradleak.risk import (
     mean_sensitivity,
 )
 from gradleak.risk.layer_measure import coordinates
+from gradleak.training import layer_gradients
 from studies.layer_latent_data import LatentNetwork, Parts, after_epochs, objective
 
 FOREST, LOGISTIC = "forest", "logistic"

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gradleak.core import Domain, Mode, Objective, derive_generator
+from gradleak.data import Population
 from gradleak.datasets import adult_population, mnist_digits, sentences
-from gradleak.games import Population
 from gradleak.models import alexnet_small, lenet5, mlp, text_classifier
 from gradleak.results import InputError
 from studies.datasets import speech_digits

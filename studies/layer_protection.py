@@ -11,7 +11,7 @@ from scipy import stats
 
 from gradleak.attacks import InvertingGradients, RandomForest
 from gradleak.core import Batch, derive_seed, describe, one_thread
-from gradleak.games import Encoding
+from gradleak.data import Encoding
 from gradleak.results import MO_2021, Citation, InputError, check_count, check_positive
 from studies.attack_lines import Store
 from studies.census import census

@@ -24,8 +24,8 @@ from gradleak.core import (
     derive_seed,
     describe,
 )
+from gradleak.data import Population
 from gradleak.defenses import LayerNoise
-from gradleak.games import Population, batches_of_one_value, layer_gradients
 from gradleak.models import Activation, initialize_uniform, lenet5, lenet_dlg, lenet_i2f, mlp
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError
@@ -39,6 +39,7 @@ from gradleak.risk import (
     layer_groups,
 )
 from gradleak.scoring import score_images, score_posteriors
+from gradleak.training import batches_of_one_value, layer_gradients
 from studies.attack_lines import Line, Store, content_of
 from studies.private_images import trained
 from studies.protected_entries import OPEN, PROTECTED, TwoParts, choose_entries, scattered_entries

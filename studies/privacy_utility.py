@@ -10,26 +10,16 @@ from typing import ClassVar
 import torch
 from torch import nn
 
+from gradleak.accounting import guarantee_of
 from gradleak.attacks import Attack, GaussNewton, InvertingGradients
 from gradleak.core import Batch, Defense, Guarantee, HonestButCurious, Release, derive_generator, derive_seed, describe
 from gradleak.datasets import adult_census, mnist_digits, scikit_digits
 from gradleak.defenses import DPSGD, Clip, GaussianNoise, Prune, Sign, VariationalBottleneck
-from gradleak.dp import guarantee_of
 from gradleak.models import lenet_dlg, mlp
 from gradleak.protocols import FedSGD
 from gradleak.results import LI_2024, ZHANG_2023, Citation, Outcome, Score
-from gradleak.utility import (
-    Adversary,
-    Curve,
-    PerturbedRounds,
-    Point,
-    ReconstructionProbe,
-    Setting,
-    Task,
-    Training,
-    privacy_utility_curve,
-    split,
-)
+from gradleak.training import PerturbedRounds, Task, Training, split
+from gradleak.utility import Adversary, Curve, Point, ReconstructionProbe, Setting, privacy_utility_curve
 from studies.study import Finding, Say, Study, StudyResult, Table
 
 STATIC, ADAPTIVE = "static", "adaptive"

@@ -9,7 +9,8 @@ import numpy as np
 from gradleak.core import Batch, Release, derive_generator
 from gradleak.datasets import mnist_digits
 from gradleak.results import GradleakError
-from gradleak.utility import Task, Training, measure_utility, split
+from gradleak.training import Task, Training, split
+from gradleak.utility import measure_utility
 from studies.private_images import SmallNetwork, draw_images
 
 ROWS = 3000

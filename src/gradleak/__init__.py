@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gradleak.accounting import Accounting
     from gradleak.attacks import (
         DGL,
         DLG,
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
         Update,
         UpdateDefense,
     )
+    from gradleak.data import Column, Population, Split, Table
     from gradleak.defenses import (
         DPSGD,
         AdversarialPerturbation,
@@ -111,35 +113,12 @@ if TYPE_CHECKING:
         VariationalBottleneck,
         self_test,
     )
-    from gradleak.dp import Accounting
-    from gradleak.dp.audit import (
-        AttributeAudit,
-        AuditResult,
-        Canary,
-        HypothesisPair,
-        MembershipAudit,
-        audit_pair,
-        per_attribute_epsilon,
-    )
-    from gradleak.dp.lower_bounds import (
-        CorrectedThresholdEpsilon,
-        EpsilonEstimator,
-        GaussianFitEpsilon,
-        OneRunEpsilon,
-        PlugInEpsilon,
-        SplitThresholdEpsilon,
-        TrialScores,
-    )
     from gradleak.games import (
         AttributeGame,
-        Column,
         DistributionGame,
         GameResult,
         PerturbedGame,
-        Population,
         PropertyGame,
-        Split,
-        Table,
         UserGame,
         fano_advantage,
         fano_error,
@@ -157,6 +136,24 @@ if TYPE_CHECKING:
         NeumannSeries,
     )
     from gradleak.operators import GradientJacobian, check_derivative
+    from gradleak.privacy import (
+        AttributeAudit,
+        AuditResult,
+        Canary,
+        HypothesisPair,
+        MembershipAudit,
+        audit_pair,
+        per_attribute_epsilon,
+    )
+    from gradleak.privacy.lower_bounds import (
+        CorrectedThresholdEpsilon,
+        EpsilonEstimator,
+        GaussianFitEpsilon,
+        OneRunEpsilon,
+        PlugInEpsilon,
+        SplitThresholdEpsilon,
+        TrialScores,
+    )
     from gradleak.protocols import (
         FedAvg,
         FedSGD,
@@ -203,37 +200,31 @@ if TYPE_CHECKING:
         what_ifs,
     )
     from gradleak.scoring import score_images, score_perceptual, score_posteriors
-    from gradleak.utility import (
-        GroupNormForBatchNorm,
-        PerturbedRounds,
-        ReconstructionProbe,
-        Task,
-        Training,
-        measure_utility,
-        privacy_utility_curve,
-    )
+    from gradleak.training import GroupNormForBatchNorm, PerturbedRounds, Task, Training
+    from gradleak.utility import ReconstructionProbe, measure_utility, privacy_utility_curve
 
 _ROOMS = {
+    "accounting": ("Accounting",),
     "attacks": (
-        "DGL",
-        "DLG",
-        "GGL",
-        "GIAS",
-        "GIML",
-        "GS",
-        "IDLG",
-        "IGIMS",
         "AdaptiveLabelRecovery",
         "AllEntries",
         "Attack",
         "BatchNormInversion",
         "Blind",
         "ConsistentLabels",
+        "DGL",
+        "DLG",
         "DenseSteps",
+        "GGL",
+        "GIAS",
+        "GIML",
+        "GS",
         "GaussNewton",
         "GaussianNaiveBayes",
         "GradInversion",
         "GradientBoosting",
+        "IDLG",
+        "IGIMS",
         "IGIMSAdam",
         "InventionCheck",
         "InvertingGradients",
@@ -297,6 +288,12 @@ _ROOMS = {
         "Update",
         "UpdateDefense",
     ),
+    "data": (
+        "Column",
+        "Population",
+        "Split",
+        "Table",
+    ),
     "defenses": (
         "AdversarialPerturbation",
         "Clip",
@@ -315,35 +312,12 @@ _ROOMS = {
         "VariationalBottleneck",
         "self_test",
     ),
-    "dp": ("Accounting",),
-    "dp.audit": (
-        "AttributeAudit",
-        "AuditResult",
-        "Canary",
-        "HypothesisPair",
-        "MembershipAudit",
-        "audit_pair",
-        "per_attribute_epsilon",
-    ),
-    "dp.lower_bounds": (
-        "CorrectedThresholdEpsilon",
-        "EpsilonEstimator",
-        "GaussianFitEpsilon",
-        "OneRunEpsilon",
-        "PlugInEpsilon",
-        "SplitThresholdEpsilon",
-        "TrialScores",
-    ),
     "games": (
         "AttributeGame",
-        "Column",
         "DistributionGame",
         "GameResult",
         "PerturbedGame",
-        "Population",
         "PropertyGame",
-        "Split",
-        "Table",
         "UserGame",
         "fano_advantage",
         "fano_error",
@@ -351,16 +325,35 @@ _ROOMS = {
         "information_estimate",
     ),
     "linalg": (
-        "LSMR",
         "ConjugateGradient",
         "DenseSolver",
-        "Hutchinson",
         "HutchPlusPlus",
+        "Hutchinson",
+        "LSMR",
         "LanczosQuadrature",
         "LeastSquaresDescent",
         "NeumannSeries",
     ),
-    "operators": ("GradientJacobian", "check_derivative"),
+    "operators": (
+        "GradientJacobian",
+        "check_derivative",
+    ),
+    "privacy": (
+        "AttributeAudit",
+        "AuditResult",
+        "Canary",
+        "CorrectedThresholdEpsilon",
+        "EpsilonEstimator",
+        "GaussianFitEpsilon",
+        "HypothesisPair",
+        "MembershipAudit",
+        "OneRunEpsilon",
+        "PlugInEpsilon",
+        "SplitThresholdEpsilon",
+        "TrialScores",
+        "audit_pair",
+        "per_attribute_epsilon",
+    ),
     "protocols": (
         "FedAvg",
         "FedSGD",
@@ -368,10 +361,19 @@ _ROOMS = {
         "SecureAggregation",
         "average_gradient",
     ),
-    "reporting": ("write_html", "write_json", "write_markdown"),
-    "results": ("GradleakError", "Outcome", "Record", "Score", "Verdict"),
+    "reporting": (
+        "write_html",
+        "write_json",
+        "write_markdown",
+    ),
+    "results": (
+        "GradleakError",
+        "Outcome",
+        "Record",
+        "Score",
+        "Verdict",
+    ),
     "risk": (
-        "MINE",
         "BayesianCramerRao",
         "Consecutive",
         "CosineError",
@@ -386,6 +388,7 @@ _ROOMS = {
         "LayerProfile",
         "LinearizedPosteriorError",
         "LipschitzBound",
+        "MINE",
         "NeighborInformation",
         "NormalizedError",
         "OriginalInformation",
@@ -406,13 +409,19 @@ _ROOMS = {
         "sensitivity_profile",
         "what_ifs",
     ),
-    "scoring": ("score_images", "score_perceptual", "score_posteriors"),
-    "utility": (
+    "scoring": (
+        "score_images",
+        "score_perceptual",
+        "score_posteriors",
+    ),
+    "training": (
         "GroupNormForBatchNorm",
         "PerturbedRounds",
-        "ReconstructionProbe",
         "Task",
         "Training",
+    ),
+    "utility": (
+        "ReconstructionProbe",
         "measure_utility",
         "privacy_utility_curve",
     ),

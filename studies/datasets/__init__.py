@@ -1,7 +1,7 @@
 """Published data sets of the papers, from files of one's own; nothing is downloaded.
 
 A plan file names them in a checkout as `studies.datasets:celeba` and so on. `cifar100` returns a `Batch` to audit, the others a
-`gradleak.games.Population` to play an inference game on, or the `Table` behind it.
+`gradleak.data.Population` to play an inference game on, or the `Table` behind it.
 """
 
 from studies.datasets.cifar100 import cifar100

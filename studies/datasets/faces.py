@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from gradleak.core import Domain
-from gradleak.games import Population
+from gradleak.data import Population
 from gradleak.results import InputError
 from gradleak.results.numbers import check_count
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from gradleak.games import Column, ColumnKind, Population, Table
+from gradleak.data import Column, ColumnKind, Population, Table
 
 _SEX = {"female": ("A92", "A95"), "male": ("A91", "A93", "A94")}
 

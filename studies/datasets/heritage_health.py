@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from gradleak.games import Column, ColumnKind, Population, Table
+from gradleak.data import Column, ColumnKind, Population, Table
 from gradleak.results import InputError
 
 _UNKNOWN = "unknown"

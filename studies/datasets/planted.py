@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Domain
+from gradleak.data import Population
 from gradleak.datasets import image_file
 from gradleak.datasets.idx_file import read_idx
 from gradleak.datasets.synthetic import stroke, warp
-from gradleak.games import Population
 from gradleak.results import InputError, member
 
 _Path = str | os.PathLike[str]

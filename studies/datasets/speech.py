@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gradleak.core import Domain, DomainKind
-from gradleak.games import Column, ColumnKind, Population, Table
+from gradleak.data import Column, ColumnKind, Population, Table
 from gradleak.results import InputError, member
 from studies.datasets.log_mel import BANDS, log_mel, mel_image, mel_statistics, read_wav
 

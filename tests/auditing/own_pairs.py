@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from gradleak.core import Objective, Release
-from gradleak.dp.audit import HypothesisPair
-from gradleak.dp.lower_bounds import TrialScores
-from gradleak.games import Column, Table
+from gradleak.data import Column, Table
+from gradleak.privacy import HypothesisPair
+from gradleak.privacy.lower_bounds import TrialScores
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

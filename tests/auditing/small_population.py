@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from gradleak.core import Batch
-from gradleak.games import Population
+from gradleak.data import Population
 
 
 def two_groups(

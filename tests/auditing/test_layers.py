@@ -14,9 +14,10 @@ from gradleak.auditing import Plan, build_plan, estimate, load_plan, run_plan
 from gradleak.auditing.layer_reach import reaches
 from gradleak.auditing.layer_task import LayersTask, advice_lines, profiles_of
 from gradleak.core import derive_generator
-from gradleak.games import Population, layer_gradients
+from gradleak.data import Population
 from gradleak.models import mlp
 from gradleak.results import Evidence, InputError, Leakier, Outcome, PlanError, Record, Score, VerdictKind
+from gradleak.training import layer_gradients
 
 ROOT = Path(__file__).parents[2]
 GROUPS = {"use": "tests.auditing.small_population:two_groups"}

@@ -15,8 +15,8 @@ from gradleak.auditing import Plan, build_plan, estimate, load_plan, run_plan
 from gradleak.auditing.privacy_plan import PrivacyPlan
 from gradleak.auditing.privacy_task import PrivacyControl, PrivacyTask
 from gradleak.core import Release
-from gradleak.dp.audit import AuditResult
-from gradleak.dp.lower_bounds import Reading, SplitThresholdEpsilon, TrialScores, gaussian_dp_epsilon
+from gradleak.privacy import AuditResult
+from gradleak.privacy.lower_bounds import Reading, SplitThresholdEpsilon, TrialScores, gaussian_dp_epsilon
 from gradleak.results import PlanError, Record, VerdictKind
 
 ROOT = Path(__file__).parents[2]

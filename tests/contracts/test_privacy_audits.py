@@ -9,12 +9,12 @@ from abc import ABC
 
 import pytest
 import torch
-from tests.dp.audit.setting import dp_sgd, small, table
 from tests.games.setting import population
+from tests.privacy.setting import dp_sgd, small, table
 from torch import nn
 
-import gradleak.dp.audit
-from gradleak.dp.audit import AttributeAudit, AuditResult, MembershipAudit, PrivacyAudit
+import gradleak.privacy
+from gradleak.privacy import AttributeAudit, AuditResult, MembershipAudit, PrivacyAudit
 from gradleak.results import Citation, Evidence, Outcome, Score
 
 
@@ -40,8 +40,8 @@ EXAMPLES: dict[type[PrivacyAudit], PrivacyAudit] = {
 }
 EXPORTED = [
     kind
-    for name in gradleak.dp.audit.__all__
-    if inspect.isclass(kind := getattr(gradleak.dp.audit, name))
+    for name in gradleak.privacy.__all__
+    if inspect.isclass(kind := getattr(gradleak.privacy, name))
     and issubclass(kind, PrivacyAudit)
     and ABC not in kind.__bases__
 ]

@@ -12,11 +12,12 @@ from typing import ClassVar
 import pytest
 import torch
 from tests.attacks.labels.cases import net, released
-from tests.games.released_batches import at_once, batches, objective, one_by_one, rows
+from tests.training.releases.released_batches import at_once, batches, objective, one_by_one, rows
 from torch import Tensor
 
 import gradleak
 from gradleak import defenses
+from gradleak.accounting import mechanism_of
 from gradleak.attacks import ConsistentLabels
 from gradleak.attacks.inversion.gauss_newton.spectral import spectral_noise
 from gradleak.attacks.inversion.likelihood import known_law, laplace_scale
@@ -33,6 +34,7 @@ from gradleak.core import (
     Laplace,
     ModelDefense,
     MovedAlong,
+    NoGuarantee,
     Noise,
     NotGaussian,
     Objective,
@@ -44,13 +46,12 @@ from gradleak.core import (
     Unchanged,
     UpdateDefense,
 )
-from gradleak.dp import NoGuarantee, mechanism_of
-from gradleak.games.gradients import BatchReleases, Route
 from gradleak.games.information import gaussian_channel_information
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Outcome
 from gradleak.risk import VisibleLayers
 from gradleak.testing import check_defense
+from gradleak.training import BatchReleases, Route
 
 SOURCE = Path(gradleak.__file__).parent
 NAMES = ["0.weight", "0.bias", "2.weight", "2.bias"]

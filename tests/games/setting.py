@@ -9,7 +9,7 @@ from torch import nn
 
 import gradleak as gl
 from gradleak.attacks.inference import MaxPooling, RandomForest
-from gradleak.games import Population
+from gradleak.data import Population
 from gradleak.models import mlp
 
 FEATURES = 6

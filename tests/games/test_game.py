@@ -12,10 +12,11 @@ from sklearn.metrics import roc_auc_score
 
 import gradleak as gl
 from gradleak.attacks.inference import AllEntries
-from gradleak.games import AttributeGame, DistributionGame, GameResult, Knows, PropertyGame, Split
-from gradleak.games.released import releases_of
+from gradleak.data import Split
+from gradleak.games import AttributeGame, DistributionGame, GameResult, Knows, PropertyGame
 from gradleak.models import mlp
 from gradleak.results import InputError, Outcome
+from gradleak.training.releases.released import releases_of
 from tests.games.setting import perceptron, population, release, settings
 
 

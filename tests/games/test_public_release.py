@@ -12,9 +12,9 @@ import gradleak as gl
 from gradleak.core import Objective
 from gradleak.defenses import AdversarialPerturbation, VariationalBottleneck
 from gradleak.games import Knows, PerturbedGame, PropertyGame
-from gradleak.games.released import releases_of, updated
 from gradleak.models import mlp
 from gradleak.results import InputError, UnsupportedError
+from gradleak.training.releases.released import releases_of, updated
 from tests.games.setting import FEATURES, perceptron, population, release, settings
 
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from gradleak.attacks.inference import PrototypeEncoder
+from gradleak.data import Split
 from gradleak.defenses import AdversarialPerturbation
-from gradleak.games import PerturbedGame, Split, UserGame
+from gradleak.games import PerturbedGame, UserGame
 from gradleak.models import mlp
 from gradleak.results import InputError
 from tests.games.setting import perceptron, population, settings

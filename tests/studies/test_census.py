@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import zscore
 
-from gradleak.games import Encoding
+from gradleak.data import Encoding
 from studies.census import census
 
 

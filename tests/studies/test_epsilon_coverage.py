@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from gradleak.dp import exact_gaussian_epsilon
+from gradleak.accounting import exact_gaussian_epsilon
 from gradleak.results import InputError
 from studies import EpsilonCoverage
 

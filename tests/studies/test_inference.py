@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gradleak.games import Encoding, GameResult, PropertyGame
+from gradleak.data import Encoding
+from gradleak.games import GameResult, PropertyGame
 from studies import InferenceDefenses, InferenceRisk, InferenceShield, RiskGame
 from studies.game_cells import Cell, GameStore, cells_of
 from studies.inference_defenses import PAPER

@@ -12,7 +12,7 @@ import torch
 from scipy import stats
 
 from gradleak.core import Domain, DomainKind
-from gradleak.games import Population
+from gradleak.data import Population
 from gradleak.results import InputError
 from studies import LayerLatent, layer_latent
 from studies.layer_latent_cells import (

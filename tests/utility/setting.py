@@ -10,7 +10,7 @@ from torch import nn
 import gradleak as gl
 from gradleak.datasets import scikit_digits
 from gradleak.models import mlp
-from gradleak.utility import Task, split
+from gradleak.training import Task, split
 
 
 @cache

@@ -7,7 +7,8 @@ import torch
 
 import gradleak as gl
 from gradleak.results import InputError, Outcome
-from gradleak.utility import Adversary, ReconstructionProbe, Setting, Training, privacy_utility_curve
+from gradleak.training import Training
+from gradleak.utility import Adversary, ReconstructionProbe, Setting, privacy_utility_curve
 from tests.utility.setting import digits, release, task
 
 TRAINING = Training(rounds=30, learning_rate=0.5, batch_size=50)

@@ -7,9 +7,11 @@ import torch
 from torch import nn
 
 import gradleak as gl
-from gradleak.dp import GaussianMechanism, pld_epsilon
+from gradleak.accounting import pld_epsilon
+from gradleak.core import GaussianMechanism
 from gradleak.results import InputError, Leakier, Outcome, Score
-from gradleak.utility import GroupNormForBatchNorm, Training, measure_utility
+from gradleak.training import GroupNormForBatchNorm, Training
+from gradleak.utility import measure_utility
 from tests.utility.setting import digits, perceptron, release, task
 
 SHORT = Training(rounds=40, learning_rate=0.5, batch_size=50)

@@ -13,21 +13,19 @@ import gradleak.attacks
 import gradleak.attacks.inference
 import gradleak.datasets
 import gradleak.defenses
-import gradleak.dp.audit
-import gradleak.dp.lower_bounds
 import gradleak.games
 import gradleak.linalg
 import gradleak.models
 import gradleak.models.generators
+import gradleak.privacy
 import gradleak.protocols
 import gradleak.risk
 from gradleak.attacks import Attack, LabelAttack, Steps
 from gradleak.attacks.inference import Classifier, Features, PrototypeEncoder
 from gradleak.core import Defense, HonestButCurious, Protocol, ThreatModel
-from gradleak.dp.audit import Canary, PrivacyAudit
-from gradleak.dp.lower_bounds import EpsilonEstimator
 from gradleak.games import InferenceGame
 from gradleak.linalg import Solver
+from gradleak.privacy import Canary, EpsilonEstimator, PrivacyAudit
 from gradleak.risk import ClaimError, LatentInformation, LayerMeasure, Measure, OriginalInformation, SettingMeasure
 
 Constructor = Callable[..., Any]
@@ -65,9 +63,9 @@ def catalog() -> dict[str, dict[str, Entry]]:
         "classifiers": _classes(gradleak.attacks.inference, Classifier),
         "features": _classes(gradleak.attacks.inference, Features),
         "encoders": _classes(gradleak.attacks.inference, PrototypeEncoder),
-        "audits": _classes(gradleak.dp.audit, PrivacyAudit),
+        "audits": _classes(gradleak.privacy, PrivacyAudit),
         "canaries": {"Canary": Canary},
-        "estimators": _classes(gradleak.dp.lower_bounds, EpsilonEstimator),
+        "estimators": _classes(gradleak.privacy, EpsilonEstimator),
         "measures": _classes(gradleak.risk, (Measure, SettingMeasure)),
         "claim errors": _classes(gradleak.risk, ClaimError),
         "layer measures": _classes(gradleak.risk, (LayerMeasure, LatentInformation, OriginalInformation)),

@@ -23,8 +23,7 @@ from gradleak.core import (
     derive_seed,
     describe,
 )
-from gradleak.games import Population
-from gradleak.games.layer_gradients import layer_gradients
+from gradleak.data import Population
 from gradleak.operators import check_derivative
 from gradleak.results import GradleakError, InputError, Outcome, check_share, member
 from gradleak.risk import (
@@ -44,6 +43,7 @@ from gradleak.risk import (
     layer_groups,
 )
 from gradleak.risk.layer_groups import Grouping
+from gradleak.training import layer_gradients
 
 OfLayers = Measure | SettingMeasure | LayerMeasure | LatentInformation | OriginalInformation
 

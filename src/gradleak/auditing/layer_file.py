@@ -13,7 +13,7 @@ from gradleak.auditing.layer_rows import Told
 from gradleak.auditing.plan import unknown
 from gradleak.auditing.plan_values import chosen_scenarios, list_of, table_of, tables_of, typed
 from gradleak.core import Batch, Domain, Objective, ThreatModel
-from gradleak.games import Population, Table
+from gradleak.data import Population, Table
 from gradleak.results import GradleakError, PlanError
 from gradleak.risk import Consecutive, Partition, VisibleLayers, what_ifs
 from gradleak.risk.layer_groups import Grouping

@@ -17,7 +17,7 @@ from gradleak.auditing.layer_rows import Told
 from gradleak.auditing.layer_task import advised, measured, profiles_of
 from gradleak.auditing.verdict import Thresholds, judge
 from gradleak.core import Batch, Objective, Release
-from gradleak.games import Population
+from gradleak.data import Population
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Record
 from gradleak.results.record import SCHEMA

@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from gradleak.core import Batch, Domain, derive_generator
-from gradleak.games import Population
+from gradleak.data import Population
 from gradleak.results import InputError, check_count
 
 # Releases of closed-form measures and inversions where none is stated.

@@ -44,9 +44,8 @@ from gradleak.core import (
     derive_generator,
     derive_seed,
 )
-from gradleak.dp.audit import HypothesisPair, PrivacyAudit
-from gradleak.dp.lower_bounds import EpsilonEstimator
 from gradleak.games import InferenceGame, PerturbedGame
+from gradleak.privacy import EpsilonEstimator, HypothesisPair, PrivacyAudit
 from gradleak.results import GradleakError, PlanError
 from gradleak.risk import LatentInformation, LayerMeasure, Measure, OriginalInformation, SettingMeasure
 

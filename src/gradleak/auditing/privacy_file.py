@@ -10,9 +10,9 @@ from gradleak.auditing.plan_names import made_by, named
 from gradleak.auditing.plan_values import table_of, tables_of, typed
 from gradleak.auditing.privacy_plan import PrivacyPlan
 from gradleak.core import Objective
-from gradleak.dp.audit import HypothesisPair
-from gradleak.dp.lower_bounds import CorrectedThresholdEpsilon, EpsilonEstimator, SplitThresholdEpsilon
-from gradleak.games import Population, Table
+from gradleak.data import Population, Table
+from gradleak.privacy import HypothesisPair
+from gradleak.privacy.lower_bounds import CorrectedThresholdEpsilon, EpsilonEstimator, SplitThresholdEpsilon
 from gradleak.results import PlanError
 
 if TYPE_CHECKING:

@@ -8,17 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from gradleak.core import Objective, Release, derive_generator, derive_seed, describe
-from gradleak.dp import Adjacency, NoGuarantee, Unit, mechanism_of, pld_epsilon
-from gradleak.dp.audit import (
-    AttributeAudit,
-    AuditResult,
-    HypothesisPair,
-    MembershipAudit,
-    PrivacyAudit,
-    audit_pair,
-)
-from gradleak.dp.lower_bounds import EpsilonEstimator, SplitThresholdEpsilon, TrialScores
+from gradleak.accounting import mechanism_of, pld_epsilon
+from gradleak.core import Adjacency, NoGuarantee, Objective, Release, Unit, derive_generator, derive_seed, describe
+from gradleak.privacy import AttributeAudit, AuditResult, HypothesisPair, MembershipAudit, PrivacyAudit, audit_pair
+from gradleak.privacy.lower_bounds import EpsilonEstimator, SplitThresholdEpsilon, TrialScores
 from gradleak.results import Evidence, GradleakError, InputError, PlanError, check_count, check_positive, check_share
 
 # Of a canary's step against a plain gradient: two derivatives, in lockstep over starts.

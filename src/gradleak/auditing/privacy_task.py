@@ -16,8 +16,8 @@ from gradleak.auditing.items import Line, item_line, score_lines
 from gradleak.auditing.plan import Plan, Scenario
 from gradleak.auditing.privacy_plan import PrivacyPlan
 from gradleak.core import derive_generator, derive_seed
-from gradleak.dp.audit import AuditResult, GaussianPair, NullPair, PairResult, Statistic, as_estimate, assumes_gaussians
-from gradleak.dp.lower_bounds import EpsilonEstimator, TrialScores, gaussian_dp_epsilon
+from gradleak.privacy import AuditResult, GaussianPair, NullPair, PairResult, Statistic, as_estimate, assumes_gaussians
+from gradleak.privacy.lower_bounds import EpsilonEstimator, TrialScores, gaussian_dp_epsilon
 from gradleak.results import Evidence, GradleakError, InputError, Leakier, Outcome, Score
 
 # A shift that every estimator has to find, and one whose epsilon (2.0 at δ = 1e-5) is so small that these trials could

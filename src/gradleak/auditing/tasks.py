@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from gradleak.accounting import guarantee_of
 from gradleak.attacks import Checkpoint
 from gradleak.auditing.attack_task import AttackTask, attack_generator, state_path
 from gradleak.auditing.control_tasks import NegativeControl, PositiveControl, noise_controls
@@ -32,7 +33,6 @@ from gradleak.auditing.refusals import first_to_run
 from gradleak.auditing.risk_tasks import RiskTask, SettingTask, same_labels
 from gradleak.auditing.utility_task import UtilityTask
 from gradleak.core import DiagonalGaussian, HonestButCurious, describe
-from gradleak.dp import guarantee_of
 from gradleak.results import GradleakError, Score
 from gradleak.risk import SettingMeasure
 from gradleak.scoring import blind_baseline

@@ -11,7 +11,7 @@ import torch
 from gradleak.core import Release, describe
 from gradleak.protocols import SecureAggregation
 from gradleak.results import InputError, PlanError
-from gradleak.utility import Task, Training
+from gradleak.training import Task, Training
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -137,11 +137,14 @@ def _texts() -> dict[str, Callable[[], str]]:
         "scoring",
         "risk",
         "core",
-        "dp",
+        "accounting",
         "games",
         "defenses",
         "protocols",
+        "training",
         "utility",
+        "data",
+        "privacy",
     ):
         package = import_module(f"gradleak.{room}")
         for name in package.__all__:

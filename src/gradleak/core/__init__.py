@@ -24,6 +24,7 @@ from gradleak.core.exposure import Exposure
 from gradleak.core.image_generator import ImageGenerator, OutputRange
 from gradleak.core.image_prints import ImagePrints
 from gradleak.core.knowledge import Knowledge
+from gradleak.core.mechanism import Adjacency, GaussianMechanism, NoGuarantee, Unit
 from gradleak.core.objective import Classifier, Mode, Objective
 from gradleak.core.precision import HALF, Precision, computed_in_half, precision_of, whole_precision
 from gradleak.core.randomness import derive_generator, derive_seed
@@ -35,6 +36,7 @@ from gradleak.core.update import Update, UpdateKind
 
 __all__ = [
     "HALF",
+    "Adjacency",
     "Batch",
     "BatchDefense",
     "Bounds",
@@ -46,6 +48,7 @@ __all__ = [
     "Effect",
     "ExampleDefense",
     "Exposure",
+    "GaussianMechanism",
     "Guarantee",
     "HonestButCurious",
     "ImageGenerator",
@@ -56,6 +59,7 @@ __all__ = [
     "Mode",
     "ModelDefense",
     "MovedAlong",
+    "NoGuarantee",
     "Noise",
     "NotGaussian",
     "Objective",
@@ -71,6 +75,7 @@ __all__ = [
     "Thinned",
     "ThreatModel",
     "Unchanged",
+    "Unit",
     "Update",
     "UpdateDefense",
     "UpdateKind",

@@ -1,7 +1,7 @@
 """Real data: from inside Python packages, or from files of one's own; nothing is downloaded.
 
 `adult_census`, `mnist_digits`, `scikit_digits`, `image_file` and `idx_file` return a `Batch` to audit. The others
-return a `gradleak.games.Population` to play an inference game on, or the `Table` behind it.
+return a `gradleak.data.Population` to play an inference game on, or the `Table` behind it.
 """
 
 from gradleak.datasets.adult import adult_census, adult_files, adult_files_table, adult_population, adult_table

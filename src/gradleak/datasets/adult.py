@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from gradleak.core import Batch, Domain, DomainKind
-from gradleak.games import Column, ColumnKind, Encoding, Population, Table
+from gradleak.data import Column, ColumnKind, Encoding, Population, Table
 from gradleak.results import InputError, UnsupportedError, member
 
 _MISSING = "?"

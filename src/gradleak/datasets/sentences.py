@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Domain, DomainKind
-from gradleak.games import Population
+from gradleak.data import Population
 from gradleak.results import InputError, check_count
 
 _Path = str | os.PathLike[str]

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from gradleak.core import Domain
+from gradleak.data import Population
 from gradleak.datasets.digits import mnist_digits
 from gradleak.datasets.idx_file import read_idx
-from gradleak.games import Population
 from gradleak.results import InputError
 from gradleak.results.numbers import check_count, check_not_negative
 

@@ -43,7 +43,7 @@ class DPSGD(ExampleDefense):
     then, and a divisor that does gives it away. It has to be public (a rounded sampling rate times the size of a private
     data set is not).
 
-    The guarantee is formal, for an unbounded number of examples of any kind; how much it is says `gradleak.dp` from the
+    The guarantee is formal, for an unbounded number of examples of any kind; how much it is says `gradleak.accounting` from the
     std really added. It protects single examples, not what a whole batch has in common. Models that mix examples
     (BatchNorm in train mode) are refused.
 

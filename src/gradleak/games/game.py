@@ -15,14 +15,12 @@ from torch import Tensor, nn
 from gradleak.attacks.inference import Features, MaxPooling
 from gradleak.core import Batch, Mode, Release, derive_generator, describe
 from gradleak.core.objective import Loss
+from gradleak.data import Population, Split, rows_of
 from gradleak.games.draws import Draw
 from gradleak.games.information import gaussian_channel_information
-from gradleak.games.population import Population
 from gradleak.games.public_release import ReleaseWithPublicRows
 from gradleak.games.reading import Knows, RoundRead, RoundTask
 from gradleak.games.result import GameResult, SeedResult
-from gradleak.games.split import Split
-from gradleak.games.trajectory import Trajectory, check_one_row, follow
 from gradleak.games.workers import in_order
 from gradleak.protocols import FedSGD
 from gradleak.results import (
@@ -36,9 +34,7 @@ from gradleak.results import (
     check_positive,
     member,
 )
-from gradleak.utility import Metric, Task
-from gradleak.utility.task import MakeModel, rows_of
-from gradleak.utility.training import AnyRelease
+from gradleak.training import AnyRelease, MakeModel, Metric, Task, Trajectory, check_one_row, follow
 
 Say = Callable[[str], None]
 # A control need not be as sharp as a game.

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from gradleak.core import Batch
-from gradleak.utility.rounds import Perturbation, PerturbedRounds
-from gradleak.utility.training import AnyRelease
+from gradleak.training import AnyRelease, PerturbedRounds
+from gradleak.training.rounds import Perturbation
 
 
 class ReleaseWithPublicRows(ABC):

@@ -17,8 +17,7 @@ from torch import Tensor
 from gradleak.attacks.inference import Features, Layout, Reduction
 from gradleak.core import Batch, ModelDefense, Objective, Release, derive_generator
 from gradleak.games.draws import Draw
-from gradleak.games.gradients import BatchReleases
-from gradleak.games.released import releases_of
+from gradleak.training import BatchReleases, releases_of
 
 Floats = NDArray[np.float64]
 

@@ -10,16 +10,13 @@ from torch import Tensor
 
 from gradleak.attacks.inference import PrototypeEncoder, balanced_labels, distance_log_posterior
 from gradleak.core import Batch, BatchDefense, Release, derive_generator, derive_seed
+from gradleak.data import Split
 from gradleak.games.draws import Draw, digits, draw_of_one_value
 from gradleak.games.game import Challenge, InferenceGame
-from gradleak.games.gradients import BatchReleases
 from gradleak.games.public_release import PerturbedGame
 from gradleak.games.reading import Read, RoundTask, reduce
-from gradleak.games.released import releases_of
-from gradleak.games.split import Split
-from gradleak.games.trajectory import Trajectory
 from gradleak.results import InputError, check_count
-from gradleak.utility.rounds import PerturbedRounds
+from gradleak.training import BatchReleases, PerturbedRounds, Trajectory, releases_of
 
 # Below so many private users intervals are too short where users are of different kinds; see `Clusters` for the figures.
 FEWEST_USERS = 20

@@ -14,14 +14,12 @@ from torch import Tensor
 
 from gradleak.attacks.inference import Classifier, FittedOrdinal, RandomForest, balanced_labels, with_side
 from gradleak.core import Batch, Release, derive_generator, derive_seed
+from gradleak.data import Population, Split
 from gradleak.games.draws import Draw, digits, draw_of_one_value, labels_by_law, law_of
 from gradleak.games.game import Challenge, InferenceGame
-from gradleak.games.gradients import BatchReleases
-from gradleak.games.population import Population
 from gradleak.games.reading import Read, RoundTask
-from gradleak.games.split import Split
-from gradleak.games.trajectory import Trajectory
 from gradleak.results import InputError, check_count, check_flags
+from gradleak.training import BatchReleases, Trajectory
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -10,9 +10,9 @@ import torch
 from scipy.special import ndtr, ndtri
 from torch import Tensor
 
-from gradleak.core import Batch, Domain
-from gradleak.dp import GaussianMechanism, NoGuarantee, exact_gaussian_epsilon, mechanism_of
-from gradleak.dp import Unit as Hidden
+from gradleak.accounting import exact_gaussian_epsilon, mechanism_of
+from gradleak.core import Batch, Domain, GaussianMechanism, NoGuarantee
+from gradleak.core import Unit as Hidden
 from gradleak.results import (
     BALLE_2022,
     DONG_2022,
@@ -59,7 +59,7 @@ class ReconstructionProbability(SettingMeasure):
     than 2η apart; κ = 1/n exactly. (ii) Gradients really are clipped and noise really is drawn as the release says. The
     bound is an average over prior and noise; there may be single examples that are easier to guess.
 
-    A release without a guarantee (`gradleak.dp.mechanism_of`) has no value, and neither have heuristic defenses. There is
+    A release without a guarantee (`gradleak.accounting.mechanism_of`) has no value, and neither have heuristic defenses. There is
     no amplification by sampling: the example is in every release, as the audited ones are.
 
     Args:

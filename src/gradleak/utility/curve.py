@@ -9,11 +9,11 @@ from typing import Any
 from gradleak.core import Release, derive_generator
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Score, UnsupportedError
+from gradleak.training import AnyRelease, Task, Training, split, train
+from gradleak.training.score import score_of
 from gradleak.utility.curve_view import curve_figure, curve_table
-from gradleak.utility.measure import Utility, measure_utility, refused, score_of
+from gradleak.utility.measure import Utility, measure_utility, refused
 from gradleak.utility.privacy import ReconstructionProbe
-from gradleak.utility.task import Task, split
-from gradleak.utility.training import AnyRelease, Training, train
 
 Say = Callable[[str], None]
 VALIDATION_SHARE = 0.2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -11,16 +10,21 @@ from typing import Any
 
 import torch
 
-from gradleak.core import DiagonalGaussian, Objective, Release, describe
-from gradleak.dp import Accounting, NoGuarantee, Unit, mechanism_of
-from gradleak.dp.accounting import can_be_empty
+from gradleak.accounting import Accounting, can_be_empty, mechanism_of
+from gradleak.core import DiagonalGaussian, NoGuarantee, Objective, Release, Unit, describe
 from gradleak.results import Evidence, InputError, Leakier, Outcome, Score
 from gradleak.results.score import jsonable
-from gradleak.utility.layers import ReplacedLayer
-from gradleak.utility.metric import Metric, worth
-from gradleak.utility.rounds import ReleaseOfRound
-from gradleak.utility.task import Task
-from gradleak.utility.training import AnyRelease, Closeness, Run, Training, train
+from gradleak.training import (
+    AnyRelease,
+    Closeness,
+    ReleaseOfRound,
+    ReplacedLayer,
+    Run,
+    Task,
+    Training,
+    train,
+)
+from gradleak.training.score import score_of
 
 EPSILONS = ("classical_gaussian_epsilon", "gaussian_epsilon", "pld_epsilon", "rdp_epsilon")
 
@@ -133,7 +137,7 @@ def measure_utility(
     makes the whole score *not_finite*; one that gives the same answer for every row makes it *constant*, with its value
     beside: a model that lost its input hides everything, and its defense gets no credit for it (`Utility.credit`).
 
-    Epsilon is counted by `gradleak.dp` for the release as it was trained with: how often an example takes part follows
+    Epsilon is counted by `gradleak.accounting` for the release as it was trained with: how often an example takes part follows
     from the training, and Poisson sampling amplifies. It covers the updates, not the choice among settings: with
     `settings_tried` or `rates_compared` above 1 a note says so. No guarantee is left where BatchNorm statistics of all
     training rows go into the model that is judged.
@@ -268,52 +272,6 @@ def _without(reason: str, outcome: Outcome = Outcome.NOT_INFORMATIVE) -> tuple[S
     )
 
 
-def score_of(task: Task, training: Training, runs: Sequence[Run]) -> Score:
-    """The score of finished trainings; see `measure_utility`."""
-    metric = _metric(task, runs)
-    counts = Counter(run.outcome for run in runs)
-    notes = list(dict.fromkeys(run.note for run in runs if run.note))
-    details: dict[str, Any] = {
-        "seeds": [run.seed for run in runs],
-        "test_rows": task.test.size,
-        "train_rows": task.train.size,
-        "rounds": training.rounds,
-        "empty_rounds": [run.empty_rounds for run in runs],
-        "silent_rounds": [run.silent_rounds for run in runs],
-    }
-    given = [run.outputs for run in runs if run.outputs is not None]
-    found = worth(metric, given, task.truth(), seed=runs[0].seed) if given else None
-    if found is not None:
-        details |= {"blind": found.blind, "per_seed": list(found.per_seed)}
-    outcome = Outcome.CONVERGED
-    if counts[Outcome.NOT_FINITE]:
-        outcome = Outcome.NOT_FINITE
-        notes = [f"{counts[outcome]} of {len(runs)} seeds: {notes[0]}"]
-    elif counts[Outcome.CONSTANT]:
-        outcome = Outcome.CONSTANT
-        notes = [f"{counts[outcome]} of {len(runs)} seeds: {notes[0]}"]
-    elif len(runs) == 1:
-        notes = ["one seed: the interval covers the choice of test rows alone"]
-    value = None if found is None or outcome is Outcome.NOT_FINITE else found.value
-    return Score(
-        name=f"test_{metric.value}",
-        value=value,
-        unit="share" if metric is Metric.ACCURACY else metric.value,
-        leakier=Leakier.NEITHER,
-        evidence=Evidence.ESTIMATE,
-        interval=None if found is None or value is None else found.interval,
-        n=task.test.size,
-        outcome=outcome,
-        note="; ".join(notes),
-        details=details,
-    )
-
-
-def _metric(task: Task, runs: Sequence[Run]) -> Metric:
-    outputs = next((run.outputs for run in runs if run.outputs is not None), None)
-    return task.judged_by((task.outputs(runs[0].objective) if outputs is None else outputs).shape[1])
-
-
 def _closeness(runs: Sequence[Run]) -> Closeness | None:
     found = [run.closeness for run in runs if run.closeness is not None]
     if not found:
@@ -333,4 +291,4 @@ def _description(release: AnyRelease) -> dict[str, Any]:
     return described
 
 
-__all__ = ["Standing", "Utility", "measure_utility", "refused", "score_of", "training_epsilons"]
+__all__ = ["Standing", "Utility", "measure_utility", "refused", "training_epsilons"]

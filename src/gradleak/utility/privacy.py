@@ -14,8 +14,7 @@ from gradleak.operators import GradientJacobian
 from gradleak.results import Evidence, InputError, KnowledgeError, Leakier, Outcome, Score, UnsupportedError
 from gradleak.risk import InversionInfluence, InversionInfluenceLowerBound
 from gradleak.scoring import blind_baseline, score_images
-from gradleak.utility.rounds import ReleaseOfRound
-from gradleak.utility.training import AnyRelease
+from gradleak.training import AnyRelease, ReleaseOfRound
 
 
 @dataclass(frozen=True, kw_only=True)

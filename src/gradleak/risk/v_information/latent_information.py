@@ -125,7 +125,7 @@ class LatentInformation:
 
         Args:
             gradients: (n, ...) by name of the layer, tensor or block, in the order of the model, for instance of
-                `gradleak.games.layer_gradients`: those of n examples, or of n batches whose rows share the attribute.
+                `gradleak.training.releases.layer_gradients`: those of n examples, or of n batches whose rows share the attribute.
             labels: (n,) whole numbers, the attribute of every row.
             clusters: (n,) whole numbers; rows with the same one belong together (batches that share rows, one user), are
                 never split between fit and judgment, and are drawn together. None for independent rows.

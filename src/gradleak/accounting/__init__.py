@@ -1,0 +1,22 @@
+"""Accounting: what a release is worth as a mechanism, and the epsilon of many rounds."""
+
+from gradleak.accounting.epsilon import (
+    Accounting,
+    can_be_empty,
+    classical_gaussian_epsilon,
+    exact_gaussian_epsilon,
+    pld_epsilon,
+    rdp_epsilon,
+)
+from gradleak.accounting.mechanism import guarantee_of, mechanism_of
+
+__all__ = [
+    "Accounting",
+    "can_be_empty",
+    "classical_gaussian_epsilon",
+    "exact_gaussian_epsilon",
+    "guarantee_of",
+    "mechanism_of",
+    "pld_epsilon",
+    "rdp_epsilon",
+]

@@ -1,0 +1,254 @@
+"""What a release is as a mechanism: how far one example moves a sum, and the noise that is really on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from gradleak.core import (
+    BatchDefense,
+    Defense,
+    DiagonalGaussian,
+    ExampleDefense,
+    GaussianMechanism,
+    Guarantee,
+    ModelDefense,
+    NoGuarantee,
+    NotGaussian,
+    Objective,
+    Protocol,
+    Release,
+    Unit,
+    UpdateDefense,
+)
+from gradleak.protocols import FedAvg, LocalAdam, SecureAggregation
+from gradleak.protocols.local_steps import mini_batches
+
+
+def mechanism_of(release: Release, objective: Objective, examples: int) -> GaussianMechanism | NoGuarantee:
+    """The Gaussian mechanism behind a release of so many examples, from the noise really added; or why there is none.
+
+    Known are: a defense of single examples that bounds their gradients and adds noise to their mean (`DPSGD`), in every
+    local step too; per-example clipping with Gaussian noise right after it on the update of one step; and, with the
+    client as unit, a bounded update with Gaussian noise right after the bound. Whatever comes later is post-processing,
+    unless it looks at the batch again. Under secure aggregation the noise of an example's own client counts alone, as if
+    the others colluded.
+
+    Noise on every clipped example (`DPSGD(..., noise="per_example")`) counts with what the sum of the k examples carries,
+    σ√k.
+
+    Args:
+        release: protocol and defenses.
+        objective: the client's loss; its shapes say which layer carries which noise.
+        examples: b, the number of examples of the batch.
+    """
+    shapes = objective.params
+    at_example = [defense for defense in release.defenses if isinstance(defense, ExampleDefense)]
+    after = [defense for defense in release.defenses if not isinstance(defense, ExampleDefense | ModelDefense)]
+    if at_example and at_example[-1].law(shapes, 1) is not None:
+        return _noisy_steps(release.protocol, at_example[-1], after, shapes, examples)
+    if at_example and at_example[-1].bound is not None:
+        clipped = _clipped_then_noisy(release.protocol, at_example[-1], after, shapes, examples)
+        if clipped is not None:
+            return clipped
+    found = _noisy_update(after, shapes)
+    if isinstance(found, GaussianMechanism) and isinstance(release.protocol, SecureAggregation):
+        return NoGuarantee(reason="the norm of the sum over clients is bounded, not what one client or example adds")
+    return found or NoGuarantee(reason=_gap(at_example, after, shapes))
+
+
+def guarantee_of(release: Release, objective: Objective, examples: int) -> str:
+    """What a release as a whole promises, in words for a table.
+
+    "formal, hides an example", "formal, hides a client" or "heuristic"; "" without defenses. The class of a defense says
+    what it promises alone. A release has a guarantee where `mechanism_of` finds one: heuristic defenses can make one
+    together (per-example clipping and Gaussian noise), and a defense that looks at the batch again takes away that of
+    another.
+
+    Args:
+        release: protocol and defenses.
+        objective: the client's loss.
+        examples: b, the number of examples of the batch.
+    """
+    if not release.defenses:
+        return ""
+    found = mechanism_of(release, objective, examples)
+    if isinstance(found, NoGuarantee):
+        return Guarantee.HEURISTIC.value
+    return f"{Guarantee.FORMAL.value}, hides {'an example' if found.unit is Unit.EXAMPLE else 'a client'}"
+
+
+def _noisy_steps(
+    protocol: Protocol,
+    defense: ExampleDefense,
+    after: Sequence[Defense],
+    shapes: Mapping[str, Tensor],
+    examples: int,
+) -> GaussianMechanism | NoGuarantee:
+    """Noise on the average of every step."""
+    name = type(defense).__name__
+    if (looks := _looks_again(after)) is not None:
+        return looks
+    if defense.bound is None:
+        return NoGuarantee(reason=f"{name} adds noise and bounds no example's gradient")
+    steps = _steps(protocol, examples)
+    if isinstance(steps, NoGuarantee):
+        return steps
+    epochs, sizes = steps
+    stds = [_on_sum(defense, shapes, size) for size in sizes]
+    known = [std for std in stds if std is not None]
+    if len(known) < len(stds):
+        return NoGuarantee(reason=f"{name} leaves entries without Gaussian noise")
+    one, two = (_on_sum(defense, shapes, size) or math.inf for size in (1, 2))
+    same = math.isclose(one, two) and math.isclose(_divisor(defense, 1), _divisor(defense, 2))
+    law = defense.law(shapes, sizes[0])
+    return GaussianMechanism(
+        sensitivity=defense.bound,
+        std=min(known),
+        steps=epochs,
+        # One more example shifts all later ones to other mini-batches, also where so many fit into one.
+        fixed=same and _whole_batches(protocol),
+        tight=isinstance(law, DiagonalGaussian) and len(set(law.std.values())) == 1,
+    )
+
+
+def _on_sum(defense: ExampleDefense, shapes: Mapping[str, Tensor], examples: int) -> float | None:
+    """The smallest standard deviation on the sum over so many examples; None where entries carry no Gaussian noise."""
+    law = defense.law(shapes, examples)
+    if not isinstance(law, DiagonalGaussian) or not all(law.std.values()):
+        return None
+    return min(law.std.values()) * _divisor(defense, examples)
+
+
+def _clipped_then_noisy(
+    protocol: Protocol,
+    defense: ExampleDefense,
+    after: Sequence[Defense],
+    shapes: Mapping[str, Tensor],
+    examples: int,
+) -> GaussianMechanism | NoGuarantee | None:
+    """Per-example clipping, and Gaussian noise right after it on the update of one step."""
+    law, rest = _leading_noise(after, shapes)
+    if law is None:
+        return None
+    if (looks := _looks_again(rest)) is not None:
+        return looks
+    weights = _weights(protocol, examples)
+    if isinstance(weights, NoGuarantee):
+        return weights
+    assert defense.bound is not None
+    if not all(law.std.values()):
+        return NoGuarantee(reason="some layers of the update carry no noise")
+    std = min(law.std.values()) * min(_divisor(defense, size) / weight for size, weight in weights)
+    return GaussianMechanism(sensitivity=defense.bound, std=std, fixed=False, tight=len(set(law.std.values())) == 1)
+
+
+def _weights(protocol: Protocol, examples: int) -> list[tuple[int, float]] | NoGuarantee:
+    """The mean gradients that an update of one step is a sum of: of how many examples, and with which weight."""
+    if isinstance(protocol, SecureAggregation):
+        found: list[tuple[int, float]] = []
+        for size, share in zip(protocol.examples, protocol.shares, strict=True):
+            own = _weights(protocol.protocol, size)
+            if isinstance(own, NoGuarantee):
+                return own
+            found += [(count, share * weight) for count, weight in own]
+        return found
+    if isinstance(protocol, FedAvg) and protocol.steps(examples) == 1:
+        return [(examples, protocol.learning_rate)]
+    if protocol.shares_gradient:
+        return [(examples, 1.0)]
+    return NoGuarantee(
+        reason=f"the noise comes after the local steps of {type(protocol).__name__}, and clipping their gradients does "
+        "not bound what one example does to the whole way; DPSGD adds noise in every step"
+    )
+
+
+def _noisy_update(after: Sequence[Defense], shapes: Mapping[str, Tensor]) -> GaussianMechanism | NoGuarantee | None:
+    """A bounded update with Gaussian noise right after the bound: the client is hidden, not one example."""
+    for place, defense in enumerate(after):
+        bound = defense.bound(shapes) if isinstance(defense, UpdateDefense) else None
+        law, rest = _leading_noise(after[place + 1 :], shapes)
+        own = None if bound is None or not isinstance(defense, UpdateDefense) else defense.noise(shapes)
+        if isinstance(own, DiagonalGaussian):  # a defense that bounds and adds noise in one
+            law = own if law is None else own.added_to(law)
+        if bound is None or law is None or isinstance(own, NotGaussian):
+            continue
+        if (looks := _looks_again(rest)) is not None:
+            return looks
+        if not all(law.std.values()):
+            return NoGuarantee(reason="some layers of the update carry no noise")
+        tight = len(set(law.std.values())) == 1
+        return GaussianMechanism(sensitivity=bound, std=min(law.std.values()), unit=Unit.CLIENT, tight=tight)
+    return None
+
+
+def _leading_noise(
+    defenses: Sequence[Defense], shapes: Mapping[str, Tensor]
+) -> tuple[DiagonalGaussian | None, Sequence[Defense]]:
+    """The Gaussian noise that the first defenses of a list add, one after the other, and those that come later."""
+    total: DiagonalGaussian | None = None
+    for place, defense in enumerate(defenses):
+        if not isinstance(defense, UpdateDefense) or not defense.only_gaussian(shapes):
+            return total, defenses[place:]
+        law = defense.noise(shapes)
+        if isinstance(law, DiagonalGaussian):
+            total = law if total is None else total.added_to(law)
+    return total, ()
+
+
+def _looks_again(defenses: Sequence[Defense]) -> NoGuarantee | None:
+    """A defense that reads the batch after the noise undoes the guarantee."""
+    names = [type(defense).__name__ for defense in defenses if isinstance(defense, BatchDefense)]
+    if not names:
+        return None
+    return NoGuarantee(reason=f"{' and '.join(names)} looks at the private batch, after or beside the noise")
+
+
+def _steps(protocol: Protocol, examples: int) -> tuple[int, list[int]] | NoGuarantee:
+    """How often an example takes part, and the sizes of the mini-batches that it may be in."""
+    if isinstance(protocol, SecureAggregation):
+        own = [_steps(protocol.protocol, size) for size in protocol.examples]
+        good = [found for found in own if not isinstance(found, NoGuarantee)]
+        if len(good) < len(own):
+            return next(found for found in own if isinstance(found, NoGuarantee))
+        return max(epochs for epochs, _ in good), [size for _, sizes in good for size in sizes]
+    if protocol.shares_gradient:
+        return 1, [examples]
+    if isinstance(protocol, FedAvg | LocalAdam):
+        places = mini_batches(examples, protocol.batch_size)
+        return protocol.epochs, [place.stop - place.start for place in places]
+    return NoGuarantee(reason=f"how often {type(protocol).__name__} uses an example is not known")
+
+
+def _whole_batches(protocol: Protocol) -> bool:
+    """Whether every gradient is that of the whole batch, however many examples it has."""
+    if isinstance(protocol, FedAvg | LocalAdam):
+        return protocol.batch_size is None
+    return protocol.shares_gradient
+
+
+def _divisor(defense: ExampleDefense, examples: int) -> float:
+    """By what a defense divides the sum over so many examples."""
+    ones = {"one": torch.ones(examples, 1, dtype=torch.float64)}
+    return examples / float(defense.average(ones)["one"])
+
+
+def _gap(at_example: Sequence[ExampleDefense], after: Sequence[Defense], shapes: Mapping[str, Tensor]) -> str:
+    """What keeps a release from having an epsilon."""
+    names = [type(defense).__name__ for defense in (*at_example, *after)]
+    if not names:
+        return "nothing bounds or hides what an example adds"
+    noisy = any(isinstance(defense, UpdateDefense) and defense.only_gaussian(shapes) for defense in after)
+    what = (
+        "no bound on what one example or client adds stands right before the Gaussian noise"
+        if noisy
+        else "no noise with a guarantee is added"
+    )
+    formal = [type(defense).__name__ for defense in (*at_example, *after) if defense.guarantee is Guarantee.FORMAL]
+    label = (
+        f"labeled formal by {' and '.join(formal)}, which is not enough to count an epsilon" if formal else "heuristic"
+    )
+    return f"{', '.join(names)}: {label}, {what}"

@@ -1,0 +1,69 @@
+"""Descriptions of a release as a mechanism: the noise on what one unit moves, or the reason why there is no guarantee."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gradleak.results import check_count, check_positive
+
+
+class Adjacency(StrEnum):
+    """Which two data sets an adversary is not to tell apart."""
+
+    ADD_OR_REMOVE = "add_or_remove"
+    REPLACE = "replace"
+
+
+class Unit(StrEnum):
+    """Whose presence is hidden."""
+
+    EXAMPLE = "example"
+    CLIENT = "client"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianMechanism:
+    """A quantity that one unit moves by at most `sensitivity`, with Gaussian noise of `std` on every entry.
+
+    Attributes:
+        sensitivity: the largest L2 norm of what one unit adds to the sum (or, for a client, to the update).
+        std: standard deviation of the noise on every entry of that quantity.
+        steps: how often a unit takes part in a release (local epochs).
+        unit: an example, or the whole update of a client.
+        fixed: whether divisor, noise and mini-batches do not depend on how many examples there are, however many, as
+            Poisson sampling needs: a protocol with mini-batches is never so.
+        tight: whether `std` is that of every entry; else it is the smallest, and every epsilon an upper bound.
+    """
+
+    sensitivity: float
+    std: float
+    steps: int = 1
+    unit: Unit = Unit.EXAMPLE
+    fixed: bool = True
+    tight: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        for name, value in (("sensitivity", self.sensitivity), ("std", self.std)):
+            check_positive(f"GaussianMechanism.{name}", value)
+        check_count("GaussianMechanism.steps", self.steps)
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The standard deviation over the sensitivity."""
+        return self.std / self.sensitivity
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoGuarantee:
+    """Why a release has no epsilon.
+
+    Attributes:
+        reason: one sentence.
+    """
+
+    reason: str
+
+
+__all__ = ["Adjacency", "GaussianMechanism", "NoGuarantee", "Unit"]

@@ -1,0 +1,22 @@
+"""Data of many owners: rows, their columns and users, how they are parted, and how they are sampled."""
+
+from gradleak.data.column import Column, ColumnKind, Encoding
+from gradleak.data.poisson import PoissonDraw, poisson_release, poisson_sample
+from gradleak.data.population import Population
+from gradleak.data.rows import rows_of
+from gradleak.data.split import Split, without_rows_of
+from gradleak.data.table import Table
+
+__all__ = [
+    "Column",
+    "ColumnKind",
+    "Encoding",
+    "PoissonDraw",
+    "Population",
+    "Split",
+    "Table",
+    "poisson_release",
+    "poisson_sample",
+    "rows_of",
+    "without_rows_of",
+]

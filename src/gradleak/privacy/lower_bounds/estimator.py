@@ -1,0 +1,197 @@
+"""What every estimate of epsilon has in common: how it is asked for, and what travels with the number."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from gradleak.privacy.lower_bounds.trials import TrialScores
+from gradleak.results import Citation, Evidence, InputError, Leakier, Outcome, Score, check_count, check_share
+
+# So near to the largest value that so many trials can certify, the number says how many they were.
+SATURATION = 0.5
+
+
+class Direction(StrEnum):
+    """Which values of a statistic speak for H1."""
+
+    HIGHER = "higher_values_for_h1"
+    LOWER = "lower_values_for_h1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What an estimator read off the trials.
+
+    Attributes:
+        value: the bound or estimate before it is held at 0 or above; None where nothing can be said.
+        interval: (low, high) of a two-sided interval.
+        used: trials of H0 and of H1 behind the number.
+        direction: which values speak for H1.
+        threshold: where they begin, or None.
+        details: further facts.
+    """
+
+    value: float | None
+    interval: tuple[float, float] | None
+    used: tuple[int, int]
+    direction: Direction
+    threshold: float | None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpsilonEstimator(ABC):
+    """Epsilon of two hypotheses from the trials of an audit.
+
+    With P₀ and P₁ the laws of what is released under H0 and H1, the quantity is the smallest ε at which
+    P₀(S) ≤ e^ε P₁(S) + δ and P₁(S) ≤ e^ε P₀(S) + δ for all S.
+
+    Attributes:
+        delta: δ, between 0 and 1.
+        confidence: 1 − α of a lower bound, one-sided, and of the interval, two-sided.
+        comparisons: how many bounds are looked at of which the largest will be told (several statistics, records or
+            settings); each is then given at 1 − α/comparisons, so that all hold together with the stated confidence.
+
+    Raises:
+        InputError: for a number out of range.
+    """
+
+    delta: float
+    confidence: float = 0.95
+    comparisons: int = 1
+
+    evidence: ClassVar[Evidence] = Evidence.LOWER_BOUND
+    selection: ClassVar[str]
+    citations: ClassVar[tuple[Citation, ...]] = ()
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        name = type(self).__name__
+        check_share(f"{name}.delta", self.delta)
+        check_share(f"{name}.confidence", self.confidence)
+        check_count(f"{name}.comparisons", self.comparisons)
+
+    @final
+    def estimate(self, scores: TrialScores, *, seed: int = 0) -> Score:
+        """The score of these trials, with everything that is needed to read it.
+
+        The name is "epsilon_lower_bound" with evidence lower_bound, or "epsilon_estimate" with evidence estimate; n is
+        the number of trials behind the number. `details` hold delta, confidence (with which all comparisons hold
+        together), comparisons, selection (how the threshold was chosen), direction, threshold, trials used under each
+        hypothesis, and `largest_certifiable`: the value if the hypotheses had been told apart in every trial. Outcomes:
+
+        - converged: the value, 0 where nothing is certified;
+        - saturated: above 0 and within 0.5 of the largest certifiable value; the bound holds, and how far above epsilon is
+          cannot be resolved by so many trials;
+        - not_resolvable, without a value: so few trials can certify nothing.
+
+        The interval is two-sided, of what was measured where the bound was taken; its lower end lies below the bound,
+        which is one-sided, and its upper end bounds nothing: a better statistic may tell more.
+
+        Args:
+            scores: the statistic under both hypotheses.
+            seed: of the random split, where there is one.
+        """
+        largest = self.largest_certifiable(*scores.counts)
+        if largest <= 0.0:
+            reading = None
+            value, outcome = None, Outcome.NOT_RESOLVABLE
+            note = f"{scores.counts[0]} and {scores.counts[1]} trials can certify no epsilon above 0 at this δ and confidence"
+        else:
+            reading = self._read(scores, np.random.default_rng(seed))
+            value = None if reading.value is None else max(0.0, reading.value)
+            outcome, note = self._judge(value, largest)
+        return Score(
+            name="epsilon_lower_bound" if self.evidence is Evidence.LOWER_BOUND else "epsilon_estimate",
+            value=value,
+            unit="epsilon",
+            leakier=Leakier.HIGHER,
+            evidence=self.evidence,
+            interval=None if reading is None or value is None else reading.interval,
+            n=sum(reading.used) if reading is not None else sum(scores.counts),
+            outcome=outcome,
+            note=note,
+            details={
+                "statistic": scores.name,
+                "estimator": type(self).__name__,
+                "delta": self.delta,
+                "confidence": self.confidence,
+                "comparisons": self.comparisons,
+                "selection": self.selection,
+                "largest_certifiable": largest,
+                **({} if reading is None else _facts(reading)),
+            },
+        )
+
+    @property
+    def error(self) -> float:
+        """α of one number, after the correction for `comparisons`."""
+        return (1.0 - self.confidence) / self.comparisons
+
+    @abstractmethod
+    def largest_certifiable(self, null: int, alternative: int) -> float:
+        """The value if so many trials of H0 and of H1 were told apart without a mistake; at most 0 for too few.
+
+        Args:
+            null: trials of H0.
+            alternative: trials of H1.
+        """
+
+    @abstractmethod
+    def _read(self, scores: TrialScores, generator: np.random.Generator) -> Reading:
+        """The number, and where it was read."""
+
+    def _judge(self, value: float | None, largest: float) -> tuple[Outcome, str]:
+        if value is None:
+            return Outcome.NOT_RESOLVABLE, "no threshold leaves a rate that these trials resolve"
+        if value > 0.0 and value >= largest - SATURATION:
+            return (
+                Outcome.SATURATED,
+                f"saturated, not resolvable: so many trials can certify at most {largest:.3g}; more trials would show more",
+            )
+        if value == 0.0 and self.evidence is Evidence.LOWER_BOUND:
+            return Outcome.CONVERGED, "nothing is certified, which does not show that nothing leaks"
+        return Outcome.CONVERGED, ""
+
+
+def _facts(reading: Reading) -> dict[str, Any]:
+    return {
+        "direction": reading.direction.value,
+        "threshold": reading.threshold,
+        "null_trials": reading.used[0],
+        "alternative_trials": reading.used[1],
+        **reading.details,
+    }
+
+
+def best_bound(bounds: Sequence[Score]) -> Score:
+    """The largest of several lower bounds, with a note that says whether the choice among them is covered.
+
+    It is if each was given with `comparisons` of at least their number.
+
+    Args:
+        bounds: scores of estimators whose evidence is lower_bound; at least one.
+
+    Raises:
+        InputError: for none, or a score that is no lower bound.
+    """
+    if not bounds or any(score.evidence is not Evidence.LOWER_BOUND for score in bounds):
+        raise InputError("best_bound: expected lower bounds, at least one; estimates are no bounds")
+    best = max(bounds, key=lambda score: -1.0 if score.value is None else score.value)
+    fewest = min(int(score.details.get("comparisons", 1)) for score in bounds)
+    if fewest >= len(bounds):
+        return best
+    warning = (
+        f"the largest of {len(bounds)} bounds, each given as one of {fewest}: its confidence does not cover the choice; use "
+        f"comparisons={len(bounds)}"
+    )
+    return replace(best, note=f"{best.note}; {warning}" if best.note else warning)
+
+
+__all__ = ["SATURATION", "Direction", "EpsilonEstimator", "Reading", "best_bound"]

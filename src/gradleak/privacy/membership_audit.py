@@ -1,0 +1,81 @@
+"""The audit of an example in a batch: the usual neighbors of differential privacy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from gradleak.core import Adjacency, Batch, Objective, derive_generator
+from gradleak.data import Population, Split
+from gradleak.privacy.canary import random_records
+from gradleak.privacy.membership import MembershipPair
+from gradleak.privacy.privacy_audit import AuditedPair, PrivacyAudit, numbered
+from gradleak.privacy.theory import total_epsilons
+from gradleak.results import Score, check_count, member
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MembershipAudit(PrivacyAudit):
+    """How much epsilon the release of a batch shows of one example in it: the usual neighbors of differential privacy.
+
+    The example and the rest of the batch are public rows by chance: a bound for such records, not for the worst one.
+
+    Attributes:
+        population: the rows; positional.
+        adjacency: "add_or_remove" (the batch without it is one smaller) or "replace" (another row in its place).
+        members: how many examples of the batch with it, the example included.
+        examples: how many examples are audited an epoch, each in a batch of its own.
+
+    Raises:
+        InputError: for a number out of range; "add_or_remove" needs another example in the batch.
+    """
+
+    kind: ClassVar[str] = "membership"
+
+    population: Population = field(kw_only=False, repr=False)
+    adjacency: Adjacency | str = Adjacency.ADD_OR_REMOVE
+    members: int = 16
+    examples: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        super().__post_init__()
+        object.__setattr__(self, "adjacency", member("MembershipAudit.adjacency", Adjacency, self.adjacency))
+        check_count("MembershipAudit.members", self.members, least=1 if self.adjacency is Adjacency.REPLACE else 2)
+        check_count("MembershipAudit.examples", self.examples)
+
+    def describe(self) -> dict[str, Any]:
+        """A JSON-ready description, without a value of a row."""
+        return super().describe() | {"population": f"{self.population.name}, {self.population.size} rows"}
+
+    def _rows(self) -> Population:
+        return self.population
+
+    def _baselines(self, objective: Objective, split: Split, epoch: int, seed: int) -> list[AuditedPair]:
+        """Public rows by chance, the same at every epoch."""
+        replaced = self.adjacency is Adjacency.REPLACE
+        needed = self.members + (1 if replaced else 0)
+        found = []
+        for number in range(self.examples):
+            rows = random_records(split.public_rows, needed, generator=derive_generator(seed, "members", str(number)))
+            others = self.members - 1
+            rest = None
+            if others:
+                places = slice(0, others)
+                rest = Batch(rows.inputs[places], rows.targets[places], rows.domain)
+            pair = MembershipPair(
+                objective=objective,
+                release=self.release,
+                example=rows.example(others),
+                others=rest,
+                replacement=rows.example(others + 1) if replaced else None,
+            )
+            name = f"{numbered('example', number, self.examples)}, epoch {epoch}"
+            found.append(AuditedPair(name=name, pair=pair, facts={"epoch": epoch, "record": "random"}))
+        return found
+
+    def _total(self, objective: Objective) -> list[Score]:
+        return total_epsilons(self.release, objective, examples=self.members, attributes=None, delta=self.delta)
+
+
+__all__ = ["MembershipAudit"]

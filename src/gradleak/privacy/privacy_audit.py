@@ -1,0 +1,387 @@
+"""What audits of epsilon have in common: a model trained through the release, records, and pairs of hypotheses."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from gradleak.core import Batch, Mode, Objective, Release, derive_generator, describe
+from gradleak.core.objective import Loss
+from gradleak.data import Population, Split, rows_of
+from gradleak.defenses import DPSGD
+from gradleak.privacy.lower_bounds import (
+    CorrectedThresholdEpsilon,
+    EpsilonEstimator,
+    GaussianFitEpsilon,
+    PlugInEpsilon,
+    SplitThresholdEpsilon,
+    TrialScores,
+)
+from gradleak.privacy.pair import HypothesisPair
+from gradleak.privacy.result import AuditResult, PairResult, audit_pair
+from gradleak.privacy.theory import total_epsilons
+from gradleak.protocols import FedSGD
+from gradleak.results import (
+    LI_2024,
+    Citation,
+    InputError,
+    Outcome,
+    Score,
+    check_count,
+    check_positive,
+    check_share,
+)
+from gradleak.training import MakeModel, Task, Trajectory, follow
+
+Say = Callable[[str], None]
+# A control need not be as sharp as an audit.
+CONTROL_TRIALS = 2000
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AuditedPair:
+    """A pair of hypotheses with its name and what a record says of it.
+
+    Attributes:
+        name: for tables.
+        pair: the hypotheses.
+        facts: JSON-ready.
+        theory: what the release as a whole promises.
+        note: for the reader.
+    """
+
+    name: str
+    pair: HypothesisPair
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    theory: Sequence[Score] = ()
+    note: str = ""
+
+    def read(self, estimators: Sequence[EpsilonEstimator], *, trials: int, delta: float, seed: int) -> PairResult:
+        """The pair tried so many times; see `audit_pair`.
+
+        Args:
+            estimators: bounds and estimates of epsilon.
+            trials: releases a hypothesis.
+            delta: δ of the theory.
+            seed: of the trials and of what estimators draw.
+        """
+        return audit_pair(
+            self.pair,
+            estimators=estimators,
+            trials=trials,
+            delta=delta,
+            seed=seed,
+            name=self.name,
+            theory=self.theory,
+            facts=self.facts,
+            note=self.note,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AuditSetup:
+    """The pairs of an audit, before any trial.
+
+    Attributes:
+        pairs: in the order of the epochs.
+        outcome: of the training.
+        notes: for the reader.
+    """
+
+    pairs: Sequence[AuditedPair]
+    outcome: Outcome
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NullPair(HypothesisPair):
+    """The releases of H0 of another pair, under both hypotheses: whatever bounds epsilon must find 0.
+
+    Attributes:
+        pair: the other pair, whose statistics are kept.
+    """
+
+    pair: HypothesisPair
+
+    def trials(self, count: int, *, generator: torch.Generator) -> dict[str, TrialScores]:
+        """Twice as many releases under H0, one half for each hypothesis."""
+        found = self.pair.trials(2 * count, generator=generator)
+        return {
+            name: TrialScores(null=scores.null[:count], alternative=scores.null[count:], name=name)
+            for name, scores in found.items()
+        }
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PrivacyAudit(ABC):
+    """How much epsilon releases really show, by trials of two hypotheses at some points of a training.
+
+    The model is trained through the release on private rows, as in the inference game; at the parameters after some epochs
+    pairs of hypotheses are set up, each is tried so many times, and every estimator reads the trials. Records come from
+    public rows or are made; no private row is in a pair.
+
+    Attributes:
+        model: makes a model from a generator.
+        release: protocol and defenses of the training and of the trials.
+        loss: as `Objective.from_module` takes it.
+        mode: "eval" or "train".
+        epochs: after how many epochs of training the parameters are audited; 0 is the random start.
+        private_rows: how many rows train the model.
+        public_rows: how many an auditor has.
+        batch_size: rows of a step of the training.
+        learning_rate: η of the training.
+        trials: releases a hypothesis and pair.
+        delta: δ.
+        estimators: what reads the trials; None for a split and a corrected threshold, a Gaussian fit, and the paper's plug-in.
+
+    Raises:
+        InputError: for a number out of range, or an estimator with another δ.
+    """
+
+    kind: ClassVar[str]
+    citations: ClassVar[tuple[Citation, ...]] = (LI_2024,)
+
+    model: MakeModel
+    release: Release = field(
+        default_factory=lambda: Release(FedSGD(), [DPSGD(clip_norm=2.0, noise_std=0.1, noise="per_example")])
+    )
+    loss: str | Loss = "cross_entropy"
+    mode: Mode | str = Mode.EVAL
+    epochs: Sequence[int] = (0, 10)
+    private_rows: int = 5000
+    public_rows: int = 1000
+    batch_size: int = 16
+    learning_rate: float = 0.01
+    trials: int = 5000
+    delta: float = 1e-5
+    estimators: Sequence[EpsilonEstimator] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the numbers and the lists."""
+        name = type(self).__name__
+        if isinstance(self.model, nn.Module) or not callable(self.model):
+            raise InputError(
+                f"{name}.model: expected a function of a generator that makes a new model for every seed, got "
+                f"{type(self.model).__name__}; write model=lambda generator: MyModel()"
+            )
+        for count in ("private_rows", "public_rows", "batch_size", "trials"):
+            check_count(f"{name}.{count}", getattr(self, count))
+        check_positive(f"{name}.learning_rate", self.learning_rate)
+        check_share(f"{name}.delta", self.delta)
+        if not self.epochs or len(set(self.epochs)) < len(self.epochs):
+            raise InputError(
+                f"{name}.epochs: expected different numbers of epochs, at least one, got {list(self.epochs)}"
+            )
+        for epoch in self.epochs:
+            check_count(f"{name}.epochs", epoch, least=0)
+        object.__setattr__(self, "epochs", tuple(sorted(self.epochs)))
+        if self.estimators is not None:
+            if not self.estimators:
+                raise InputError(f"{name}.estimators: expected at least one, got none")
+            for estimator in self.estimators:
+                if estimator.delta != self.delta:
+                    raise InputError(
+                        f"{name}.estimators: expected the delta of the audit, {self.delta:g}, got {estimator.delta:g} of "
+                        f"{type(estimator).__name__}"
+                    )
+
+    @property
+    def reading(self) -> tuple[EpsilonEstimator, ...]:
+        """The estimators."""
+        if self.estimators is not None:
+            return tuple(self.estimators)
+        return (
+            SplitThresholdEpsilon(delta=self.delta),
+            CorrectedThresholdEpsilon(delta=self.delta),
+            GaussianFitEpsilon(delta=self.delta),
+            PlugInEpsilon(delta=self.delta),
+        )
+
+    def play(self, seed: int = 0, *, say: Say | None = None) -> AuditResult:
+        """The audit once.
+
+        Args:
+            seed: of everything that is drawn.
+            say: is told what was done.
+
+        Raises:
+            InputError: if the rows do not suffice, or do not fit the model.
+            UnsupportedError: where the model refuses the release.
+        """
+        say, began = say or _silent, time.perf_counter()
+        setup = self.set_up(seed, say=say)
+        pairs: list[PairResult] = []
+        for entry in setup.pairs:
+            pairs.append(self._read(entry, seed))
+            say(f"{entry.name}: {_told(pairs[-1])}")
+        return self._result(pairs, setup.outcome, setup.notes, seed, began)
+
+    def set_up(self, seed: int = 0, *, say: Say | None = None) -> AuditSetup:
+        """The model trained, the records chosen or crafted, and the pairs of hypotheses; nothing is tried.
+
+        Args:
+            seed: of everything that is drawn.
+            say: is told what was done.
+
+        Raises:
+            InputError: if the rows do not suffice, or do not fit the model.
+            UnsupportedError: where the model refuses the release.
+        """
+        say = say or _silent
+        split = self._split(seed)
+        training = self._trained(split, seed)
+        notes = [training.note] if training.note else []
+        say(f"trained in {training.seconds:.1f} s, {training.outcome.label}")
+        pairs: list[AuditedPair] = []
+        for epoch in self.epochs:
+            if epoch not in training.params:
+                continue
+            objective = training.at(epoch)
+            total = self._total(objective)
+            found = [
+                *self._crafted(objective, split, epoch, seed, say),
+                *self._baselines(objective, split, epoch, seed),
+            ]
+            pairs += [replace(entry, theory=total) for entry in found]
+        return AuditSetup(pairs=tuple(pairs), outcome=training.outcome, notes=tuple(notes))
+
+    def null_control(self, seed: int = 0) -> AuditResult:
+        """The audit at the random start with releases of H0 under both hypotheses: every lower bound must be 0."""
+        return self._small(seed, lambda pair: NullPair(pair=pair))
+
+    def planted_control(self, seed: int = 0) -> AuditResult:
+        """The audit at the random start through the protocol alone: nothing hides, so that every bound must be saturated."""
+        return replace(self, release=Release(self.release.protocol))._small(seed, lambda pair: pair)
+
+    def rehearse(self, seed: int = 0) -> None:
+        """Draw the rows and set up the pairs at a fresh model, with no trial and no training.
+
+        Raises:
+            InputError: if the rows do not suffice, or model, loss and rows do not fit together.
+            UnsupportedError: where the model refuses the release.
+        """
+        split = self._split(seed)
+        small = replace(self, epochs=(0,))
+        training = small._trained(split, seed)
+        for found in small._baselines(training.at(0), split, 0, seed):
+            found.pair.trials(2, generator=derive_generator(seed, "rehearsal"))
+
+    def describe(self) -> dict[str, Any]:
+        """A JSON-ready description, without a value of a row."""
+        described: dict[str, Any] = describe(self)
+        return described | {
+            "model": getattr(self.model, "__qualname__", type(self.model).__name__),
+            "estimators": [describe(estimator) for estimator in self.reading],
+        }
+
+    @abstractmethod
+    def _rows(self) -> Population:
+        """All rows, private and public."""
+
+    @abstractmethod
+    def _baselines(self, objective: Objective, split: Split, epoch: int, seed: int) -> list[AuditedPair]:
+        """Pairs with records that nobody crafted."""
+
+    def _crafted(self, objective: Objective, split: Split, epoch: int, seed: int, say: Say) -> list[AuditedPair]:
+        """Pairs with records that were made to be told apart; none unless an audit makes some."""
+        return []
+
+    def _total(self, objective: Objective) -> list[Score]:
+        """What the release as a whole promises, beside every pair."""
+        return total_epsilons(self.release, objective, examples=1, attributes=None, delta=self.delta)
+
+    def _read(self, entry: AuditedPair, seed: int) -> PairResult:
+        return entry.read(self.reading, trials=self.trials, delta=self.delta, seed=seed)
+
+    def _small(self, seed: int, wrap: Callable[[HypothesisPair], HypothesisPair]) -> AuditResult:
+        """A control: one baseline record at the random start."""
+        began = time.perf_counter()
+        small = replace(self, epochs=(0,), trials=min(self.trials, CONTROL_TRIALS))
+        split = small._split(seed)
+        training = small._trained(split, seed)
+        entries = small._baselines(training.at(0), split, 0, seed)
+        pairs = [small._read(replace(entry, pair=wrap(entry.pair)), seed) for entry in entries]
+        return small._result(pairs, training.outcome, ["a control"], seed, began)
+
+    def _result(
+        self, pairs: Sequence[PairResult], outcome: Outcome, notes: Sequence[str], seed: int, began: float
+    ) -> AuditResult:
+        return AuditResult(
+            kind=self.kind,
+            audit=self.describe(),
+            estimators=self.reading,
+            pairs=tuple(pairs),
+            outcome=outcome,
+            notes=tuple(notes),
+            seed=seed,
+            seconds=time.perf_counter() - began,
+        )
+
+    def _split(self, seed: int) -> Split:
+        rows, name = self._rows(), type(self).__name__
+        if self.private_rows + self.public_rows > rows.size:
+            raise InputError(
+                f"{name}.private_rows, {name}.public_rows: expected at most {rows.size} together, the rows of {rows.name}, got "
+                f"{self.private_rows} and {self.public_rows}; lower them"
+            )
+        return Split.draw(
+            rows,
+            private_rows=self.private_rows,
+            public_rows=self.public_rows,
+            test_rows=0,
+            balanced=False,
+            generator=derive_generator(seed, "split"),
+        )
+
+    def _trained(self, split: Split, seed: int) -> Trajectory:
+        private = split.private_rows
+        few = rows_of(private, torch.arange(min(2, private.size)))
+        task = Task(
+            name=self._rows().name,
+            train=private,
+            test=few,
+            make_model=self.model,
+            loss=self.loss,
+            mode=self.mode,
+        )
+        return follow(
+            task,
+            self.release,
+            batch_size=self.batch_size,
+            rounds=max(self.epochs) + 1,
+            observed=tuple(self.epochs),
+            learning_rate=self.learning_rate,
+            seed=seed,
+            judged=False,
+        )
+
+
+def public_rows(split: Split) -> Batch:
+    """The public rows of a split, without the sensitive variable, which stands in the inputs where it matters."""
+    return replace(split.public_rows, sensitive=None)
+
+
+def numbered(name: str, number: int, many: int) -> str:
+    """A name with its number from 1, where there are several."""
+    return f"{name} {number + 1}" if many > 1 else name
+
+
+def _told(pair: PairResult) -> str:
+    found = [
+        f"{statistic} {'-' if scores[0].value is None else format(scores[0].value, '.2f')}"
+        for statistic, scores in pair.scores.items()
+    ]
+    return f"epsilon by {', '.join(found)} ({pair.seconds:.1f} s)"
+
+
+def _silent(message: str) -> None:
+    del message
+
+
+__all__ = ["AuditSetup", "AuditedPair", "NullPair", "PrivacyAudit", "Say", "numbered", "public_rows"]

@@ -1,0 +1,339 @@
+"""Federated training through a release: every update that moves the model is one that a server would see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from gradleak.core import Adjacency, Batch, Objective, Release, derive_generator, derive_seed
+from gradleak.data import poisson_sample, rows_of
+from gradleak.results import (
+    InputError,
+    Outcome,
+    UnsupportedError,
+    check_count,
+    check_not_negative,
+    check_positive,
+    check_share,
+    member,
+)
+from gradleak.training.metric import Floats, constant_answers, same_for_all
+from gradleak.training.rounds import AnyRelease
+from gradleak.training.task import Start, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How a model is trained federatedly, and how its epsilon is counted.
+
+    In every round each client releases one update of rows of its own, the server averages them and goes
+    θ ← θ − η·(average); with momentum m, v ← m v + average and θ ← θ − η v. A delta (FedAvg) points along the gradient
+    like a gradient, so that η = 1 takes its average as it is. Private rows are dealt to the clients at random.
+
+    With `batch_size` a client goes through its rows in a new random order every epoch, that many a round; rows that do
+    not fill a batch wait for the next epoch. An example then takes part once an epoch. With `sampling_rate` every row
+    takes part by a coin of its own (Poisson), as accounting with amplification assumes; a round in which none does still
+    counts, and its noise is released alone. A release that cannot be made of no row (no `expected_batch_size`) sends
+    nothing in such a round, which has no epsilon.
+
+    Attributes:
+        rounds: how many updates the server takes.
+        learning_rate: η of the server, positive.
+        batch_size: rows a client and round; or None.
+        sampling_rate: q, the probability of every row and round; or None. A public number of the user's: one that is
+            computed from the number of private rows gives that away, and so does a divisor computed from both.
+        clients: how many, all of them in every round.
+        momentum: m of the server, in [0, 1).
+        delta: δ of the epsilon; well below one over the number of rows.
+        adjacency: of the epsilon.
+        probes: at how many rounds the update is compared with the undefended one; 0 for none.
+
+    Raises:
+        InputError: for a number out of range, or not exactly one of `batch_size` and `sampling_rate`.
+    """
+
+    rounds: int
+    learning_rate: float
+    batch_size: int | None = None
+    sampling_rate: float | None = None
+    clients: int = 1
+    momentum: float = 0.0
+    delta: float = 1e-5
+    adjacency: Adjacency | str = Adjacency.ADD_OR_REMOVE
+    probes: int = 5
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        check_count("Training.rounds", self.rounds)
+        check_count("Training.clients", self.clients)
+        check_count("Training.probes", self.probes, least=0)
+        check_positive("Training.learning_rate", self.learning_rate)
+        check_not_negative("Training.momentum", self.momentum)
+        check_share("Training.delta", self.delta)
+        if self.momentum >= 1:
+            raise InputError(f"Training.momentum: expected a number below 1, got {self.momentum!r}")
+        if (self.batch_size is None) == (self.sampling_rate is None):
+            raise InputError("Training: expected one of batch_size and sampling_rate, got both or none")
+        if self.batch_size is not None:
+            check_count("Training.batch_size", self.batch_size)
+        if self.sampling_rate is not None and self.sampling_rate != 1:
+            check_share("Training.sampling_rate", self.sampling_rate)
+        object.__setattr__(self, "adjacency", member("Training.adjacency", Adjacency, self.adjacency))
+
+    def smallest_share(self, rows: int) -> int:
+        """The fewest rows that a client gets of so many.
+
+        Raises:
+            InputError: if that is none, or less than a batch.
+        """
+        share = rows // self.clients
+        if share < (self.batch_size or 1):
+            raise InputError(
+                f"Training: expected at least {self.batch_size or 1} rows for each of {self.clients} clients, got "
+                f"{rows} in all; lower batch_size or clients"
+            )
+        return share
+
+    def takes_part(self, rows: int) -> int:
+        """In how many rounds one of so many private rows takes part at most."""
+        if self.batch_size is None:
+            return self.rounds
+        return -(-self.rounds // (self.smallest_share(rows) // self.batch_size))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Closeness:
+    """How much of the undefended update of the same rows a release lets through, mean over the rounds probed.
+
+    Attributes:
+        kept_share: share of the entries that are not zero.
+        cosine: to the undefended update; None where one of both was zero.
+        relative_norm: norm over that of the undefended update; None where that was zero.
+        probes: how many releases were compared.
+    """
+
+    kept_share: float
+    cosine: float | None
+    relative_norm: float | None
+    probes: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Run:
+    """One training.
+
+    Attributes:
+        seed: of weights, order, noise.
+        outcome: converged (all rounds done), not_finite (diverged) or constant.
+        outputs: for the test rows, (rows, columns); None for a training that diverged.
+        objective: the loss at the last parameters.
+        rounds: how many were done.
+        empty_rounds: rounds in which Poisson sampling gave some client no row.
+        silent_rounds: those of them in which nothing was released.
+        closeness: to the undefended update; None where nothing was compared.
+        note: a sentence for the reader, or "".
+    """
+
+    seed: int
+    outcome: Outcome
+    outputs: Floats | None
+    objective: Objective
+    rounds: int
+    empty_rounds: int = 0
+    silent_rounds: int = 0
+    closeness: Closeness | None = None
+    note: str = ""
+
+
+def train(task: Task, release: AnyRelease, training: Training, *, seed: int) -> Run:
+    """One federated training of a new model through a release, and what it returns for the test rows.
+
+    Every update is drawn by the release itself, defenses and noise included; nothing else of the private rows reaches
+    the model. A bottleneck or dropout draws anew every round.
+
+    Args:
+        task: rows and model.
+        release: protocol and defenses, or what makes them anew every round.
+        training: rounds and rates.
+        seed: of everything that is drawn. Equal seeds have equal weights and rows whatever the release.
+
+    Raises:
+        InputError: for rows that do not fill the batches, or data that do not fit the model.
+        UnsupportedError: where the release is refused: per-example defenses on a model that mixes examples.
+
+    **Cost**: a release of every client a round, and one undefended update a probe.
+    """
+    training.smallest_share(task.train.size)
+    start = task.start(derive_generator(seed, "weights"), mask_seed=derive_seed(seed, "masks"))
+    before = task.outputs(start.objective)
+    if same_for_all(before) and (start.erasing or _erased(start, task)):
+        layers = f", erased in {', '.join(start.erasing)}" if start.erasing else ""
+        return Run(
+            seed=seed,
+            outcome=Outcome.CONSTANT,
+            outputs=before,
+            objective=start.objective,
+            rounds=0,
+            note=f"not trained: the model returns the same whatever its input{layers}",
+        )
+    return _Server(task=task, release=release, training=training, seed=seed).run(start.objective)
+
+
+def _erased(start: Start, task: Task) -> bool:
+    """Whether another model of the same kind returns one thing too: weights of zero would do it once."""
+    params = {
+        name: tensor + 0.1 * torch.randn(tensor.shape, generator=torch.Generator().manual_seed(0)).to(tensor)
+        for name, tensor in start.objective.params.items()
+    }
+    return same_for_all(task.outputs(replace(start.objective, params=params)))
+
+
+class _Server:
+    """The state of one training."""
+
+    def __init__(self, *, task: Task, release: AnyRelease, training: Training, seed: int) -> None:
+        self.task, self.release, self.training, self.seed = task, release, training, seed
+        self.noise = derive_generator(seed, "release")
+        self.shares = [rows_of(task.train, places) for places in self._deal()]
+        self.batches = [_batches(share, training, seed, place) for place, share in enumerate(self.shares)]
+        self.empty = self.silent = 0
+        self.probed: list[tuple[float, float | None, float | None]] = []
+
+    def run(self, objective: Objective) -> Run:
+        rounds = self.training.rounds
+        probes = {
+            round(place * (rounds - 1) / max(1, self.training.probes - 1)) for place in range(self.training.probes)
+        }
+        velocity: dict[str, Tensor] = {}
+        for number in range(rounds):
+            objective = replace(objective, mask_seed=derive_seed(self.seed, "masks", str(number)))
+            updates, finite = self._updates(objective, number, probe=number in probes)
+            if not finite:
+                return self._diverged(objective, number)
+            if not updates:
+                continue
+            velocity = {
+                name: self.training.momentum * velocity.get(name, torch.zeros_like(tensor))
+                + sum((update[name] for update in updates), torch.zeros_like(tensor)) / self.training.clients
+                for name, tensor in objective.params.items()
+            }
+            moved = {
+                name: tensor - self.training.learning_rate * velocity[name] for name, tensor in objective.params.items()
+            }
+            if not all(bool(torch.isfinite(tensor).all()) for tensor in moved.values()):
+                return self._diverged(objective, number)
+            objective = replace(objective, params=moved)
+        return self._finished(objective)
+
+    def _updates(self, objective: Objective, number: int, *, probe: bool) -> tuple[list[Mapping[str, Tensor]], bool]:
+        """The updates of all clients that sent one; and whether all of it is finite."""
+        release = self._release(objective, number)
+        updates: list[Mapping[str, Tensor]] = []
+        empty = silent = False
+        for place, batches in enumerate(self.batches):
+            sample = next(batches)
+            if sample is None:
+                empty = True
+                try:
+                    updates.append(release.of_nothing(objective, self.noise).tensors)
+                except UnsupportedError:
+                    silent = True
+                continue
+            with torch.no_grad():
+                loss = objective.loss(objective.params, sample.to(objective.dtype))
+            if not bool(torch.isfinite(loss).all()):
+                return [], False
+            try:
+                update = release(objective, sample, self.noise).tensors
+            except InputError:
+                gradient = objective.gradient(objective.params, sample.to(objective.dtype))
+                if all(bool(torch.isfinite(tensor).all()) for tensor in gradient.values()):
+                    raise
+                return [], False
+            updates.append(update)
+            if probe and place == 0:
+                self._compare(release, objective, sample, update)
+        self.empty += empty
+        self.silent += silent
+        return updates, True
+
+    def _release(self, objective: Objective, number: int) -> Release:
+        if isinstance(self.release, Release):
+            return self.release
+        return self.release.at(objective, derive_generator(self.seed, "release of round", str(number)))
+
+    def _compare(self, release: Release, objective: Objective, sample: Batch, update: Mapping[str, Tensor]) -> None:
+        sample = sample.to(objective.dtype)
+        plain = objective.flatten(Release(release.protocol).mean(objective, objective.params, sample)).double()
+        sent = objective.flatten(update).double()
+        norms = float(plain.norm()), float(sent.norm())
+        cosine = float(plain @ sent) / norms[0] / norms[1] if all(norms) else None
+        self.probed.append((float((sent != 0).double().mean()), cosine, norms[1] / norms[0] if norms[0] else None))
+
+    def _closeness(self) -> Closeness | None:
+        if not self.probed:
+            return None
+        kept, cosines, norms = zip(*self.probed, strict=True)
+        return Closeness(kept_share=fmean(kept), cosine=_mean(cosines), relative_norm=_mean(norms), probes=len(kept))
+
+    def _diverged(self, objective: Objective, number: int) -> Run:
+        return self._result(
+            objective, None, Outcome.NOT_FINITE, number, f"diverged in round {number + 1} of {self.training.rounds}"
+        )
+
+    def _finished(self, objective: Objective) -> Run:
+        outputs = self.task.outputs(objective)
+        rounds = self.training.rounds
+        if not bool(torch.isfinite(torch.from_numpy(outputs)).all()):
+            return self._result(
+                objective, None, Outcome.NOT_FINITE, rounds, "the trained model returns NaN or infinity"
+            )
+        if constant_answers(self.task.judged_by(outputs.shape[1]), outputs):
+            what = "the same numbers" if same_for_all(outputs) else "the same class"
+            note = f"the trained model gives {what} for every test row"
+            return self._result(objective, outputs, Outcome.CONSTANT, rounds, note)
+        return self._result(objective, outputs, Outcome.CONVERGED, rounds, "")
+
+    def _result(self, objective: Objective, outputs: Floats | None, outcome: Outcome, rounds: int, note: str) -> Run:
+        return Run(
+            seed=self.seed,
+            outcome=outcome,
+            outputs=outputs,
+            objective=objective,
+            rounds=rounds,
+            empty_rounds=self.empty,
+            silent_rounds=self.silent,
+            closeness=self._closeness(),
+            note=note,
+        )
+
+    def _deal(self) -> list[Tensor]:
+        rows = self.task.train.size
+        order = torch.randperm(rows, generator=derive_generator(self.seed, "clients"))
+        return [order[place :: self.training.clients] for place in range(self.training.clients)]
+
+
+def _batches(rows: Batch, training: Training, seed: int, client: int) -> Iterator[Batch | None]:
+    """What a client computes on in each round, without end; None where Poisson sampling picks no row."""
+    generator = derive_generator(seed, "rows", str(client))
+    while training.sampling_rate is not None:
+        yield poisson_sample(rows, rate=training.sampling_rate, generator=generator)
+    size = training.batch_size
+    assert size is not None
+    while True:
+        order = torch.randperm(rows.size, generator=generator)
+        for begin in range(0, rows.size - size + 1, size):
+            yield rows_of(rows, order[begin : begin + size])
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean of the numbers that are there; None where one is missing."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if len(known) == len(values) else None
+
+
+__all__ = ["Closeness", "Run", "Training", "train"]

@@ -1,0 +1,179 @@
+"""What the defenses after the mean make of many updates at once, with the random numbers of one release after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from gradleak.core import (
+    Batch,
+    BatchDefense,
+    Defense,
+    DiagonalGaussian,
+    ExampleDefense,
+    Objective,
+    Release,
+    UpdateDefense,
+)
+from gradleak.results import InputError
+from gradleak.training.releases.row_means import flat_rows, row_tensors
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Finishing:
+    """The noise of the last defense of examples, and every defense after the mean, on rows of updates.
+
+    Defenses that draw nothing act on all rows at once, those before the first and after the last one that draws.
+    Between these two every row goes through all of them before the next one begins, so that the random numbers are
+    those of releases made one after another with the same generator, however many rows come at once.
+
+    Attributes:
+        objective: the client's loss.
+        release: protocol and defenses.
+        rows: what batches are made of, in the dtype of the objective.
+        examples: k, the number of examples of a batch.
+    """
+
+    objective: Objective
+    release: Release
+    rows: Batch
+    examples: int
+
+    def __call__(self, updates: Tensor, index: Tensor, generator: torch.Generator) -> Tensor:
+        """The released updates (c, P) of the batches at `index` (c, k).
+
+        Raises:
+            InputError: for updates that are not finite, which a sign would make numbers of.
+        """
+        if any(self._stages):
+            refuse_non_finite(self.objective, updates)
+        before, between, after = self._stages
+        for defense in before:
+            updates = self._at_once(defense, updates, index, generator)
+        if between and generator.device == updates.device and all(d.adds_in_order for d in between):
+            updates = self._noised(between, updates, generator)
+        elif between:
+            updates = self._each(between, updates, index, generator)
+        for defense in after:
+            updates = self._at_once(defense, updates, index, generator)
+        return updates
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers an update takes on its way, roughly: a sort of its entries is the largest."""
+        return self.objective.size * (8 if any(self._stages) else 0)
+
+    @cached_property
+    def _stages(self) -> tuple[Sequence[Defense], Sequence[Defense], Sequence[Defense]]:
+        """The defenses before the first that draws, from it to the last that draws, and after that."""
+        at_example = [defense for defense in self.release.defenses if isinstance(defense, ExampleDefense)]
+        on_update = [d for d in self.release.defenses if isinstance(d, UpdateDefense | BatchDefense)]
+        chain: list[Defense] = [
+            *(defense for defense in at_example[-1:] if defense.law(self.objective.params, self.examples) is not None),
+            *on_update,
+        ]
+        random = [place for place, defense in enumerate(chain) if self._draws(defense)]
+        if not random:
+            return chain, [], []
+        return chain[: random[0]], chain[random[0] : random[-1] + 1], chain[random[-1] + 1 :]
+
+    def _draws(self, defense: Defense) -> bool:
+        if isinstance(defense, UpdateDefense | BatchDefense):
+            return defense.noise(self.objective.params) is not None
+        return True
+
+    def _at_once(self, defense: Defense, updates: Tensor, index: Tensor, generator: torch.Generator) -> Tensor:
+        """All rows through a defense that draws nothing."""
+        try:
+            if isinstance(defense, BatchDefense):
+                values = self.rows.sensitive
+                told = None if values is None else values.reshape(len(values), -1)[:, 0][index]
+                made = defense.many(updates, told)
+                return self._each([defense], updates, index, generator) if made is None else made
+            assert isinstance(defense, UpdateDefense)
+            return flat_rows(self.objective, torch.func.vmap(defense.mean)(row_tensors(self.objective, updates)))
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, NotImplementedError, ValueError, AssertionError):
+            # No batching rule; an error of another cause comes again here.
+            return self._each([defense], updates, index, generator)
+
+    def _noised(self, defenses: Sequence[Defense], updates: Tensor, generator: torch.Generator) -> Tensor:
+        """All rows with the noise of defenses that add Gaussian noise and do nothing else, drawn in the order of `_each`."""
+        laws = [self._std(defense) for defense in defenses]
+        noises = [torch.zeros_like(updates) for _ in laws]
+        sizes = [tensor.numel() for tensor in self.objective.params.values()]
+        parts = [(std, noise.split(sizes, dim=1)) for std, noise in zip(laws, noises, strict=True)]
+        for row in range(len(updates)):
+            for std, pieces in parts:
+                for level, piece in zip(std, pieces, strict=True):
+                    if level:
+                        piece[row].normal_(generator=generator)
+        for std, noise in zip(laws, noises, strict=True):
+            levels = torch.tensor(std, dtype=updates.dtype, device=updates.device)
+            updates = updates + levels.repeat_interleave(torch.tensor(sizes, device=updates.device)) * noise
+        return updates
+
+    def _std(self, defense: Defense) -> list[float]:
+        """The standard deviations of the noise by tensor; 0 where nothing is drawn."""
+        assert isinstance(defense, ExampleDefense | UpdateDefense)
+        shapes = self.objective.params
+        law = defense.noise(shapes) if isinstance(defense, UpdateDefense) else defense.law(shapes, self.examples)
+        assert isinstance(law, DiagonalGaussian)
+        return [law.std[name] for name in shapes]
+
+    def _each(self, defenses: Sequence[Defense], updates: Tensor, index: Tensor, generator: torch.Generator) -> Tensor:
+        """One row after another through defenses, in order."""
+        return torch.stack(
+            [self._one(defenses, row, places, generator) for row, places in zip(updates, index, strict=True)]
+        )
+
+    def _one(self, defenses: Sequence[Defense], row: Tensor, places: Tensor, generator: torch.Generator) -> Tensor:
+        """One update through defenses, in order."""
+        update = self.objective.unflatten(row)
+        for defense in defenses:
+            if isinstance(defense, ExampleDefense):
+                update = defense.draw(update, self.examples, generator)
+            elif isinstance(defense, UpdateDefense):
+                update = defense.draw(update, generator)
+            else:
+                assert isinstance(defense, BatchDefense)
+                before = Release(self.release.protocol, self.release.defenses[: self._place(defense)])
+                update = defense.draw(
+                    update, objective=self.objective, batch=at(self.rows, places), before=before, generator=generator
+                )
+        return self.objective.flatten(update)
+
+    def _place(self, defense: Defense) -> int:
+        return next(place for place, other in enumerate(self.release.defenses) if other is defense)
+
+
+def at(rows: Batch, places: Tensor) -> Batch:
+    """The batch of the rows at these places (k,), with their sensitive variable."""
+    places = places.to(rows.inputs.device)
+    sensitive = None if rows.sensitive is None else rows.sensitive[places.to(rows.sensitive.device)]
+    return Batch(rows.inputs[places], rows.targets[places], rows.domain, sensitive)
+
+
+def refuse_non_finite(objective: Objective, updates: Tensor) -> None:
+    """Refuse updates with a NaN or an infinity, as a release does.
+
+    Raises:
+        InputError: naming the parameter.
+    """
+    # One pass; a sum that overflows is looked at entry by entry.
+    if bool(torch.isfinite(updates.sum())):
+        return
+    for name, tensor in row_tensors(objective, updates).items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise InputError(
+                f"release: expected finite numbers, got NaN or infinity in {name} ({tensor.dtype}); "
+                "check the noise level, the learning rate and the model"
+            )
+
+
+__all__ = ["Finishing", "at", "refuse_non_finite"]

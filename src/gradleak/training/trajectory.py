@@ -1,0 +1,190 @@
+"""How the model of a game is trained: one epoch over all private rows a round, through the release."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from gradleak.core import Batch, Objective, Release, derive_generator, derive_seed
+from gradleak.core.objective import Tensors
+from gradleak.data import rows_of
+from gradleak.results import Outcome, Score, UnsupportedError
+from gradleak.training.federated import Run, Training
+from gradleak.training.metric import constant_answers, same_for_all
+from gradleak.training.releases.released import updated
+from gradleak.training.rounds import AnyRelease, ReleaseOfRound
+from gradleak.training.score import score_of
+from gradleak.training.task import Task
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trajectory:
+    """One training, with the parameters that an adversary sees.
+
+    All trials of a seed share it. At round i, from 0, the parameters θ_i are kept before the epoch of that round, so that
+    round 0 is the random start.
+
+    Attributes:
+        seed: of weights, order and noise.
+        start: the loss at θ_0.
+        params: by observed round, θ_i.
+        releases: by observed round, what updates leave through; the same object every round unless it is made anew.
+        outcome: converged (all rounds done), not_finite (diverged) or constant (the model gives one answer).
+        utility: the worth of the model after the last round on the test rows; None where there are no test rows.
+        note: a sentence for the reader, or "".
+        seconds: of wall time.
+        cpu_seconds: of processor time.
+    """
+
+    seed: int
+    start: Objective = field(repr=False)
+    params: Mapping[int, Tensors] = field(repr=False)
+    releases: Mapping[int, Release] = field(repr=False)
+    outcome: Outcome
+    utility: Score | None
+    note: str = ""
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+    def at(self, number: int) -> Objective:
+        """The loss at the parameters of an observed round."""
+        return replace(
+            self.start, params=dict(self.params[number]), mask_seed=derive_seed(self.seed, "masks", f"round {number}")
+        )
+
+
+def follow(
+    task: Task,
+    release: AnyRelease,
+    *,
+    batch_size: int,
+    rounds: int,
+    observed: Sequence[int],
+    learning_rate: float,
+    seed: int,
+    judged: bool = True,
+) -> Trajectory:
+    """The training of one seed: random start, then in every round one epoch of SGD over all private rows.
+
+    Every step is θ ← θ − η·u, u an update of `batch_size` rows through the release (defenses and noise included; the
+    last batch of an epoch holds what is left). Rows come in a new random order every epoch.
+
+    A `ReleaseOfRound` is asked once a round, at the parameters of its start, and used for the trials and the epoch of
+    that round alike.
+
+    A training that diverges ends *not_finite* and has no parameters after that: it must not be read as hiding anything.
+
+    Args:
+        task: private and test rows, model, loss.
+        release: protocol and defenses, or what makes them anew every round.
+        batch_size: rows of a step.
+        rounds: how many epochs.
+        observed: the rounds, from 0, whose parameters are kept.
+        learning_rate: η.
+        seed: of everything that is drawn; equal seeds have equal weights and order whatever the release.
+        judged: whether the test rows are to judge the model; if not, the training ends at the last observed round.
+
+    Raises:
+        InputError: if rows, model and loss do not fit together.
+        UnsupportedError: where the model refuses the release, or normalizes by its batch and cannot do so with one row.
+
+    **Cost**: rounds · rows / batch_size releases.
+
+    **Source**: Li et al. 2024, definition 3.1 (steps 1 and 5 to 8) and section 5.1.4.
+    """
+    began, cpu = time.perf_counter(), time.process_time()
+    objective = task.start(derive_generator(seed, "weights"), mask_seed=derive_seed(seed, "masks")).objective
+    if min(batch_size, task.train.size) == 1:
+        check_one_row(objective, task.train)
+    start, device = objective, objective.device
+    noise = derive_generator(seed, "training noise", device=device)
+    order = derive_generator(seed, "training order")
+    params: dict[int, Tensors] = {}
+    releases: dict[int, Release] = {}
+    step = 0
+    trouble = ""
+    for number in range(rounds):
+        through = release
+        if isinstance(through, ReleaseOfRound):
+            through = through.at(objective, derive_generator(seed, "release of round", str(number), device=device))
+        if number in observed:
+            params[number], releases[number] = objective.params, through
+        if not judged and number >= max(observed):
+            break  # nobody asks what comes after
+        through.check_model(objective)
+        for places in _epoch(task.train.size, batch_size, order, single=not objective.batch_statistics):
+            step += 1
+            objective = replace(objective, mask_seed=derive_seed(seed, "masks", str(step)))
+            update = updated(through, objective, rows_of(task.train, places), noise)
+            moved = update and {
+                name: tensor - learning_rate * update[name] for name, tensor in objective.params.items()
+            }
+            if moved is None or not all(bool(torch.isfinite(tensor).all()) for tensor in moved.values()):
+                trouble = f"the training diverged in round {number + 1} of {rounds}"
+                break
+            objective = replace(objective, params=moved)
+        if trouble:
+            break
+    outcome, note, utility = _judge(task, objective, seed=seed, rounds=rounds, trouble=trouble, judged=judged)
+    return Trajectory(
+        seed=seed,
+        start=start,
+        params=params,
+        releases=releases,
+        outcome=outcome,
+        utility=utility,
+        note=note,
+        seconds=time.perf_counter() - began,
+        cpu_seconds=time.process_time() - cpu,
+    )
+
+
+def check_one_row(objective: Objective, rows: Batch) -> None:
+    """Refuse updates of one row by a model that normalizes by its batch and finds one number a channel in it.
+
+    Raises:
+        UnsupportedError: naming the layers and what to do.
+    """
+    layers = objective.batch_statistics
+    if not layers:
+        return
+    try:
+        # Where a channel has several places, one row is enough.
+        with torch.no_grad():
+            objective.outputs(objective.params, rows.inputs[:1].to(objective.device, objective.dtype))
+    except ValueError as error:
+        raise UnsupportedError(
+            f"expected updates of at least 2 rows, got batch_size=1: BatchNorm in train mode ({', '.join(layers)}) needs more "
+            'than one number a channel; take a larger batch_size, mode="eval", or GroupNorm in its place'
+        ) from error
+
+
+def _epoch(rows: int, batch_size: int, generator: torch.Generator, *, single: bool) -> list[Tensor]:
+    """The batches of one epoch; a last batch of one row is left out where a batch normalizes itself."""
+    batches = list(torch.randperm(rows, generator=generator).split(batch_size))
+    return batches if single or len(batches) == 1 or len(batches[-1]) > 1 else batches[:-1]
+
+
+def _judge(
+    task: Task, objective: Objective, *, seed: int, rounds: int, trouble: str, judged: bool
+) -> tuple[Outcome, str, Score | None]:
+    """Outcome, note and utility of a finished training."""
+    outcome, note = (Outcome.NOT_FINITE, trouble) if trouble else (Outcome.CONVERGED, "")
+    outputs = None if trouble else task.outputs(objective)
+    if outputs is not None and not bool(torch.isfinite(torch.from_numpy(outputs)).all()):
+        outcome, note, outputs = Outcome.NOT_FINITE, "the trained model returns NaN or infinity", None
+    if judged and outputs is not None and constant_answers(task.judged_by(outputs.shape[1]), outputs):
+        what = "the same numbers" if same_for_all(outputs) else "the same class"
+        outcome, note = Outcome.CONSTANT, f"the trained model gives {what} for every test row"
+    if not judged:
+        return outcome, note, None
+    run = Run(seed=seed, outcome=outcome, outputs=outputs, objective=objective, rounds=rounds, note=note)
+    # Only its number of rounds, here epochs, enters the score.
+    return outcome, note, score_of(task, Training(rounds=rounds, learning_rate=1.0, batch_size=1), [run])
+
+
+__all__ = ["Trajectory", "follow"]
