@@ -5,11 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gradleak.reporting import words
-from gradleak.reporting.blocks import Badge, Block, Column, Figure, Fold, Section, Style, Table, Text, Words
+from gradleak.reporting.blocks import (
+    Badge,
+    Block,
+    Column,
+    Figure,
+    Fold,
+    Hint,
+    Section,
+    Small,
+    Style,
+    Table,
+    Text,
+    Words,
+    as_is,
+)
 from gradleak.reporting.context import Context
 from gradleak.reporting.numerals import MISSING, Quantity, as_number, between, count, decimal, quantity
 from gradleak.reporting.pages.risk.noise import noise_section
-from gradleak.results import Evidence, Finding, Score
+from gradleak.results import Evidence, Finding, Outcome, Score
 from gradleak.results.findings.risk import Confirmation, RiskFinding
 
 BOUNDS_TITLE = "Lower bound on every attacker's average error"
@@ -44,13 +58,13 @@ def page(findings: Sequence[RiskFinding], context: Context) -> Section | None:
 def _unconfirmed(findings: Sequence[RiskFinding]) -> list[Block]:
     """Where the derivative behind the scores was not confirmed."""
     unchecked = [
-        f"**{one.scenario}**: its derivative could not be checked by differences of values: "
-        f"{one.note or 'no reason was kept'}."
+        f"**{as_is(one.scenario)}**: its derivative could not be checked by differences of values: "
+        f"{as_is(one.note or 'no reason was kept')}."
         for one in findings
         if one.derivative is not None and one.derivative.check is Confirmation.UNCHECKED
     ]
     wrong = [
-        f"**{one.scenario}**: its derivative is wrong, so that scores which read it have no value: {one.note}."
+        f"**{as_is(one.scenario)}**: its derivative is wrong, so that scores which read it have no value: {as_is(one.note)}."
         for one in findings
         if one.derivative is not None and one.derivative.check is Confirmation.WRONG
     ]
@@ -83,7 +97,11 @@ def _with_badge(score: Score, unit: str = "") -> Words:
     found = quantity(score)
     if score.value is None:
         return found
-    return (found, " ", Badge(score.evidence), f" {unit}") if unit else (found, " ", Badge(score.evidence))
+    return (found, Badge(score.evidence), Small(unit)) if unit else (found, Badge(score.evidence))
+
+
+def _ended(outcome: Outcome | None) -> Words:
+    return MISSING if outcome is None else Hint(outcome.label.replace("_", " "), outcome.explanation)
 
 
 def _bounds(findings: Sequence[RiskFinding], context: Context) -> Section | None:
@@ -100,13 +118,13 @@ def _bounds(findings: Sequence[RiskFinding], context: Context) -> Section | None
         holds = weakest.details.get("holds_for_release")
         rows.append(
             [
-                str(scenario),
+                as_is(scenario),
                 _with_badge(weakest, "" if unit == "pixel_rmse" else words.unit(unit, context.data_kind)),
                 _detail(weakest, "prior_error"),
                 decimal(as_number(weakest.details.get("noise_std"))),
                 {True: "yes", False: "no"}.get(holds, MISSING) if isinstance(holds, bool) else MISSING,
-                prior or MISSING,
-                weakest.note,
+                as_is(prior) or MISSING,
+                as_is(weakest.note),
             ]
         )
     return Section(
@@ -157,15 +175,15 @@ def _chances(findings: Sequence[RiskFinding]) -> Section | None:
         worst = max(scores, key=lambda score: -1.0 if score.value is None else score.value)
         rows.append(
             [
-                str(scenario),
+                as_is(scenario),
                 _with_badge(worst),
                 _detail(worst, "each_example"),
                 _detail(worst, "kappa"),
                 decimal(within),
                 _privacy(worst),
                 decimal(as_number(worst.details.get("rounds"))),
-                _prior(worst) or MISSING,
-                worst.note,
+                as_is(_prior(worst)) or MISSING,
+                as_is(worst.note),
             ]
         )
     return Section(
@@ -228,10 +246,10 @@ def _spectra(findings: Sequence[RiskFinding]) -> Section:
         rank = count(spectrum.rank)
         rows.append(
             [
-                label,
+                as_is(label),
                 count(len(values)),
                 count(spectrum.entries),
-                (rank, f" {unseen} directions unseen") if unseen else rank,
+                (rank, Small(f"{unseen} directions unseen")) if unseen else rank,
                 _number(values[0]),
                 _number(values[min(spectrum.rank or len(values), len(values)) - 1]),
             ]
@@ -301,20 +319,20 @@ def _routes(findings: Sequence[RiskFinding]) -> list[Block]:
         return []
     alike = len(set(told.values())) == 1
     which = next(iter(told.values())) if alike else "; ".join(f"{name}: {route}" for name, route in told.items())
-    return [Text(style=Style.FINE, parts=[f"Derivatives of the release were taken by: {which}."])]
+    return [Text(style=Style.FINE, parts=[f"Derivatives of the release were taken by: {as_is(which)}."])]
 
 
 def _measures(findings: Sequence[RiskFinding], context: Context) -> Section | None:
     """Every closed-form number of a release."""
     rows: list[list[Words]] = [
         [
-            context.title(finding),
+            as_is(context.title(finding)),
             words.score_name(score.name, context.entry) + words.score_setting(score.details),
             _with_badge(score),
             words.unit(score.unit, context.data_kind),
             between(score),
-            score.outcome.label.replace("_", " "),
-            "" if score.value is not None else score.note,
+            _ended(score.outcome),
+            "" if score.value is not None else as_is(score.note),
         ]
         for finding in findings
         if finding.spectrum is not None
@@ -338,7 +356,7 @@ def _measures(findings: Sequence[RiskFinding], context: Context) -> Section | No
         blocks=[
             Fold(
                 title=f"All {len(rows)} closed-form measures",
-                blocks=[Table(columns=columns, rows=rows, shown=40, folded="more measures", dense=True)],
+                blocks=[Table(columns=columns, rows=rows, shown=40, folded="more measures", dense=True, single=True)],
             )
         ],
     )
@@ -363,6 +381,7 @@ def _validations(findings: Sequence[RiskFinding], context: Context) -> list[Bloc
                     ],
                 ),
                 Table(
+                    single=True,
                     columns=[
                         Column(label="Example", heading=True),
                         Column(label="Scenario"),
@@ -373,11 +392,11 @@ def _validations(findings: Sequence[RiskFinding], context: Context) -> list[Bloc
                     ],
                     rows=[
                         [
-                            str(one.subject),
-                            str(one.scenario),
+                            as_is(one.subject),
+                            as_is(one.scenario),
                             quantity(one.score("psnr")),
                             quantity(one.score("pixel_rmse")),
-                            one.outcome.label.replace("_", " ") if one.outcome else MISSING,
+                            _ended(one.outcome),
                             count(validation.steps),
                         ]
                         for one, validation in found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gradleak.reporting.blocks import Badge, Block, Column, Figure, Section, Style, Table, Text, Words
+from gradleak.reporting.blocks import Badge, Block, Column, Figure, Section, Small, Style, Table, Text, Words
 from gradleak.reporting.context import Context
 from gradleak.reporting.numerals import MISSING, Quantity, as_number, decimal, median, percent, quantity
 from gradleak.results import Evidence, Score, Subject
@@ -232,9 +232,9 @@ def _row(level: NoiseLevel) -> list[Words]:
         values = level.values(name)
         middle = median(values)
         cell = Quantity(value=middle, text=decimal(middle))
-        cells.append((cell, f" n = {len(values)}") if len(values) not in (0, len(level.points)) else cell)
+        cells.append((cell, Small(f"n = {len(values)}")) if len(values) not in (0, len(level.points)) else cell)
     found = level.differences
-    return [*cells, (_share(median(found)), f" n = {len(found)}") if found else MISSING]
+    return [*cells, (_share(median(found)), Small(f"n = {len(found)}")) if found else MISSING]
 
 
 def _needed(findings: Sequence[RiskFinding]) -> list[Block]:
