@@ -477,7 +477,7 @@ def _plain() -> Any:
 
 
 def _shared(public: Tensor, private: Batch) -> bool:
-    from gradleak.auditing.public_data import held_privately
+    from gradleak.audits.base.public_data import held_privately
 
     return bool(held_privately(public, [private]).any())
 

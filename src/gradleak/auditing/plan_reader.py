@@ -21,7 +21,6 @@ from gradleak.attacks import Attack
 from gradleak.auditing.catalog import Constructor, Entry, catalog
 from gradleak.auditing.global_seed import globally_seeded
 from gradleak.auditing.plan_names import beside, filled_in, made_by, meant, missing, named, type_hints, without_use
-from gradleak.auditing.public_data import without_private
 from gradleak.audits.base import (
     Adversary,
     PerfectAttackerRule,
@@ -33,6 +32,7 @@ from gradleak.audits.base import (
     typed,
     unknown,
 )
+from gradleak.audits.base.public_data import without_private
 from gradleak.core import (
     Batch,
     Defense,
