@@ -1,32 +1,55 @@
-"""The report as one HTML page that carries everything inside itself."""
+"""Blocks as one HTML page that carries everything inside itself."""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from gradleak.reporting import words
+from gradleak.reporting.blocks import (
+    Badge,
+    Block,
+    Chip,
+    Column,
+    Exhibit,
+    Figure,
+    Gallery,
+    Hint,
+    Inline,
+    Level,
+    Mark,
+    Note,
+    Picture,
+    Section,
+    Small,
+    Style,
+    Table,
+    Tag,
+    Text,
+    Tile,
+    Tiles,
+    Words,
+    pieces,
+    run,
+    spans,
+)
+from gradleak.reporting.numerals import Quantity
+from gradleak.reporting.page import LEDE, Report, assemble
+from gradleak.results import Evidence, Record
 
-from gradleak.reporting import inference_view, layers_words, privacy_view, words
-from gradleak.reporting.adversaries import adversaries, notes
-from gradleak.reporting.inference_plots import inference_plots
-from gradleak.reporting.inference_view import defense_rows, inferences, merged, noted
-from gradleak.reporting.layers_plots import heat_maps
-from gradleak.reporting.layers_view import layer_maps, leading_maps
-from gradleak.reporting.numerals import count, decimal, percent
-from gradleak.reporting.plots import noise_plot, spectrum_plot
-from gradleak.reporting.privacy_plots import privacy_plots
-from gradleak.reporting.privacy_view import broken, privacies, shown_theory
-from gradleak.reporting.reading import load
-from gradleak.reporting.report import Report, build
-from gradleak.reporting.utility_view import TEXT, utilities, warnings
-from gradleak.results import Record
-
-# Longer tables and galleries fold the rest away, if it is worth folding.
-ROWS_SHOWN = 12
-EXHIBITS_SHOWN = 9
+# Tables and galleries with more fold the rest away, if it is worth folding.
 LEAST_FOLDED = 4
+# Longer names that head a row may break.
+_LONG = 32
+_CONTENT = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+_FOOTER = (
+    "Made by gradleak from a record; nothing on this page was computed after the run. It loads nothing from the network and "
+    "holds no scripts."
+)
+_DRESSES = {"strong": "strong", "em": "em", "code": "code"}
 
 
 def write_html(record: Record | str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
@@ -46,7 +69,7 @@ def write_html(record: Record | str | os.PathLike[str], path: str | os.PathLike[
         InputError: there is no record.
     """
     target = Path(path)
-    target.write_text(render_html(build(load(record))), encoding="utf-8")
+    target.write_text(render_html(assemble(record)), encoding="utf-8")
     return target
 
 
@@ -56,75 +79,303 @@ def render_html(report: Report) -> str:
     Args:
         report: what to show.
     """
-    sides, games, worths = adversaries(report), merged(inferences(report.reading)), utilities(report.reading)
-    losses, maps = privacies(report.reading), layer_maps(report.reading)
+    title = escape(f"{report.title}: what the shared updates give away")
+    style = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
+    links = [("verdict", "Verdict"), *_links(report.sections)]
+    lines = [
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="color-scheme" content="light dark">',
+        f'<meta http-equiv="Content-Security-Policy" content="{_CONTENT}">',
+        '<meta name="generator" content="gradleak">',
+        f"<title>{title}</title>\n<style>\n{style}</style>\n</head>\n<body>",
+        f'<header>\n<p class="eyebrow">gradleak audit</p>\n<h1>{escape(report.title)}</h1>\n<p class="lede">{LEDE}</p>',
+        '<nav aria-label="Sections">',
+        *(f'<a href="#{_anchor(anchor)}">{_text(label)}</a>' for anchor, label in links),
+        "</nav>\n</header>\n<main>",
+        *(_note(note) for note in report.notes),
+        '<section id="verdict" class="first">',
+        _verdict(report),
+        *_blocks(report.front, 2),
+        "</section>",
+        *(_section(section, 2) for section in report.sections),
+        f"</main>\n<footer><p>{_FOOTER}</p></footer>\n</body>\n</html>\n",
+    ]
+    return "\n".join(line for line in lines if line)
+
+
+def _links(sections: Iterable[Section]) -> Iterable[tuple[str, str]]:
+    for section in sections:
+        if section.label is not None:
+            yield section.anchor, section.label or section.title
+        yield from _links(one for one in section.sections if one.label)
+
+
+def _anchor(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "section"
+
+
+def _verdict(report: Report) -> str:
+    kind = report.verdict.verdict if report.verdict else None
+    word = words.VERDICT_TITLES[kind] if kind else "No verdict"
+    explanation = f"<p>{_text(report.explanation)}</p>" if report.explanation else ""
     return (
-        _environment()
-        .get_template("report.html.j2")
-        .render(
-            report=report,
-            words=words,
-            rows_shown=_shown(len(report.attempts), ROWS_SHOWN),
-            exhibits_shown=_shown(len(report.exhibits), EXHIBITS_SHOWN),
-            # Made by this package alone: untrusted names in it are escaped by the SVG writer.
-            noise_svg=Markup(noise_plot(report.noise, report.error)),
-            spectrum_svg=Markup(spectrum_plot(report.spectra)),
-            adversaries=sides,
-            adversaries_shown=_shown(len(sides), ROWS_SHOWN),
-            adversary_notes=notes(sides),
-            utilities=worths,
-            utility_text=TEXT,
-            utility_warnings=warnings(worths),
-            inferences=games,
-            inference_defenses=defense_rows(games),
-            inference_figures={caption: Markup(svg) for caption, svg in inference_plots(games).items()},
-            inference_notes=noted(games),
-            inference_text=inference_view,
-            privacies=losses,
-            privacies_broken=broken(losses),
-            privacy_theory=shown_theory(losses),
-            privacy_figures={caption: Markup(svg) for caption, svg in privacy_plots(losses).items()},
-            privacy_notes=privacy_view.noted(losses),
-            privacy_text=privacy_view,
-            layer_maps=maps,
-            layer_figures=[[Markup(svg) for svg in figures] for figures in heat_maps(maps)],
-            layer_leading=leading_maps(maps),
-            layer_advised=any(one.advice for one in maps),
-            layer_meanings=layers_words.meanings(column.measure for one in maps for column in one.columns),
-            layer_text=layers_words,
+        f'<div class="verdict verdict-{kind.value if kind else "none"}">\n<p class="verdict-word">{word}</p>\n<div>'
+        f'<p class="verdict-reason">{_text(report.reason)}</p>{explanation}'
+        f'<p class="next"><strong>What to do next.</strong> {_text(report.remedy)}</p></div>\n</div>'
+    )
+
+
+def _section(section: Section, level: int) -> str:
+    """A section; parts of one have smaller headings and no rule above them."""
+    tag = "section" if level == 2 else "div"
+    aside = f" <small>{_text(section.aside)}</small>" if section.aside else ""
+    lines = [
+        f'<{tag} id="{_anchor(section.anchor)}">',
+        f"<h{level}>{_text(section.title)}{aside}</h{level}>",
+        *_blocks(section.blocks, level + 1),
+        *(_section(part, level + 1) for part in section.sections),
+        f"</{tag}>",
+    ]
+    return "\n".join(line for line in lines if line)
+
+
+def _blocks(blocks: Iterable[Block], level: int, *, folded: bool = False) -> Iterable[str]:
+    """Blocks, with headings of a level; what lies in a fold is not folded again."""
+    for block in blocks:
+        if isinstance(block, Text):
+            yield _paragraphs(block, level)
+        elif isinstance(block, Table):
+            yield _table(block, folded=folded)
+        elif isinstance(block, Tiles):
+            yield _tiles(block.tiles)
+        elif isinstance(block, Figure):
+            yield _figure(block)
+        elif isinstance(block, Note):
+            yield _note(block)
+        elif isinstance(block, Gallery):
+            yield _gallery(block, level, folded=folded)
+        else:
+            inner = "\n".join(_blocks(block.blocks, level, folded=True))
+            yield _fold(block.title, inner, printed=block.printed)
+
+
+def _paragraphs(block: Text, level: int) -> str:
+    if not block.parts:
+        return ""
+    if block.style is Style.TERMS:
+        rows = (_term(part, 1) for part in block.parts)
+        return (
+            '<dl class="glossary">\n' + "\n".join(f"<div><dt>{a}</dt><dd>{b}</dd></div>" for a, b in rows) + "\n</dl>"
         )
+    if block.style is Style.FACTS:
+        return _facts(block)
+    if block.style is Style.CODE:
+        return "\n".join(f"<pre>{escape(_plain(part))}</pre>" for part in block.parts)
+    shown = [_words(part) for part in block.parts]
+    if block.style in (Style.LIST, Style.NUMBERED):
+        head, tail = ("<ul>", "</ul>") if block.style is Style.LIST else ('<ol class="notes">', "</ol>")
+        return "\n".join([head, *(f"<li>{part}</li>" for part in shown), tail])
+    if block.style is Style.HEADING:
+        return "\n".join(f"<h{level}>{part}</h{level}>" for part in shown)
+    return "\n".join(f'<p class="fine">{part}</p>' if block.style is Style.FINE else f"<p>{part}</p>" for part in shown)
+
+
+def _term(part: Words, first: int) -> tuple[str, str]:
+    found = pieces(part)
+    return _words(found[:first]), _words(found[first:])
+
+
+def _facts(block: Text) -> str:
+    if not any(isinstance(piece, Mark) for part in block.parts for piece in pieces(part)):
+        rows = (_term(part, 1) for part in block.parts)
+        return '<dl class="facts">\n' + "\n".join(f"<div><dt>{a}</dt><dd>{b}</dd></div>" for a, b in rows) + "\n</dl>"
+    lines = ['<ul class="card">']
+    for part in block.parts:
+        found = list(pieces(part))
+        mark = found.pop(0) if found and isinstance(found[0], Mark) else None
+        label, text = _term(found, 1)
+        state = "known" if not isinstance(mark, Mark) or mark.filled else "unknown"
+        loud = " truth" if isinstance(mark, Mark) and mark.loud else ""
+        shown = _inline(mark) if mark is not None else ""
+        lines.append(f'<li class="{state}{loud}">{shown}<span><strong>{label}</strong><br>{text}</span></li>')
+    return "\n".join([*lines, "</ul>"])
+
+
+def _table(table: Table, *, folded: bool) -> str:
+    most = len(table.rows) if table.shown is None or folded else table.shown
+    if len(table.rows) < most + LEAST_FOLDED:
+        most = len(table.rows)
+    shown = _rows(table, table.rows[:most], caption=True)
+    if most == len(table.rows):
+        return shown
+    rest = _rows(table, table.rows[most:], caption=False)
+    return f"{shown}\n{_fold(f'{len(table.rows) - most} {table.folded}', rest, printed=True)}"
+
+
+def _rows(table: Table, rows: Sequence[Sequence[Words]], *, caption: bool) -> str:
+    about = f"<caption>{_words(table.caption)}</caption>" if caption and table.caption else ""
+    head = "".join(_head(column) for column in table.columns)
+    lines = [
+        '<div class="scroll"><table class="dense">' if table.dense else '<div class="scroll"><table>',
+        about,
+        f"<thead><tr>{head}</tr></thead>\n<tbody>",
+        *(f"<tr>{''.join(_cell(table, place, cell) for place, cell in enumerate(row))}</tr>" for row in rows),
+        "</tbody></table></div>",
+    ]
+    return "\n".join(line for line in lines if line)
+
+
+def _head(column: Column) -> str:
+    label = _text(column.label)
+    if column.hint:
+        label = f'<abbr title="{escape(column.hint)}">{label}</abbr>'
+    badge = f" {_badge(column.evidence.value)}" if column.evidence else ""
+    return f'<th scope="col"{_classes(column)}>{label}{badge}</th>'
+
+
+def _classes(column: Column, *further: str) -> str:
+    found = [name for name, given in (("n", column.numeric), ("why", column.why)) if given]
+    found += [name for name in further if name]
+    return f' class="{" ".join(found)}"' if found else ""
+
+
+def _cell(table: Table, place: int, cell: Words) -> str:
+    column = table.columns[place]
+    told = frozenset({column.evidence.value}) if column.evidence else frozenset()
+    shown = _words(cell, told)
+    if isinstance(cell, str) and re.fullmatch(r"\w+_\w+", cell):
+        # A single name may break after its underscores where a column is narrow.
+        shown = shown.replace("_", "_<wbr>")
+    if place == 0 or column.heading:
+        long = "long" if len(_plain(cell)) > _LONG else ""
+        return f'<th scope="row"{_classes(column, long)}>{shown}</th>'
+    return f"<td{_classes(column)}>{shown}</td>"
+
+
+def _tiles(tiles: Sequence[Tile]) -> str:
+    if not tiles:
+        return ""
+    across = len(tiles) if len(tiles) < 5 else 3 if len(tiles) % 3 == 0 else 4
+    lines = [f'<dl class="tiles tiles-{across}">']
+    for tile in tiles:
+        badge = f" {_badge(tile.evidence.value)}" if tile.evidence else ""
+        told = frozenset({tile.evidence.value}) if tile.evidence else frozenset()
+        name = ' class="name"' if all(isinstance(piece, str) for piece in pieces(tile.value)) else ""
+        sub = f'<dd class="sub">{_words(tile.sub, told)}</dd>' if tile.sub else ""
+        value = _words(tile.value, told)
+        lines.append(f"<div><dt>{_text(tile.label)}{badge}</dt><dd{name}>{value}</dd>{sub}</div>")
+    return "\n".join([*lines, "</dl>"])
+
+
+def _figure(figure: Figure) -> str:
+    """A drawing; the SVG is made by this package, which escapes the names in it."""
+    svg = figure.draw()
+    caption = f"<figcaption>{_words(figure.caption)}</figcaption>" if figure.caption else ""
+    return f'<figure class="plot">{svg}{caption}</figure>' if svg else ""
+
+
+def _note(note: Note) -> str:
+    title = f"<strong>{_text(note.title)}</strong> " if note.title else ""
+    level = "" if note.level is Level.PLAIN else f" callout-{note.level.value}"
+    return f'<aside class="callout{level}" role="note"><p>{title}{_words(note.text)}</p></aside>'
+
+
+def _gallery(gallery: Gallery, level: int, *, folded: bool) -> str:
+    exhibits = gallery.exhibits
+    most = len(exhibits) if gallery.shown is None or folded else gallery.shown
+    if len(exhibits) < most + LEAST_FOLDED:
+        most = len(exhibits)
+    shown = _exhibits(exhibits[:most], level)
+    if most == len(exhibits):
+        return shown
+    return f"{shown}\n{_fold(f'{len(exhibits) - most} more', _exhibits(exhibits[most:], level), printed=True)}"
+
+
+def _exhibits(exhibits: Sequence[Exhibit], level: int) -> str:
+    lines = ['<div class="exhibits">']
+    for exhibit in exhibits:
+        pictures = "\n".join(_picture(picture) for picture in exhibit.pictures)
+        note = f'<p class="fine">{_words(exhibit.note)}</p>' if exhibit.note else ""
+        title = f"<h{level}>{_words(exhibit.title)}</h{level}>"
+        lines.append(f'<article class="exhibit">{title}<div class="pictures">{pictures}</div>{note}</article>')
+    return "\n".join([*lines, "</div>"])
+
+
+def _picture(picture: Picture) -> str:
+    shown = '<div class="no-picture">no picture</div>'
+    if picture.source is not None:
+        shown = f'<img src="{escape(picture.source)}" alt="{escape(picture.alt)}">'
+    return f"<figure>{shown}<figcaption>{'<br>'.join(_words(line) for line in picture.caption)}</figcaption></figure>"
+
+
+def _fold(title: str, inner: str, *, printed: bool) -> str:
+    name = ' class="print-open"' if printed else ""
+    return f"<details{name}><summary>{_text(title)}</summary>\n{inner}\n</details>"
+
+
+def _words(found: Words, told: frozenset[str] = frozenset()) -> str:
+    """A run of text; a number has its evidence beside it, unless a badge or the heading tells it."""
+    badged = any(isinstance(piece, Badge) for piece in pieces(found))
+
+    def show(piece: Inline) -> str:
+        if isinstance(piece, Quantity) and piece.value is not None and not badged and piece.evidence not in told:
+            return f"{_inline(piece)} {_badge(piece.evidence)}" if piece.evidence else _inline(piece)
+        if isinstance(piece, Small):
+            return f"<small>{_words(piece.words, told)}</small>"
+        return _inline(piece)
+
+    return run(found, show)
+
+
+def _inline(piece: Inline) -> str:
+    if isinstance(piece, str):
+        return _text(piece)
+    if isinstance(piece, Quantity):
+        return _number(piece)
+    if isinstance(piece, Badge):
+        return _badge(piece.evidence.value)
+    if isinstance(piece, Chip):
+        kind = piece.verdict
+        title = words.VERDICT_TITLES[kind] if kind else "No verdict"
+        return f'<span class="chip chip-{kind.value if kind else "none"}">{title}</span>'
+    if isinstance(piece, Tag):
+        name = {"good": "chip chip-pass", "bad": "chip chip-fail"}.get(piece.tone, f"badge badge-{_anchor(piece.tone)}")
+        return f'<span class="{name}"{_title(piece.meaning)}>{_text(piece.text)}</span>'
+    if isinstance(piece, Hint):
+        return f"<span{_title(piece.meaning)}>{_text(piece.text)}</span>"
+    if isinstance(piece, Mark):
+        return f'<span class="mark" role="img" aria-label="{escape(piece.text)}">{"●" if piece.filled else "○"}</span>'
+    return f"<small>{_words(piece.words)}</small>"
+
+
+def _title(meaning: str) -> str:
+    return f' title="{escape(meaning)}"' if meaning else ""
+
+
+def _number(quantity: Quantity) -> str:
+    if quantity.value is not None:
+        return f'<data value="{escape(quantity.raw)}">{escape(quantity.text)}</data>'
+    meaning = (quantity.note or quantity.outcome.explanation) if quantity.outcome else ""
+    return f'<span class="absent"{_title(meaning)}>{escape(quantity.text)}</span>'
+
+
+def _badge(kind: str) -> str:
+    known = kind in {one.value for one in Evidence}
+    meaning = words.EVIDENCE[kind] if known else ""
+    return f'<span class="badge badge-{kind if known else "other"}"{_title(meaning)}>{escape(kind.replace("_", " "))}</span>'
+
+
+def _text(text: str) -> str:
+    return "".join(
+        f"<{_DRESSES[span.dress]}>{escape(span.text)}</{_DRESSES[span.dress]}>" if span.dress else escape(span.text)
+        for span in spans(text)
     )
 
 
-def _shown(size: int, most: int) -> int:
-    return size if size < most + LEAST_FOLDED else most
+def _plain(found: Words) -> str:
+    """A run of text as it would be printed, numbers included and marks left as they are."""
+    return run(found, lambda piece: piece if isinstance(piece, str) else getattr(piece, "text", ""))
 
 
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("gradleak.reporting"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {
-        "count": count,
-        "decimal": decimal,
-        "percent": percent,
-        "breakable": breakable,
-        "called": layers_words.called,
-        "few": layers_words.few,
-        "sentence": words.sentence,
-    }
-    return environment
-
-
-def breakable(name: str) -> Markup:
-    """A name that may break after an underscore where a column is narrow; escaped.
-
-    Args:
-        name: an untrusted name.
-    """
-    return Markup("_<wbr>").join(str(name).split("_"))
+__all__ = ["render_html", "write_html"]

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradleak.reporting import layers_reasons, support_words
-from gradleak.reporting.numerals import as_number, count, decimal, percent
-from gradleak.reporting.reading import mapping, sequence
-from gradleak.results import Verdict, VerdictKind, entry_noun, error_name
+from gradleak.reporting.blocks import Hint, Words
+from gradleak.reporting.numerals import MISSING, as_number, count, decimal, percent
+from gradleak.results import Outcome, Score, Verdict, VerdictKind, entry_noun, error_name
 
 VERDICT_TITLES: Mapping[VerdictKind, str] = {
     VerdictKind.LEAKS: "Leaks",
@@ -79,6 +79,11 @@ _NEXT_BROKEN = (
     "with a seed that is known, or a sensitivity that is too small; mend it, and audit again with new draws."
 )
 _NEXT_LEAKS = (
+    "Do not share updates of this kind as they are. The table by scenario says which ones leak and which did not give in to "
+    "what was tried; none of them is shown to be safe. To go on, audit a stronger defense as a further scenario, against an "
+    "adversary who knows it."
+)
+_NEXT_REBUILT = (
     "Do not share updates of this kind as they are. The table below says which of the audited releases leak and which did "
     "not give in to these attacks; none of them is shown to be safe. To go on, audit a stronger defense (more noise: see "
     "what the prediction asks for) as a further scenario, against an adversary who knows it."
@@ -89,6 +94,8 @@ _NEXT_BOUNDED = (
     "one, or a formal defense, where each of them counts."
 )
 NEXT_STEPS: Mapping[str, str] = layers_reasons.NEXT_STEPS | {
+    "attack_reached_threshold": _NEXT_REBUILT,
+    "claim_broken": _NEXT_BROKEN,
     "control_failed": "Look at the controls first. Until the planted leak is found and pure noise gives nothing, no "
     "number of this run says anything about the release.",
     "inconsistent_update": "Compare mode (train or eval), normalization, loss, reduction, scale and the order of "
@@ -285,6 +292,10 @@ CONTROLS: Mapping[str, tuple[str, str, str]] = {
 }
 
 
+CONTROL_TEXT = (
+    "Checks of the audits themselves: what was planted must be found, and where there is nothing to be found nothing may be. "
+    "Results whose control failed, or could not be run, cannot be read."
+)
 CONTROL_NOT_RUN = (
     "The control could not be run, so that nothing was checked: no result of what it belongs to, found or not found, can be "
     "relied on."
@@ -307,7 +318,7 @@ def next_step(verdict: Verdict) -> str:
         verdict: a verdict.
     """
     if verdict.verdict is VerdictKind.LEAKS:
-        return _NEXT_BROKEN if verdict.reason == "claim_broken" else NEXT_STEPS.get(verdict.reason, _NEXT_LEAKS)
+        return NEXT_STEPS.get(verdict.reason, _NEXT_LEAKS)
     return NEXT_STEPS.get(verdict.reason, "Read the reason, remove its cause, and run the audit again.")
 
 
@@ -345,6 +356,46 @@ def score_name(name: str, entry: str = "pixel") -> str:
     return SCORE_NAMES.get(name, name.replace("_", " ")).replace("{entry}", entry)
 
 
+def score_title(score: Score, entry: str = "pixel") -> str:
+    """The name of a score in words, with what tells it from others of that name.
+
+    Args:
+        score: the score.
+        entry: the name of one number of an example.
+    """
+    about = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in score.about.items())
+    return score_name(score.name, entry) + score_setting(score.details) + (f", {about}" if about else "")
+
+
+def outcome(found: Outcome | None) -> Words:
+    """An outcome in words, with what it means and what to do.
+
+    Args:
+        found: the outcome, or None.
+    """
+    if found is None:
+        return MISSING
+    return Hint(found.label.replace("_", " "), f"{found.explanation} {found.remedy}")
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """`value` if it is a mapping, else an empty one.
+
+    Args:
+        value: whatever stands in a record.
+    """
+    return value if isinstance(value, Mapping) else {}
+
+
+def sequence(value: Any) -> Sequence[Any]:
+    """`value` if it is a list, else an empty one.
+
+    Args:
+        value: whatever stands in a record.
+    """
+    return value if isinstance(value, list | tuple) else ()
+
+
 def sentence(text: str) -> str:
     """The text with a capital at its beginning.
 
@@ -354,14 +405,15 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def constants(config: Any, skip: Sequence[str] = ("use", "guarantee", "stage")) -> str:
+def constants(config: Any, skip: Sequence[str] = ("use", "guarantee", "stage"), joint: str = " = ") -> str:
     """The arguments of a described object: "std = 10⁻³, seed = 4".
 
     Args:
         config: {"use": class name, argument: value ...}.
         skip: keys to leave out.
+        joint: what stands between a key and its value.
     """
-    parts = [f"{key} = {plain(value)}" for key, value in mapping(config).items() if key not in skip]
+    parts = [f"{key}{joint}{plain(value)}" for key, value in mapping(config).items() if key not in skip]
     return ", ".join(parts)
 
 

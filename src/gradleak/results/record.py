@@ -91,10 +91,16 @@ class Record:
         return tuple(_parse(line) for line in self.lines)
 
     @property
+    def missing(self) -> list[str]:
+        """The groups that the run line announces and that are not whole."""
+        whole = {name for name, rows in _by_group(self.lines).items() if _is_whole(rows)}
+        announced = self.run.get("groups")
+        return [str(name) for name in announced if name not in whole] if isinstance(announced, list | tuple) else []
+
+    @property
     def complete(self) -> bool:
         """Whether every group that the run line announces is whole."""
-        whole = {name for name, rows in _by_group(self.lines).items() if _is_whole(rows)}
-        return set(self.run.get("groups", ())) <= whole
+        return not self.missing
 
     def canonical(self) -> list[str]:
         """The record without times, host facts and checksums, one JSON text a line, in the order of the plan.

@@ -1,0 +1,260 @@
+"""Blocks as one JSON document for machines: verdicts, numbers and the sections of the page."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from gradleak.reporting.blocks import (
+    Badge,
+    Block,
+    Chip,
+    Figure,
+    Fold,
+    Gallery,
+    Hint,
+    Inline,
+    Mark,
+    Note,
+    Section,
+    Small,
+    Style,
+    Table,
+    Tag,
+    Text,
+    Tiles,
+    Words,
+    pieces,
+    spans,
+)
+from gradleak.reporting.context import Context
+from gradleak.reporting.numerals import Quantity
+from gradleak.reporting.page import Report, assemble
+from gradleak.results import Finding, Leakier, Record, Score, Status, Subject, Verdict
+from gradleak.results.score import jsonable
+
+DOCUMENT_SCHEMA = 2
+# Findings on these tell which of the private examples are exposed.
+_SINGLE = ("example", "batch")
+
+
+def write_json(
+    record: Record | str | os.PathLike[str], path: str | os.PathLike[str], *, per_record: bool = False
+) -> Path:
+    """One JSON document on a record: verdict, reason, thresholds, the numbers of each scenario, and the page as data.
+
+    Infinities are written as the strings "inf" and "-inf"; a number that could not be had is null beside its
+    outcome. The same record gives the same bytes.
+
+    Args:
+        record: the record, or its file or folder.
+        path: where the document is written; its folder must exist.
+        per_record: whether results on single examples are written too; off by default, since they say which of the
+            private examples are exposed.
+
+    Returns:
+        The path.
+
+    Raises:
+        InputError: there is no record.
+    """
+    target = Path(path)
+    document = summarize(assemble(record), per_record=per_record)
+    target.write_text(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
+    return target
+
+
+def summarize(report: Report, *, per_record: bool = False) -> dict[str, Any]:
+    """The document as a JSON-ready dictionary.
+
+    Args:
+        report: what to tell.
+        per_record: whether results on single examples are included.
+    """
+    record, context = report.record, Context(record=report.record)
+    findings = [one for one in record.findings if per_record or not _is_single(one.subject)]
+    document = {
+        "schema": DOCUMENT_SCHEMA,
+        "name": report.title,
+        "complete": record.complete,
+        "missing": record.missing,
+        "unreadable_lines": record.unreadable,
+        "verdict": _verdict(report.verdict) | {"what_to_do_next": report.remedy},
+        "thresholds": dict(context.thresholds),
+        "data": context.data_kind,
+        "scenarios": [_scenario(name, context) for name in context.scenarios],
+        "controls": [_control(finding) for finding in record.findings if finding.control is not None],
+        "problems": [
+            {
+                "item": finding.item,
+                "status": finding.status.value,
+                "outcome": finding.outcome.label if finding.outcome else None,
+                "note": finding.note,
+            }
+            for finding in record.findings
+            if finding.status is not Status.DONE
+        ],
+        "findings": [finding.to_dict() for finding in findings if finding.control is None],
+        "verdicts": [one.to_dict() for one in record.verdicts if per_record or not _is_single(one.subject)],
+        "notes": list(_blocks(report.notes, per_record=per_record)),
+        "front": list(_blocks(report.front, per_record=per_record)),
+        "sections": [_section(section, per_record=per_record) for section in report.sections],
+    }
+    made: dict[str, Any] = jsonable(document)
+    return made
+
+
+def _is_single(subject: Subject | None) -> bool:
+    return subject is not None and subject.noun in _SINGLE
+
+
+def _verdict(verdict: Verdict | None) -> dict[str, Any]:
+    if verdict is None:
+        return {"verdict": None, "reason": None, "explanation": "the record holds no verdict"}
+    return {"verdict": verdict.verdict.value, "reason": verdict.reason, "explanation": verdict.explanation}
+
+
+def _scenario(name: str, context: Context) -> dict[str, Any]:
+    """The verdict on a scenario, and the leakiest value of each score of its findings; kinds of evidence stay apart."""
+    groups: dict[tuple[Any, ...], list[Score]] = {}
+    for finding in context.record.findings:
+        if finding.scenario == name and finding.control is None:
+            for score in finding.scores:
+                about = tuple(sorted(score.about.items()))
+                groups.setdefault((finding.audit, score.name, score.unit, score.evidence, about), []).append(score)
+    return {
+        "name": name,
+        **{
+            key if key == "verdict" else f"verdict_{key}": value
+            for key, value in _verdict(context.verdict_on(name)).items()
+        },
+        "scores": [
+            {
+                "audit": audit,
+                "score": score,
+                "about": dict(about),
+                "unit": unit,
+                "evidence": evidence.value,
+                "leakiest": _leakiest(found),
+                "count": len(found),
+                "without_value": sum(one.value is None for one in found),
+            }
+            for (audit, score, unit, evidence, about), found in groups.items()
+        ],
+    }
+
+
+def _leakiest(scores: list[Score]) -> float | None:
+    values = [score.value for score in scores if score.value is not None]
+    if not values:
+        return None
+    if scores[0].leakier is Leakier.LOWER:
+        return min(values)
+    return max(values) if scores[0].leakier is Leakier.HIGHER or len(set(values)) == 1 else None
+
+
+def _control(finding: Finding) -> dict[str, Any]:
+    control = finding.control
+    assert control is not None
+    number = {control.measure: finding.value(control.measure)} if control.measure else {}
+    return {"name": control.title, "audit": finding.audit, "item": finding.item, "passed": control.passed, **number}
+
+
+def _section(section: Section, *, per_record: bool) -> dict[str, Any]:
+    return {
+        "anchor": section.anchor,
+        "title": _plain(section.title),
+        "blocks": list(_blocks(section.blocks, per_record=per_record)),
+        "sections": [_section(part, per_record=per_record) for part in section.sections],
+    }
+
+
+def _blocks(blocks: Iterable[Block], *, per_record: bool) -> Iterable[dict[str, Any]]:
+    for block in blocks:
+        if isinstance(block, Text):
+            code = block.style is Style.CODE
+            parts = [part if code and isinstance(part, str) else _words(part) for part in block.parts]
+            yield {"block": "text", "style": block.style.value, "parts": parts}
+        elif isinstance(block, Table):
+            if per_record or not block.single:
+                yield _table(block)
+        elif isinstance(block, Tiles):
+            tiles = [
+                {
+                    "label": _plain(tile.label),
+                    "value": _words(tile.value),
+                    "sub": _words(tile.sub),
+                    "evidence": tile.evidence.value if tile.evidence else None,
+                }
+                for tile in block.tiles
+            ]
+            yield {"block": "tiles", "tiles": tiles}
+        elif isinstance(block, Figure):
+            yield {"block": "figure", "alt": block.alt, "caption": _words(block.caption)}
+        elif isinstance(block, Note):
+            yield {
+                "block": "note",
+                "level": block.level.value,
+                "title": _plain(block.title),
+                "text": _words(block.text),
+            }
+        elif isinstance(block, Fold):
+            inner = list(_blocks(block.blocks, per_record=per_record))
+            yield {"block": "fold", "title": _plain(block.title), "blocks": inner}
+        elif isinstance(block, Gallery) and per_record:
+            exhibits = [
+                {
+                    "title": _words(exhibit.title),
+                    "pictures": [
+                        {"alt": picture.alt, "caption": [_words(line) for line in picture.caption]}
+                        for picture in exhibit.pictures
+                    ],
+                    "note": _words(exhibit.note),
+                }
+                for exhibit in block.exhibits
+            ]
+            yield {"block": "gallery", "exhibits": exhibits}
+
+
+def _table(table: Table) -> dict[str, Any]:
+    columns = [
+        {"label": _plain(column.label), "evidence": column.evidence.value if column.evidence else None}
+        for column in table.columns
+    ]
+    rows = [[_words(cell) for cell in row] for row in table.rows]
+    return {"block": "table", "caption": _words(table.caption), "columns": columns, "rows": rows}
+
+
+def _words(found: Words) -> Any:
+    """A cell or a run of text: one piece as it is, several as a list."""
+    shown = [_inline(piece) for piece in pieces(found)]
+    return shown[0] if len(shown) == 1 else shown or ""
+
+
+def _inline(piece: Inline) -> Any:
+    if isinstance(piece, str):
+        return _plain(piece)
+    if isinstance(piece, Quantity):
+        outcome = piece.outcome.label if piece.outcome else None
+        return {"value": piece.value, "text": piece.text, "evidence": piece.evidence or None, "outcome": outcome}
+    if isinstance(piece, Badge):
+        return {"evidence": piece.evidence.value}
+    if isinstance(piece, Chip):
+        return {"verdict": piece.verdict.value if piece.verdict else None}
+    if isinstance(piece, Tag | Hint):
+        return piece.text
+    if isinstance(piece, Mark):
+        return {"mark": piece.text}
+    if isinstance(piece, Small):
+        return _words(piece.words)
+    raise AssertionError
+
+
+def _plain(text: str) -> str:
+    return "".join(span.text for span in spans(text))
+
+
+__all__ = ["DOCUMENT_SCHEMA", "summarize", "write_json"]

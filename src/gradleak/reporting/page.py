@@ -1,0 +1,411 @@
+"""A report, assembled from a record: the verdict first, then the pages of the kinds of audits, then how to read it all."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import Any
+
+from gradleak.reporting import words
+from gradleak.reporting.blocks import (
+    Badge,
+    Block,
+    Chip,
+    Column,
+    Fold,
+    Level,
+    Note,
+    Section,
+    Small,
+    Style,
+    Table,
+    Tag,
+    Text,
+    Words,
+    as_is,
+)
+from gradleak.reporting.context import Context
+from gradleak.reporting.numerals import MISSING, as_number, between, count, decimal, duration, quantity
+from gradleak.results import Evidence, Finding, Record, Score, Status, Verdict, VerdictKind, kinds
+
+LEDE = "What the shared updates give away about the private examples behind them."
+# So many lines of a long table are shown where the rest is not folded away.
+ROWS = 40
+_MISSING_NAMED = 6
+# Facts of a finding that every kind has, or that stand in columns of their own.
+_COMMON = frozenset(Finding.model_fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a renderer shows, in its order.
+
+    Attributes:
+        record: what it tells of.
+        title: name of the run.
+        notes: what a reader must know before all else: parts that are missing or could not be read.
+        verdict: on the whole run, or None.
+        reason: of the verdict, in words.
+        explanation: of the verdict.
+        remedy: what to do next.
+        front: what stands on the first screen, below the verdict.
+        sections: the rest.
+    """
+
+    record: Record
+    title: str
+    notes: Sequence[Note]
+    verdict: Verdict | None
+    reason: str
+    explanation: str
+    remedy: str
+    front: Sequence[Block]
+    sections: Sequence[Section]
+
+
+def assemble(record: Record | str | os.PathLike[str]) -> Report:
+    """The report on a record.
+
+    Args:
+        record: a record, whole or not, or its file or folder.
+
+    Raises:
+        InputError: there is no record.
+    """
+    found = record if isinstance(record, Record) else Record.load(record)
+    context = Context(record=found)
+    pages = list(_pages(context))
+    verdict = context.verdict_on("run")
+    if verdict is not None:
+        reason, explanation = words.reason(verdict.reason), context.printed(verdict.explanation)
+        remedy = words.next_step(verdict)
+    else:
+        reason, explanation = "the record holds no verdict on the whole run", ""
+        remedy = "See the failed and refused items below."
+        if not found.complete:
+            remedy = "Resume the run: verdicts are given once all parts are there."
+    generic = (_controls(context), _problems(context), _scores(context), _reading(pages), _made(context))
+    return Report(
+        record=found,
+        title=str(found.run.get("name") or "audit"),
+        notes=list(_notes(found)),
+        verdict=verdict,
+        reason=f"{words.sentence(reason)}.",
+        explanation=as_is(explanation),
+        remedy=remedy,
+        front=[*(block for page in pages for block in page.front), *_by_scenario(context)],
+        sections=[*pages, *(section for section in generic if section is not None)],
+    )
+
+
+def _pages(context: Context) -> Iterable[Section]:
+    """The sections of the kinds of audits, in the order of the registry; kinds that are not known come last."""
+    by_kind: dict[str, list[Finding]] = {}
+    for finding in context.record.findings:
+        by_kind.setdefault(finding.kind, []).append(finding)
+    for name, kind in kinds().items():
+        found = by_kind.pop(name, [])
+        if not found:
+            continue
+        try:
+            page = kind.load_page()(found, context)
+        except ModuleNotFoundError:  # until every kind has its page
+            page = plain_page(name, found, context)
+        if page is not None:
+            yield page
+    for name, found in by_kind.items():
+        yield plain_page(name, found, context)
+
+
+def plain_page(kind: str, findings: Sequence[Finding], context: Context) -> Section:
+    """The page of a kind that is not known here: its findings, with all that stands in them.
+
+    Args:
+        kind: its name.
+        findings: its findings.
+        context: the record around them.
+    """
+    shown = [finding for finding in findings if finding.control is None]
+    name = kind.replace("_", " ")
+    rows: list[list[Words]] = []
+    for finding in shown:
+        given = {
+            key: value for key, value in finding.to_dict().items() if key not in _COMMON and value not in (None, "")
+        }
+        rows.append(
+            [
+                as_is(context.title(finding)),
+                as_is(finding.status.value),
+                words.outcome(finding.outcome),
+                as_is(words.constants(given, skip=())),
+                as_is(finding.note),
+            ]
+        )
+    columns = [Column(label="Item"), Column(label="Status"), Column(label="Outcome")]
+    columns += [Column(label="Found"), Column(label="Note", why=True)]
+    return Section(
+        anchor=f"kind-{kind}",
+        title=words.sentence(as_is(name)),
+        blocks=[
+            Text(parts=["This version does not know this kind of audit; its findings stand here as they are."]),
+            Table(columns=columns, rows=rows, shown=ROWS, folded="more findings", single=True),
+            *_score_table(shown, context),
+        ],
+    )
+
+
+def _notes(record: Record) -> Iterable[Note]:
+    if not record.complete:
+        missing = record.missing
+        named = ", ".join(map(as_is, missing[:_MISSING_NAMED])) + (" …" if len(missing) > _MISSING_NAMED else "")
+        said = f"{len(missing)} of the announced parts {'is' if len(missing) == 1 else 'are'} missing ({named}). "
+        text = "What follows is what stands in the record so far. Run the same command again to resume."
+        yield Note(title="Unfinished run.", text=said + text, level=Level.WARN)
+    if record.unreadable:
+        one = record.unreadable == 1
+        title = f"{record.unreadable} line{'' if one else 's'} of the record could not be read"
+        yield Note(title=title, text=f"and {'is' if one else 'are'} left out.", level=Level.WARN)
+
+
+def _by_scenario(context: Context) -> Iterable[Block]:
+    """The verdicts on the scenarios, the worst first."""
+    given = {name: context.verdict_on(name) for name in context.scenarios}
+    verdicts = {name: verdict for name, verdict in given.items() if verdict is not None}
+    if not verdicts:
+        return
+    order = (VerdictKind.LEAKS, VerdictKind.INCONCLUSIVE, VerdictKind.BOUNDED)
+    judged = [verdict for verdict in context.record.verdicts if verdict.audit is not None]
+    rows: list[list[Words]] = []
+    for name, verdict in sorted(verdicts.items(), key=lambda pair: order.index(pair[1].verdict)):
+        mine = [one for one in judged if one.scenario == name and one.tested]
+        leaking = sum(one.verdict is VerdictKind.LEAKS for one in mine)
+        tally = f"{leaking} of {len(mine)}" if mine else MISSING
+        rows.append([as_is(name), Chip(verdict.verdict), tally, words.reason(verdict.reason)])
+    yield Text(parts=["By scenario"], style=Style.HEADING)
+    columns = [
+        Column(label="Scenario"),
+        Column(label="Verdict"),
+        Column(label="Leaking, of those tested", numeric=True),
+    ]
+    yield Table(columns=[*columns, Column(label="Why", why=True)], rows=rows)
+
+
+def _controls(context: Context) -> Section:
+    findings = [finding for finding in context.record.findings if finding.control is not None]
+    if not findings:
+        text = (
+            "No control stands in the record. Without them a failed attack may be a broken attack, and a successful one may "
+            "have seen the truth."
+        )
+        return Section(anchor="controls", title="Controls", blocks=[Note(text=text, level=Level.WARN)])
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in findings:
+        control = finding.control
+        assert control is not None
+        groups.setdefault((control.title, control.expects, control.meaning), []).append(finding)
+    return Section(
+        anchor="controls",
+        title="Controls",
+        blocks=[Text(parts=[words.CONTROL_TEXT])],
+        sections=[
+            _control(place, title, expects, meaning, found, context)
+            for place, ((title, expects, meaning), found) in enumerate(groups.items(), 1)
+        ],
+    )
+
+
+def _control(
+    place: int, title: str, expects: str, meaning: str, findings: Sequence[Finding], context: Context
+) -> Section:
+    rows: list[list[Words]] = []
+    for finding in findings:
+        control = finding.control
+        assert control is not None
+        score = finding.score(control.measure) if control.measure else None
+        reached: Words = MISSING
+        if score is not None:
+            reached = [words.score_name(score.name, context.entry), quantity(score)]
+        where = " / ".join(part for part in (finding.audit, finding.scenario, control.of) if part)
+        rows.append(
+            [
+                as_is(where),
+                _PASSED[control.passed],
+                reached,
+                decimal(control.baseline),
+                as_is(words.sentence(finding.note)),
+            ]
+        )
+    passed = all(finding.control is not None and finding.control.passed for finding in findings)
+    unrun = any(finding.control is not None and finding.control.passed is None for finding in findings)
+    blocks: list[Block] = [
+        Text(parts=[as_is(expects)] if expects else []),
+        Table(
+            columns=[
+                Column(label="Control of"),
+                Column(label="Result"),
+                Column(label="Reached", numeric=True),
+                Column(label="Blind baseline", numeric=True),
+                Column(label="Note", why=True),
+            ],
+            rows=rows,
+        ),
+    ]
+    if meaning and passed:
+        blocks.append(Text(parts=[f"If it had failed: {as_is(meaning)}"], style=Style.FINE))
+    elif meaning:
+        blocks.append(Note(title="What that means.", text=as_is(meaning), level=Level.LOUD))
+    if unrun:
+        blocks.append(Note(title="Not run.", text=words.CONTROL_NOT_RUN, level=Level.WARN))
+    return Section(anchor=f"control-{place}", title=as_is(title or "Control"), blocks=blocks, label=None)
+
+
+_PASSED = {True: Tag("passed", tone="good"), False: Tag("failed", tone="bad"), None: Tag("not run", tone="bad")}
+
+
+def _problems(context: Context) -> Section | None:
+    found: dict[tuple[str, Status, Any, str], Finding] = {
+        # A measure that is refused says so in every part of it.
+        (context.title(finding), finding.status, finding.outcome, finding.note): finding
+        for finding in context.record.findings
+        if finding.status is not Status.DONE
+    }
+    if not found:
+        return None
+    rows: list[list[Words]] = [
+        [
+            as_is(title),
+            status.value,
+            words.outcome(outcome),
+            [as_is(note) or "no reason was kept", *((Small(outcome.remedy),) if outcome else ())],
+        ]
+        for title, status, outcome, note in found
+    ]
+    columns = [Column(label=label) for label in ("Item", "Status", "Outcome", "Reason")]
+    text = Text(parts=["These items gave no result. That is no evidence of safety."])
+    return Section(
+        anchor="problems", title="Failed and refused", label=None, blocks=[text, Table(columns=columns, rows=rows)]
+    )
+
+
+def _scores(context: Context) -> Section | None:
+    blocks = _score_table(context.record.findings, context)
+    if not blocks:
+        return None
+    title = f"All {len(context.record.scores)} scores of the record, each with its kind of evidence"
+    return Section(
+        anchor="scores", title="Every number of the record", blocks=[Fold(title=title, blocks=blocks)], label="Scores"
+    )
+
+
+def _score_table(findings: Sequence[Finding], context: Context) -> list[Block]:
+    rows: list[list[Words]] = []
+    for finding in findings:
+        for score in finding.scores:
+            rows += _score_rows(as_is(context.title(finding)), score, context)
+    columns = [Column(label="Item"), Column(label="Score"), Column(label="Value", numeric=True), Column(label="Unit")]
+    columns += [Column(label="Interval"), Column(label="n", numeric=True), Column(label="Outcome")]
+    return (
+        [Table(columns=columns, rows=rows, shown=ROWS, folded="more scores", dense=True, single=True)] if rows else []
+    )
+
+
+def _score_rows(item: str, score: Score, context: Context) -> Iterable[list[Words]]:
+    """The row of a score, and one more for labels that were found as counts of a batch, in whatever order."""
+    said = [words.outcome(score.outcome), *((Small(as_is(score.note)),) if score.note else ())]
+    unit = as_is(words.unit(score.unit, context.data_kind))
+    name = as_is(words.score_title(score, context.entry))
+    yield [item, name, replace(quantity(score), note=""), unit, between(score), str(score.n), said]
+    counted = as_number(score.details.get("by_counts"))
+    if counted is not None and counted != score.value:
+        counts = quantity(replace(score, value=counted))
+        yield [item, words.LABELS_BY_COUNTS, counts, unit, "", str(score.n), words.outcome(score.outcome)]
+
+
+def _reading(pages: Sequence[Section]) -> Section:
+    meanings = words.VERDICT_MEANINGS
+    return Section(
+        anchor="reading",
+        title="How to read this",
+        label="How to read",
+        blocks=[
+            Text(parts=[[Chip(kind), meaning] for kind, meaning in meanings.items()], style=Style.TERMS),
+            Text(parts=["There is no verdict “safe”. An attack that fails says only that this attack failed."]),
+            Text(parts=["Kinds of evidence"], style=Style.HEADING),
+            Text(
+                parts=[[Badge(kind), f"{words.sentence(words.EVIDENCE[kind])}."] for kind in Evidence],
+                style=Style.TERMS,
+            ),
+            Text(parts=["Kinds of evidence are never averaged together."], style=Style.FINE),
+            *(block for page in pages for block in page.reading),
+        ],
+    )
+
+
+def _made(context: Context) -> Section:
+    run = context.record.run
+    command = str(
+        run.get("command") or words.mapping(run.get("host")).get("command") or "gradleak audit PLAN.toml --out FOLDER"
+    )
+    facts = [[label, as_is(text)] for label, text in _facts(context) if text]
+    blocks: list[Block] = [Text(parts=[*facts, ["Run it again", f"`{_command(command)}`"]], style=Style.FACTS)]
+    plan = run.get("plan")
+    if plan:
+        text = json.dumps(plan, indent=2, ensure_ascii=False, default=str)
+        blocks.append(Fold(title="The resolved plan", blocks=[Text(parts=[text], style=Style.CODE)]))
+    listed = [words.mapping(one) for one in words.sequence(run.get("citations"))]
+    cited = {str(one.get("key", "")): one for one in reversed(listed) if one.get("text")}
+    references = sorted(cited.values(), key=lambda one: str(one["text"]))
+    bibliography: list[Section] = []
+    if references:
+        bibtex = "\n".join(str(one.get("bibtex", "")) for one in references)
+        bibliography.append(
+            Section(
+                anchor="bibliography",
+                title="Bibliography",
+                label=None,
+                blocks=[
+                    Text(parts=[as_is(one["text"]) for one in references], style=Style.NUMBERED),
+                    Fold(title="BibTeX", blocks=[Text(parts=[bibtex], style=Style.CODE)]),
+                ],
+            )
+        )
+    return Section(anchor="made", title="How it was made", blocks=blocks, sections=bibliography)
+
+
+def _facts(context: Context) -> list[tuple[str, str]]:
+    run, findings = context.record.run, context.record.findings
+    spent = [number for one in findings if (number := as_number(getattr(one, "plain_gradients", None))) is not None]
+    planned = as_number(words.mapping(run.get("estimate")).get("plain_gradients"))
+    seconds = sum(finding.seconds for finding in findings)
+    limits = (f"{name.replace('_', ' ')} {decimal(value)}" for name, value in context.thresholds.items())
+    return [
+        ("gradleak", _text(run.get("gradleak"))),
+        ("Seed", _text(run.get("seed"))),
+        ("Plan digest", _text(run.get("plan_digest"))),
+        ("Git commit", _text(run.get("git") or run.get("commit"))),
+        ("Versions", words.constants(run.get("versions"), joint=" ")),
+        ("Threads", _text(run.get("threads"))),
+        ("Host", words.constants(run.get("host"), skip=("command",))),
+        ("Started", _text(run.get("started"))),
+        ("Thresholds of the plan", ", ".join(limits)),
+        ("Cost", f"{count(sum(spent))} plain gradients" if spent else ""),
+        ("Estimated before", f"{count(planned)} plain gradients" if planned is not None else ""),
+        ("Work time", duration(seconds) if findings else ""),
+        ("Record schema", _text(run.get("schema"))),
+    ]
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _command(text: str) -> str:
+    """The command without the folder that its program lies in."""
+    program, space, rest = text.partition(" ")
+    return f"{PurePath(program).name}{space}{rest}".replace("`", "'")
+
+
+__all__ = ["LEDE", "ROWS", "Report", "assemble", "plain_page"]

@@ -1,0 +1,99 @@
+"""Blocks as a few plain lines: what a run prints when it ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from gradleak.reporting import words
+from gradleak.reporting.blocks import (
+    Badge,
+    Block,
+    Chip,
+    Inline,
+    Mark,
+    Note,
+    Small,
+    Style,
+    Text,
+    Tiles,
+    Words,
+    run,
+    spans,
+)
+from gradleak.reporting.numerals import Quantity
+from gradleak.reporting.page import Report
+from gradleak.results import Record
+
+
+def verdict_lines(record: Record | str | os.PathLike[str]) -> list[str]:
+    """The verdicts on the scenarios and on the run, a line each.
+
+    Args:
+        record: the record, or its file or folder.
+
+    Raises:
+        InputError: there is no record.
+    """
+    found = record if isinstance(record, Record) else Record.load(record)
+    return [
+        _clean(f"{one.item}: {one.verdict.value} ({one.reason}) {one.explanation}")
+        for one in found.verdicts
+        if one.audit is None
+    ]
+
+
+def render_terminal(report: Report) -> str:
+    """The notes, the verdict and the numbers of the first screen as plain text.
+
+    Args:
+        report: what to tell.
+    """
+    title = words.VERDICT_TITLES[report.verdict.verdict] if report.verdict else "No verdict"
+    lines = [*_blocks(report.notes), f"{title}. {_plain(report.reason)} {_plain(report.explanation)}".rstrip()]
+    return "\n".join([*lines, *_blocks(report.front), f"What to do next. {_plain(report.remedy)}"]) + "\n"
+
+
+def _blocks(blocks: Iterable[Block]) -> Iterable[str]:
+    for block in blocks:
+        if isinstance(block, Note):
+            yield f"{_plain(block.title)} {_words(block.text)}".strip()
+        elif isinstance(block, Tiles):
+            for tile in block.tiles:
+                evidence = f" [{tile.evidence.value.replace('_', ' ')}]" if tile.evidence else ""
+                sub = f" ({_words(tile.sub)})" if tile.sub else ""
+                yield f"  {_plain(tile.label)}: {_words(tile.value)}{evidence}{sub}"
+        elif isinstance(block, Text) and block.style in (Style.PLAIN, Style.FINE):
+            yield from (_words(part) for part in block.parts)
+
+
+def _words(found: Words) -> str:
+    return run(found, _inline)
+
+
+def _inline(piece: Inline) -> str:
+    if isinstance(piece, str):
+        return _plain(piece)
+    if isinstance(piece, Quantity):
+        return _clean(piece.text)
+    if isinstance(piece, Badge):
+        return f"[{piece.evidence.value.replace('_', ' ')}]"
+    if isinstance(piece, Chip):
+        return words.VERDICT_TITLES[piece.verdict] if piece.verdict else "No verdict"
+    if isinstance(piece, Small):
+        return f"({_words(piece.words)})"
+    if isinstance(piece, Mark):
+        return "●" if piece.filled else "○"
+    return _plain(piece.text)
+
+
+def _plain(text: str) -> str:
+    return _clean("".join(span.text for span in spans(text)))
+
+
+def _clean(text: str) -> str:
+    """A text on one line, without the control characters that a terminal obeys."""
+    return "".join(letter if letter.isprintable() else " " for letter in " ".join(text.split()))
+
+
+__all__ = ["render_terminal", "verdict_lines"]
