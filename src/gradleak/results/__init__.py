@@ -1,5 +1,6 @@
 """The vocabulary of what came out: outcomes, scores, verdicts, citations, records and errors. Imports no torch."""
 
+from gradleak.results.attempt import Attempt, by_example
 from gradleak.results.citation import (
     ABADI_2016,
     ALEMI_2017,
@@ -163,6 +164,7 @@ __all__ = [
     "ZHANG_2023",
     "ZHAO_2020",
     "ZHU_2019",
+    "Attempt",
     "Citation",
     "Control",
     "Evidence",
@@ -189,6 +191,7 @@ __all__ = [
     "Verdict",
     "VerdictKind",
     "beyond_luck",
+    "by_example",
     "check_count",
     "check_finite",
     "check_flag",

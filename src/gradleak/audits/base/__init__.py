@@ -2,6 +2,7 @@
 
 from gradleak.audits.base.adversary import Adversary
 from gradleak.audits.base.audit import Audit, Refusal, Task
+from gradleak.audits.base.luck import luck
 from gradleak.audits.base.pictures import file_name, save_picture
 from gradleak.audits.base.reader import Reader
 from gradleak.audits.base.site import (
@@ -33,6 +34,7 @@ __all__ = [
     "file_name",
     "internal_example",
     "list_of",
+    "luck",
     "save_picture",
     "state_of",
     "state_path",

@@ -1,4 +1,4 @@
-"""The two controls of every audit: a planted leak that must be found, and noise that must give nothing."""
+"""A planted leak that must be found, and noise that must give nothing: the data of the two controls."""
 
 from __future__ import annotations
 

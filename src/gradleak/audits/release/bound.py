@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gradleak.results import Evidence, Grounds, Score
+from gradleak.results.findings.release import ReleaseFinding
 from gradleak.risk import BayesianCramerRao, ReconstructionProbability
 
-Line = Mapping[str, Any]
 # No law on a range of length 1 has a larger standard deviation.
 WIDEST_PRIOR = 0.5
 # Of the energy of the noise in an update that was really sent.
@@ -53,7 +54,7 @@ class Bound:
     details: Mapping[str, Any]
 
 
-def bound_on(release: Line, rows: Sequence[Line], limits: Limits) -> Bound | None:
+def bound_on(release: ReleaseFinding, grounds: Grounds, limits: Limits) -> Bound | None:
     """The bounds on a release, or None where the plan asked for none.
 
     One is enough to make the release *bounded*: the chance that differential privacy leaves every attacker is at most the
@@ -62,15 +63,14 @@ def bound_on(release: Line, rows: Sequence[Line], limits: Limits) -> Bound | Non
     that speaks against it. Of several scores of one kind the weakest counts.
 
     Args:
-        release: the item line of the release.
-        rows: all lines of the record.
+        release: whose bounds.
+        grounds: where they stand.
         limits: what the bounds are held against.
     """
-    here = [row for row in rows if row["type"] == "score" and row["item"] == f"{release['item']}/setting"]
     found = [
         bound
         for name, read in ((ReconstructionProbability.name, _by_privacy), (BayesianCramerRao.name, _by_van_trees))
-        if (scores := [row for row in here if row["name"] == name])
+        if (scores := [score for _, score in grounds.scores(name, release.scenario, release.subject)])
         for bound in (read(scores, release, limits),)
     ]
     if not found:
@@ -88,14 +88,14 @@ def bound_on(release: Line, rows: Sequence[Line], limits: Limits) -> Bound | Non
     )
 
 
-def _by_privacy(scores: Sequence[Line], release: Line, limits: Limits) -> Bound:
+def _by_privacy(scores: Sequence[Score], release: ReleaseFinding, limits: Limits) -> Bound:
     """The largest chance that a score leaves; one without a value is no bound, and one for a smaller error no larger."""
     reasons = [_no_probability(score, limits) for score in scores]
     readable = [score for score, reason in zip(scores, reasons, strict=True) if not reason]
     if not readable:
         return Bound(holds=False, reason="dp_bound", text=next(filter(None, reasons)), details={})
-    weakest = max(readable, key=lambda score: float(score["value"]))
-    facts, value = weakest["details"], float(weakest["value"])
+    weakest = max(readable, key=lambda score: score.value or 0.0)
+    facts, value = weakest.details, weakest.value or 0.0
     details = {
         "reconstruction_probability": value,
         "threshold_reconstruction_probability": limits.probability,
@@ -114,13 +114,13 @@ def _by_privacy(scores: Sequence[Line], release: Line, limits: Limits) -> Bound:
     )
 
 
-def _no_probability(score: Line, limits: Limits) -> str:
+def _no_probability(score: Score, limits: Limits) -> str:
     """Why a score says nothing on the chance to rebuild an example, or "" where it does."""
-    if score["value"] is None:
-        return f"Differential privacy gives no bound: {score['note']}."
-    if score["evidence"] != "upper_bound":
+    if score.value is None:
+        return f"Differential privacy gives no bound: {score.note}."
+    if score.evidence is not Evidence.UPPER_BOUND:
         return "The chance to rebuild an example is an estimate, no bound."
-    within = score["details"]["within"]
+    within = score.details["within"]
     if within < limits.error:
         return (
             f"The chance to rebuild an example is for an error of {within:g}, and up to {limits.error:g} counts as rebuilt; "
@@ -129,16 +129,16 @@ def _no_probability(score: Line, limits: Limits) -> str:
     return ""
 
 
-def _by_van_trees(scores: Sequence[Line], release: Line, limits: Limits) -> Bound:
+def _by_van_trees(scores: Sequence[Score], release: ReleaseFinding, limits: Limits) -> Bound:
     """The smallest lower limit of the mean error."""
     reasons = [_unreadable(score) for score in scores]
     readable = [score for score, reason in zip(scores, reasons, strict=True) if not reason]
     if not readable:
         return Bound(holds=False, reason="bayesian_bound", text=next(filter(None, reasons)), details={})
-    weakest = min(readable, key=lambda score: float(score["value"]))
-    facts, value = weakest["details"], float(weakest["value"])
+    weakest = min(readable, key=lambda score: score.value or 0.0)
+    facts, value = weakest.details, weakest.value or 0.0
     details = {
-        "bound": weakest["value"],
+        "bound": weakest.value,
         "prior": facts["prior"]["origin"],
         "prior_error": facts["prior_error"],
         "bound_noise_std": facts["noise_std"],
@@ -151,20 +151,20 @@ def _by_van_trees(scores: Sequence[Line], release: Line, limits: Limits) -> Boun
     )
 
 
-def _unreadable(score: Line) -> str:
+def _unreadable(score: Score) -> str:
     """Why a score is no van Trees bound for this release, or "" where it is one."""
-    if score["value"] is None:
-        return f"The van Trees bound has no value: {score['note']}."
-    if score["unit"] != "pixel_rmse":
+    if score.value is None:
+        return f"The van Trees bound has no value: {score.note}."
+    if score.unit != "pixel_rmse":
         return "The van Trees bound is in input units; state unit = 'pixel_rmse' for a verdict to read it."
-    if score["evidence"] != "lower_bound":
+    if score.evidence is not Evidence.LOWER_BOUND:
         return "The van Trees value is an estimate, no bound, since the release jumps as the input moves (ReLU, max pooling)."
-    if not score["details"]["holds_for_release"]:
+    if not score.details["holds_for_release"]:
         return "The van Trees bound is for more noise than the release carries."
     return ""
 
 
-def _against(value: float, facts: Mapping[str, Any], release: Line, limits: Limits) -> str:
+def _against(value: float, facts: Mapping[str, Any], release: ReleaseFinding, limits: Limits) -> str:
     """What speaks against the verdict *bounded* by van Trees, or "" where nothing does."""
     stated = f"The van Trees bound on the mean error, {value:.2g},"
     if value <= limits.error:
@@ -176,21 +176,20 @@ def _against(value: float, facts: Mapping[str, Any], release: Line, limits: Limi
     return _seen_against(stated, release, limits)
 
 
-def _seen_against(stated: str, release: Line, limits: Limits) -> str:
+def _seen_against(stated: str, release: ReleaseFinding, limits: Limits) -> str:
     """What was seen that speaks against any bound on this release, or "" where nothing was."""
     if limits.reached is not None and limits.reached <= limits.error:
         return f"{stated} is an average; an attack came within {limits.reached:.2g} on this very example."
     if limits.blind is not None and limits.blind <= limits.error:
         return f"{stated} does not fit this example, which guessing blindly meets within {limits.blind:.2g}."
-    gate = release.get("gate") or {}
-    z = gate.get("chi_square_z")
-    if release.get("given") and gate.get("status") != "consistent" and not (z is not None and abs(z) <= NOISE_Z):
+    z = release.gate.chi_square_z
+    if release.given and release.gate.status != "consistent" and not (z is not None and abs(z) <= NOISE_Z):
         return f"{stated} rests on noise that the update which was sent is not shown to carry."
     return ""
 
 
-def _privacy_sentence(score: Line, limits: Limits) -> str:
-    facts = score["details"]
+def _privacy_sentence(score: Score, limits: Limits) -> str:
+    facts = score.details
     rounds, size = facts["rounds"], facts["examples"]
     seen = "one such release" if rounds == 1 else f"{rounds} such releases of the same data"
     what = "an example" if size == 1 else f"any of the {size} examples"
@@ -199,7 +198,7 @@ def _privacy_sentence(score: Line, limits: Limits) -> str:
     whose, carrier = ("an example", "sum") if facts["hidden"] == "example" else ("the whole client", "update")
     return (
         f"No attacker who sees {seen} rebuilds {what} to a {limits.noun} of {facts['within']:g} with a probability above "
-        f"{score['value']:.2g}, which is at most the limit of {limits.probability:g}. This is reconstruction robustness "
+        f"{score.value:.2g}, which is at most the limit of {limits.probability:g}. This is reconstruction robustness "
         f"from the differential privacy of {whose} (μ = {facts['mu']:.3g}, that is ε = {facts['epsilon']:.3g} at δ = "
         f"{facts['delta']:g}; guessing blindly succeeds with κ = {facts['kappa']:.2g}). It rests on clipping to "
         f"{facts['sensitivity']:g} with noise of std {facts['std']:.3g} on the {carrier}, and on the stated prior "
@@ -208,10 +207,10 @@ def _privacy_sentence(score: Line, limits: Limits) -> str:
     )
 
 
-def _sentence(score: Line, limits: Limits) -> str:
-    facts = score["details"]
+def _sentence(score: Score, limits: Limits) -> str:
+    facts = score.details
     return (
-        f"No attacker who sees one such release gets below a {limits.noun} of {score['value']:.2g} on average over the stated "
+        f"No attacker who sees one such release gets below a {limits.noun} of {score.value:.2g} on average over the stated "
         f"prior (van Trees, at {facts['confidence']:.0%} confidence; the prior alone leaves {facts['prior_error']:.2g}), which "
         f"is above the limit of {limits.error:g}. This rests on the prior ({facts['prior']['origin']}) and on Gaussian noise "
         f"of std {facts['noise_std']:.3g} on every shared number. It is an average over the prior and not a worst case: "

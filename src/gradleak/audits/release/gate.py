@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from torch import Tensor
 from gradleak.core import Batch, DiagonalGaussian, Mode, NotGaussian, Objective, Protocol, Release, Update, UpdateKind
 from gradleak.protocols import FedAvg, FedSGD, LocalAdam
 from gradleak.results import GradleakError
+from gradleak.results.findings.release import Gate
 
 # Of two different digits of one class, a third have gradients of cosine above 0.99 on the demonstration's network, so
 # that the residual is asked for, too; half precision stays far below.
@@ -49,15 +49,15 @@ class GateResult:
     chi_square_z: float | None = None
     causes: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON-ready dictionary."""
-        return {
-            "status": self.status.value,
-            "cosine": self.cosine,
-            "scale": self.scale,
-            "chi_square_z": self.chi_square_z,
-            "causes": list(self.causes),
-        }
+    def part(self) -> Gate:
+        """The same as a part of a finding."""
+        return Gate(
+            status=self.status.value,
+            cosine=self.cosine,
+            scale=self.scale,
+            chi_square_z=self.chi_square_z,
+            causes=self.causes,
+        )
 
 
 def check_update(objective: Objective, release: Release, batch: Batch, update: Update) -> GateResult:

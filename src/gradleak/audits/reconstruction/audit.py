@@ -1,0 +1,131 @@
+"""The section of attacks: which are tried on which releases, and what bears their results out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+from gradleak.attacks import Attack
+from gradleak.audits.base import Audit, Reader, Refusal, Site, Task, unknown
+from gradleak.audits.reconstruction.controls import PositiveControl, noise_controls
+from gradleak.audits.reconstruction.invention import REFINED
+from gradleak.audits.reconstruction.refusals import first_to_run, refusals, runs
+from gradleak.audits.reconstruction.task import AttackTask
+from gradleak.results import Finding, Grounds, PlanError, Verdict
+from gradleak.results.findings.reconstruction import ReconstructionFinding
+
+RESERVED = ("baseline", "risk", "perfect_attacker")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReconstructionAudit(Audit[ReconstructionFinding]):
+    """Attacks on the updates of a plan's batches: the tables `[attacks.NAME]`, as far as scenarios name them.
+
+    Attributes:
+        attacks: by name; a scenario says which of them run on which of its batches.
+    """
+
+    kind: ClassVar[str] = "reconstruction"
+    finding: ClassVar[type[Finding]] = ReconstructionFinding
+    keys: ClassVar[tuple[str, ...]] = ("attacks",)
+
+    name: str = "reconstruction"
+    attacks: Mapping[str, Attack] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, plan: Mapping[str, Any], reader: Reader) -> Iterable[Self]:
+        """One audit of all tables `[attacks.NAME]`; also where there is none and something of the plan names one."""
+        tables = reader.table(plan.get("attacks", {}), "attacks")
+        attacks = {name: reader.build(spec, "attacks", f"attacks.{name}") for name, spec in tables.items()}
+        named = any(scenario.attacks for scenario in reader.site.scenarios) or reader.site.controls.attack is not None
+        if attacks or named:
+            yield cls(attacks=attacks)
+
+    def fit(self, site: Site) -> None:
+        """Refuse attacks, batches and controls that are named and not there.
+
+        Raises:
+            PlanError: naming the nearest one.
+        """
+        for name in self.attacks:
+            _check_name(name)
+        for scenario in site.scenarios:
+            for name, examples in scenario.attacks.items():
+                if name not in self.attacks:
+                    raise PlanError(f"scenario {scenario.name!r}: {unknown('attack', name, self.attacks)}")
+                wrong = [index for index in examples if index not in scenario.examples]
+                if wrong:
+                    raise PlanError(
+                        f"scenario {scenario.name!r}, {name}: expected indices among {list(scenario.examples)}, got {wrong}"
+                    )
+        if site.controls.attack is not None and site.controls.attack not in self.attacks:
+            raise PlanError(f"controls: {unknown('attack', site.controls.attack, self.attacks)}")
+
+    def refusals(self, site: Site) -> Sequence[Refusal]:
+        """The attacks that will be refused, by scenario, adversary and reason."""
+        return refusals(site, self.attacks)
+
+    def tasks(self, site: Site) -> Iterable[Task[ReconstructionFinding]]:
+        """The planted leak, the noise of every attack, and every attack on every update."""
+        used = [name for name in self.attacks if any(name in scenario.attacks for scenario in site.scenarios)]
+        if used and site.controls.positive:
+            chosen = site.controls.attack or first_to_run(site, self.attacks, used)
+            planted = PositiveControl(audit=self.name, name=chosen, attack=self.attacks[chosen])
+            yield Task(
+                name=planted.item,
+                run=planted,
+                blank=planted.blank,
+                headline="planted leak",
+                cost=planted.cost(site),
+                states=planted.states,
+            )
+        for name in used if site.controls.negative else ():
+            for noise in noise_controls(site, self.name, name, self.attacks[name]):
+                yield Task(
+                    name=noise.item,
+                    run=noise,
+                    blank=noise.blank,
+                    headline=f"noise for {noise.title}",
+                    cost=noise.cost(site),
+                    states=noise.states,
+                )
+        for scenario, name, index, withheld in runs(site, self.attacks):
+            if not self.against(scenario.name):
+                continue
+            task = AttackTask(
+                audit=self.name,
+                name=name,
+                attack=self.attacks[name],
+                scenario=scenario.name,
+                index=index,
+                withheld=withheld,
+            )
+            yield Task(
+                name=f"attack/{task.item}",
+                run=task,
+                blank=task.blank(site),
+                headline=task.item,
+                cost=task.cost(site),
+                states=(task.item,),
+            )
+
+    def judge(self, found: Sequence[ReconstructionFinding], grounds: Grounds) -> Iterable[Verdict]:
+        """No verdict of its own: that on a release is given from all that is known about it."""
+        return ()
+
+
+def _check_name(name: str) -> None:
+    """Names stand in records, pages and file names."""
+    if name.endswith(REFINED):
+        raise PlanError(
+            f"attack {name[:100]!r}: names that end in '{REFINED}' are those of refined claims; choose another"
+        )
+    if not 0 < len(name) <= 100 or not name.isprintable() or "/" in name or name in RESERVED:
+        raise PlanError(
+            f"attack {name[:100]!r}: expected a name of 1 to 100 printable characters without '/', other than "
+            f"{', '.join(RESERVED)}"
+        )
+
+
+__all__ = ["ReconstructionAudit"]

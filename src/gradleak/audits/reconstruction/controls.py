@@ -1,0 +1,287 @@
+"""The controls of an audit's attacks as tasks: a planted leak that must be found, and noise that must give nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from gradleak.attacks import Attack, Checkpoint
+from gradleak.audits.base import Adversary, Scenario, Site, domain_of, internal_example, luck, state_of
+from gradleak.audits.reconstruction.invention import claim_support
+from gradleak.audits.reconstruction.planted import noise_update, planted_leak, shortened
+from gradleak.audits.reconstruction.task import estimate, run_attack, wide
+from gradleak.core import Batch, HonestButCurious, Knowledge, Update, derive_generator, describe
+from gradleak.results import Control, GradleakError, Score, Status
+from gradleak.results.findings.reconstruction import Draws, ReconstructionFinding
+from gradleak.results.score import jsonable
+from gradleak.scoring import blind_baseline, score_images
+
+NEGATIVE_DRAWS = 5
+MEASURE = "pixel_rmse"
+PLANTED = Control(
+    planted=True,
+    title="Positive control: a planted leak",
+    expects="A public or synthetic example, released undefended through a linear layer, must be rebuilt.",
+    meaning="The attack engine or its setting is broken: a failed attack elsewhere in this run means nothing.",
+    measure=MEASURE,
+)
+NOISE = Control(
+    planted=False,
+    title="Negative control: pure noise",
+    expects="The audited update, replaced by Gaussian noise of the same norms, must not lead to the true example by the rule for "
+    "leaks; a small error that luck brings, too, passes.",
+    meaning="Something leads to the truth without the update: the truth has reached the attack, or the threshold is so "
+    "lax that guessing passes. A verdict “leaks” of this run cannot be trusted.",
+    measure=MEASURE,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositiveControl:
+    """The planted leak: has to come out as *leaks*.
+
+    Attributes:
+        audit: the name of its audit.
+        name: of the attack in the plan.
+        attack: the attack.
+    """
+
+    audit: str
+    name: str
+    attack: Attack
+
+    item = "control/positive"
+
+    @property
+    def states(self) -> Sequence[str]:
+        """The name of the state of its attack."""
+        return (self.item,)
+
+    @property
+    def blank(self) -> ReconstructionFinding:
+        """The finding without any result."""
+        attack = shortened(self.attack)
+        return ReconstructionFinding(
+            item=self.item,
+            audit=self.audit,
+            attack=self.name,
+            settings=jsonable(describe(attack)),
+            control=PLANTED.model_copy(update={"of": self.name}),
+        )
+
+    def __call__(self, site: Site, out: Path) -> list[ReconstructionFinding]:
+        """The finding of the control with its scores."""
+        update, knowledge, batch = self._case(site)
+        state = state_of(site, out, self.item)
+        case = _Case(update, knowledge, batch, state, _limits(site, batch, "planted leak"))
+        made, leaks = _control(site, "positive", (self.name, self.attack), case, self.blank)
+        return [_judged(made, leaks)]
+
+    def cost(self, site: Site) -> float:
+        """Its cost in plain gradients of its own small model."""
+        try:
+            return estimate(shortened(self.attack), wide(self._case(site)[1])[0])
+        except GradleakError:
+            return 0.0
+
+    def _case(self, site: Site) -> tuple[Update, Knowledge, Batch]:
+        domain = site.domain(0)
+        generator = derive_generator(site.seed, "control", "positive")
+        # What the attack is given in this audit it is given here, too.
+        known = site.threat if isinstance(site.threat, HonestButCurious) else HonestButCurious()
+        needs = self.attack.needs
+        objective, batch, release = planted_leak(domain, generator, known.generator if "generator" in needs else None)
+        update = release(objective, batch, generator)
+        threat = HonestButCurious(targets="targets" in needs, statistics=known.statistics, generator=known.generator)
+        return update, threat.disclose(objective, release, batch), batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class NegativeControl:
+    """Noise of the norm of a real update: must not come out as *leaks*; one lucky draw in five is forgiven twice.
+
+    Attributes:
+        audit: the name of its audit.
+        name: of the attack in the plan.
+        attack: the attack.
+        withheld: whether it imitates runs of the static adversary, who takes noise for an undefended update, follows it
+            further and lands elsewhere, or the other runs alone; None for the first run that is not refused.
+    """
+
+    audit: str
+    name: str
+    attack: Attack
+    withheld: bool | None = None
+
+    @property
+    def item(self) -> str:
+        """Its name in the record."""
+        return f"control/negative/{self.name}" + (f"/{Adversary.STATIC.value}" if self.withheld else "")
+
+    @property
+    def title(self) -> str:
+        """The attack, and the adversary where there are two, for a reader."""
+        return f"{self.name}, {Adversary.STATIC.value}" if self.withheld else self.name
+
+    @property
+    def states(self) -> Sequence[str]:
+        """The names of the states of its attack, one a draw."""
+        return tuple(f"{self.item}/draw {draw}" for draw in range(NEGATIVE_DRAWS))
+
+    @property
+    def blank(self) -> ReconstructionFinding:
+        """The finding without any result."""
+        return ReconstructionFinding(
+            item=self.item,
+            audit=self.audit,
+            attack=self.name,
+            adversary=Adversary.STATIC.value if self.withheld else "",
+            settings=jsonable(describe(shortened(self.attack))),
+            control=NOISE.model_copy(update={"of": self.title}),
+        )
+
+    def cost(self, site: Site) -> float:
+        """Its cost in plain gradients if the first draw gives nothing, as it should."""
+        try:
+            for scenario, index, withheld in self._runs(site):
+                knowledge = site.knowledge(scenario, index, withheld=withheld)
+                if self.attack.refusal(knowledge) is None:
+                    return estimate(shortened(self.attack), wide(knowledge)[0])
+        except GradleakError:
+            return 0.0
+        return 0.0
+
+    def __call__(self, site: Site, out: Path) -> list[ReconstructionFinding]:
+        """The finding of the control with the scores of its first draw, and with what all draws cost."""
+        place = self._place(site)
+        if place is None:
+            note = "every update that this control could imitate is zero"
+            return [self.blank.but(status=Status.REFUSED, note=note)]
+        scenario, index, withheld = place
+        batch = site.batches[index]
+        knowledge = site.knowledge(scenario, index, withheld=withheld)
+        limits = _limits(site, batch, internal_example(index))
+        first: ReconstructionFinding | None = None
+        leaks: bool | None = None
+        hits = draws = 0
+        gradients = seconds = 0.0
+        for draw, state in enumerate(self.states):
+            # Both adversaries get the same noise, as they get the same update.
+            generator = derive_generator(site.seed, "control", "negative", self.name, str(draw))
+            noise = noise_update(site.released(scenario, index), generator)
+            case = _Case(noise, knowledge, batch, state_of(site, out, state), limits)
+            made, leaks = _control(site, self.item.removeprefix("control/"), (self.name, self.attack), case, self.blank)
+            first = first or made
+            gradients, seconds = gradients + (made.plain_gradients or 0.0), seconds + made.seconds
+            draws, hits = draws + 1, hits + bool(leaks)
+            # A guess can land near an example of few numbers; only a habit is a fault.
+            if leaks is None or hits == 0 or hits > NEGATIVE_DRAWS // 2:
+                break
+        assert first is not None
+        passed = None if leaks is None else hits <= NEGATIVE_DRAWS // 2
+        spent = first.but(plain_gradients=gradients, seconds=seconds, draws=Draws(tried=draws, hits=hits))
+        return [_judged(spent, passed)]
+
+    def _runs(self, site: Site) -> Iterator[tuple[Scenario, int, bool]]:
+        """The runs of the attack in the plan that this control may imitate: where, on which batch, defenses withheld."""
+        for scenario in site.scenarios:
+            for index in scenario.attacks.get(self.name, ()):
+                for withheld in site.withheld(scenario, self.attack):
+                    if self.withheld is None or withheld is self.withheld:
+                        yield scenario, index, withheld
+
+    def _place(self, site: Site) -> tuple[Scenario, int, bool] | None:
+        """The first update under this attack that is not zero, and for whom; one who is not refused, if there is any."""
+        first = None
+        for scenario, index, withheld in self._runs(site):
+            if not any(bool(tensor.any()) for tensor in site.released(scenario, index).tensors.values()):
+                continue
+            knowledge = site.knowledge(scenario, index, withheld=withheld)
+            if self.attack.refusal(knowledge) is None:
+                return scenario, index, withheld
+            first = first or (scenario, index, withheld)
+        return first
+
+
+def noise_controls(site: Site, audit: str, name: str, attack: Attack) -> list[NegativeControl]:
+    """The noise controls of one attack: one, or one of each where the static adversary runs it and another one does.
+
+    Args:
+        site: whose scenarios it attacks.
+        audit: the name of its audit.
+        name: of the attack.
+        attack: the attack.
+    """
+    running = {
+        withheld
+        for scenario in site.scenarios
+        for index in scenario.attacks.get(name, ())
+        for withheld in site.withheld(scenario, attack)
+        if attack.refusal(site.knowledge(scenario, index, withheld=withheld)) is None
+    }
+    chosen: Sequence[bool | None] = [None] if len(running) < 2 else [False, True]
+    return [NegativeControl(audit=audit, name=name, attack=attack, withheld=withheld) for withheld in chosen]
+
+
+class _Case(NamedTuple):
+    """The data of a control, and what luck reaches on its batch."""
+
+    update: Update
+    knowledge: Knowledge
+    batch: Batch
+    state: Checkpoint | None
+    limits: Sequence[float]
+
+
+def _limits(site: Site, batch: Batch, name: str) -> Sequence[float]:
+    """The errors that luck reaches on a batch, smallest first; empty where that is nothing."""
+    score = luck(site, batch, name)
+    return [] if score is None else list(score.details["limits"])
+
+
+def _judged(made: ReconstructionFinding, passed: bool | None) -> ReconstructionFinding:
+    assert made.control is not None
+    return made.but(control=made.control.model_copy(update={"passed": passed}))
+
+
+def _control(
+    site: Site, name: str, chosen: tuple[str, Attack], case: _Case, blank: ReconstructionFinding
+) -> tuple[ReconstructionFinding, bool | None]:
+    """The finding of a control and whether its attack rebuilt the batch; None if the attack was refused.
+
+    Behind a generator the claim refined without it counts as well: audits score it, and it leaves the prior.
+    """
+    update, knowledge, batch, state, limits = case
+    attack = shortened(chosen[1])
+    generator = derive_generator(site.seed, "control", name, chosen[0])
+    found, made = run_attack(attack, update, knowledge, generator, (blank, state))
+    if found is None:
+        return made, None
+    blind = blind_baseline(batch, domain_of(batch), beside=site.batches)
+    baseline = next(score for score in blind if score.name == MEASURE)
+
+    def rebuilt(scores: Sequence[Score]) -> bool:
+        errors = next(score for score in scores if score.name == MEASURE).details.get("per_example", [])
+        return bool(errors) and site.thresholds.leaks(errors, list(baseline.details["per_example"]), limits)
+
+    scores = score_images(found, batch, beside=site.batches)
+    leaks = rebuilt(scores)
+    assert made.control is not None
+    made = made.but(scores=tuple(scores), control=made.control.model_copy(update={"baseline": baseline.value}))
+    checked = claim_support(attack, found, update, knowledge)
+    if checked is not None:
+        made = made.but(
+            plain_gradients=(made.plain_gradients or 0.0) + checked.plain_gradients,
+            seconds=made.seconds + checked.seconds,
+        )
+        if checked.refined is not None:
+            refined = score_images(checked.refined, batch, beside=site.batches)
+            reached = next(score.value for score in refined if score.name == MEASURE)
+            made = made.but(refined_pixel_rmse=reached)
+            leaks = leaks or rebuilt(refined)
+    return made, leaks
+
+
+__all__ = ["NEGATIVE_DRAWS", "NOISE", "PLANTED", "NegativeControl", "PositiveControl", "noise_controls"]

@@ -1,0 +1,337 @@
+"""The verdict on each release, from all that is known about it; thresholds are plan values and are printed with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gradleak.audits.base import Adversary
+from gradleak.audits.release.bound import Limits, bound_on
+from gradleak.results import (
+    Attempt,
+    Finding,
+    Grounds,
+    Outcome,
+    Status,
+    Thresholds,
+    Verdict,
+    VerdictKind,
+    beyond_luck,
+    by_example,
+    error_name,
+)
+from gradleak.results.findings.release import ReleaseFinding
+
+CONVERGED_LOSS = 0.01
+NOUN = "attacked releases"
+WRONG_DERIVATIVE = (
+    "Besides, the derivative of this release is not what differences of its values say, so that its closed-form scores are "
+    "unsupported and attacks that follow the derivative are weak."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Proof:
+    """The evidence of the controls on the attacks.
+
+    Attributes:
+        broken: sentences without their end on controls that take every result away.
+        noise: whether the noise control of an attack and an adversary passed, None where it could not run; the adversary
+            is "" for the control that speaks of everyone who has none of its own.
+        needless: that no leak was planted, since the attack that was to find it never runs; "" where one was.
+    """
+
+    broken: tuple[str, ...]
+    noise: Mapping[tuple[str, str], bool | None]
+    needless: str
+
+    def bears_out(self, attempt: Attempt) -> bool:
+        """Whether no noise control of this attack and adversary was left undone."""
+        own = (attempt.base, attempt.adversary)
+        return self.noise.get(own if own in self.noise else (attempt.base, ""), True) is not None
+
+
+def judge(releases: Sequence[ReleaseFinding], grounds: Grounds) -> list[Verdict]:
+    """The verdicts on releases, those that could not be made last.
+
+    *leaks* comes from an attack that never saw the truth, of the adaptive adversary or of the static one; *bounded* from
+    differential privacy that leaves every attacker at most the stated chance, or from a van Trees bound above the same
+    limit, where no attack leaks (`bound_on`); everything else is *inconclusive*, with the reason. A failed control makes
+    every verdict inconclusive; where all attacks were refused, that is the reason, and a planted leak that was refused
+    because its attack is refused everywhere counts as none.
+
+    Args:
+        releases: of the plan.
+        grounds: the attempts on them, the controls of the audits that made them, and the bounds.
+    """
+    proof = _proof(grounds)
+    verdicts = [_judge_release(release, grounds, proof) for release in releases if release.status is Status.DONE]
+    return [*verdicts, *(_unjudged(release) for release in releases if release.status is Status.FAILED)]
+
+
+def _proof(grounds: Grounds) -> _Proof:
+    """The controls of all audits that attack releases."""
+    every = [finding for finding in grounds.findings if isinstance(finding, Attempt)]
+    controls = [one for audit in dict.fromkeys(one.audit for one in every) for one in grounds.controls(audit)]
+    # A noise control that could not run takes its own attack out; without a planted leak found nothing can be read.
+    planted = [one for one in controls if one.control is not None and one.control.planted]
+    noise = [one for one in controls if one.control is not None and not one.control.planted]
+    needless = [one for one in planted if _needless(one, every)]
+    failed = [one for one in planted if _passed(one) is not True and one not in needless]
+    failed += [one for one in noise if _passed(one) is False]
+    return _Proof(
+        broken=tuple(_what_failed(one) for one in failed),
+        noise={(one.attack, one.adversary): _passed(one) for one in noise if isinstance(one, Attempt)},
+        needless=next((_no_leak_planted(one) for one in needless), ""),
+    )
+
+
+def _passed(finding: Finding) -> bool | None:
+    return None if finding.control is None else finding.control.passed
+
+
+def _needless(control: Finding, attempts: Sequence[Attempt]) -> bool:
+    """Whether a planted leak was refused like every run of its attack: there is no result then that it could bear out."""
+    assert control.control is not None
+    own = [one for one in attempts if one.control is None and one.attack == control.control.of]
+    return _passed(control) is None and bool(own) and {one.status for one in (control, *own)} == {Status.REFUSED}
+
+
+def _no_leak_planted(control: Finding) -> str:
+    attack = "" if control.control is None else control.control.of
+    return (
+        f" No leak was planted, since {attack}, which was to find it, is refused everywhere; name another attack "
+        "under controls to see that a leak would be found."
+    )
+
+
+def _what_failed(control: Finding) -> str:
+    note = control.note.rstrip(".")
+    if _passed(control) is None and note:
+        return f"{control.item} could not be run ({note})"
+    return f"{control.item} did not give what it had to"
+
+
+def _verdict(
+    release: ReleaseFinding,
+    verdict: VerdictKind,
+    reason: str,
+    explanation: str,
+    details: Mapping[str, Any] | None = None,
+) -> Verdict:
+    found = details or {}
+    # What was refused, and what was bounded without being attacked, was not tested.
+    idle = reason == "no_attack_ran" or bool(found.get("refused"))
+    idle = idle or (verdict is VerdictKind.BOUNDED and found.get("best_attack") is None)
+    return Verdict(
+        item=release.item,
+        audit=release.audit,
+        scenario=release.scenario,
+        subject=release.subject,
+        verdict=verdict,
+        reason=reason,
+        explanation=explanation,
+        details=found,
+        noun=NOUN,
+        tested=not idle,
+    )
+
+
+def _unjudged(release: ReleaseFinding) -> Verdict:
+    """The verdict on a release that could not even be made."""
+    explanation = f"The release could not be made: {release.note}."
+    return _verdict(release, VerdictKind.INCONCLUSIVE, "item_failed", explanation)
+
+
+def _judge_release(release: ReleaseFinding, grounds: Grounds, proof: _Proof) -> Verdict:
+    thresholds, noun = grounds.thresholds, error_name(release.domain_kind)
+    about = grounds.about(release.scenario, release.subject)
+    attempts = [finding for finding in about if isinstance(finding, Attempt)]
+    baselines = by_example(release.score("pixel_rmse"))
+    luck = release.score("chance_pixel_rmse")
+    chance = [] if luck is None else list(luck.details.get("limits") or ())
+    near = [a for a in attempts if baselines and a.best is not None and thresholds.leaks(a.errors, baselines)]
+    reached = [a for a in near if thresholds.leaks(a.errors, baselines, chance)]
+    best = min((a for a in attempts if a.best is not None), key=lambda a: a.best or 0.0, default=None)
+    details: dict[str, Any] = {
+        "threshold_pixel_rmse": thresholds.pixel_rmse,
+        "threshold_baseline_ratio": thresholds.baseline_ratio,
+        "best_attack": best.attack if best else None,
+        **({"adversary": best.adversary} if best and best.adversary else {}),
+        "pixel_rmse": best.best if best else None,
+        "baseline_pixel_rmse": min((b for b in baselines if b is not None), default=None),
+        **({"chance_pixel_rmse": chance[0]} if chance else {}),
+    }
+    refused = bool(attempts) and all(attempt.status is Status.REFUSED for attempt in attempts)
+    if proof.broken and not refused:
+        explanation = f"{' and '.join(proof.broken)}, so no result of this audit can be read."
+        return _verdict(release, VerdictKind.INCONCLUSIVE, "control_failed", explanation, details)
+    if release.gate.status == "inconsistent":
+        landed = ""
+        if reached:
+            winner = min(reached, key=lambda a: a.best or 0.0)
+            landed = (
+                f"{winner.title} came within a {noun} of {winner.best:.2g} of the auditor's batch all the same, so "
+                "treat the update as leaking and find out why it does not fit. "
+            )
+        explanation = (
+            f"{landed}The update is not what the stated model, protocol and defenses make of the auditor's batch. "
+            + " ".join(f"{cause[:1].upper()}{cause[1:]}." for cause in release.gate.causes)
+        )
+        return _verdict(release, VerdictKind.INCONCLUSIVE, "inconsistent_update", explanation, details)
+    if reached and not any(map(proof.bears_out, reached)):
+        explanation = (
+            f"{reached[0].title} came within a {noun} of {reached[0].best:.2g}, but its noise control "
+            "could not be run, so the result cannot be trusted."
+        )
+        return _verdict(release, VerdictKind.INCONCLUSIVE, "control_not_run", explanation, details)
+    reached = [attempt for attempt in reached if proof.bears_out(attempt)]
+    if reached:
+        winner = min(reached, key=lambda a: a.best or 0.0)
+        details |= {"best_attack": winner.attack, "pixel_rmse": winner.best}
+        details |= {"adversary": winner.adversary} if winner.adversary else {}
+        explanation = (
+            f"{winner.title} rebuilt {_what(noun, winner, thresholds, baselines, chance)} (limits: "
+            f"{thresholds.pixel_rmse:g}, and {thresholds.baseline_ratio:g} of the blind adversary's).{proof.needless}"
+        )
+        return _verdict(release, VerdictKind.LEAKS, "attack_reached_threshold", explanation, details)
+    bound = bound_on(
+        release,
+        grounds,
+        Limits(
+            error=thresholds.pixel_rmse,
+            baseline_ratio=thresholds.baseline_ratio,
+            probability=thresholds.reconstruction_probability,
+            reached=details["pixel_rmse"],
+            blind=details["baseline_pixel_rmse"],
+            noun=noun,
+        ),
+    )
+    if bound is not None:
+        details |= bound.details
+    if bound is not None and bound.holds and not proof.broken:
+        return _verdict(release, VerdictKind.BOUNDED, bound.reason, bound.text, details)
+    reason, explanation = _why_inconclusive(release, attempts, best, thresholds)
+    if near:
+        by_luck = _by_luck(release, near, thresholds, baselines, chance)
+        if reason in ("no_attack_reached_threshold", "no_better_than_blind"):
+            reason, explanation = "no_better_than_chance", by_luck
+        else:
+            explanation = f"{explanation} Besides: {by_luck}"
+    if _wrong_derivative(grounds, release):
+        reason, explanation = "wrong_derivative", f"{explanation} {WRONG_DERIVATIVE}"
+    untried = _untried(attempts)
+    if untried:
+        explanation = f"{explanation} {untried}"
+    if bound is not None:
+        explanation = f"{explanation} {bound.text}"
+    if refused:
+        details["refused"] = True
+    else:
+        explanation += proof.needless
+    return _verdict(release, VerdictKind.INCONCLUSIVE, reason, explanation, details)
+
+
+def _wrong_derivative(grounds: Grounds, release: ReleaseFinding) -> bool:
+    """Whether the derivative of the release was found wrong."""
+    checks = grounds.scores("derivative_error", release.scenario, release.subject)
+    return any(score.outcome is Outcome.INCONSISTENT for _, score in checks)
+
+
+def _why_inconclusive(
+    release: ReleaseFinding, attempts: Sequence[Attempt], best: Attempt | None, thresholds: Thresholds
+) -> tuple[str, str]:
+    if not attempts:
+        return "no_attack_ran", "No attack was run on this release; closed-form risk alone gives no verdict."
+    if all(attempt.outcome is Outcome.NO_SIGNAL for attempt in attempts):
+        return "no_signal", "The update is zero, so there is nothing to match. " + attempts[0].note
+    if all(attempt.status is not Status.DONE for attempt in attempts):
+        by_note: dict[str, list[str]] = {}
+        for attempt in attempts:
+            by_note.setdefault(attempt.note, []).append(attempt.title)
+        reasons = "; ".join(f"{', '.join(names)}: {note}" for note, names in by_note.items())
+        return "no_attack_finished", f"No attack could run, so nothing was tested: {reasons}"
+    loss, noun = release.client_loss, error_name(release.domain_kind)
+    if loss is not None and loss < CONVERGED_LOSS and release.loss_name == "cross_entropy":
+        return (
+            "converged_model",
+            f"The client's loss is {loss:.2g}: the model has learned this batch, its gradients are almost zero, and "
+            "attacks are uninformative here. Audit an early round instead; this is not low risk.",
+        )
+    if best is None:
+        return "no_attack_finished", "No attack gave a reconstruction: " + "; ".join(
+            f"{a.title}: {None if a.outcome is None else a.outcome.label} {a.note}".strip() for a in attempts
+        )
+    if best.best is not None and best.best <= thresholds.pixel_rmse:
+        return (
+            "no_better_than_blind",
+            f"{best.title} ended at a {noun} of {best.best:.2g}, but guessing blindly does nearly as well on this "
+            f"example ({_constant(release)}), so the update cannot be shown to have given it away.",
+        )
+    return (
+        "no_attack_reached_threshold",
+        f"The best attack ({best.title}) ended at a {noun} of {best.best:.2g}. A stronger attacker may do better: "
+        "a failed attack is no evidence of safety.",
+    )
+
+
+def _what(
+    noun: str, winner: Attempt, thresholds: Thresholds, baselines: Sequence[float | None], chance: Sequence[float]
+) -> str:
+    """What an attack rebuilt, and to what: one example, or as many as are together more than luck."""
+    rebuilt = thresholds.rebuilt(winner.errors, baselines)
+    together = beyond_luck(rebuilt, chance) if chance else 1
+    if together <= 1:
+        beyond = f", below the {chance[0]:.2g} that luck reaches" if chance else ""
+        return f"an example from the update alone, to a {noun} of {rebuilt[0]:.2g}{beyond}"
+    return (
+        f"{together} examples from the update alone, to a {noun} of at most {rebuilt[together - 1]:.2g}, which luck does not "
+        f"reach for so many at once"
+    )
+
+
+def _by_luck(
+    release: ReleaseFinding,
+    near: Sequence[Attempt],
+    thresholds: Thresholds,
+    baselines: Sequence[float | None],
+    chance: Sequence[float],
+) -> str:
+    """What to say of attacks that came near, as blind guesses do, too."""
+    winner = min(near, key=lambda a: a.best or 0.0)
+    size, noun = release.batch_size, error_name(release.domain_kind)
+    if chance[0] == 0:
+        told = "such values are guessed exactly, so that no single error tells"
+    else:
+        told = f"a single error tells only below {chance[0]:.2g}"
+    examples = f"one of {size} such examples" if size > 1 else "such an example"
+    rebuilt = thresholds.rebuilt(winner.errors, baselines)
+    if len(rebuilt) > 1:
+        last = chance[len(rebuilt) - 1]
+        told += f", and {len(rebuilt)} at once, as many as came near, only if all are below {last:.2g}"
+    return (
+        f"{winner.title} ended at a {noun} of {winner.best:.2g}, but blind guesses come as near to {examples} by luck: "
+        f"{told}."
+    )
+
+
+def _constant(release: ReleaseFinding) -> str:
+    """The reason why guessing does so well: the example is almost constant, or its declared range makes it look so."""
+    note = release.range_note
+    return f"it is almost constant in units of its range: {note}" if note else "it is almost constant"
+
+
+def _untried(attempts: Sequence[Attempt]) -> str:
+    """That nobody who knows the defenses attacked, where only those who do not know them did, or ""."""
+    refused = [a for a in attempts if a.adversary == Adversary.ADAPTIVE and a.status is not Status.DONE]
+    told = [a for a in attempts if a.adversary == Adversary.ADAPTIVE and a.status is Status.DONE]
+    done = [a for a in attempts if a.adversary == Adversary.STATIC and a.status is Status.DONE]
+    if not done or told:
+        return ""
+    if not refused:
+        return "No adversary who knows the defenses was tried; one may do better."
+    return f"No adversary who knows the defenses could be tried: {refused[0].note}"
+
+
+__all__ = ["judge"]

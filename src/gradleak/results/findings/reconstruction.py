@@ -1,0 +1,69 @@
+"""What an attack made of one update: the costs, the route and the scores of a claim; no pixel of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from gradleak.results.attempt import Attempt
+from gradleak.results.finding import Number, Part
+
+
+class Spent(Part):
+    """What a computation cost.
+
+    Attributes:
+        plain_gradients: in plain gradients of the attacked model.
+        seconds: in time.
+    """
+
+    plain_gradients: float = 0.0
+    seconds: float = 0.0
+
+
+class Draws(Part):
+    """The draws of noise behind a control.
+
+    Attributes:
+        tried: how many.
+        hits: after how many of them the attack seemed to rebuild the example.
+    """
+
+    tried: int = 0
+    hits: int = 0
+
+
+class ReconstructionFinding(Attempt):
+    """One attack on one update, or a control of it. Its scores are the errors against the truth.
+
+    Attributes:
+        settings: the attack as it was set up, described.
+        loss: the final matching loss of the claim.
+        iterations: of the chosen start.
+        plain_gradients: what the attack cost.
+        labels: how the labels were had: "recovered", "disclosed", "optimized"; None where they were not.
+        history: the matching loss on the way, thinned.
+        picture: path of the reconstruction's picture beside the record, or None.
+        support: of a claim out of a generator, whether the update bears it out: "supported", "contradicted", "undecided".
+        check: what that question cost, where no refined claim carries it.
+        details: what else the attack wrote down.
+        draws: of a noise control.
+        refined_pixel_rmse: of a control, what the refined claim of its last draw reached.
+    """
+
+    kind: Literal["reconstruction"] = "reconstruction"
+    settings: Mapping[str, Any] = {}
+    loss: Number = None
+    iterations: int | None = None
+    plain_gradients: Number = None
+    labels: str | None = None
+    history: tuple[Number, ...] = ()
+    picture: str | None = None
+    support: str = ""
+    check: Spent | None = None
+    details: Mapping[str, Any] = {}
+    draws: Draws | None = None
+    refined_pixel_rmse: Number = None
+
+
+__all__ = ["Draws", "ReconstructionFinding", "Spent"]
