@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.reporting.pages import Page
+from tests.reporting.parsed import Page
 from tests.reporting.sample_record import digits_audit
 
 from gradleak.reporting.html import render_html

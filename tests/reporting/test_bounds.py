@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reporting.pages import Page
+from tests.reporting.parsed import Page
 from tests.reporting.sample_record import Row, SampleRecord, score
 
 from gradleak.reporting import write_json, write_markdown

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reporting.pages import Page
+from tests.reporting.parsed import Page
 from tests.reporting.sample_record import SampleRecord, digits_audit
 
 from gradleak.reporting import write_html, write_json, write_markdown

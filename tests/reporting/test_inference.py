@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reporting.pages import Page
+from tests.reporting.parsed import Page
 
 from gradleak.reporting.html import render_html
 from gradleak.reporting.inference_plots import (

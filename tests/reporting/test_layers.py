@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.reporting.layer_lines import LAYERS, Row, advice, digits, layer_score, profile, record
-from tests.reporting.pages import Page
+from tests.reporting.parsed import Page
 
 from gradleak.reporting.html import render_html
 from gradleak.reporting.layers_plots import heat_map, heat_maps

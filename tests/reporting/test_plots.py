@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.reporting.pages import Page
+from tests.reporting.parsed import Page
 
 from gradleak.reporting.drawing import TickLabels
 from gradleak.reporting.plots import TradeOff, noise_plot, spectrum_plot, standalone, trade_off_plot

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from tests.reporting.pages import Page
+from tests.reporting.parsed import Page
 
 from gradleak.reporting.html import render_html
 from gradleak.reporting.markdown import render_markdown

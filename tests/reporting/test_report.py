@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.reporting.pages import Page
+from tests.reporting.parsed import Page
 from tests.reporting.sample_record import SampleRecord, score
 
 from gradleak.reporting import words
