@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gradleak.results import GradleakError, InputError, Record, VerdictKind
+from gradleak.results import GradleakError, InputError, Record, Status, VerdictKind
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -64,17 +64,15 @@ def audit(
     """Carry out a plan and write record.jsonl, report.html, report.md and report.json into OUT."""
     # The folder of the command comes first, so that a plan can name the user's own modules.
     sys.path.insert(0, str(Path.cwd()))
-    from gradleak.auditing import estimate, load_plan, range_notes, refusals, run_plan
+    from gradleak.auditing import estimate, load_plan, range_notes, run_plan
 
     loaded = load_plan(plan)
     if not quiet:
-        parts = {"batch": loaded.batches, "inference game": loaded.inference, "privacy audit": loaded.privacy,
-                 "layer audit": loaded.layers, "scenario": loaded.scenarios}  # fmt: skip
-        counts = (_counted(len(part), name) for name, part in parts.items() if len(part))
-        typer.echo(f"{loaded.name}: {', '.join(counts)}, about {estimate(loaded):,.0f} plain gradients", err=True)
-        for refusal in refusals(loaded):
+        counts = ", ".join(_counted(count, name) for count, name in loaded.counted() if count)
+        typer.echo(f"{loaded.site.name}: {counts}, about {estimate(loaded):,.0f} plain gradients", err=True)
+        for refusal in loaded.refusals():
             typer.echo(str(refusal), err=True)
-        for note in range_notes(loaded.batches):
+        for note in range_notes(loaded.site.batches):
             typer.echo(f"mind the range: {note}", err=True)
     try:
         record = run_plan(loaded, out, jobs=jobs) if quiet else _run_with_progress(loaded, out, jobs)
@@ -84,9 +82,9 @@ def audit(
     for format_ in Format:
         _write(record, out / f"report{SUFFIXES[format_]}", format_)
     _print_verdicts(record, out / "report.html")
-    failed = [line for line in record.items if line.get("status") == "failed"]
-    for line in failed:
-        typer.echo(f"failed: {line['item']}: {line['note']}", err=True)
+    failed = [finding for finding in record.findings if finding.status is Status.FAILED]
+    for finding in failed:
+        typer.echo(f"failed: {finding.item}: {finding.note}", err=True)
     if failed:
         raise typer.Exit(ExitCode.ITEM_FAILED)
     occurred = [verdict for verdict in record.verdicts if fail_on and verdict.verdict in fail_on]
