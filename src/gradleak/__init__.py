@@ -72,10 +72,12 @@ if TYPE_CHECKING:
         check_update,
         load_plan,
         profile_layers,
-        record_games,
         record_layers,
+        record_of,
         run_plan,
     )
+    from gradleak.audits.inference import findings_of_games
+    from gradleak.audits.privacy import findings_of_audits
     from gradleak.core import (
         Batch,
         BatchDefense,
@@ -266,10 +268,12 @@ _ROOMS = {
         "check_update",
         "load_plan",
         "profile_layers",
-        "record_games",
         "record_layers",
+        "record_of",
         "run_plan",
     ),
+    "audits.inference": ("findings_of_games",),
+    "audits.privacy": ("findings_of_audits",),
     "core": (
         "Batch",
         "BatchDefense",
@@ -589,6 +593,8 @@ __all__ = [
     "each_example",
     "fano_advantage",
     "fano_error",
+    "findings_of_audits",
+    "findings_of_games",
     "fit_learning_rate",
     "gaussian_channel_information",
     "information_estimate",
@@ -602,8 +608,8 @@ __all__ = [
     "principal_angles",
     "privacy_utility_curve",
     "profile_layers",
-    "record_games",
     "record_layers",
+    "record_of",
     "recover_labels",
     "rerun_under",
     "residuals_under",

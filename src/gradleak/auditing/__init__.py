@@ -9,7 +9,7 @@ from gradleak.auditing.plan import Plan
 from gradleak.auditing.plan_file import build_plan, load_plan
 from gradleak.auditing.plan_reader import configure
 from gradleak.auditing.run import estimate, run_plan, tasks
-from gradleak.auditing.verdicts import judge
+from gradleak.auditing.verdicts import judge, record_of
 from gradleak.audits.base import (
     Adversary,
     Audit,
@@ -46,6 +46,7 @@ __all__ = [
     "judge",
     "load_plan",
     "range_notes",
+    "record_of",
     "run_plan",
     "tasks",
     "train_generator",

@@ -166,6 +166,9 @@ class _Walk:
             own = {name: one for name, one in vars(value).items() if not name.startswith("_") and name != "training"}
             yield from self.pieces(own)
             return
+        if callable(getattr(type(value), "identity", None)):
+            yield from self.pieces(value.identity())
+            return
         state = dict(getattr(value, "__dict__", None) or {})
         for base in type(value).__mro__:
             slots = base.__dict__.get("__slots__", ())

@@ -117,10 +117,7 @@ class PlanReader:
         """
         if room in BASES and isinstance(spec, BASES[room]):
             return spec
-        table = table_of(spec, where)
-        if "use" not in table:
-            raise PlanError(f"{where}: expected a key 'use' that names one of {', '.join(self.rooms[room])}")
-        constructor = self._find(table["use"], room, where)
+        table, constructor = table_of(spec, where), self.named(spec, room, where)
         if not callable(constructor):
             raise PlanError(f"{where}: expected {table['use']} to be a class or a function, got {constructor!r}")
         expected = BASES.get(room)
@@ -131,6 +128,13 @@ class PlanReader:
             raise PlanError(f"{where}: expected {table['use']} to be a class, a kind of {_names(expected)}")
         table = beside(table, self.folder) if room == "generators" else table
         return self.call(constructor, {key: value for key, value in table.items() if key != "use"}, where)
+
+    def named(self, spec: Any, room: str, where: str) -> Constructor:
+        """The class or function that a table names by `use`; nothing is made."""
+        table = table_of(spec, where)
+        if "use" not in table:
+            raise PlanError(f"{where}: expected a key 'use' that names one of {', '.join(self.rooms[room])}")
+        return self._find(table["use"], room, where)
 
     def call(self, constructor: Constructor, arguments: Any, where: str) -> Any:
         """`constructor(**arguments)` after names and types were checked."""
@@ -335,6 +339,10 @@ class NewModel:
     def __call__(self, generator: torch.Generator) -> nn.Module:
         """A new model, with weights from the seed of the generator."""
         return replace(self.reader, seed=generator.initial_seed()).module(self.model)
+
+    def identity(self) -> object:
+        """What makes it this one, for a fingerprint: its table and what that names, not the reader with all it could read."""
+        return self.model, self.reader.named(self.model, "models", "model")
 
 
 def _part(whole: Batch, rows: slice) -> Batch:

@@ -14,11 +14,8 @@ from gradleak.attacks.inference import combine_rounds
 from gradleak.games.information import fano_advantage, information_scores
 from gradleak.games.reading import Floats, Knows
 from gradleak.results import InputError, Outcome, Score
-from gradleak.results.score import jsonable
-from gradleak.scoring.classification import AUROC, score_posteriors
+from gradleak.scoring.classification import score_posteriors
 from gradleak.scoring.pooling import pooled
-
-Line = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,7 +77,7 @@ class SeedResult:
 class GameResult:
     """What adversaries made of the updates, one seed or several pooled.
 
-    The posteriors and the truth of the trials are kept in memory, for further scores; `lines` holds none of them.
+    The posteriors and the truth of the trials are kept in memory, for further scores; no record holds them.
 
     Attributes:
         kind: "attribute", "property", "distribution" or "user".
@@ -215,53 +212,6 @@ class GameResult:
         """What a reader has to know, each once."""
         return list(dict.fromkeys(note for run in self.runs for note in run.notes))
 
-    def lines(self, item: str | None = None) -> list[Line]:
-        """JSON-ready lines of a record: one of type item an adversary, then its scores, together and by round.
-
-        No posterior of a trial, no truth and no row is among them.
-
-        Args:
-            item: the name of the item; None for the kind of the game and the population.
-        """
-        name = item or f"{self.kind} inference on {self.population}"
-        lines: list[Line] = []
-        for adversary in self.adversaries:
-            place = {"item": name, "scenario": None, "example": None, "attack": str(adversary)}
-            lines.append(
-                {
-                    "type": "item",
-                    "item": name,
-                    "kind": "game",
-                    "scenario": None,
-                    "example": None,
-                    "attack": str(adversary),
-                    "status": "done",
-                    "outcome": self.outcome.label,
-                    "note": "; ".join(self.notes),
-                    "seconds": self.seconds,
-                    "game": jsonable(self.game),
-                    "values": list(self.values),
-                    "observed": list(self.observed),
-                    "runs": [self._summary(run, adversary) for run in self.runs],
-                }
-            )
-            if adversary is self.adversaries[0]:
-                lines += [
-                    {"type": "score", **place, "seed": run.seed, **run.utility.to_dict()}
-                    for run in self.runs
-                    if run.utility is not None
-                ]
-            lines += [
-                {"type": "score", **place, "rounds": list(self.observed), **score.to_dict()}
-                for score in [*self.scores(adversary), *self.information(adversary)]
-            ]
-            lines += [
-                {"type": "score", **place, "rounds": [number], **score.to_dict()}
-                for number, scores in self.by_round(adversary).items()
-                for score in scores
-            ]
-        return lines
-
     def _adversary(self, adversary: Knows | str | None) -> Knows:
         if adversary is None:
             return Knows.ADAPTIVE if Knows.ADAPTIVE in self.adversaries else Knows.STATIC
@@ -276,32 +226,6 @@ class GameResult:
         return max(
             (len(np.intersect1d(one, other)) / max(min(len(one), len(other)), 1) for one, other in pairs), default=0.0
         )
-
-    def _summary(self, run: SeedResult, adversary: Knows) -> Line:
-        """What a record says of a seed: numbers over all trials."""
-        summary: Line = {
-            "seed": run.seed,
-            "outcome": run.outcome.label,
-            "trials": len(run.truth),
-            "rows": dict(run.rows),
-            "prior": run.prior.tolist(),
-            "blind": run.blind,
-            "routes": list(run.routes),
-            "fits": [jsonable(dict(details)) for details in run.details[adversary]],
-            "seconds": jsonable(dict(run.seconds)),
-        }
-        if run.log_posteriors[adversary]:
-            together = run.posterior(adversary, range(len(self.observed)))
-            auroc = next(
-                score for score in score_posteriors(together, run.truth, blind=run.blind) if score.name == AUROC
-            )
-            summary["roc"] = auroc.details.get("roc")
-            of_truth = together[np.arange(len(run.truth)), run.truth]
-            summary["log_posterior_of_truth"] = {
-                "mean": float(of_truth.mean()),
-                "quantiles": [float(found) for found in np.quantile(of_truth, [0.05, 0.25, 0.5, 0.75, 0.95])],
-            }
-        return summary
 
 
 def _largest(bounds: Sequence[Score]) -> Score:

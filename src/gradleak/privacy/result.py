@@ -15,7 +15,6 @@ from gradleak.privacy.pair import HypothesisPair
 from gradleak.results import Evidence, InputError, Outcome, Score, check_count
 from gradleak.results.score import jsonable
 
-Line = dict[str, Any]
 BINS = 60
 
 
@@ -249,48 +248,6 @@ class AuditResult:
         note = "; ".join(part for part in (score.note, said) if part)
         details = {**score.details, "pair": name}
         return Score(**{**vars(score), "note": note, "details": details})
-
-    def lines(self, item: str | None = None) -> list[Line]:
-        """JSON-ready lines of a record: an item line a pair with its histograms, then its scores.
-
-        No number of a single trial and none of a record is among them.
-
-        Args:
-            item: the name of the item; None for the kind of the audit.
-        """
-        name = item or f"privacy loss, {self.kind}"
-        lines: list[Line] = []
-        for pair in self.pairs:
-            place = {"item": name, "scenario": None, "example": None, "attack": None, "pair": pair.name}
-            lines.append(
-                {
-                    "type": "item",
-                    **place,
-                    "kind": "privacy",
-                    "status": "done",
-                    "outcome": self.outcome.label,
-                    "note": "; ".join(part for part in (pair.note, *self.notes) if part),
-                    "seconds": pair.seconds,
-                    "audit": jsonable(self.audit),
-                    "audit_kind": self.kind,
-                    "trials": pair.trials,
-                    "facts": jsonable(pair.facts),
-                    "histograms": [histogram.to_dict() for histogram in pair.histograms.values()],
-                }
-            )
-            lines += [{"type": "score", **place, "statistic": None, **score.to_dict()} for score in pair.theory]
-            lines += [
-                {
-                    "type": "score",
-                    **place,
-                    "statistic": statistic,
-                    "estimator": type(estimator).__name__,
-                    **score.to_dict(),
-                }
-                for statistic, scores in pair.scores.items()
-                for estimator, score in zip(self.estimators, scores, strict=True)
-            ]
-        return lines
 
 
 __all__ = ["AuditResult", "Histogram", "PairResult", "as_estimate", "assumes_gaussians", "audit_pair"]

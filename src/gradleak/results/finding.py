@@ -38,6 +38,10 @@ class Part(BaseModel):
         """A JSON-ready dictionary; infinities become the strings "inf" and "-inf"."""
         return {name: _plain(getattr(self, name)) for name in self.__class__.model_fields}
 
+    def but(self, **changes: Any) -> Self:
+        """The same with some fields changed, checked."""
+        return type(self)(**{**{name: getattr(self, name) for name in type(self).model_fields}, **changes})
+
 
 class Subject(Part):
     """Whose data, or which part of a release, a finding is about, within its scenario.
@@ -156,10 +160,6 @@ class Finding(Part):
         """The value of that score, or None."""
         found = self.score(name, unit, **about)
         return None if found is None else found.value
-
-    def but(self, **changes: Any) -> Self:
-        """The same finding with some fields changed, checked."""
-        return type(self)(**{**{name: getattr(self, name) for name in type(self).model_fields}, **changes})
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of a finding line of a record (without its `type`)."""

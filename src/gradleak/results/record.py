@@ -11,18 +11,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import sys
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from gradleak.results.citation import Citation
 from gradleak.results.errors import GradleakError, InputError, PlanError
 from gradleak.results.finding import Finding, Status
 from gradleak.results.kinds import finding_class
 from gradleak.results.score import Score, jsonable
+from gradleak.results.thresholds import Thresholds
 from gradleak.results.verdict import Verdict
 
 if sys.platform != "win32":
@@ -65,6 +69,58 @@ class Record:
         if run is None:
             raise InputError(f"{file}: expected a gradleak record whose first line is a run line; got none")
         return cls(run=run, lines=tuple(lines), path=file)
+
+    @classmethod
+    def of(
+        cls,
+        findings: Sequence[Finding],
+        verdicts: Sequence[Verdict] = (),
+        *,
+        name: str = "findings",
+        thresholds: Thresholds | None = None,
+        citations: Sequence[Citation] = (),
+    ) -> Record:
+        """The record, in memory, of findings that were made in Python; of a plan `run_plan` writes it.
+
+        Args:
+            findings: each item once.
+            verdicts: on them.
+            name: of the record.
+            thresholds: by which the verdicts were given.
+            citations: of the methods behind them.
+
+        Raises:
+            InputError: without a finding, or for an item twice.
+        """
+        items = [finding.item for finding in findings]
+        if not items or len(set(items)) < len(items):
+            raise InputError(f"Record.of: expected at least one finding, and each item once, got {items}")
+        groups: dict[str, Sequence[Finding | Verdict]] = {finding.item: [finding] for finding in findings}
+        groups |= {"verdicts": verdicts} if verdicts else {}
+        run = {
+            "gradleak": metadata.version("gradleak"),
+            "name": name,
+            "thresholds": None if thresholds is None else thresholds.to_dict(),
+            "groups": list(groups),
+            "versions": {part: metadata.version(part) for part in ("torch", "numpy", "scipy")}
+            | {"python": platform.python_version()},
+            "citations": [{"key": one.key, "text": one.text(), "bibtex": one.bibtex()} for one in citations],
+        }
+        rows = [
+            _row(group, place, len(found), one) for group, found in groups.items() for place, one in enumerate(found)
+        ]
+        return cls(run=_sealed({"type": "run", "schema": SCHEMA, **run}), lines=tuple(rows))
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """The file that this record was written to, atomically: `path`, or `record.jsonl` in that folder.
+
+        Args:
+            path: the file, or a folder that exists.
+        """
+        target = Path(path) / "record.jsonl" if Path(path).is_dir() else Path(path)
+        partial = target.with_name(target.name + ".partial")
+        partial.write_text("".join(_text(row) for row in (self.run, *self.lines)), encoding="utf-8")
+        return partial.replace(target)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:

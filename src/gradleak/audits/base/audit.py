@@ -119,12 +119,13 @@ class Audit(ABC, Generic[F]):
         """
         return ()
 
+    @classmethod
     @abstractmethod
-    def judge(self, found: Sequence[F], grounds: Grounds) -> Iterable[Verdict]:
-        """The verdicts that its findings allow.
+    def judge(cls, found: Sequence[F], grounds: Grounds) -> Iterable[Verdict]:
+        """The verdicts that findings allow; from them alone, so that those that were made in Python are judged too.
 
         Args:
-            found: its findings, controls among them.
+            found: the findings of one audit of this kind, controls among them.
             grounds: the findings of every audit, and the thresholds.
         """
 

@@ -43,6 +43,9 @@ class Reader(Protocol):
     def build(self, spec: Any, room: str, where: str) -> Any:
         """The object that a table describes: `use` names the constructor, in a room of the catalog."""
 
+    def named(self, spec: Any, room: str, where: str) -> Callable[..., Any]:
+        """The class or function that a table names by `use`, in a room of the catalog; nothing is made."""
+
     def call(self, constructor: Any, arguments: Mapping[str, Any], where: str) -> Any:
         """`constructor(**arguments)` after names and types were checked."""
 

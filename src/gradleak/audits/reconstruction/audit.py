@@ -110,7 +110,8 @@ class ReconstructionAudit(Audit[ReconstructionFinding]):
                 states=(task.item,),
             )
 
-    def judge(self, found: Sequence[ReconstructionFinding], grounds: Grounds) -> Iterable[Verdict]:
+    @classmethod
+    def judge(cls, found: Sequence[ReconstructionFinding], grounds: Grounds) -> Iterable[Verdict]:
         """No verdict of its own: that on a release is given from all that is known about it."""
         return ()
 

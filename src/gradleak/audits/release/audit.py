@@ -40,7 +40,8 @@ class ReleaseAudit(Audit[ReleaseFinding]):
                 headline=f"release {index}",
             )
 
-    def judge(self, found: Sequence[ReleaseFinding], grounds: Grounds) -> Iterable[Verdict]:
+    @classmethod
+    def judge(cls, found: Sequence[ReleaseFinding], grounds: Grounds) -> Iterable[Verdict]:
         """The verdict on every release, from attacks, controls, derivative and bounds of all audits."""
         return judge(found, grounds)
 

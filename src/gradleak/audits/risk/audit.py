@@ -95,7 +95,8 @@ class RiskAudit(Audit[RiskFinding]):
                     + (CHECK_COST if any(measure.reads_derivative for measure in about) else 0.0),
                 )
 
-    def judge(self, found: Sequence[RiskFinding], grounds: Grounds) -> Iterable[Verdict]:
+    @classmethod
+    def judge(cls, found: Sequence[RiskFinding], grounds: Grounds) -> Iterable[Verdict]:
         """Nothing: a number that no attack reached and nothing guarantees is no verdict."""
         return ()
 
