@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from gradleak.reporting.numerals import as_number
 from gradleak.reporting.pictures import data_uri
-from gradleak.results import Finding, Grounds, Record, Subject, Verdict, entries_noun, entry_noun, error_name
+from gradleak.results import (
+    Evidence,
+    Finding,
+    Grounds,
+    Record,
+    Score,
+    Subject,
+    Verdict,
+    by_example,
+    entries_noun,
+    entry_noun,
+    error_name,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +92,25 @@ class Context:
         """The picture beside the record as a data address, or None."""
         folder: Path | None = self.record.path.parent if self.record.path else None
         return data_uri(folder, path)
+
+    def blind(self, error: Score | None, scenario: str | None, subject: Subject | None) -> Score | None:
+        """The error of the blind adversary, on the example of a batch of which the error of an attack is.
+
+        The error of an attack is that of the example it comes closest to, and blindly another one may be closest.
+
+        Args:
+            error: of an attack; None for the smallest of the blind adversary.
+            scenario: of which release.
+            subject: of which release.
+        """
+        found = (score for _, score in self.grounds.scores("pixel_rmse", scenario, subject))
+        blind = next((score for score in found if score.evidence is Evidence.EXACT), None)
+        own, beside = by_example(error), by_example(blind)
+        known = [place for place, value in enumerate(own) if value is not None]
+        if blind is None or not known or len(own) != len(beside):
+            return blind
+        nearest = beside[min(known, key=lambda place: own[place] or 0.0)]
+        return blind if nearest is None else replace(blind, value=nearest)
 
     def title(self, finding: Finding) -> str:
         """The name of an item in print, in which a batch is called one."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradleak.reporting import layers_reasons, support_words
-from gradleak.reporting.blocks import Hint, Words
-from gradleak.reporting.numerals import MISSING, as_number, count, decimal, percent
+from gradleak.reporting.blocks import Hint, Inline
+from gradleak.reporting.numerals import MISSING, as_number, decimal
 from gradleak.results import Outcome, Score, Verdict, VerdictKind, entry_noun, error_name
 
 VERDICT_TITLES: Mapping[VerdictKind, str] = {
@@ -185,35 +185,6 @@ BASELINES: Mapping[str, str] = {
     "mean_public": "the mean public example",
 }
 
-_HALF = ("float16", "bfloat16")
-_TENSORS_NAMED = 4
-
-KNOWLEDGE_LABELS: Mapping[str, str] = {
-    "objective": "Model, parameters and loss",
-    "protocol": "Training protocol",
-    "defenses": "Defenses and their constants",
-    "batch_size": "Number of examples",
-    "targets": "True labels",
-    "domain": "Kind, shape and range of the data",
-    "public": "Public data of the same kind",
-    "statistics": "BatchNorm statistics of the private batch",
-    "masks": "The client's draw of dropout masks and other random layers",
-    "generator": "A generator of images that the adversary brings along",
-}
-
-WRONG_PAIRING = (
-    "Claims on a batch come in no order and are paired with its examples one to one before they are scored. The same "
-    "claims, each held against a wrong example, reach the errors below on average: an error near its own has found nothing "
-    "about single examples, however small it looks."
-)
-
-ADVERSARIES = (
-    "Who attacks a defended release either knows the defenses and their constants (adaptive), or takes the update for an "
-    "undefended one (static); both start from the same guesses. The stronger counts: what keeps off the static adversary alone "
-    "is no protection, and a refused attack is no evidence of safety. Error and blind baseline are those of the example of a "
-    "batch that came out closest, which need not be the same one in every row."
-)
-
 
 CHANCES_TITLE = "How often any attacker can rebuild an example"
 
@@ -225,31 +196,8 @@ CHANCES = (
 )
 
 
-def attack_name(attack: str, adversary: str) -> str:
-    """The attack, and which adversary ran it, where there are two.
-
-    Args:
-        attack: its name.
-        adversary: "adaptive", "static" or "".
-    """
-    return f"{attack}, {adversary}" if adversary else attack
-
-
-LABEL_ROUTES: Mapping[str, str] = {
-    "recovered": "recovered",
-    "disclosed": "given",
-    "optimized": "optimized",
-}
-
 SUPPORT: Mapping[str, str] = support_words.SUPPORT
 SUPPORT_MEANINGS: Mapping[str, str] = support_words.SUPPORT_MEANINGS
-
-GATES: Mapping[str, str] = {
-    "consistent": "consistent",
-    "inconsistent": "not consistent",
-    "not_needed": "not needed (computed by the auditor)",
-    "not_applicable": "not applicable",
-}
 
 CONTROLS: Mapping[str, tuple[str, str, str]] = {
     "control/positive": (
@@ -367,7 +315,7 @@ def score_title(score: Score, entry: str = "pixel") -> str:
     return score_name(score.name, entry) + score_setting(score.details) + (f", {about}" if about else "")
 
 
-def outcome(found: Outcome | None) -> Words:
+def outcome(found: Outcome | None) -> Inline:
     """An outcome in words, with what it means and what to do.
 
     Args:
@@ -457,101 +405,3 @@ def unit(name: str, kind: str | None) -> str:
         "1": "no unit",
     }
     return known.get(name, name.replace("gradient", "release").replace("^2", "²"))
-
-
-def knowledge(key: str, value: Any) -> str:
-    """An entry of the knowledge card in words.
-
-    Args:
-        key: name of the entry.
-        value: its description; None for unknown.
-    """
-    if value is None:
-        return "not known"
-    if key == "objective":
-        card = mapping(value)
-        numbers, tensors = count(as_number(card.get("shared_entries"))), len(mapping(card.get("shared")))
-        return (
-            f"loss {plain(card.get('loss'))}, {plain(card.get('mode'))} mode, "
-            + (f"computed in {plain(card['dtype'])}, " if card.get("dtype") else "")
-            + f"{numbers} shared numbers in {tensors} tensors"
-        )
-    if key == "batch_size":
-        return plain(value)
-    if key == "targets":
-        return f"disclosed: {plain(value)}"
-    if key == "masks":
-        return "disclosed: its very draw"
-    if key == "domain":
-        return domain(mapping(value))
-    if key == "generator":
-        return generator(mapping(value))
-    if key == "defenses":
-        return plain(value) if sequence(value) else "there are none"
-    return plain(value)
-
-
-def generator(card: Mapping[str, Any]) -> str:
-    """A generator in words: what it is, what it was trained on, its sizes.
-
-    Args:
-        card: the description of a generator.
-    """
-    trained_on = as_number(card.get("training_images"))
-    if "training_images" not in card:  # the record of an earlier version
-        known = ""
-    elif trained_on is None:
-        known = "; which images trained it is not on file, so that whether the audited ones did cannot be told"
-    else:
-        known = (
-            f"; none of its {count(trained_on)} training images on file is audited"
-            if trained_on
-            else "; no image trained it"
-        )
-    latent = " × ".join(plain(size) for size in sequence(card.get("latent_shape")))  # noqa: RUF001
-    return (
-        f"{plain(card.get('module'))} ({plain(card.get('source'))}), latents of {latent} numbers, "
-        f"{count(as_number(card.get('weights')))} weights{', conditional on the class' if card.get('conditional') else ''}"
-        f"{known}"
-    )
-
-
-def precision(facts: Mapping[str, Any]) -> str:
-    """What a number format took from an update, "" where it was wide enough and nothing is missing.
-
-    Args:
-        facts: shares of all entries and by tensor.
-    """
-    form, made_in = str(facts.get("dtype") or ""), facts.get("made_in")
-    subnormal = as_number(facts.get("subnormal")) or 0.0
-    broken = as_number(facts.get("non_finite")) or 0.0
-    if not (form in _HALF or made_in or subnormal or broken):
-        return ""
-    flushed = (as_number(facts.get("zero")) or 0.0) + subnormal
-    parts = {
-        str(name): (as_number(mapping(part).get("zero")) or 0.0) + (as_number(mapping(part).get("subnormal")) or 0.0)
-        for name, part in mapping(facts.get("tensors")).items()
-    }
-    worst = sorted(parts, key=lambda name: -parts[name])[:_TENSORS_NAMED]
-    listed = ", ".join(f"{percent(parts[name])} of {name}" for name in worst if parts[name] > 0)
-    where = f" ({listed}{', and more' if len(parts) > len(worst) else ''})" if listed else ""
-    origin = f"its numbers have the few digits of {made_in}, in which they were made" if made_in else ""
-    text = f"the update came in {form}{': ' + origin if origin else ''}; {percent(flushed)} of its entries are zero or "
-    text += f"subnormal there{where}, flushed or zero to begin with, and no attack gets them back"
-    return f"{text}; {percent(broken)} are NaN or infinite." if broken else f"{text}."
-
-
-def domain(card: Mapping[str, Any]) -> str:
-    """A domain in words: "image of 1 × 28 × 28, values from 0 to 1".
-
-    Args:
-        card: the description of a domain.
-    """
-    shape = " × ".join(plain(size) for size in sequence(card.get("shape")))  # noqa: RUF001 - multiplication sign
-    text = f"{plain(card.get('kind'))} of {shape or 'unknown shape'}"
-    if card.get("low") is not None and card.get("high") is not None:
-        text += f", values from {plain(card['low'])} to {plain(card['high'])}"
-    for name in ("mean", "std"):
-        if card.get(name) is not None:
-            text += f", normalized with {name} {plain(card[name])}"
-    return f"{text}; not stated, but guessed from the values of the data" if card.get("guessed") else text

@@ -15,11 +15,13 @@ class Attempt(Finding):
         attack: name of the attack in the plan.
         adversary: of a defended release, "adaptive" for who knows the defenses, "static" for who does not; else "".
         refines: name of the attack whose claim was refined, for a refined claim; else "".
+        labels: how the labels were had: "recovered", "disclosed", "optimized"; None where they were not.
     """
 
     attack: str = ""
     adversary: str = ""
     refines: str = ""
+    labels: str | None = None
 
     @property
     def title(self) -> str:

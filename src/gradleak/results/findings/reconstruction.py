@@ -41,7 +41,6 @@ class ReconstructionFinding(Attempt):
         loss: the final matching loss of the claim.
         iterations: of the chosen start.
         plain_gradients: what the attack cost.
-        labels: how the labels were had: "recovered", "disclosed", "optimized"; None where they were not.
         history: the matching loss on the way, thinned.
         picture: path of the reconstruction's picture beside the record, or None.
         support: of a claim out of a generator, whether the update bears it out: "supported", "contradicted", "undecided".
@@ -56,7 +55,6 @@ class ReconstructionFinding(Attempt):
     loss: Number = None
     iterations: int | None = None
     plain_gradients: Number = None
-    labels: str | None = None
     history: tuple[Number, ...] = ()
     picture: str | None = None
     support: str = ""

@@ -1,0 +1,187 @@
+"""The page on reconstruction: the worst attempt, pictures, attacks example by example, and both adversaries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gradleak.reporting import words
+from gradleak.reporting.blocks import (
+    Block,
+    Column,
+    Exhibit,
+    Gallery,
+    Picture,
+    Section,
+    Style,
+    Table,
+    Text,
+    Tile,
+    Tiles,
+    Words,
+    as_is,
+)
+from gradleak.reporting.context import Context
+from gradleak.reporting.numerals import MISSING, as_number, count
+from gradleak.reporting.pages.reconstruction.adversaries import adversary_section
+from gradleak.reporting.pages.reconstruction.attempts import AttemptView, attempt_section, attempts, exact_hits
+from gradleak.results import Evidence
+from gradleak.results.findings.reconstruction import ReconstructionFinding
+
+EXHIBITS = 9
+_NO_PICTURES = (
+    "Pictures are off: the plan did not ask for them (`pictures = true`), or their files are not beside the record."
+)
+
+
+def page(findings: Sequence[ReconstructionFinding], context: Context) -> Section | None:
+    """The section on reconstruction, None where nothing was attacked.
+
+    Args:
+        findings: of this kind.
+        context: the rest of the record.
+    """
+    views = attempts(findings, context)
+    if not views:
+        return None
+    parts = (
+        adversary_section(views, context),
+        _pictures(views, context),
+        attempt_section(views, context),
+        _attacks(findings, context),
+    )
+    return Section(
+        anchor="reconstruction",
+        title="Reconstruction",
+        aside="what attacks made of the updates alone",
+        front=[_tiles(views, context)],
+        reading=_support(views),
+        sections=[part for part in parts if part is not None],
+    )
+
+
+def _tiles(views: Sequence[AttemptView], context: Context) -> Tiles:
+    """The strongest attempt of the run."""
+    worst = next((view for view in views if view.scored), None)
+    hits, attacked = exact_hits(views)
+    better = "; above about 30 dB a small picture looks like the original" if context.data_kind == "image" else ""
+    return Tiles(
+        tiles=[
+            Tile(
+                label=f"Smallest {context.error}",
+                value="no attack was scored" if worst is None else worst.error,
+                sub="" if worst is None else f"reached by {worst.label}, {worst.place}, {worst.scenario}",
+                evidence=Evidence.ATTACK,
+            ),
+            Tile(
+                label="Its PSNR",
+                value=MISSING if worst is None else worst.psnr,
+                sub=f"higher is closer{better}",
+                evidence=Evidence.ATTACK,
+            ),
+            Tile(
+                label="Blind baseline beside it",
+                value=MISSING if worst is None else worst.baseline,
+                sub=f"{context.error} of the best guess without the update",
+                evidence=Evidence.EXACT,
+            ),
+            Tile(
+                label="Exact hits",
+                value=f"{hits} of {attacked}" if attacked else MISSING,
+                sub=f"attacked examples with {context.error} below 0.001, over all scenarios",
+                evidence=Evidence.ATTACK,
+            ),
+        ]
+    )
+
+
+def _pictures(views: Sequence[AttemptView], context: Context) -> Section:
+    """The private originals, each beside what attacks made of its update, the worst first."""
+    exhibits: dict[tuple[str, str], list[tuple[AttemptView, str]]] = {}
+    for view in views:
+        source = context.picture(view.finding.picture)
+        if source is not None:
+            exhibits.setdefault((view.scenario, view.place), []).append((view, source))
+    blocks: list[Block]
+    if exhibits:
+        text = "Each row: the private original, then what each attack made of its update alone, best attack first."
+        shown = [_exhibit(beside, context) for beside in exhibits.values()]
+        blocks = [Text(parts=[text]), Gallery(exhibits=shown, shown=EXHIBITS)]
+    else:
+        kind = context.data_kind
+        blocks = [Text(parts=[_NO_PICTURES if kind == "image" else f"These are {kind} data, which have no pictures."])]
+    return Section(anchor="pictures", title="Original beside reconstruction", label="Pictures", blocks=blocks)
+
+
+def _exhibit(beside: Sequence[tuple[AttemptView, str]], context: Context) -> Exhibit:
+    first = beside[0][0]
+    about = context.grounds.about(first.finding.scenario, first.finding.subject)
+    paths = (getattr(one, "picture", None) for one in about if not isinstance(one, ReconstructionFinding))
+    original = next((source for path in paths if (source := context.picture(path)) is not None), None)
+    pictures = [
+        Picture(
+            source=original,
+            alt=f"Original of {first.place}",
+            caption=["**Original**", ["blind baseline: RMSE", replace(first.baseline, evidence="")]],
+        )
+    ]
+    for view, source in beside:
+        support = words.SUPPORT.get(view.finding.support, "")
+        pictures.append(
+            Picture(
+                source=source,
+                alt=f"Reconstruction of {first.place} by {view.label}, PSNR {view.psnr.text}",
+                caption=[
+                    f"**{view.label}**",
+                    ["PSNR", replace(view.psnr, evidence="")],
+                    ["RMSE", replace(view.error, evidence="")],
+                    *([support] if support else []),
+                ],
+            )
+        )
+    return Exhibit(title=[words.sentence(first.place), f"({first.scenario})"], pictures=pictures)
+
+
+def _attacks(findings: Sequence[ReconstructionFinding], context: Context) -> Section:
+    """The attacks as they were set up, and what they cost."""
+    planned: dict[str, object] = {}
+    sections = words.mapping(words.mapping(context.plan.get("audits")).get(findings[0].kind))
+    for section in sections.values():
+        planned |= words.mapping(words.mapping(section).get("attacks"))
+    ran = [finding for finding in findings if finding.control is None]
+    rows: list[list[Words]] = []
+    for name in dict.fromkeys([*planned, *(finding.attack for finding in ran)]):
+        mine = [finding for finding in ran if finding.attack == name]
+        config = words.mapping(planned.get(name)) or next((finding.settings for finding in mine), {})
+        spent = [number for one in mine if (number := as_number(one.plain_gradients)) is not None]
+        rows.append(
+            [
+                as_is(name),
+                as_is(config.get("use", name)),
+                as_is(words.constants(config)),
+                str(len(mine)),
+                count(sum(spent) if spent else None),
+            ]
+        )
+    columns = [Column(label="Name"), Column(label="Attack"), Column(label="Settings", why=True)]
+    columns += [Column(label="Releases", numeric=True), Column(label="Plain gradients", numeric=True)]
+    return Section(
+        anchor="attacks",
+        title="The attacks and their settings",
+        label=None,
+        blocks=[Table(columns=columns, rows=rows)],
+    )
+
+
+def _support(views: Sequence[AttemptView]) -> list[Block]:
+    """What the words about pictures out of a generator mean, where there are such."""
+    if not any(view.finding.support for view in views):
+        return []
+    parts: list[Words] = [[name, meaning] for name, meaning in words.SUPPORT_MEANINGS.items()]
+    return [
+        Text(parts=["Pictures out of a generator, and what the update itself says of them"], style=Style.HEADING),
+        Text(parts=parts, style=Style.TERMS),
+    ]
+
+
+__all__ = ["page"]
