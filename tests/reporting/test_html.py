@@ -1,48 +1,38 @@
 from __future__ import annotations
 
-import json
-import math
 import re
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.reporting import toy_kind
 from tests.reporting.parsed import Page
-from tests.reporting.sample_record import SampleRecord, digits_audit
+from tests.reporting.toy_kind import HOSTILE
 
-from gradleak.reporting import write_html, write_json, write_markdown
+from gradleak.reporting import write_html
+from gradleak.reporting.blocks import Column, Level, Note, Table, Tag, Text, Tile, Tiles
 from gradleak.reporting.html import render_html
-from gradleak.reporting.report import Report, build
+from gradleak.reporting.page import assemble
 from gradleak.results import InputError, Record
 
-HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>{{ 7*7 }}$\\frac$"
+pytestmark = pytest.mark.usefixtures("toy")
 
 
-def render(record: Record) -> Page:
-    return Page(render_html(build(record)))
+def rendered(record: Record) -> Page:
+    return Page(render_html(assemble(record)))
 
 
-def item(kind: str, name: str, **fields: Any) -> dict[str, Any]:
-    return {"type": "item", "group": "g", "line": 0, "of": 1, "item": name, "kind": kind, "status": "done", **fields}
-
-
-def test_the_page_is_written_and_its_path_returned(digits: Path, tmp_path: Path) -> None:
+def test_the_page_is_written_and_its_path_returned(tmp_path: Path) -> None:
     target = tmp_path / "report.html"
-    assert write_html(digits, target) == target
+    assert write_html(toy_kind.record(), target) == target
     assert target.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    assert write_html(digits.parent, tmp_path / "from_folder.html").read_bytes() == target.read_bytes()
+    assert write_html(toy_kind.record(), tmp_path / "again.html").read_bytes() == target.read_bytes()
 
 
-def test_the_same_record_gives_the_same_bytes(digits: Path, report: Report, tmp_path: Path) -> None:
-    first = write_html(digits, tmp_path / "a.html").read_bytes()
-    assert write_html(Record.load(digits), tmp_path / "b.html").read_bytes() == first
-    assert render_html(report).encode() == first
-
-
-def test_two_records_of_the_same_run_give_the_same_page(digits: Path, tmp_path: Path) -> None:
-    again = digits_audit(tmp_path / "again")
-    assert write_html(again, tmp_path / "a.html").read_bytes() == write_html(digits, tmp_path / "b.html").read_bytes()
+def test_a_missing_record_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected a record"):
+        write_html(tmp_path, tmp_path / "r.html")
+    assert not (tmp_path / "r.html").exists()
 
 
 def test_it_carries_everything_inside_itself(page: Page) -> None:
@@ -54,10 +44,28 @@ def test_it_carries_everything_inside_itself(page: Page) -> None:
             if address is not None:
                 allowed = ("data:image/png;base64,",) if tag == "img" else ("#",)
                 assert address.startswith(allowed), f"{tag} {name}={address[:60]}"
+    (policy,) = [one["content"] for tag, one in page.tags if tag == "meta" and "http-equiv" in one]
+    assert policy == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     style = "".join(page.by_tag["style"])
     assert "@import" not in style
     assert "url(" not in style
     assert "http" not in style
+
+
+def test_it_reads_in_the_dark_and_on_paper(page: Page) -> None:
+    style = "".join(page.by_tag["style"])
+    assert "@media (prefers-color-scheme: dark)" in style
+    paper = style.split("@media print")[1]
+    assert "details:not([open]):not(.print-open) { display: none; }" in paper
+    assert "nav { display: none; }" in paper
+    assert "prefers-reduced-motion" in style
+
+
+def test_every_class_of_the_page_is_dressed(page: Page) -> None:
+    style = "".join(page.by_tag["style"])
+    used = {name for _, attributes in page.tags for name in (attributes.get("class") or "").split()}
+    plain = {"callout-plain", "tiles-4", "badge-other", "badge-estimate"}
+    assert not [name for name in sorted(used - plain) if not re.search(rf"\.{re.escape(name)}\b", style)]
 
 
 def test_inner_links_and_ids_fit(page: Page) -> None:
@@ -65,6 +73,7 @@ def test_inner_links_and_ids_fit(page: Page) -> None:
     assert len(ids) == len(set(ids))
     targets = {a["href"].removeprefix("#") for _, a in page.tags if a.get("href")}  # type: ignore[union-attr]
     assert targets <= set(ids)
+    assert {"verdict", "dead", "controls", "scores", "reading", "made"} <= targets
 
 
 def test_headings_are_in_order_and_pictures_have_texts(page: Page) -> None:
@@ -73,243 +82,133 @@ def test_headings_are_in_order_and_pictures_have_texts(page: Page) -> None:
     assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
     assert all(attributes.get("alt") for tag, attributes in page.tags if tag == "img")
-    drawings = [attributes for tag, attributes in page.tags if tag == "svg"]
-    assert len(drawings) == 2
-    assert all(attributes.get("role") == "img" and attributes.get("aria-labelledby") for attributes in drawings)
 
 
 def test_the_verdict_comes_first_with_reason_and_next_step(page: Page) -> None:
-    text = page.text
-    places = [
-        text.index("Leaks An attack rebuilt an example."),
-        text.index("What to do next."),
-        text.index("Smallest pixel RMSE"),
-        text.index("By scenario"),
-        text.index("What the adversary was assumed to know"),
-        text.index("Original beside reconstruction"),
-        text.index("Predicted against reached error"),
-        text.index("Which directions the update shows"),
-        text.index("Attacks, example by example"),
-        text.index("Positive control"),
-        text.index("Failed and refused"),
-        text.index("There is no verdict “safe”"),
-        text.index("Run it again"),
-        text.index("Bibliography"),
-    ]
+    parts = (
+        "Leaks Dead units found. A unit",
+        "What to do next.",
+        "The claim is broken.",
+        "Largest share",
+        "By scenario",
+    )
+    further = (
+        "Units that never answer",
+        "More No verdict of a part",
+        "Checks of the audits",
+        "These items gave no result.",
+    )
+    last = ("There is no verdict “safe”", "Run it again", "Bibliography", "Made by gradleak from a record")
+    places = [page.text.index(part) for part in (*parts, *further, *last)]
     assert places == sorted(places)
 
 
-def test_the_setting_is_told(page: Page) -> None:
+def test_marks_become_elements(page: Page) -> None:
+    assert "never" in page.by_tag["strong"]
+    assert "layer" in page.by_tag["em"]
+    assert "code" in page.by_tag["code"]
+
+
+def test_numbers_stand_with_their_evidence(page: Page) -> None:
+    text = render_html(assemble(toy_kind.record()))
+    badge = '<span class="badge badge-exact" title="the quantity itself, computed without approximation">exact</span>'
+    assert f'<th scope="col" class="n">Dead share {badge}</th>' in text
+    # The heading tells it, so that the cells do not.
+    assert '<td class="n"><data value="0.25">25\N{NO-BREAK SPACE}%</data> <small>of 4</small></td>' in text
+    assert f'<dt>Largest share {badge}</dt><dd><data value="0.25">' in text
+    assert f'<p>the number <data value="0.25">25\N{NO-BREAK SPACE}%</data> {badge}</p>' in text
+    assert f'<p class="fine">Dead share is exact {badge}: it is counted.</p>' in text
+    assert 0.25 in page.numbers
+
+
+def test_a_number_that_could_not_be_had_says_why() -> None:
+    text = render_html(assemble(toy_kind.record()))
+    assert '<span class="absent" title="nobody *asked* it">unsupported</span>' in text
+    assert 0.0 not in rendered(toy_kind.record()).numbers
+
+
+def test_tags_hints_marks_and_chips() -> None:
+    text = render_html(assemble(toy_kind.record()))
     for part in (
-        "loss cross_entropy, eval mode, 17,038 shared numbers in 6 tensors",
-        "image of 1 × 28 × 28, values from 0 to 1",  # noqa: RUF001
-        "Parameters: 6 shared, 0 frozen, 0 tied, 2 renamed",
-        "module.0.weight",
-        "GaussianNoise",
-        "heuristic",
-        "forward-mode JVP in blocks of 64",
-        "consistent; cosine at least 1.0000",
+        '<span class="badge badge-bounded" title="with a proof">formal</span>',
+        '<span title="it ended by itself">ended</span>',
+        '<li class="known"><span class="mark" role="img" aria-label="known">●</span><span><strong>Model</strong><br>',
+        '<li class="unknown"><span class="mark" role="img" aria-label="not known">○</span>',
+        '<span class="chip chip-none">No verdict</span>',
+        '<abbr title="how many">Answers</abbr>',
+        "<div><dt>dead</dt><dd>never answers</dd></div>",
     ):
-        assert part in page.text
-    assert "Disclosed truth" not in page.text
+        assert part in text
 
 
-def test_every_score_stands_there_with_its_evidence(digits: Path, page: Page) -> None:
-    record = Record.load(digits)
-    assert f"All {len(record.scores)} scores" in page.text
-    for evidence in {score.evidence.value for _, score in record.scores}:
-        assert evidence.replace("_", " ") in page.by_tag["span"]
-    values = page.numbers
-    for name, score in record.scores:
-        if score.value is not None:
-            assert score.value in values, f"{name} {score.name}"
+def test_figures_are_drawn_where_there_is_something_to_draw(page: Page) -> None:
+    assert len([tag for tag, _ in page.tags if tag == "svg"]) == 1
+    assert "A drawing" in page.by_tag["figcaption"]
 
 
-def test_page_and_document_agree(digits: Path, page: Page, tmp_path: Path) -> None:
-    document = json.loads(write_json(digits, tmp_path / "r.json").read_text())
-    values = page.numbers
-    for scenario in document["scenarios"]:
-        for name in ("pixel_rmse", "baseline_pixel_rmse"):
-            assert scenario["worst"][name]["value"] in values
-        assert scenario["name"] in page.text
-    for level in document["prediction"]["levels"]:
-        for value in level["median_pixel_rmse"].values():
-            assert value is None or value in values
-    assert document["prediction"]["median_relative_difference"] in values
-    assert f"{document['exact_hits']['hits']} of {document['exact_hits']['attacked']}" in page.text
-    assert document["verdict"]["explanation"] in page.text
+def test_pictures_are_embedded_or_said_to_be_missing(tmp_path: Path) -> None:
+    (tmp_path / "unit.png").write_bytes(toy_kind.PNG)
+    lines = [toy_kind.found(picture="unit.png"), toy_kind.found(1, picture="../unit.png")]
+    page = rendered(toy_kind.record(*lines, path=tmp_path / "record.jsonl"))
+    assert next(str(a["src"]) for tag, a in page.tags if tag == "img").startswith("data:image/png;base64,")
+    assert page.text.count("no picture") == 1
 
 
-def test_pictures_are_embedded_or_said_to_be_off(page: Page, tmp_path: Path) -> None:
-    pictures = [a["src"] for tag, a in page.tags if tag == "img"]
-    assert len(pictures) > 20
-    without = render(Record.load(digits_audit(tmp_path, pictures=False)))
-    assert "img" not in without.names
-    assert "Pictures are off" in without.text
+def test_long_tables_and_galleries_are_folded_once() -> None:
+    many = [toy_kind.found(place) for place in range(40)]
+    text = render_html(assemble(toy_kind.record(*many)))
+    assert '<details class="print-open"><summary>28 more layers</summary>' in text
+    assert '<details class="print-open"><summary>31 more</summary>' in text
+    # What lies in a fold is not folded again.
+    assert "more scores" not in text
+    few = render_html(assemble(toy_kind.record(*many[:12])))
+    assert "more layers" not in few
+    assert "more layers" not in render_html(assemble(toy_kind.record(*many[:15])))
 
 
-@pytest.mark.parametrize(
-    ("support", "said"),
-    [
-        ("supported", "borne out by the update"),
-        ("contradicted", "invented, in part at least, by the prior"),
-        ("undecided", "may be invented by the prior"),
-        (HOSTILE, ""),
-    ],
-    ids=["supported", "contradicted", "undecided", "hostile"],
-)
-def test_a_picture_of_a_generator_says_beside_it_whether_it_was_invented(
-    support: str, said: str, tmp_path: Path
-) -> None:
-    file = digits_audit(tmp_path)
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    (claim, *_) = [row for row in rows if row.get("kind") == "attack" and row.get("picture")]
-    claim["details"] = {"support": {"support": support}}
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    page = render_html(build(Record.load(file)))
-    captions = [part for part in re.findall(r"<figcaption>(.*?)</figcaption>", page) if part.count("<br>") == 3]
-    assert [part.rsplit("<br>")[-1] for part in captions] == [said] * bool(said)
+def test_what_is_not_printed_stays_shut_on_paper() -> None:
+    text = render_html(assemble(toy_kind.record()))
+    assert "<details><summary>What is not printed</summary>" in text
+    assert '<details class="print-open"><summary>What is printed</summary>' in text
+    assert "<pre>```\n&lt;b&gt;</pre>" in text
 
 
-def test_an_infinite_psnr_is_shown_as_such(page: Page) -> None:
-    assert "∞" in page.text
-    assert math.inf in page.numbers
+@pytest.mark.parametrize(("count", "across"), [(1, 1), (3, 3), (4, 4), (6, 3), (8, 4)])
+def test_tiles_fill_their_rows(count: int, across: int) -> None:
+    from gradleak.reporting.html import _tiles
+
+    assert _tiles(Tiles(tiles=[Tile(label="a", value="b")] * count).tiles).startswith(
+        f'<dl class="tiles tiles-{across}">'
+    )
 
 
-def test_long_tables_are_folded(tmp_path: Path) -> None:
-    sample = SampleRecord(tmp_path, pictures=False)
-    lines = [row for place in range(40) for row in sample.attempt("s", place, "dlg", 0.1 + 0.01 * place)]
-    assert "28 more attacks" in render(Record(run={}, lines=lines)).text
-    few = [row for row in lines if row.get("example", 0) < 15]
-    assert "more attacks" not in render(Record(run={}, lines=few)).text
+def test_notes_have_a_level() -> None:
+    from gradleak.reporting.html import _blocks
+
+    notes = [Note(text="x", title="T.", level=level) for level in Level]
+    plain, warn, loud = _blocks(notes, 3)
+    assert plain == '<aside class="callout" role="note"><p><strong>T.</strong> x</p></aside>'
+    assert "callout-warn" in warn
+    assert "callout-loud" in loud
 
 
-def test_a_failed_control_is_loud(tmp_path: Path) -> None:
-    page = render(Record.load(digits_audit(tmp_path, controls_pass=False, pictures=False)))
-    assert "Inconclusive A control failed." in page.text
-    assert "What that means" in page.text
-    assert "Look at the controls first." in page.text
+def test_tones_and_anchors_of_pages_are_no_markup() -> None:
+    from gradleak.reporting.html import _blocks
+
+    table = Table(columns=[Column(label=HOSTILE, hint=HOSTILE)], rows=[[Tag(HOSTILE, HOSTILE, HOSTILE)]])
+    text = "".join(_blocks([table, Text(parts=[HOSTILE])], 3))
+    assert "<script" not in text
+    assert "<img" not in text
+    Page(text)
 
 
-def test_an_unfinished_run_has_a_banner(tmp_path: Path) -> None:
-    digits_audit(tmp_path)
-    rows = (tmp_path / "record.jsonl").read_text().splitlines(keepends=True)
-    for keep in (1, 8, 40, len(rows) - 1):
-        (tmp_path / "record.jsonl").write_text("".join(rows[:keep]) + '{"type": "sco')
-        page = render(Record.load(tmp_path))
-        assert "Unfinished run." in page.text
-    assert "Unfinished run." not in render(Record.load(digits_audit(tmp_path))).text
-
-
-@pytest.mark.parametrize("run", [{}, {"name": None, "groups": []}, {"plan": None, "citations": None, "thresholds": []}])
-def test_an_empty_record_renders(run: dict[str, Any]) -> None:
-    page = render(Record(run={"type": "run", **run}))
-    assert "No verdict" in page.text
-    assert "No attack stands in the record." in page.text
-    assert "Unfinished run." not in page.text
-
-
-def test_a_record_of_failures_only_renders() -> None:
-    failed = item("attack", "a/example 0/dlg", scenario="a", example=0, attack="dlg", outcome="failed", note="broke")
-    lines = [{**failed, "status": "failed", "traceback": "Traceback ..."}, item("release", "a/example 0")]
-    page = render(Record(run={"type": "run"}, lines=lines))
-    assert "Failed and refused" in page.text
-    assert "broke" in page.text
-
-
-def test_bare_items_of_every_kind_render() -> None:
-    kinds = ("release", "risk", "attack", "perfect_attacker", "baseline", "control", "novelty")
-    lines = [item(kind, f"x/{kind}") for kind in kinds]
-    lines += [
-        item("risk", "y/risk", eigenvalues=[], rank="many", P=None),
-        item("risk", "z/risk", eigenvalues=[0.0, 0.0]),
-    ]
-    lines += [item("release", "y", knowledge=[], release="x", defenses={}, gate=None, noise_std="loud")]
-    page = render(Record(run={"type": "run", "citations": [{}, None, {"text": "t"}]}, lines=lines))
-    assert "No verdict" in page.text
-
-
-def test_lines_that_cannot_be_read_are_counted() -> None:
-    lines = [{"type": "score", "item": "a", "name": "psnr"}, {"type": "verdict", "item": "run", "verdict": "safe"}]
-    page = render(Record(run={"type": "run"}, lines=lines))
-    assert "2 lines of the record could not be read" in page.text
-
-
-def test_scores_without_values_show_their_outcome(tmp_path: Path) -> None:
-    sample = SampleRecord(tmp_path, pictures=False)
-    row = {"scenario": "a", "example": 0, "attack": "dlg"}
-    lines = [item("release", "a/example 0", **row), item("attack", "a/example 0/dlg", **row, outcome="no_signal")]
-    score = {"name": "pixel_rmse", "value": None, "unit": "pixel_rmse", "leakier": "lower", "evidence": "attack"}
-    lines.append({"type": "score", "item": "a/example 0/dlg", **row, **score, "outcome": "no_signal"})
-    page = render(Record(run=sample.run_line(), lines=lines))
-    assert "no signal" in page.text
-    assert page.numbers.count(0.0) == 0
-
-
-def test_a_disclosed_truth_is_printed_loudly(tmp_path: Path) -> None:
-    sample = SampleRecord(tmp_path, pictures=False)
-    release = item("release", "a/example 0", scenario="a", example=0, knowledge=sample.knowledge([], disclosed=True))
-    page = render(Record(run=sample.run_line(), lines=[release]))
-    assert "Disclosed truth. The true labels of the private examples were given to the adversary." in page.text
-    assert any("callout-loud" in (a.get("class") or "") for _, a in page.tags)
-
-
-def test_an_inconsistent_update_names_its_causes(tmp_path: Path) -> None:
-    gate = {"status": "inconsistent", "cosine": 0.64, "chi_square_z": None, "causes": ["the client ran in train mode"]}
-    release = item("release", "a/example 0", scenario="a", example=0, gate=gate)
-    page = render(Record(run={"type": "run"}, lines=[release]))
-    assert "not what the stated model, protocol and defenses produce" in page.text
-    assert "the client ran in train mode" in page.text
-
-
-def hostile_record(folder: Path) -> Record:
-    """The digits record with a hostile text wherever a text stands."""
-    file = digits_audit(folder, pictures=False)
-    kept = {"type", "kind", "status", "outcome", "evidence", "leakier", "verdict", "unit", "picture", "value"}
-
-    def poison(value: Any, key: str = "") -> Any:
-        if isinstance(value, dict):
-            made = {name: poison(entry, name) for name, entry in value.items()}
-            return (
-                made
-                if key not in ("shared", "renamed", "versions", "host")
-                else {f"{HOSTILE}{n}": v for n, v in made.items()}
-            )
-        if isinstance(value, list):
-            return [poison(entry, key) for entry in value]
-        return HOSTILE + value if isinstance(value, str) and key not in kept else value
-
-    rows = [poison(json.loads(line)) for line in file.read_text().splitlines()]
-    for row in rows:
-        if row["type"] == "verdict":
-            row["item"] = row["item"].removeprefix(HOSTILE)
-    return Record(run=rows[0], lines=rows[1:])
-
-
-def test_hostile_text_never_becomes_markup(tmp_path: Path) -> None:
-    record = hostile_record(tmp_path)
-    text = render_html(build(record))
+def test_hostile_text_never_becomes_markup() -> None:
+    text = render_html(assemble(toy_kind.hostile()))
     assert "<script" not in text
     assert "<img src=x" not in text
     page = Page(text)
     assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
     assert "<script>alert(1)</script>" in page.text
     assert "{{ 7*7 }}" in page.text
-    markdown = write_markdown(record, tmp_path / "r.md").read_text()
-    assert "<script" not in markdown
-    assert "<img" not in markdown
-
-
-def test_hostile_numbers_are_text(tmp_path: Path) -> None:
-    attack = item("attack", "a", scenario="a", example=HOSTILE, attack=HOSTILE, iterations=HOSTILE, history=HOSTILE)
-    release = item("release", "a", scenario=HOSTILE, example=HOSTILE, noise_std=HOSTILE)
-    spectrum = item("risk", HOSTILE, example=HOSTILE, eigenvalues=[1.0, 2.0, HOSTILE], rank=HOSTILE)
-    text = render_html(build(Record(run={"type": "run", "seed": HOSTILE}, lines=[attack, release, spectrum])))
-    Page(text)
-    assert "<script" not in text
-
-
-def test_a_missing_record_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected a record"):
-        write_html(tmp_path, tmp_path / "r.html")
-    assert not (tmp_path / "r.html").exists()
+    # Asterisks and backticks of names stay what they are.
+    assert "|**a**`b`[c]" in page.text

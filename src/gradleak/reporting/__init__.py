@@ -1,7 +1,23 @@
 """Reports from a record: an HTML page for people, Markdown, and one JSON document for machines."""
 
-from gradleak.reporting.document import write_json
-from gradleak.reporting.html import write_html
-from gradleak.reporting.markdown import write_markdown
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gradleak.reporting.document import write_json
+    from gradleak.reporting.html import write_html
+    from gradleak.reporting.markdown import write_markdown
+
+_RENDERERS = {"write_html": "html", "write_json": "document", "write_markdown": "markdown"}
+
+
+def __getattr__(name: str) -> Any:
+    """A writer, loaded with its renderer when it is asked for."""
+    if name not in _RENDERERS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_RENDERERS[name]}"), name)
+
 
 __all__ = ["write_html", "write_json", "write_markdown"]

@@ -325,7 +325,7 @@ class Span:
 
 # Marks open at the beginning of a word and close at the end of one: in "layer.*.weight" and "*.bias" there are none.
 # A backslash takes the meaning from a mark that follows it.
-_BEFORE, _AFTER = r"(?<![\w*\\.])", r"(?<![\s\\])"
+_BEFORE, _AFTER = r"(?<![\w*\\.])", r"(?<!\s)"
 _MARKED = re.compile(
     r"\\(?P<literal>[\\*`])"
     rf"|{_BEFORE}\*\*(?=[^\s*.])(?P<strong>(?:\\.|[^*\\]|\*(?!\*))+?){_AFTER}\*\*(?![\w*])"

@@ -24,6 +24,7 @@ from gradleak.reporting.blocks import (
     Table,
     Tag,
     Text,
+    Tiles,
     Words,
     as_is,
 )
@@ -80,7 +81,7 @@ def assemble(record: Record | str | os.PathLike[str]) -> Report:
     pages = list(_pages(context))
     verdict = context.verdict_on("run")
     if verdict is not None:
-        reason, explanation = words.reason(verdict.reason), context.printed(verdict.explanation)
+        reason, explanation = as_is(words.reason(verdict.reason)), context.printed(verdict.explanation)
         remedy = words.next_step(verdict)
     else:
         reason, explanation = "the record holds no verdict on the whole run", ""
@@ -96,7 +97,7 @@ def assemble(record: Record | str | os.PathLike[str]) -> Report:
         reason=f"{words.sentence(reason)}.",
         explanation=as_is(explanation),
         remedy=remedy,
-        front=[*(block for page in pages for block in page.front), *_by_scenario(context)],
+        front=list(_front(pages, context)),
         sections=[*pages, *(section for section in generic if section is not None)],
     )
 
@@ -170,6 +171,15 @@ def _notes(record: Record) -> Iterable[Note]:
         yield Note(title=title, text=f"and {'is' if one else 'are'} left out.", level=Level.WARN)
 
 
+def _front(pages: Sequence[Section], context: Context) -> Iterable[Block]:
+    """The first screen: what is loud and the numbers of all pages, the scenarios, and then the rest."""
+    blocks = [block for page in pages for block in page.front]
+    yield from (block for block in blocks if isinstance(block, Note))
+    yield from (block for block in blocks if isinstance(block, Tiles))
+    yield from _by_scenario(context)
+    yield from (block for block in blocks if not isinstance(block, Note | Tiles))
+
+
 def _by_scenario(context: Context) -> Iterable[Block]:
     """The verdicts on the scenarios, the worst first."""
     given = {name: context.verdict_on(name) for name in context.scenarios}
@@ -183,7 +193,7 @@ def _by_scenario(context: Context) -> Iterable[Block]:
         mine = [one for one in judged if one.scenario == name and one.tested]
         leaking = sum(one.verdict is VerdictKind.LEAKS for one in mine)
         tally = f"{leaking} of {len(mine)}" if mine else MISSING
-        rows.append([as_is(name), Chip(verdict.verdict), tally, words.reason(verdict.reason)])
+        rows.append([as_is(name), Chip(verdict.verdict), tally, as_is(words.reason(verdict.reason))])
     yield Text(parts=["By scenario"], style=Style.HEADING)
     columns = [
         Column(label="Scenario"),

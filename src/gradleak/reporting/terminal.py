@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 
 from gradleak.reporting import words
@@ -26,32 +25,27 @@ from gradleak.reporting.page import Report
 from gradleak.results import Record
 
 
-def verdict_lines(record: Record | str | os.PathLike[str]) -> list[str]:
-    """The verdicts on the scenarios and on the run, a line each.
-
-    Args:
-        record: the record, or its file or folder.
-
-    Raises:
-        InputError: there is no record.
-    """
-    found = record if isinstance(record, Record) else Record.load(record)
-    return [
-        _clean(f"{one.item}: {one.verdict.value} ({one.reason}) {one.explanation}")
-        for one in found.verdicts
-        if one.audit is None
-    ]
-
-
 def render_terminal(report: Report) -> str:
-    """The notes, the verdict and the numbers of the first screen as plain text.
+    """The verdicts, and the numbers of the first screen, as plain text.
 
     Args:
         report: what to tell.
     """
-    title = words.VERDICT_TITLES[report.verdict.verdict] if report.verdict else "No verdict"
-    lines = [*_blocks(report.notes), f"{title}. {_plain(report.reason)} {_plain(report.explanation)}".rstrip()]
-    return "\n".join([*lines, *_blocks(report.front), f"What to do next. {_plain(report.remedy)}"]) + "\n"
+    lines = [*_blocks(report.notes), *verdict_lines(report.record), *_blocks(report.front)]
+    return "\n".join([*lines, f"What to do next. {_plain(report.remedy)}"])
+
+
+def verdict_lines(record: Record) -> list[str]:
+    """The verdicts on the scenarios and on the run, a line each.
+
+    Args:
+        record: a record, whole or not.
+    """
+    return [
+        _clean(f"{one.item}: {one.verdict.value} ({one.reason}) {one.explanation}")
+        for one in record.verdicts
+        if one.audit is None
+    ]
 
 
 def _blocks(blocks: Iterable[Block]) -> Iterable[str]:

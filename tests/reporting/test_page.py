@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.reporting import toy_kind
+from tests.reporting.parsed import Page
+
+import gradleak.reporting
+from gradleak.reporting.blocks import Chip, Fold, Section, Style, Table, Text
+from gradleak.reporting.html import render_html
+from gradleak.reporting.markdown import render_markdown
+from gradleak.reporting.page import Report, assemble
+from gradleak.results import InputError, Record, VerdictKind, kinds
+
+FOLDER = Path(gradleak.reporting.__file__).parent
+KIND_FREE = sorted(path for path in FOLDER.glob("*.py"))
+
+
+def section(report: Report, anchor: str) -> Section:
+    return next(one for one in report.sections if one.anchor == anchor)
+
+
+def table(found: Section) -> Table:
+    return next(block for block in found.blocks if isinstance(block, Table))
+
+
+def test_the_verdict_is_told_in_words_with_what_to_do(report: Report) -> None:
+    assert report.title == "toy"
+    assert report.verdict is not None
+    assert report.reason == "Dead units found."
+    assert report.explanation == "A unit of a/example 0 is dead."
+    assert report.remedy.startswith("Do not share updates of this kind as they are.")
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "told"),
+    [
+        (VerdictKind.LEAKS, "claim_broken", "Do not rely on the claimed epsilon"),
+        (VerdictKind.LEAKS, "attack_reached_threshold", "see what the prediction asks for"),
+        (VerdictKind.INCONCLUSIVE, "control_failed", "Look at the controls first."),
+        (VerdictKind.BOUNDED, "dp_bound", "Check that the assumptions of the guarantee"),
+        (VerdictKind.INCONCLUSIVE, "of_another_package", "Read the reason, remove its cause"),
+    ],
+)
+def test_what_to_do_goes_by_the_reason(toy: None, kind: VerdictKind, reason: str, told: str) -> None:
+    assert told in assemble(toy_kind.record(*toy_kind.verdicts(kind, reason))).remedy
+
+
+def test_sections_stand_in_the_order_of_the_page(report: Report) -> None:
+    anchors = [one.anchor for one in report.sections]
+    assert anchors == ["dead", "controls", "problems", "scores", "reading", "made"]
+    assert [type(block).__name__ for block in report.front] == ["Note", "Tiles", "Text", "Table"]
+
+
+def test_scenarios_come_worst_first(report: Report) -> None:
+    shown = report.front[-1]
+    assert isinstance(shown, Table)
+    assert [list(row) for row in shown.rows] == [
+        ["a", Chip(VerdictKind.LEAKS), "1 of 1", "dead units found"],
+        ["b", Chip(VerdictKind.BOUNDED), "0 of 1", gradleak.reporting.page.words.reason("dp_bound")],
+    ]
+
+
+def test_controls_of_one_title_share_its_words(report: Report) -> None:
+    parts = section(report, "controls").sections
+    assert [part.title for part in parts] == ["A planted leak", "A blank"]
+    assert [len(table(part).rows) for part in parts] == [2, 1]
+    text = Page(render_html(report)).text
+    for said in (
+        "Dead units must be found.",
+        "If it had failed: The counter is broken.",
+        "If it had failed: It sees ghosts.",
+    ):
+        assert text.count(said) == 1
+
+
+@pytest.mark.parametrize(("passed", "state"), [(False, "failed"), (None, "not run")])
+def test_a_control_that_did_not_pass_is_loud(toy: None, passed: bool | None, state: str) -> None:
+    text = render_html(assemble(toy_kind.record(*toy_kind.controls(passed=passed))))
+    assert f'<span class="chip chip-fail">{state}</span>' in text
+    assert (
+        'class="callout callout-loud" role="note"><p><strong>What that means.</strong> The counter is broken.' in text
+    )
+    assert ("nothing was checked" in text) is (passed is None)
+    assert "If it had failed: It sees ghosts." in text
+
+
+def test_a_record_without_controls_says_so(toy: None) -> None:
+    assert "No control stands in the record." in render_markdown(assemble(toy_kind.record(toy_kind.found())))
+
+
+def test_refused_and_failed_items_have_a_reason_and_a_remedy_once(report: Report) -> None:
+    rows = table(section(report, "problems")).rows
+    assert [row[0] for row in rows] == ["a/refused", "a/failed"]
+    text = Page(render_html(report)).text
+    for said in ("no layer", "no reason was kept", "That is no evidence of safety.", "what to use instead."):
+        assert said in text
+
+
+def test_every_score_stands_there_with_its_evidence(report: Report) -> None:
+    record = report.record
+    (fold,) = section(report, "scores").blocks
+    assert isinstance(fold, Fold)
+    assert fold.title.startswith(f"All {len(record.scores)} scores")
+    shown = Page(render_html(report))
+    assert {score.value for _, score in record.scores if score.value is not None} <= set(shown.numbers)
+    for evidence in {score.evidence.value for _, score in record.scores if score.value is not None}:
+        assert evidence.replace("_", " ") in shown.by_tag["span"]
+    assert "nobody *asked* it" in shown.text
+
+
+def test_what_tells_scores_of_one_name_apart_stands_beside_the_name(toy: None) -> None:
+    scores = tuple(toy_kind.score(about={"round": place, "by": "forest"}) for place in (1, 2))
+    (fold,) = section(assemble(toy_kind.record(toy_kind.found(scores=scores))), "scores").blocks
+    assert isinstance(fold, Fold)
+    assert isinstance(fold.blocks[0], Table)
+    assert [row[1] for row in fold.blocks[0].rows] == [f"dead share, round {place}, by forest" for place in (1, 2)]
+
+
+def test_labels_of_a_batch_are_told_as_counts_too(toy: None) -> None:
+    found = toy_kind.score("label_accuracy", 0.0, details={"by_counts": 1.0})
+    text = Page(render_html(assemble(toy_kind.record(toy_kind.found(scores=(found,)))))).text
+    assert "labels found, as counts of the batch 100 %" in text
+    same = toy_kind.score("label_accuracy", 0.5, details={"by_counts": 0.5})
+    assert "as counts" not in render_html(assemble(toy_kind.record(toy_kind.found(scores=(same,)))))
+
+
+def test_a_kind_says_how_its_numbers_are_read(report: Report) -> None:
+    text = Page(render_html(report)).text
+    places = [
+        text.index(part) for part in ("How to read this", "There is no verdict “safe”.", "it is counted.", "How it")
+    ]
+    assert places[:-1] == sorted(places[:-1])
+
+
+def test_how_it_was_made(report: Report) -> None:
+    facts = section(report, "made").blocks[0]
+    assert isinstance(facts, Text)
+    assert facts.style is Style.FACTS
+    told = {str(part[0]): part[1] for part in facts.parts if not isinstance(part, str)}  # type: ignore[index]
+    assert told["Run it again"] == "`gradleak audit toy.toml --out runs/toy`"
+    assert told["Versions"] == "python 3.11.9, torch 2.13.0"
+    assert told["Thresholds of the plan"] == "pixel rmse 0.1, epsilon 1"
+    assert told["Host"] == "cores = 2"
+    assert told["Estimated before"] == "52,000 plain gradients"
+    assert told["Work time"] == "3.0 s"
+    (bibliography,) = section(report, "made").sections
+    references = bibliography.blocks[0]
+    assert isinstance(references, Text)
+    assert len(references.parts) == 1
+    assert "Deep Leakage" in str(references.parts[0])
+
+
+def test_costs_of_findings_are_added_up(toy: None) -> None:
+    report = assemble(toy_kind.record(toy_kind.found(plain_gradients=1200.0), toy_kind.found(1, plain_gradients=34.0)))
+    assert "1,234 plain gradients" in render_markdown(report)
+
+
+def test_an_unknown_kind_is_shown_as_plain_findings() -> None:
+    report = assemble(toy_kind.record())
+    assert [one.anchor for one in report.sections][:2] == ["kind-dead_units", "controls"]
+    text = Page(render_html(report)).text
+    for said in ("does not know this kind of audit", "dead = 4", "dead share", "a/example 0/dead", "A planted leak"):
+        assert said in text
+
+
+def test_kinds_stand_in_the_order_of_the_registry(toy: None) -> None:
+    unknown = toy_kind.found(1, kind="another")
+    report = assemble(toy_kind.record(unknown, toy_kind.found()))
+    assert [one.anchor for one in report.sections][:2] == ["dead", "kind-another"]
+
+
+def test_an_unfinished_run_says_so(toy: None) -> None:
+    report = assemble(toy_kind.record(toy_kind.found(), groups=["all", *(f"g{place}" for place in range(8))]))
+    (note,) = report.notes
+    assert note.title == "Unfinished run."
+    assert "8 of the announced parts are missing (g0, g1, g2, g3, g4, g5 …)." in str(note.text)
+    assert report.remedy == "Resume the run: verdicts are given once all parts are there."
+    assert assemble(toy_kind.record()).notes == []
+
+
+def test_lines_that_cannot_be_read_are_counted() -> None:
+    broken: list[dict[str, Any]] = [
+        {"type": "finding", "kind": "x"},
+        {"type": "verdict", "item": "run", "verdict": "safe"},
+    ]
+    text = Page(render_html(assemble(Record(run={"type": "run"}, lines=broken)))).text
+    assert "2 lines of the record could not be read and are left out." in text
+
+
+@pytest.mark.parametrize("run", [{}, {"name": None, "groups": []}, {"plan": None, "citations": None, "thresholds": []}])
+def test_an_empty_record_is_a_report(run: dict[str, Any]) -> None:
+    report = assemble(Record(run={"type": "run", **run}))
+    assert report.verdict is None
+    assert report.notes == []
+    text = Page(render_html(report)).text
+    assert "No verdict The record holds no verdict on the whole run." in text
+    assert "**No verdict.**" in render_markdown(report)
+
+
+def test_a_missing_record_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected a record"):
+        assemble(tmp_path)
+
+
+def test_reporting_needs_no_torch() -> None:
+    code = (
+        "import os, sys\n"
+        "from gradleak.reporting import write_html\n"
+        "from gradleak.results import Record\n"
+        "write_html(Record(run={'name': 'x'}), os.devnull)\n"
+        "print(len([name for name in sys.modules if name.startswith('gradleak.reporting')]))\n"
+        "import gradleak.reporting.document, gradleak.reporting.markdown, gradleak.reporting.terminal\n"
+        "print(sorted({'torch', 'matplotlib', 'jinja2'} & set(sys.modules)))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split("\n")
+    # A report on one attack adds the pages of three kinds and their drawings, and may enter 14 files of reporting in all.
+    assert int(told[0]) <= 8
+    assert told[1] == "[]"
+
+
+@pytest.mark.parametrize("path", KIND_FREE, ids=[path.stem for path in KIND_FREE])
+def test_what_is_shared_by_all_pages_knows_no_kind(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    asked: list[ast.AST | None] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            asked += [node.left, *node.comparators]
+        elif isinstance(node, ast.Dict):
+            asked += node.keys
+        elif isinstance(node, ast.MatchValue):
+            asked.append(node.value)
+        elif isinstance(node, ast.Subscript):
+            asked.append(node.slice)
+    inner = (one for node in asked if node is not None for one in ast.walk(node))
+    words = {one.value for one in inner if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+    assert words.isdisjoint(kinds())
+    imported = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    imported += [one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names]
+    assert not [name for name in imported if ".pages" in name or ".findings" in name]
