@@ -81,7 +81,7 @@ def audit(
         raise typer.Exit(ExitCode.INTERRUPTED) from interrupt
     for format_ in Format:
         _write(record, out / f"report{SUFFIXES[format_]}", format_)
-    _print_verdicts(record, out / "report.html")
+    _print_verdicts(record, out / "report.html", quiet=quiet)
     failed = [finding for finding in record.findings if finding.status is Status.FAILED]
     for finding in failed:
         typer.echo(f"failed: {finding.item}: {finding.note}", err=True)
@@ -255,8 +255,9 @@ def _write(record: Record, target: Path, format_: Format) -> None:
     writers[format_](record, target)
 
 
-def _print_verdicts(record: Record, page: Path) -> None:
-    for verdict in record.verdicts:
-        if "/" not in verdict.item:
-            typer.echo(f"{verdict.item}: {verdict.verdict.value} ({verdict.reason}) {verdict.explanation}")
+def _print_verdicts(record: Record, page: Path, *, quiet: bool) -> None:
+    from gradleak.reporting.page import assemble
+    from gradleak.reporting.terminal import render_terminal, verdict_lines
+
+    typer.echo("\n".join(verdict_lines(record)) if quiet else render_terminal(assemble(record)))
     typer.echo(f"report: {page}")

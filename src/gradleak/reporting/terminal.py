@@ -13,8 +13,6 @@ from gradleak.reporting.blocks import (
     Mark,
     Note,
     Small,
-    Style,
-    Text,
     Tiles,
     Words,
     run,
@@ -57,8 +55,6 @@ def _blocks(blocks: Iterable[Block]) -> Iterable[str]:
                 evidence = f" [{tile.evidence.value.replace('_', ' ')}]" if tile.evidence else ""
                 sub = f" ({_words(tile.sub)})" if tile.sub else ""
                 yield f"  {_plain(tile.label)}: {_words(tile.value)}{evidence}{sub}"
-        elif isinstance(block, Text) and block.style in (Style.PLAIN, Style.FINE):
-            yield from (_words(part) for part in block.parts)
 
 
 def _words(found: Words) -> str:
