@@ -75,6 +75,21 @@ from gradleak.results.errors import (
     PlanError,
     UnsupportedError,
 )
+from gradleak.results.fields import (
+    BelowOne,
+    Count,
+    Finite,
+    Hint,
+    Natural,
+    NonNegative,
+    Number,
+    Positive,
+    Probability,
+    Seed,
+    Share,
+    ShareOrAll,
+    Whole,
+)
 from gradleak.results.members import member
 from gradleak.results.nouns import entries_noun, entry_noun, error_name
 from gradleak.results.numbers import (
@@ -91,6 +106,7 @@ from gradleak.results.numbers import (
 from gradleak.results.outcome import Outcome
 from gradleak.results.record import Record, RecordWriter
 from gradleak.results.score import Evidence, Leakier, Score
+from gradleak.results.settings import Settings
 from gradleak.results.verdict import Verdict, VerdictKind
 
 __all__ = [
@@ -158,21 +174,35 @@ __all__ = [
     "ZHANG_2023",
     "ZHAO_2020",
     "ZHU_2019",
+    "BelowOne",
     "Citation",
+    "Count",
     "Evidence",
+    "Finite",
     "GradleakError",
+    "Hint",
     "InconsistentUpdateError",
     "InputError",
     "KnowledgeError",
     "Leakier",
+    "Natural",
+    "NonNegative",
+    "Number",
     "Outcome",
     "PlanError",
+    "Positive",
+    "Probability",
     "Record",
     "RecordWriter",
     "Score",
+    "Seed",
+    "Settings",
+    "Share",
+    "ShareOrAll",
     "UnsupportedError",
     "Verdict",
     "VerdictKind",
+    "Whole",
     "check_count",
     "check_finite",
     "check_flag",
