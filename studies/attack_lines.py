@@ -1,26 +1,19 @@
-"""Lines and rows of the attack table, and the file that keeps them while a study runs."""
+"""Lines and rows of the attack table."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 from scipy import stats
 
-from gradleak.attacks import Blind, Checkpoint
+from gradleak.attacks import Blind
 from gradleak.core import Batch
-from gradleak.results import InputError
 from gradleak.scoring import blind_baseline
 from studies.study import Finding
-
-HEAD = '{"key": '
-"""How a line of a file of cells begins."""
 
 BASELINE = "best guess without the update, chosen with the truth"
 
@@ -142,71 +135,6 @@ class Row:
         return f"{self.title}: median PSNR {psnr} dB of {len(self.lines)} images for {counted} plain gradients"
 
 
-class Store:
-    """Groups of lines by key, in a JSONL file that grows as attacks end; a torn last line is as if never written.
-
-    Attributes:
-        reused: groups that were found in the file so far.
-
-    Raises:
-        InputError: for a file that holds something else.
-    """
-
-    def __init__(self, path: str | None) -> None:
-        self._path = None if path is None else Path(path)
-        self._groups: dict[str, list[Line]] = {}
-        self._read: set[str] = set()
-        self.reused = 0
-        if self._path is None:
-            return
-        parent = next((folder for folder in self._path.parents if folder.exists()), Path())
-        if self._path.is_dir() or not parent.is_dir():
-            raise InputError(f"cells: expected the name of a file in a folder, got {path!r}")
-        if not self._path.exists():
-            return
-        for place, raw in enumerate(self._path.read_text(encoding="utf-8", errors="replace").split("\n"), 1):
-            # A machine that lost power can leave zeros at the end.
-            text = raw.strip("\r\0")
-            if text and not (text.startswith(HEAD) or HEAD.startswith(text)):
-                raise InputError(
-                    f"cells: expected a file that a study wrote, or a new one, got {self._path}, whose line {place} is no "
-                    "cell; name another file"
-                )
-            try:
-                entry = json.loads(text)
-                digest = _digest(entry["key"])
-                self._groups[digest] = [Line(**line) for line in entry["lines"]]
-                self._read.add(digest)
-            except (ValueError, KeyError, TypeError, RecursionError):
-                continue
-
-    def lines(self, key: Mapping[str, Any]) -> list[Line] | None:
-        """The lines of a group, or None; also those kept under the key without `content`, as older files have it."""
-        digest = next((one for one in map(_digest, (key, _without_content(key))) if one in self._groups), None)
-        self.reused += digest in self._read
-        return None if digest is None else self._groups[digest]
-
-    def add(self, key: Mapping[str, Any], lines: Sequence[Line]) -> None:
-        """Keep the lines of a group, on disk where there is a file."""
-        self._groups[_digest(key)] = list(lines)
-        if self._path is None:
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        entry = {"key": key, "lines": [asdict(line) for line in lines]}
-        with self._path.open("a", encoding="utf-8") as file:
-            # A line of its own even after a torn one.
-            file.write(f"\n{json.dumps(entry)}\n")
-
-    def checkpoint(self, key: Mapping[str, Any]) -> Checkpoint | None:
-        """Where the attack on a group leaves its state; None without a file."""
-        if self._path is None:
-            return None
-        old, new = (
-            self._path.with_name(f"{self._path.name}.{_digest(one)[:12]}.state") for one in (_without_content(key), key)
-        )
-        return Checkpoint(path=old if old.exists() else new)
-
-
 def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
     """Of ascending values, the innermost pair of order statistics that holds the median with 95 %; None for too few."""
     count = len(values)
@@ -241,16 +169,6 @@ def _number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def content_of(examples: Sequence[Batch]) -> str:
-    """A hash of inputs and targets, for keys: two files of one name hold different images."""
-    total = hashlib.sha256()
-    for example in examples:
-        for tensor in (example.inputs, example.targets):
-            total.update(str(tuple(tensor.shape)).encode())
-            total.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return total.hexdigest()[:16]
-
-
 def blind_lines(examples: Sequence[Batch]) -> list[Line]:
     """The best guess without the update, chosen with the truth, image by image.
 
@@ -274,11 +192,3 @@ def blind_lines(examples: Sequence[Batch]) -> list[Line]:
             )
         )
     return lines
-
-
-def _without_content(key: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in key.items() if name != "content"}
-
-
-def _digest(key: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()

@@ -45,7 +45,8 @@ from gradleak.models import convnet, initialize_uniform, lenet_dlg, lenet_i2f, r
 from gradleak.protocols import FedSGD
 from gradleak.results import GEIPING_2020, YIN_2021, ZHANG_2023, ZHAO_2020, ZHU_2019, Citation, UnsupportedError
 from gradleak.scoring import score_images
-from studies.attack_lines import BASELINE, Line, Row, Store, blind_lines, conclude, content_of
+from studies.attack_lines import BASELINE, Line, Row, blind_lines, conclude
+from studies.store import Store, content_of
 from studies.study import Say, Study, StudyResult, Table
 
 TIMED_GRADIENTS = 11
@@ -184,9 +185,8 @@ class AttackTable(Study):
 
     def run(self, *, say: Say) -> StudyResult:
         """Compute the study; half an hour of one core for ten images without ResNet-18, which takes hours."""
-        store = Store(self.cells)
         rows: list[Row] = []
-        with one_thread():
+        with Store(self.cells) as store, one_thread():
             for network in map(TableNetwork, self.networks):
                 setting = self._setting(network)
                 rows.append(Row(network.value, BASELINE, "-", blind_lines(setting.examples)))
@@ -246,10 +246,10 @@ class AttackTable(Study):
         lines: list[Line] = []
         for group in groups:
             key = self._key(setting, attack, entrant, group)
-            kept = store.lines(key)
+            kept = store.get(key, list[Line])
             if kept is None and self.compute:
                 kept = self._attack(setting, attack, entrant, group, store.checkpoint(key))
-                store.add(key, kept)
+                store.add(key, list[Line], kept)
             lines += kept or []
         title = entrant.value
         if lines and lines[0].counted > 1.001 * setting.budget:

@@ -17,7 +17,7 @@ from gradleak.core import Batch, HonestButCurious, Objective, Release, Update, d
 from gradleak.protocols import FedSGD
 from gradleak.results import GEIPING_2020, ZHANG_2023, Citation, GradleakError
 from gradleak.scoring import blind_baseline
-from studies.attack_lines import Line, Store, content_of
+from studies.attack_lines import Line
 from studies.defense_cells import (
     ADAPTIVE,
     STATIC,
@@ -29,6 +29,7 @@ from studies.defense_cells import (
 )
 from studies.private_images import SmallNetwork, draw_images, median, pixel_rmse
 from studies.shields import Shield
+from studies.store import Store, content_of
 from studies.study import Say, Study, StudyResult
 from studies.table_utility import UtilitySettings, worth_with
 
@@ -94,9 +95,8 @@ class DefenseTable(Study):
         objective = network.objective(batch, seed=self.seed)
         examples = [batch.example(index) for index in range(batch.size)]
         scale = self._length(Release(FedSGD()), objective, batch)
-        store = Store(self.cells)
         rows: list[dict[str, Any]] = []
-        with one_thread():
+        with Store(self.cells) as store, one_thread():
             for shield in map(Shield, self.shields):
                 release = Release(FedSGD(), shield.defenses(scale, objective.size))
                 rows.append(self._row(shield, objective, release, examples, store))
@@ -171,12 +171,12 @@ class DefenseTable(Study):
             "attack": describe(attack),
             "seed": self.seed,
         }
-        kept = store.lines(key)
-        if kept is None:
+
+        def compute() -> list[Line]:
             facts = [HonestButCurious(defenses=knows).disclose(objective, release, one) for one in examples]
-            kept = self._attack(attack, updates, facts, examples)
-            store.add(key, kept)
-        return [asdict(line) for line in kept]
+            return self._attack(attack, updates, facts, examples)
+
+        return [asdict(line) for line in store.kept(key, list[Line], compute)]
 
     def _attack(
         self, attack: Attack, updates: Sequence[Update], facts: Sequence[Any], examples: Sequence[Batch]

@@ -1,19 +1,17 @@
-"""Cells of the studies of inference games, kept in a file as they are played, and how they are printed."""
+"""Cells of the studies of inference games, kept as they are played, and how they are printed."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from gradleak.core import describe
 from gradleak.games import GameResult, InferenceGame, Knows
 from gradleak.results import GradleakError
 from studies.game_plays import PlayStore
+from studies.store import Store
 from studies.study import Finding
 
 SCORES = ("auroc", "tpr_at_fpr", "attack_success_rate", "advantage")
@@ -87,51 +85,28 @@ class Cell:
         return max(areas, default=None), max(gains, default=None)
 
 
-class GameStore:
-    """Cells by adversary and game, in a JSONL file that grows as games end; a torn last line is as if never written.
+def play(
+    store: Store, game: InferenceGame, seeds: Sequence[int], *, jobs: int, compute: bool
+) -> dict[str, Cell] | None:
+    """The cells of a game by adversary: kept ones, else it is played; None where it may not be.
 
-    The single seeds lie in the folder beside it, named as the file with `_seeds` (see `PlayStore`): a run that was stopped
-    goes on with the next seed, and without the file alone its scores are taken again from them.
+    A game that is refused or whose model does not train has cells without values, with the reason. The single seeds lie in
+    a folder beside the file of cells, named as the file with `_seeds` (see `PlayStore`): a run that was stopped goes on with
+    the next seed, and without the file alone its scores are taken again from them.
     """
-
-    def __init__(self, path: str | None) -> None:
-        """Read the cells that there are."""
-        self._path = None if path is None else Path(path)
-        self._plays = PlayStore(None if self._path is None else self._path.with_name(f"{self._path.stem}_seeds"))
-        self._cells: dict[str, dict[str, Cell]] = {}
-        if self._path is None or not self._path.exists():
-            return
-        for text in self._path.read_text(encoding="utf-8").splitlines():
-            try:
-                entry = json.loads(text)
-                self._cells[entry["key"]] = {name: Cell(**cell) for name, cell in entry["cells"].items()}
-            except (json.JSONDecodeError, KeyError, TypeError):
-                continue
-
-    def play(self, game: InferenceGame, seeds: Sequence[int], *, jobs: int, compute: bool) -> dict[str, Cell] | None:
-        """The cells of a game by adversary: kept ones, else it is played; None where it may not be.
-
-        A game that is refused or whose model does not train has cells without values, with the reason.
-        """
-        key = hashlib.sha256(json.dumps([describe(game.describe()), list(seeds)], sort_keys=True).encode()).hexdigest()
-        if key in self._cells:
-            return self._cells[key]
-        if not compute:
-            return None
-        try:
-            found = cells_of(self._plays.play_seeds(game, seeds, jobs=jobs))
-        except GradleakError as refusal:
-            nothing = Cell(
-                scores={}, single={}, utility=None, blind=0.0, seconds=0.0, outcome="unsupported", note=str(refusal)
-            )
-            found = {str(adversary): nothing for adversary in game.playing}
-        self._cells[key] = found
-        if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            entry = {"key": key, "cells": {name: asdict(cell) for name, cell in found.items()}}
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(f"\n{json.dumps(entry)}\n")
-        return found
+    key = {"game": describe(game.describe()), "seeds": list(seeds)}
+    kept = store.get(key, dict[str, Cell])
+    if kept is not None or not compute:
+        return kept
+    folder = None if store.path is None else store.path.with_name(f"{store.path.stem}_seeds")
+    try:
+        found = cells_of(PlayStore(folder).play_seeds(game, seeds, jobs=jobs))
+    except GradleakError as refusal:
+        nothing = Cell(
+            scores={}, single={}, utility=None, blind=0.0, seconds=0.0, outcome="unsupported", note=str(refusal)
+        )
+        found = {str(adversary): nothing for adversary in game.playing}
+    return store.add(key, dict[str, Cell], found)
 
 
 def cells_of(result: GameResult) -> dict[str, Cell]:
@@ -171,4 +146,4 @@ def facts(cells: Mapping[str, Cell]) -> dict[str, Any]:
     return {name: asdict(cell) for name, cell in cells.items()}
 
 
-__all__ = ["SCORES", "WORDS", "Cell", "GameStore", "cells_of", "facts"]
+__all__ = ["SCORES", "WORDS", "Cell", "cells_of", "facts", "play"]

@@ -12,7 +12,7 @@ from gradleak.attacks import InventionCheck, Support
 from gradleak.core import describe, one_thread
 from gradleak.models.generators import trained_generator, untrained_dcgan
 from gradleak.results import FANG_2024, JEON_2021, LI_2022, Citation, check_count, check_flags, check_positive
-from studies.attack_lines import Line, Store
+from studies.attack_lines import Line
 from studies.prior_cells import (
     ImageSource,
     PriorAttack,
@@ -25,6 +25,7 @@ from studies.prior_cells import (
     paired,
     there,
 )
+from studies.store import Store
 from studies.study import Finding, Say, Study, StudyResult, Table
 
 MARKS = (0.125, 0.25, 0.5, 0.75, 1.0)
@@ -123,8 +124,7 @@ class GeneratorQuestions(Study):
 
     def run(self, *, say: Say) -> StudyResult:
         """Compute the study; hours of one core with the default budget."""
-        store = Store(self.cells)
-        with one_thread():
+        with Store(self.cells) as store, one_thread():
             settings = self._settings()
             main = settings.get(TRAINED) or settings[UNTRAINED]
             found: dict[PriorAttack, list[Line]] = {}

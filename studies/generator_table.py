@@ -24,7 +24,7 @@ from gradleak.results import (
     check_seed,
     member,
 )
-from studies.attack_lines import BASELINE, Line, Store, median_interval
+from studies.attack_lines import BASELINE, Line, median_interval
 from studies.prior_cells import (
     ImageSource,
     PriorAttack,
@@ -39,6 +39,7 @@ from studies.prior_cells import (
     paired,
     there,
 )
+from studies.store import Store
 from studies.study import Finding, Say, Study, StudyResult, Table
 
 PAPER: dict[str, str] = {
@@ -157,9 +158,8 @@ class GeneratorTable(Study):
 
     def run(self, *, say: Say) -> StudyResult:
         """Compute the study; hours of one core with the budgets of a CPU, and hours of a GPU at the paper's scale."""
-        store = Store(self.cells)
         rows: list[tuple[str, str, str, list[Line]]] = []
-        with one_thread():
+        with Store(self.cells) as store, one_thread():
             for network in self._networks:
                 setting = self._setting(network)
                 rows.append((network.value, BASELINE, "-", baseline_lines(setting.examples)))

@@ -22,7 +22,7 @@ from gradleak.core import (
 from gradleak.models.generators import untrained_dcgan
 from gradleak.protocols import FedSGD
 from gradleak.results import FANG_2024, JEON_2021, Citation, InputError
-from studies.attack_lines import Line, Store
+from studies.attack_lines import Line
 from studies.prior_cells import (
     ImageSource,
     PriorAttack,
@@ -33,6 +33,7 @@ from studies.prior_cells import (
     number,
     paired,
 )
+from studies.store import Store
 from studies.study import Finding, Say, Study, StudyResult, Table
 
 NEVER, LEARNED = "never trained", "GIML"
@@ -99,7 +100,7 @@ class GIMLQuality(Study):
     def run(self, *, say: Say) -> StudyResult:
         """Compute the study; minutes of one core for 500 updates of the LeNet."""
         source = ImageSource(images=self.images, labels=self.labels, only=self.only, first=self.first)
-        with one_thread():
+        with Store(self.cells) as store, one_thread():
             drawn = source.draw(self.updates + self.held, self.seed)
             shape = drawn.declared_domain().shape
             initial = untrained_dcgan(
@@ -112,7 +113,6 @@ class GIMLQuality(Study):
             )  # fmt: skip
             learned = self._learn(setting, initial, say)
             held = replace(setting, examples=setting.examples[self.updates :])
-            store = Store(self.cells)
             behind = {NEVER: initial, LEARNED: learned.generator}
             found: dict[int, dict[str, list[Line]]] = {budget: {} for budget in self.budgets}
             for budget, (name, generator) in product(self.budgets, behind.items()):

@@ -19,7 +19,8 @@ from gradleak.models import mlp
 from gradleak.protocols import FedSGD
 from gradleak.results import LI_2024, Citation
 from studies.census import census
-from studies.game_cells import Cell, GameStore, facts
+from studies.game_cells import Cell, facts, play
+from studies.store import Store
 from studies.study import Finding, Say, Study, StudyResult, Table
 
 
@@ -116,17 +117,17 @@ class InferenceDefenses(Study):
 
     def run(self, *, say: Say) -> StudyResult:
         """Compute the study; half an hour of one core with the defaults."""
-        store = GameStore(self.cells)
         seeds = [derive_seed(self.seed, "property", str(number)) for number in range(self.seeds)]
         rows: dict[InferenceShield, Mapping[str, Cell]] = {}
-        for shield in map(InferenceShield, self.shields):
-            cells = store.play(self._game(shield), seeds, jobs=self.jobs, compute=self.compute)
-            if cells is not None:
-                rows[shield] = cells
-                told = "; ".join(
-                    f"{who}: {cell.text('auroc')}, {cell.text('advantage')}" for who, cell in cells.items()
-                )
-                say(f"{shield.value}: AUROC, advantage {told}")
+        with Store(self.cells) as store:
+            for shield in map(InferenceShield, self.shields):
+                cells = play(store, self._game(shield), seeds, jobs=self.jobs, compute=self.compute)
+                if cells is not None:
+                    rows[shield] = cells
+                    told = "; ".join(
+                        f"{who}: {cell.text('auroc')}, {cell.text('advantage')}" for who, cell in cells.items()
+                    )
+                    say(f"{shield.value}: AUROC, advantage {told}")
         return StudyResult(
             study=self.name,
             settings=describe(self),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -21,7 +21,8 @@ from gradleak.models import mlp
 from gradleak.results import LI_2024, Citation, InputError
 from studies.census import census
 from studies.datasets import speech_digits
-from studies.game_cells import SCORES, Cell, GameStore, facts
+from studies.game_cells import SCORES, Cell, facts, play
+from studies.store import Store
 from studies.study import Finding, Say, Study, StudyResult, Table
 
 
@@ -104,18 +105,8 @@ class InferenceRisk(Study):
 
     def run(self, *, say: Say) -> StudyResult:
         """Compute the study; half a minute of one core a seed of property inference, with the defaults hours in all."""
-        store = GameStore(self.cells)
-        rows: list[_Played] = []
-        for kind in map(RiskGame, self.games):
-            if kind is RiskGame.SPEAKER and self.speech is None:
-                continue
-            for row in self._of(kind):
-                cells = self._play(row, store)
-                if cells is not None:
-                    rows.append(replace(row, cell=cells))
-                    say(
-                        f"{row.title}: {', '.join(f'{name} {cells.text(name)}' for name in SCORES)} ({cells.seconds:.0f} s)"
-                    )
+        with Store(self.cells) as store:
+            rows = list(self._played(store, say))
         return StudyResult(
             study=self.name,
             settings=describe(self),
@@ -124,6 +115,18 @@ class InferenceRisk(Study):
             details={row.title: facts({"static": row.played}) for row in rows},
             tables=[_table(rows)],
         )
+
+    def _played(self, store: Store, say: Say) -> Iterator[_Played]:
+        for kind in map(RiskGame, self.games):
+            if kind is RiskGame.SPEAKER and self.speech is None:
+                continue
+            for row in self._of(kind):
+                cell = self._play(row, store)
+                if cell is not None:
+                    say(
+                        f"{row.title}: {', '.join(f'{name} {cell.text(name)}' for name in SCORES)} ({cell.seconds:.0f} s)"
+                    )
+                    yield replace(row, cell=cell)
 
     def _of(self, kind: RiskGame) -> list[_Played]:
         """The plays of a game, its own batch size first."""
@@ -140,11 +143,11 @@ class InferenceRisk(Study):
             found += [_Played(kind=kind, batch_size=own, public_rows=count, seeds=1) for count in self.public_rows]
         return found
 
-    def _play(self, row: _Played, store: GameStore) -> Cell | None:
+    def _play(self, row: _Played, store: Store) -> Cell | None:
         seeds = [derive_seed(self.seed, row.kind.value, str(number)) for number in range(row.seeds)]
         if row.kind is RiskGame.SPEAKER:
             return self._speakers(row.batch_size, store)
-        played = store.play(self._game(row), seeds, jobs=self.jobs, compute=self.compute)
+        played = play(store, self._game(row), seeds, jobs=self.jobs, compute=self.compute)
         return None if played is None else played[str(Knows.STATIC)]
 
     def _game(self, row: _Played) -> InferenceGame:
@@ -178,7 +181,7 @@ class InferenceRisk(Study):
             **shared,
         )
 
-    def _speakers(self, batch_size: int, store: GameStore) -> Cell | None:
+    def _speakers(self, batch_size: int, store: Store) -> Cell | None:
         """All ways to part six speakers into three private and three public ones, pooled by their mean."""
         if self.speech is None:
             raise InputError("inference_risk.speech: expected the npz file of the speech set, got none")
@@ -203,7 +206,7 @@ class InferenceRisk(Study):
                 adversaries=(Knows.STATIC,),
             )
             seeds = [derive_seed(self.seed, RiskGame.SPEAKER.value, str(number), *map(str, private))]
-            played = store.play(game, seeds, jobs=self.jobs, compute=self.compute)
+            played = play(store, game, seeds, jobs=self.jobs, compute=self.compute)
             if played is None:
                 return None
             found.append(played[str(Knows.STATIC)])

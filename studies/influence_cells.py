@@ -1,15 +1,11 @@
-"""Numbers of the study of influences: one setting each, kept in a file as they are computed."""
+"""Numbers of the study of influences: one setting each."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy.stats
@@ -69,35 +65,6 @@ class AttackFamily(StrEnum):
         Gradients have more entries than there are rows: with little penalty it is sure of everything, also where it is wrong.
         """
         return RandomForest() if self is AttackFamily.FOREST else LogisticRegression(inverse_penalty=1e-3)
-
-
-class NumberStore:
-    """Numbers by key in a JSONL file that grows as they come; a torn last line is as if never written."""
-
-    def __init__(self, path: str | None) -> None:
-        """Read what there is."""
-        self._path = None if path is None else Path(path)
-        self._kept: dict[str, Numbers] = {}
-        if self._path is None or not self._path.exists():
-            return
-        for text in self._path.read_text(encoding="utf-8").splitlines():
-            try:
-                entry = json.loads(text)
-                self._kept[_digest(entry["key"])] = dict(entry["numbers"])
-            except (json.JSONDecodeError, KeyError, TypeError, ValueError):
-                continue
-
-    def get(self, key: Mapping[str, Any], compute: Callable[[], Numbers]) -> Numbers:
-        """The kept numbers, or those that `compute` makes, which are kept from then on."""
-        digest = _digest(key)
-        if digest not in self._kept:
-            self._kept[digest] = compute()
-            if self._path is not None:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                with self._path.open("a", encoding="utf-8") as file:
-                    # A line of its own even after a torn one.
-                    file.write(f"\n{json.dumps({'key': dict(key), 'numbers': self._kept[digest]})}\n")
-        return self._kept[digest]
 
 
 def snapshots(
@@ -329,10 +296,6 @@ def _ends(name: str, interval: tuple[float, float] | None) -> Numbers:
     return {f"{name}_low": low, f"{name}_high": high}
 
 
-def _digest(key: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(dict(key), sort_keys=True).encode()).hexdigest()
-
-
 __all__ = [
     "ADAPTIVE",
     "EVERYTHING",
@@ -341,7 +304,6 @@ __all__ = [
     "AttackFamily",
     "Attributes",
     "NoisyLayers",
-    "NumberStore",
     "Numbers",
     "Pictures",
     "accuracy",

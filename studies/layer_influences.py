@@ -23,7 +23,6 @@ from studies.influence_cells import (
     Attributes,
     NoisyLayers,
     Numbers,
-    NumberStore,
     Pictures,
     accuracy,
     noise_on,
@@ -31,6 +30,7 @@ from studies.influence_cells import (
 )
 from studies.influence_tables import Point, conclude, curve_table, latent_points, noise_table, original_point
 from studies.layer_latent_data import Files, LatentData, LatentNetwork, networks_for, objective, population
+from studies.store import Store
 from studies.study import Say, Study, StudyResult
 
 
@@ -119,10 +119,10 @@ class LayerInfluences(Study):
 
     def run(self, *, say: Say) -> StudyResult:
         """Compute the study; with the defaults about twenty minutes of one core."""
-        store = NumberStore(self.cells)
         points: list[Point] = []
-        for leakage in map(Leakage, self.leakages):
-            points += self._original(store, say) if leakage is Leakage.ORIGINAL else self._latent(store, say)
+        with Store(self.cells) as store:
+            for leakage in map(Leakage, self.leakages):
+                points += self._original(store, say) if leakage is Leakage.ORIGINAL else self._latent(store, say)
         tables = []
         for leakage in map(Leakage, self.leakages):
             for part in map(Influence, self.parts):
@@ -138,7 +138,7 @@ class LayerInfluences(Study):
             tables=tables,
         )
 
-    def _original(self, store: NumberStore, say: Say) -> list[Point]:
+    def _original(self, store: Store, say: Say) -> list[Point]:
         drawn = self._images(max(self.training_images, self.targets + max(self.others, default=0)))
         pictures = Pictures(
             targets=_part(drawn, slice(0, self.targets)),
@@ -158,13 +158,14 @@ class LayerInfluences(Study):
         }
         points: list[Point] = []
         for setting in self._settings(Leakage.ORIGINAL):
-            numbers = store.get(key | self._told(setting), partial(_inverted, setting, pictures, models, self.products))
+            compute = partial(_inverted, setting, pictures, models, self.products)
+            numbers = store.kept(key | self._told(setting), Numbers, compute)
             place = "" if setting.where is None else setting.where.value
             points.append(original_point(setting.part, place, setting.attacker, setting.x, numbers))
             say(f"original, {setting.title}: {points[-1].text()}")
         return points
 
-    def _latent(self, store: NumberStore, say: Say) -> list[Point]:
+    def _latent(self, store: Store, say: Say) -> list[Point]:
         cells: dict[_Setting, list[Numbers]] = {setting: [] for setting in self._settings(Leakage.LATENT)}
         data = LatentData(self.data)
         drawn = population(data, Files(speech=self.speech), seed=self.seed)
@@ -189,12 +190,7 @@ class LayerInfluences(Study):
                 "seed": seed,
             }
             for setting, found in cells.items():
-                found.append(
-                    store.get(
-                        key | self._told(setting),
-                        partial(_inferred, setting, rows, models),
-                    )
-                )
+                found.append(store.kept(key | self._told(setting), Numbers, partial(_inferred, setting, rows, models)))
             say(f"latent, seed {number + 1} of {self.seeds}")
         return [
             point

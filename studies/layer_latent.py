@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from gradleak.core import describe, one_thread
 from gradleak.results import MO_2021, Citation, InputError, check_count, check_seed
-from studies.attack_lines import content_of
 from studies.layer_latent_cells import (
     ATTACKERS,
     DISTANCE,
@@ -24,7 +24,6 @@ from studies.layer_latent_cells import (
     P_VALUE,
     SENSITIVITY,
     LatentCell,
-    LatentStore,
     Recipe,
     measure,
 )
@@ -50,6 +49,7 @@ from studies.layer_latent_findings import (
     null,
     trend,
 )
+from studies.store import Store, content_of
 from studies.study import Finding, Say, Study, StudyResult, Table
 
 _MEASURES = {
@@ -105,7 +105,7 @@ class LayerLatent(Study):
         text: labeled sentences, see `sentences`.
         public_text: text for the vocabulary.
         seed: of everything.
-        cells: JSONL file that keeps a cell as soon as it ends.
+        cells: file that keeps a cell as soon as it ends.
     """
 
     name: ClassVar[str] = "layer_latent"
@@ -152,8 +152,8 @@ class LayerLatent(Study):
 
     def run(self, *, say: Say) -> StudyResult:
         """Compute the study; about a minute of one core a cell, and up to 2 GB for `alexnet_small`."""
-        store, cells = LatentStore(self.cells), dict[Place, LatentCell]()
-        with one_thread():
+        cells = dict[Place, LatentCell]()
+        with Store(self.cells) as store, one_thread():
             for place, cell in self._cells(store, say):
                 cells[place] = cell
                 say(_progress(place, cell))
@@ -163,7 +163,7 @@ class LayerLatent(Study):
         settings = {name: value for name, value in describe(self).items() if name != "cells"}
         return self._result(settings, cells, known)
 
-    def _cells(self, store: LatentStore, say: Say) -> Iterator[tuple[Place, LatentCell]]:
+    def _cells(self, store: Store, say: Say) -> Iterator[tuple[Place, LatentCell]]:
         files = Files(speech=self.speech, text=self.text, public_text=self.public_text)
         recipe = Recipe(
             rows=self.judged, examples=self.examples, products=self.products, entries=self.entries,
@@ -183,11 +183,8 @@ class LayerLatent(Study):
                         "data": data.value, "network": network.value, "batch_size": size, "epochs": self.epochs,
                         "content": content, "recipe": asdict(recipe),
                     }  # fmt: skip
-                    cell = store.cell(key)
-                    if cell is None:
-                        cell = measure(recipe, parts, network, batch_size=size, epochs=self.epochs)
-                        store.add(key, cell)
-                    yield Place(data=data, network=network, batch_size=size), cell
+                    compute = partial(measure, recipe, parts, network, batch_size=size, epochs=self.epochs)
+                    yield Place(data=data, network=network, batch_size=size), store.kept(key, LatentCell, compute)
 
     def _result(self, settings: dict[str, Any], cells: Cells, known: Cells) -> StudyResult:
         trends = {attacker: trend(known, attacker, seed=self.seed) for attacker in ATTACKERS}

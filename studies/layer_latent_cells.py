@@ -1,14 +1,10 @@
-"""What one trained model leaks of an attribute, layer by layer; and the file that keeps it while the study runs."""
+"""What one trained model leaks of an attribute, layer by layer."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -87,7 +83,7 @@ class Profile:
 
     readings: Mapping[str, Reading]
     leakiest: str | None
-    rivals: Sequence[str]
+    rivals: tuple[str, ...]
 
     @classmethod
     def of(cls, profile: LayerProfile) -> Profile:
@@ -96,15 +92,6 @@ class Profile:
             readings={layer: Reading.of(score) for layer, score in profile.scores.items()},
             leakiest=profile.leakiest,
             rivals=tuple(profile.rivals()),
-        )
-
-    @classmethod
-    def read(cls, entry: Mapping[str, Any]) -> Profile:
-        """From a line of the file."""
-        return cls(
-            readings={layer: Reading(**reading) for layer, reading in entry["readings"].items()},
-            leakiest=entry["leakiest"],
-            rivals=tuple(entry["rivals"]),
         )
 
     @property
@@ -125,15 +112,6 @@ class Shuffled:
 
     p_values: Mapping[str, float | None]
     information: Mapping[str, Mapping[str, Reading]]
-
-    @classmethod
-    def read(cls, entry: Mapping[str, Any]) -> Shuffled:
-        """From a line of the file."""
-        information = {
-            attacker: {layer: Reading(**reading) for layer, reading in readings.items()}
-            for attacker, readings in entry["information"].items()
-        }
-        return cls(p_values=entry["p_values"], information=information)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,29 +138,9 @@ class LatentCell:
     pairs: Mapping[str, Profile] = field(default_factory=dict)
     alone: Mapping[str, Mapping[str, Reading]] = field(default_factory=dict)
     measures: Mapping[str, Mapping[str, Reading]] = field(default_factory=dict)
-    shuffled: Sequence[Shuffled] = ()
+    shuffled: tuple[Shuffled, ...] = ()
     seconds: float = 0.0
     note: str = ""
-
-    @classmethod
-    def read(cls, entry: Mapping[str, Any]) -> LatentCell:
-        """From a line of the file."""
-
-        def readings(found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Reading]]:
-            return {name: {layer: Reading(**one) for layer, one in by.items()} for name, by in found.items()}
-
-        return cls(
-            rows=entry["rows"],
-            accuracy=entry["accuracy"],
-            entries=entry["entries"],
-            information={name: Profile.read(one) for name, one in entry["information"].items()},
-            pairs={name: Profile.read(one) for name, one in entry["pairs"].items()},
-            alone=readings(entry["alone"]),
-            measures=readings(entry["measures"]),
-            shuffled=tuple(Shuffled.read(one) for one in entry["shuffled"]),
-            seconds=entry["seconds"],
-            note=entry["note"],
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -400,41 +358,6 @@ def _unit(rows: Tensor) -> Tensor:
     return (rows / torch.where(lengths > 0, lengths, 1.0)).float()
 
 
-class LatentStore:
-    """Cells by key, in a JSONL file that grows as they end; a torn last line is as if never written."""
-
-    def __init__(self, path: str | None) -> None:
-        """Read the cells that there are."""
-        self._path = None if path is None else Path(path)
-        self._cells: dict[str, LatentCell] = {}
-        if self._path is None or not self._path.exists():
-            return
-        for text in self._path.read_text(encoding="utf-8").splitlines():
-            try:
-                entry = json.loads(text)
-                self._cells[_digest(entry["key"])] = LatentCell.read(entry["cell"])
-            except (json.JSONDecodeError, KeyError, TypeError):
-                continue
-
-    def cell(self, key: Mapping[str, Any]) -> LatentCell | None:
-        """The cell that was kept, or None."""
-        return self._cells.get(_digest(key))
-
-    def add(self, key: Mapping[str, Any], cell: LatentCell) -> None:
-        """Keep a cell, on disk where there is a file."""
-        self._cells[_digest(key)] = cell
-        if self._path is None:
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as file:
-            # A line of its own even after a torn one.
-            file.write(f"\n{json.dumps({'key': key, 'cell': asdict(cell)})}\n")
-
-
-def _digest(key: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-
-
 __all__ = [
     "ATTACKERS",
     "DISTANCE",
@@ -450,7 +373,6 @@ __all__ = [
     "P_VALUE",
     "SENSITIVITY",
     "LatentCell",
-    "LatentStore",
     "Profile",
     "Reading",
     "Recipe",

@@ -24,7 +24,6 @@ from studies.layer_original_cells import (
     EVERYTHING,
     PAPER_NETWORKS,
     SWAPPED,
-    CellStore,
     LayerNetwork,
     Workbench,
     layer_sets,
@@ -53,6 +52,7 @@ from studies.layer_original_findings import (
     table,
 )
 from studies.private_images import known, trained
+from studies.store import Store
 from studies.study import Finding, Say, Study, StudyResult
 
 _CIFAR_CLASSES, _MNIST_CLASSES = 100, 10
@@ -103,7 +103,7 @@ class LayerOriginal(Study):
         prior_std: of its pixels.
         seed: of images, weights and starts.
         resamples: of bootstraps.
-        cells: JSONL file that keeps what was computed; None for none.
+        cells: file that keeps what was computed; None for none.
     """
 
     name: ClassVar[str] = "layer_original"
@@ -143,11 +143,10 @@ class LayerOriginal(Study):
 
     def run(self, *, say: Say) -> StudyResult:
         """Compute the study; about 20 minutes of one core for six color images, 1,000 iterations and all networks."""
-        store = CellStore(self.cells)
         images, others = self._images()
         rows: list[LayerRow] = []
         controls: dict[str, dict[str, list[float]]] = {}
-        with one_thread():
+        with Store(self.cells) as store, one_thread():
             for network in map(LayerNetwork, self.networks):
                 bench = self._bench(network, images, others, store)
                 controls[network.value] = self._controls(bench)
@@ -193,7 +192,7 @@ class LayerOriginal(Study):
         )
         return first, rest
 
-    def _bench(self, network: LayerNetwork, images: Batch, others: Batch | None, store: CellStore) -> Workbench:
+    def _bench(self, network: LayerNetwork, images: Batch, others: Batch | None, store: Store) -> Workbench:
         classes = _MNIST_CLASSES if self.images is None else _CIFAR_CLASSES
         activation = Activation.named(self.activation)
         objective = network.objective(images, classes, self.seed, activation)
@@ -267,7 +266,7 @@ class LayerOriginal(Study):
                     noise_std=self.noise_std,
                     prior_std=self.prior_std,
                     most=self.posterior_entries,
-                )["value"]
+                ).value
                 for place in range(min(self.posterior_images, self.count))
             ]
             error = mean_of(errors)

@@ -1,13 +1,10 @@
-"""What one inversion makes of sets of layers, and closed-form measures of the same sets; and the file that keeps both."""
+"""What one inversion makes of sets of layers, and closed-form measures of the same sets."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -45,7 +42,7 @@ from gradleak.risk import (
 )
 from gradleak.risk.examples import each_example
 from gradleak.risk.layer_groups import layer_groups
-from studies.attack_lines import content_of
+from studies.store import Store, content_of
 
 EVERYTHING = "everything"
 ATTACK, SWAPPED, BLIND = "attack", "gradient of another image", "blind"
@@ -169,35 +166,17 @@ class Claims:
     note: str = ""
 
 
-class CellStore:
-    """JSON-ready cells by key, in a JSONL file that grows as they are computed; a torn last line is as if never written."""
+@dataclass(frozen=True, kw_only=True)
+class Posterior:
+    """A linearized posterior error.
 
-    def __init__(self, path: str | None) -> None:
-        """Read what there is."""
-        self._path = None if path is None else Path(path)
-        self._cells: dict[str, dict[str, Any]] = {}
-        if self._path is None or not self._path.exists():
-            return
-        for text in self._path.read_text(encoding="utf-8").splitlines():
-            try:
-                entry = json.loads(text)
-                self._cells[_digest(entry["key"])] = entry["cell"]
-            except (json.JSONDecodeError, KeyError, TypeError):
-                continue
+    Attributes:
+        value: or None.
+        note: why there is none, or "".
+    """
 
-    def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The cell of this key, or None."""
-        return self._cells.get(_digest(key))
-
-    def add(self, key: Mapping[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
-        """Keep a cell, on disk where there is a file; returns it."""
-        self._cells[_digest(key)] = cell
-        if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("a", encoding="utf-8") as file:
-                # A line of its own even after a torn one.
-                file.write(f"\n{json.dumps({'key': dict(key), 'cell': cell})}\n")
-        return cell
+    value: float | None
+    note: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -219,7 +198,7 @@ class Workbench:
     objective: Objective
     images: Batch
     groups: Mapping[str, tuple[str, ...]]
-    store: CellStore
+    store: Store
     identity: Mapping[str, Any]
     block: int
     seed: int
@@ -250,30 +229,23 @@ class Workbench:
             "first": block.start,
             "seed": self.seed,
         }
-        kept = self.store.get(key)
-        if kept is not None:
-            return Claims(**kept)
-        measure = OriginalInformation(
-            attack=runs,
-            threat_model=HonestButCurious(targets=True),
-            seed=derive_seed(self.seed, "block", str(block.start)) % 2**31,
-        )
-        profile = measure(exposures, visible={label: VisibleLayers(names=members)})
+        seed = derive_seed(self.seed, "block", str(block.start)) % 2**31
+        return self.store.kept(key, Claims, lambda: self._computed(label, runs, exposures, seed))
+
+    def _computed(self, label: str, runs: Attack, exposures: Sequence[Exposure], seed: int) -> Claims:
+        measure = OriginalInformation(attack=runs, threat_model=HonestButCurious(targets=True), seed=seed)
+        profile = measure(exposures, visible={label: VisibleLayers(names=self.members(label))})
         score = profile.scores[label]
         if score.value is None or profile.rows is None:
-            nothing: list[float | None] = [None] * len(exposures)
-            cell = {
-                "nats": [0.0] * len(exposures),
-                "ssim": nothing,
-                "note": f"{label}: {score.outcome.label}, {score.note}",
-            }
-        else:
-            cell = {
-                "nats": profile.rows.values[label].tolist(),
-                "ssim": [value for release in score.details["per_example"] for value in release],
-                "note": "",
-            }
-        return Claims(**self.store.add(key, cell))
+            return Claims(
+                nats=[0.0] * len(exposures),
+                ssim=[None] * len(exposures),
+                note=f"{label}: {score.outcome.label}, {score.note}",
+            )
+        return Claims(
+            nats=profile.rows.values[label].tolist(),
+            ssim=[value for release in score.details["per_example"] for value in release],
+        )
 
     def members(self, label: str) -> tuple[str, ...]:
         """The tensors of a set."""
@@ -295,29 +267,32 @@ class Workbench:
             "samples": samples if norm is JacobianNorm.FROBENIUS else 0,
             "seed": self.seed if norm is JacobianNorm.FROBENIUS else 0,
         }
-        kept = self.store.get(key)
-        if kept is not None:
-            return kept
-        score = each_example(measure, Exposure(self.objective, example, Release(FedSGD())), max_bytes=_BYTES)[0]
-        values = score.details.get("values", {})
-        return self.store.add(key, {name: values.get(name) for name in self.groups})
 
-    def posterior(self, label: str, place: int, *, noise_std: float, prior_std: float, most: int) -> dict[str, Any]:
+        def compute() -> dict[str, float | None]:
+            score = each_example(measure, Exposure(self.objective, example, Release(FedSGD())), max_bytes=_BYTES)[0]
+            values = score.details.get("values", {})
+            return {name: values.get(name) for name in self.groups}
+
+        return self.store.kept(key, dict[str, float | None], compute)
+
+    def posterior(self, label: str, place: int, *, noise_std: float, prior_std: float, most: int) -> Posterior:
         """The linearized posterior error (pixel RMSE) of one image from a set; none where A has more than `most` entries."""
         example = self.images.example(place)
         size = self.entries(label) * example.inputs.numel()
         if size > most:
-            return {"value": None, "note": f"A has {size:,} entries, more than {most:,}"}
+            return Posterior(value=None, note=f"A has {size:,} entries, more than {most:,}")
         measure = LinearizedPosteriorError(noise_std=noise_std, prior_std=prior_std, unit="pixel_rmse")
         members = self.members(label)
         key = self._key([example], members) | {"what": "posterior", "measure": describe(measure)}
-        kept = self.store.get(key)
-        if kept is not None:
-            return kept
-        exposure = Exposure(self.objective.to(torch.float64), example.to(torch.float64), Release(FedSGD()))
-        score = measure_visible(exposure, {label: VisibleLayers(names=members)}, measure).scores[label]
-        note = "" if score.value is not None else f"{score.outcome.label}: {score.note}"
-        return self.store.add(key, {"value": score.value, "note": note})
+
+        def compute() -> Posterior:
+            exposure = Exposure(self.objective.to(torch.float64), example.to(torch.float64), Release(FedSGD()))
+            score = measure_visible(exposure, {label: VisibleLayers(names=members)}, measure).scores[label]
+            return Posterior(
+                value=score.value, note="" if score.value is not None else f"{score.outcome.label}: {score.note}"
+            )
+
+        return self.store.kept(key, Posterior, compute)
 
     def _key(self, examples: Sequence[Batch], members: Sequence[str]) -> dict[str, Any]:
         return {
@@ -328,10 +303,6 @@ class Workbench:
         }
 
 
-def _digest(key: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-
-
 __all__ = [
     "ATTACK",
     "BLIND",
@@ -339,9 +310,9 @@ __all__ = [
     "PAPER_NETWORKS",
     "POSTERIOR",
     "SWAPPED",
-    "CellStore",
     "Claims",
     "LayerNetwork",
+    "Posterior",
     "Swapped",
     "Workbench",
     "layer_sets",

@@ -13,7 +13,6 @@ from gradleak.attacks import InvertingGradients, RandomForest
 from gradleak.core import Batch, derive_seed, describe, one_thread
 from gradleak.data import Encoding
 from gradleak.results import MO_2021, Citation, InputError, check_count, check_positive
-from studies.attack_lines import Store
 from studies.census import census
 from studies.layer_protection_cells import (
     ENTRIES,
@@ -28,6 +27,7 @@ from studies.layer_protection_cells import (
     ProtectedSetting,
 )
 from studies.private_images import draw_images, shown
+from studies.store import Store
 from studies.study import Finding, Say, Study, StudyResult, Table
 
 CONTROLS = (OTHERS, SCATTERED, LEAST)
@@ -120,8 +120,7 @@ class LayerProtection(Study):
         """Compute the study; the inversions take nearly all of the time: 2 (4 + draws) sets of images a network."""
         compared: list[Compared] = []
         chosen: dict[str, list[Chosen]] = {}
-        store = Store(self.cells)
-        with one_thread():
+        with Store(self.cells) as store, one_thread():
             for setting in map(ProtectedSetting, self.settings):
                 of = self._images if setting.of_images else self._census
                 made, results = of(setting, store, say)

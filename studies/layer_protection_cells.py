@@ -40,9 +40,10 @@ from gradleak.risk import (
 )
 from gradleak.scoring import score_images, score_posteriors
 from gradleak.training import batches_of_one_value, layer_gradients
-from studies.attack_lines import Line, Store, content_of
+from studies.attack_lines import Line
 from studies.private_images import trained
 from studies.protected_entries import OPEN, PROTECTED, TwoParts, choose_entries, scattered_entries
+from studies.store import Store, content_of
 
 Masks = Mapping[str, Tensor]
 NOTHING, PROFILE, LEAST, SCATTERED, OTHERS, ENTRIES = (
@@ -221,11 +222,7 @@ class ImageRecipe:
             "std": std,
             "seed": self.seed,
         }
-        kept = store.lines(key)
-        if kept is None:
-            kept = self._attack(model, masks, examples, std)
-            store.add(key, kept)
-        return kept
+        return store.kept(key, list[Line], lambda: self._attack(model, masks, examples, std))
 
     def _attack(self, model: nn.Module, masks: Masks, examples: Sequence[Batch], std: float | None) -> list[Line]:
         objective = Objective.from_module(TwoParts(model, masks), mode=Mode.EVAL)

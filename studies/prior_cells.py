@@ -50,7 +50,8 @@ from gradleak.models import convnet, initialize_uniform, lenet_dlg, lenet_i2f, r
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Outcome, UnsupportedError
 from gradleak.scoring import score_images, score_perceptual
-from studies.attack_lines import Line, Store, blind_lines, content_of
+from studies.attack_lines import Line, blind_lines
+from studies.store import Store, content_of
 
 CURVE = 24
 """Places of a search at which the loss is kept."""
@@ -278,10 +279,10 @@ def cells(
     lines: list[Line] = []
     for image, example in enumerate(setting.examples):
         key = _key(setting, entrant, attack, check, image, seed)
-        kept = store.lines(key)
+        kept = store.get(key, list[Line])
         if kept is None and compute:
             kept = [_line(setting, entrant, attack, image, example, seed, store, key, check)]
-            store.add(key, kept)
+            store.add(key, list[Line], kept)
         lines += kept or []
     return attack, lines
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gradleak.auditing.tasks import groups
 
 import gradleak as gl
 from gradleak.auditing import Adversary, Plan, Refusal, Thresholds, build_plan, judge, refusals, run_plan
-from gradleak.auditing.tasks import groups
 from gradleak.results import PlanError, Record, VerdictKind
 from tests.auditing.broken_attack import Lucky
 from tests.auditing.test_verdict import BASELINE, attack, release

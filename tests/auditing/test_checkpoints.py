@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gradleak.auditing.tasks import groups
 
 from gradleak.attacks import InventionCheck
 from gradleak.attacks.inversion.evaluation import Evaluator
 from gradleak.auditing import Plan, control_tasks, load_plan, run_plan
-from gradleak.auditing.tasks import groups
 from gradleak.results import PlanError, Record
 from tests.auditing.generator_models import generator_plan
 

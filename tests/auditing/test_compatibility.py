@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from gradleak.auditing.adversary import Adversary
 
 from gradleak.attacks import Attack, GaussNewton, InvertingGradients
 from gradleak.auditing import catalog
-from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.compatibility import (
     MEANINGS,
     Pair,

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from gradleak.reporting.reading import read
 
 import gradleak as gl
 from gradleak.reporting.inference_view import inferences
-from gradleak.reporting.reading import read
 from gradleak.results import InputError, VerdictKind
 from tests.games.setting import population, release, settings
 

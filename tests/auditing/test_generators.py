@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from gradleak.auditing.controls import planted_leak
 from safetensors.torch import save_file
 
 from gradleak.auditing import Plan, build_plan, catalog, load_plan, train_generator
-from gradleak.auditing.controls import planted_leak
 from gradleak.auditing.fingerprint import fingerprint
 from gradleak.core import Domain, HonestButCurious, ImageGenerator
 from gradleak.models.generators import own_generator, trained_generator

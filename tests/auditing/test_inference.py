@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from gradleak.auditing import Plan, build_plan, estimate, inference_plan, judge, load_plan, run_plan
 from gradleak.auditing.inference_plan import InferencePlan
 from gradleak.auditing.inference_verdict import judge_games
 from gradleak.auditing.verdict import Thresholds
+
+from gradleak.auditing import Plan, build_plan, estimate, inference_plan, judge, load_plan, run_plan
 from gradleak.results import PlanError, Record, VerdictKind
 
 GAME = {

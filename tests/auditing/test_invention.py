@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gradleak.auditing.control_tasks import NegativeControl, PositiveControl
+from gradleak.auditing.invention import CheckedClaim, check_estimate, claim_support
+from gradleak.reporting.adversaries import adversaries
+from gradleak.reporting.report import build
 from PIL import Image
 from torch import nn
 
 from gradleak.attacks import DGL, GIAS, Attack, Blind, Inversion, Latents
 from gradleak.auditing import Controls, Plan, control_tasks, estimate, judge, run_plan
-from gradleak.auditing.control_tasks import NegativeControl, PositiveControl
-from gradleak.auditing.invention import CheckedClaim, check_estimate, claim_support
 from gradleak.core import (
     Batch,
     Domain,
@@ -32,8 +34,6 @@ from gradleak.core import (
 from gradleak.models import mlp
 from gradleak.protocols import FedSGD
 from gradleak.reporting import write_html, write_json, write_markdown
-from gradleak.reporting.adversaries import adversaries
-from gradleak.reporting.report import build
 from gradleak.results import Outcome, PlanError, Record, VerdictKind
 from tests.auditing.generator_models import generator_plan
 

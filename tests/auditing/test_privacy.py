@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from cloudpickle import dumps, loads
-
-from gradleak.auditing import Plan, build_plan, estimate, load_plan, run_plan
 from gradleak.auditing.privacy_plan import PrivacyPlan
 from gradleak.auditing.privacy_task import PrivacyControl, PrivacyTask
+
+from gradleak.auditing import Plan, build_plan, estimate, load_plan, run_plan
 from gradleak.core import Release
 from gradleak.privacy import AuditResult
 from gradleak.privacy.lower_bounds import Reading, SplitThresholdEpsilon, TrialScores, gaussian_dp_epsilon

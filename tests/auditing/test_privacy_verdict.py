@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from gradleak.auditing.privacy_verdict import judge_privacy
 from gradleak.auditing.verdict import Thresholds, judge
+
 from gradleak.results import VerdictKind
 
 Row = dict[str, Any]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from gradleak.auditing.risk_tasks import same_labels
 
 import gradleak as gl
 from gradleak.auditing import Plan, Thresholds, build_plan, estimate, run_plan
-from gradleak.auditing.risk_tasks import same_labels
 from gradleak.results import InputError, PlanError, Record, VerdictKind
 from gradleak.risk import BayesianCramerRao
 

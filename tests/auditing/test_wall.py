@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import torch
+from gradleak.auditing.tasks import released
 from safetensors.torch import load_file, save_file
 
 from gradleak.auditing import attack_generator, load_plan
-from gradleak.auditing.tasks import released
 
 ADVERSARY = """
 import sys

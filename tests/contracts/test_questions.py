@@ -1,16 +1,19 @@
-"""What others need to know of a defense they ask it: a stranger claims nothing, and nobody asks for a type."""
+"""Questions in place of types: a strange defense or protocol claims nothing, and nobody asks what class one is."""
 
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 import torch
+from gradleak.auditing.risk_tasks import quiet
 from tests.attacks.labels.cases import net, released
 from tests.training.releases.released_batches import at_once, batches, objective, one_by_one, rows
 from torch import Tensor
@@ -18,14 +21,14 @@ from torch import Tensor
 import gradleak
 from gradleak import defenses
 from gradleak.accounting import mechanism_of
-from gradleak.attacks import ConsistentLabels
+from gradleak.attacks import Attack, ConsistentLabels
 from gradleak.attacks.inversion.gauss_newton.spectral import spectral_noise
 from gradleak.attacks.inversion.likelihood import known_law, laplace_scale
 from gradleak.auditing import compatibility
-from gradleak.auditing.risk_tasks import quiet
 from gradleak.core import (
     Batch,
     BatchDefense,
+    Course,
     Defense,
     DiagonalGaussian,
     ExampleDefense,
@@ -38,6 +41,7 @@ from gradleak.core import (
     Noise,
     NotGaussian,
     Objective,
+    Protocol,
     Release,
     Rounded,
     Scaled,
@@ -45,9 +49,11 @@ from gradleak.core import (
     Thinned,
     Unchanged,
     UpdateDefense,
+    UpdateKind,
+    mean_gradient,
 )
 from gradleak.games.information import gaussian_channel_information
-from gradleak.protocols import FedSGD
+from gradleak.protocols import FedAvg, FedSGD, LocalAdam, SecureAggregation
 from gradleak.results import InputError, Outcome
 from gradleak.risk import VisibleLayers
 from gradleak.testing import check_defense
@@ -279,13 +285,79 @@ def test_false_answers_break_the_contract() -> None:
             check_defense(defense)
 
 
-def _concrete() -> frozenset[str]:
-    """The names of all defenses of the package."""
+@dataclass(frozen=True, kw_only=True)
+class StrangeProtocol(Protocol):
+    """Twice the gradient, by an author who answers no question."""
+
+    kind: ClassVar[UpdateKind] = UpdateKind.GRADIENT
+
+    def mean(
+        self,
+        objective: Objective,
+        params: Mapping[str, Tensor],
+        batch: Batch,
+        defenses: Sequence[ExampleDefense] = (),
+    ) -> dict[str, Tensor]:
+        found = mean_gradient(objective, params, batch, defenses)
+        return {name: 2 * tensor for name, tensor in found.items()}
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        [defenses.DPSGD(clip_norm=1.0, noise_std=0.1, noise="sum")],
+        [defenses.ClipPerExample(1.0), defenses.GaussianNoise(std=0.1)],
+    ],
+    ids=["DP-SGD", "clip and noise"],
+)
+@pytest.mark.parametrize(
+    "protocol",
+    [StrangeProtocol(), SecureAggregation(protocol=StrangeProtocol(), examples=[2, 2])],
+    ids=["alone", "aggregated"],
+)
+def test_accounting_counts_nothing_for_a_strange_protocol_and_names_it(
+    protocol: Protocol, chain: list[Defense]
+) -> None:
+    assert protocol.course(4) is None
+    found = mechanism_of(Release(protocol, chain), objective(), 4)
+    assert isinstance(found, NoGuarantee)
+    assert "StrangeProtocol" in found.reason
+
+
+@pytest.mark.parametrize("examples", [1, 5])
+def test_protocols_say_which_gradients_they_take(examples: int) -> None:
+    assert FedSGD().course(examples) == Course(epochs=1, sizes=[examples], whole=True, sums=[(examples, 1.0)])
+    local = FedAvg(learning_rate=0.1, epochs=2, batch_size=2).course(5)
+    assert local == Course(epochs=2, sizes=[2, 2, 1], whole=False, sums=None)
+    assert FedAvg(learning_rate=0.1).course(examples).sums == [(examples, 0.1)]
+    assert LocalAdam().course(examples) == Course(epochs=1, sizes=[examples], whole=True, sums=None)
+    together = SecureAggregation(protocol=FedSGD(), examples=[1, 3])
+    assert together.course(4) == Course(epochs=1, sizes=[1, 3], whole=False, sums=[(1, 0.25), (3, 0.75)])
+    assert together.client_sizes == (1, 3)
+    assert FedSGD().client_sizes is None
+    assert (together.of_client, FedSGD().of_client) == (FedSGD(), FedSGD())
+
+
+ROOMS = {"defenses": Defense, "protocols": Protocol, "attacks": Attack}
+
+
+def _concrete(room: str) -> frozenset[str]:
+    """The names of the classes of a room that can be made: defenses, protocols or attacks."""
+    module = importlib.import_module(f"gradleak.{room}")
     return frozenset(
         name
-        for name in defenses.__all__
-        if inspect.isclass(found := getattr(defenses, name)) and issubclass(found, Defense)
+        for name in module.__all__
+        if inspect.isclass(found := getattr(module, name))
+        and issubclass(found, ROOMS[room])
+        and not inspect.isabstract(found)
     )
+
+
+@cache
+def _trees() -> dict[Path, ast.AST]:
+    """The syntax trees of the package by file."""
+    files = sorted(SOURCE.rglob("*.py"))
+    return {file.relative_to(SOURCE): ast.parse(file.read_text(encoding="utf-8")) for file in files}
 
 
 def _named(node: ast.AST | None) -> Iterator[str]:
@@ -353,22 +425,19 @@ def switches(tree: ast.AST, classes: frozenset[str]) -> list[int]:
     ],
 )
 def test_switches_are_found(line: str) -> None:
-    assert switches(ast.parse(line), _concrete())
+    assert switches(ast.parse(line), _concrete("defenses"))
 
 
 @pytest.mark.parametrize("line", ["Clip(1.0)", "isinstance(d, UpdateDefense)", "type(d) is Other", "'Clip' in names"])
 def test_other_uses_are_not(line: str) -> None:
-    assert switches(ast.parse(line), _concrete()) == []
+    assert switches(ast.parse(line), _concrete("defenses")) == []
 
 
-def test_nobody_outside_of_the_defenses_asks_for_the_type_of_one() -> None:
-    files = [file for file in sorted(SOURCE.rglob("*.py")) if "defenses" not in file.relative_to(SOURCE).parts]
+@pytest.mark.parametrize(("room", "least"), [("defenses", 13), ("protocols", 4), ("attacks", 8)])
+def test_nobody_outside_of_a_room_asks_for_the_type_of_one(room: str, least: int) -> None:
+    files = {file: tree for file, tree in _trees().items() if room not in file.parts}
     assert len(files) > 100
-    classes = _concrete()
-    assert len(classes) > 12
-    found = {
-        str(file.relative_to(SOURCE)): lines
-        for file in files
-        if (lines := switches(ast.parse(file.read_text(encoding="utf-8")), classes))
-    }
-    assert found == {}, "ask the defense: see Defense.effect and its neighbors in core/defense.py"
+    classes = _concrete(room)
+    assert len(classes) >= least
+    found = {str(file): lines for file, tree in files.items() if (lines := switches(tree, classes))}
+    assert found == {}, f"ask it: see the methods of {ROOMS[room].__name__} that have a default"

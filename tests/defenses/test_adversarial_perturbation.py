@@ -162,7 +162,9 @@ def test_faults_are_named() -> None:
         Release(FedSGD(), [defense])(known, sensitive(batch(2), [0, 4]), generator())
     with pytest.raises(InputError, match=r"target: expected a value from 0 to 1, got 2"):
         Release(FedSGD(), [replace(defense, target=2)])(known, batch(2), generator())
-    with pytest.raises(InputError, match=r"expected a torch.nn.Module, got str; train_sensitive_classifier makes one"):
+    with pytest.raises(
+        InputError, match=r"expected a torch.nn.Module, got 'net'; train_sensitive_classifier makes one"
+    ):
         AdversarialPerturbation(classifier="net")  # type: ignore[arg-type]
     for arguments, message in (({"gamma": -1}, "gamma"), ({"alpha": 0}, "alpha"), ({"steps": 0}, "steps")):
         with pytest.raises(InputError, match=message):

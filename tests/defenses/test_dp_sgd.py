@@ -169,11 +169,14 @@ def test_the_average_gradient_of_an_update_is_not_touched_by_it() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"clip_norm": 0.0}, r"DPSGD.clip_norm: expected a positive number, got 0.0"),
-        ({"noise_std": 0.0}, r"noise_std: expected a positive number, got 0.0; without noise it is ClipPerExample"),
-        ({"noise_std": math.inf}, r"noise_std: expected a positive number, got inf"),
+        ({"clip_norm": 0.0}, r"DPSGD.clip_norm: expected a finite positive number, got 0.0"),
+        (
+            {"noise_std": 0.0},
+            r"noise_std: expected a finite positive number, got 0.0; without noise it is ClipPerExample",
+        ),
+        ({"noise_std": math.inf}, r"noise_std: expected a finite positive number, got inf"),
         ({"noise": "mean"}, r"DPSGD.noise: expected one of per_example, sum, got 'mean'"),
-        ({"expected_batch_size": -1}, r"expected_batch_size: expected a positive number, got -1"),
+        ({"expected_batch_size": -1}, r"expected_batch_size: expected a finite positive number, got -1"),
         ({"noise": "per_example", "expected_batch_size": 4}, r"use noise='sum'"),
     ],
 )

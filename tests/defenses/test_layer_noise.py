@@ -63,7 +63,7 @@ def test_faults_are_named() -> None:
         LayerNoise(std={"0": -1.0})
     with pytest.raises(InputError, match=r"LayerNoise.default: expected a finite number of at least 0, got nan"):
         LayerNoise(std={}, default=float("nan"))
-    with pytest.raises(InputError, match=r"expected numbers by layer, got 0.1; write \{'0': 0.1\}"):
+    with pytest.raises(InputError, match=r"expected finite numbers of at least 0 by name, got 0.1; write \{'0': 0.1\}"):
         LayerNoise(std=0.1)  # type: ignore[arg-type]
 
 

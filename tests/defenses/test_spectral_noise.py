@@ -109,5 +109,5 @@ def test_faults_are_named() -> None:
         Release(FedSGD(), [SpectralNoise(norm=0.3, dense_limit=5)])(known, data, generator())
     with pytest.raises(InputError, match=r"norm: expected a finite number of at least 0, got -1"):
         SpectralNoise(norm=-1)
-    with pytest.raises(InputError, match=r"directions: expected at least 1, got 0"):
+    with pytest.raises(InputError, match=r"directions: expected a whole number of at least 1, got 0"):
         SpectralNoise(norm=1, directions=0)

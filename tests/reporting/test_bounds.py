@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gradleak.reporting.report import build
 from tests.reporting.parsed import Page
 from tests.reporting.sample_record import Row, SampleRecord, score
 
 from gradleak.reporting import write_json, write_markdown
 from gradleak.reporting.html import render_html
-from gradleak.reporting.report import build
 from gradleak.reporting.words import precision
 from gradleak.results import Record
 

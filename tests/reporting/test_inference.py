@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gradleak.reporting.reading import read
+from gradleak.reporting.report import Report, build
+from gradleak.reporting.summary import summarize
 from tests.reporting.parsed import Page
 
 from gradleak.reporting.html import render_html
@@ -32,9 +35,6 @@ from gradleak.reporting.inference_view import (
     warnings,
 )
 from gradleak.reporting.markdown import render_markdown
-from gradleak.reporting.reading import read
-from gradleak.reporting.report import Report, build
-from gradleak.reporting.summary import summarize
 from gradleak.results import Evidence, Leakier, Outcome, Record, Score
 from gradleak.scoring import score_posteriors
 

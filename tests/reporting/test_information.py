@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gradleak.reporting.information import information
+from gradleak.reporting.reading import read
 from tests.reporting.sample_record import Row, SampleRecord
 
 from gradleak.reporting import write_html, write_markdown
-from gradleak.reporting.information import information
-from gradleak.reporting.reading import read
 from gradleak.results import Record
 
 FACTS = {

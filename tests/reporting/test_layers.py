@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from gradleak.reporting.reading import read
+from gradleak.reporting.report import build
+from gradleak.reporting.summary import summarize
 from tests.reporting.layer_lines import LAYERS, Row, advice, digits, layer_score, profile, record
 from tests.reporting.parsed import Page
 
@@ -15,9 +18,6 @@ from gradleak.reporting.html import render_html
 from gradleak.reporting.layers_plots import heat_map, heat_maps
 from gradleak.reporting.layers_view import LayerMap, layer_maps, leading_maps
 from gradleak.reporting.markdown import render_markdown
-from gradleak.reporting.reading import read
-from gradleak.reporting.report import build
-from gradleak.reporting.summary import summarize
 from gradleak.results import Leakier, Outcome, Record
 from gradleak.risk import LayerProfile
 

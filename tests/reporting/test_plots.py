@@ -3,11 +3,11 @@ from __future__ import annotations
 import re
 
 import pytest
+from gradleak.reporting.plots import TradeOff, noise_plot, spectrum_plot, standalone, trade_off_plot
+from gradleak.reporting.report import Report
 from tests.reporting.parsed import Page
 
 from gradleak.reporting.drawing import TickLabels
-from gradleak.reporting.plots import TradeOff, noise_plot, spectrum_plot, standalone, trade_off_plot
-from gradleak.reporting.report import Report
 from gradleak.reporting.risk_view import NoiseStudy, Spectrum
 
 

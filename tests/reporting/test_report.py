@@ -3,13 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gradleak.reporting.report import Report, build
 from tests.reporting.parsed import Page
 from tests.reporting.sample_record import SampleRecord, score
 
 from gradleak.reporting import words
 from gradleak.reporting.html import render_html
 from gradleak.reporting.markdown import render_markdown
-from gradleak.reporting.report import Report, build
 from gradleak.results import Record
 
 

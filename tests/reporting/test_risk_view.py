@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from gradleak.reporting.report import Report
+
 from gradleak.results import Record
 
 

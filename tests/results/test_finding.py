@@ -12,7 +12,7 @@ from gradleak.results import (
     Grounds,
     InputError,
     Leakier,
-    Number,
+    NumberOrNone,
     Outcome,
     Score,
     Status,
@@ -29,7 +29,7 @@ FIRST = Subject(noun="example", name="0")
 
 class Own(Finding):
     kind: str = "own"
-    loss: Number = None
+    loss: NumberOrNone = None
     history: tuple[float, ...] = ()
 
 

@@ -222,7 +222,9 @@ def test_canonical_leaves_out_times_and_host_and_follows_the_plan(tmp_path: Path
             writer.write_group(name, GROUPS[name])
     with RecordWriter(tmp_path / "two.jsonl", RUN | {"started": "then", "host": {"name": "other"}}) as writer:
         for name in ("a", "b", "c"):
-            writer.write_group(name, [one.but(seconds=99.0) if isinstance(one, Finding) else one for one in GROUPS[name]])
+            writer.write_group(
+                name, [one.but(seconds=99.0) if isinstance(one, Finding) else one for one in GROUPS[name]]
+            )
     one, two = Record.load(tmp_path / "one.jsonl"), Record.load(tmp_path / "two.jsonl")
     assert one.canonical() == two.canonical()
     assert not any(word in text for text in one.canonical() for word in ("seconds", "started", '"host"', "traceback"))

@@ -25,7 +25,9 @@ def test_round_trip_through_json() -> None:
     assert Verdict.from_dict(line).subject == verdict.subject
 
 
-@pytest.mark.parametrize("change", [{"reason": -1}, {"details": 3}, {"subject": "x"}, {"subject": {"noun": 1}}, {"audit": []}])
+@pytest.mark.parametrize(
+    "change", [{"reason": -1}, {"details": 3}, {"subject": "x"}, {"subject": {"noun": 1}}, {"audit": []}]
+)
 def test_a_wrong_field_is_one_clear_error(change: dict[str, object]) -> None:
     line = {"item": "a", "verdict": "leaks", "reason": "r", "explanation": "e"}
     with pytest.raises(InputError, match="expected what Verdict.to_dict wrote"):

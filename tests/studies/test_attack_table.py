@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +16,9 @@ from gradleak.core import HonestButCurious, Objective, Release, derive_generator
 from gradleak.datasets import mnist_digits
 from gradleak.models import initialize_uniform, lenet_i2f, resnet8
 from gradleak.protocols import FedSGD
-from gradleak.results import InputError, UnsupportedError
+from gradleak.results import UnsupportedError
 from studies import AttackTable, Entrant, StudyResult, TableNetwork
-from studies.attack_lines import BASELINE, Store, median_interval
+from studies.attack_lines import BASELINE, median_interval
 
 LENET, CONVNET, DEEP = TableNetwork.LENET, TableNetwork.CONVNET, TableNetwork.RESNET18
 
@@ -98,7 +99,7 @@ def test_a_killed_study_goes_on_and_one_that_is_done_computes_nothing(
     # As a kill in the middle of a line leaves it.
     cells.write_text(cells.read_text(encoding="utf-8") + '{"key": {"da', encoding="utf-8")
     both = AttackTable(attacks=(Entrant.GS, Entrant.DGL), **small).run(say=_quiet)
-    stored = [json.loads(text) for text in cells.read_text(encoding="utf-8").splitlines() if text.endswith("}")]
+    stored = _stored(cells)
     assert [entry["key"]["attack"]["use"] for entry in stored] == ["GS", "DGL"]
     assert not list(cells.parent.glob("*.state"))
 
@@ -127,7 +128,7 @@ def test_deep_networks_take_one_image_after_the_other(tmp_path: Path, monkeypatc
     )
     rows = _rows(study.run(say=_quiet))
     assert [row["plain gradients"] for row in rows.values()] == ["0", "9", "9", "9"]
-    stored = [json.loads(text) for text in cells.read_text(encoding="utf-8").splitlines() if text]
+    stored = _stored(cells)
     assert [entry["key"]["images"] for entry in stored] == [[0], [1]] * 3
 
 
@@ -155,9 +156,7 @@ def test_a_refusal_is_a_line_with_its_reason(monkeypatch: pytest.MonkeyPatch) ->
     assert found.findings[-1].note == "too many unknowns"
 
 
-def test_images_of_two_files_of_one_name_do_not_share_cells_and_older_keys_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_of_two_files_of_one_name_do_not_share_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = tmp_path / "cells.jsonl"
     small = {"count": 1, "budget": 12, "networks": (LENET,), "attacks": (Entrant.GS,), "cells": str(cells)}
     random = np.random.default_rng(0)
@@ -168,40 +167,11 @@ def test_images_of_two_files_of_one_name_do_not_share_cells_and_older_keys_are_r
         np.savez(file, x=random.integers(0, 256, (3, 8, 8), dtype=np.uint8), y=np.arange(3))
         found.append(AttackTable(images=str(file), **small).run(say=_quiet).details)
     assert found[0] != found[1]
-    first, second = (json.loads(text) for text in cells.read_text(encoding="utf-8").splitlines() if text)
+    first, second = _stored(cells)
     assert first["key"] | {"content": ""} == second["key"] | {"content": ""}
-    # Cells of before the content was in the key.
-    old = {"key": {name: value for name, value in first["key"].items() if name != "content"}, "lines": first["lines"]}
-    cells.write_text(json.dumps(old), encoding="utf-8")
     monkeypatch.setattr(Attack, "many", lambda *_, **__: pytest.fail("computed again"))
     again = AttackTable(images=str(tmp_path / "a" / "images.npz"), **small).run(say=_quiet)
     assert again.details == found[0]
-
-
-def test_a_state_under_an_older_key_is_gone_on_with(tmp_path: Path) -> None:
-    store = Store(str(tmp_path / "cells.jsonl"))
-    older, newer = {"data": "images.npz"}, {"data": "images.npz", "content": "abc"}
-    old, new = store.checkpoint(older), store.checkpoint(newer)
-    assert old is not None
-    assert new is not None
-    assert old.path != new.path
-    old.path.write_bytes(b"state")
-    assert store.checkpoint(newer) == old
-
-
-def test_lines_that_are_no_cells_are_as_if_never_written(tmp_path: Path) -> None:
-    path = tmp_path / "cells.jsonl"
-    path.write_text('{"key": {"data": "mnist"}}\n{"key": 1, "lines": 2}\n{"key": {"da\n', encoding="utf-8")
-    assert Store(str(path)).lines({"data": "mnist"}) is None
-
-
-@pytest.mark.parametrize("text", ['{"other": 1}', "[]", "not json"])
-def test_a_file_of_something_else_is_refused_and_left_alone(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "cells.jsonl"
-    path.write_text(f"{text}\n", encoding="utf-8")
-    with pytest.raises(InputError, match="whose line 1 is no cell; name another file"):
-        Store(str(path))
-    assert path.read_text(encoding="utf-8") == f"{text}\n"
 
 
 @pytest.mark.parametrize(
@@ -217,3 +187,8 @@ def test_the_interval_holds_the_median(count: int) -> None:
     draws = np.sort(np.random.default_rng(0).exponential(size=(4000, count)), axis=1)
     intervals = [median_interval(draw.tolist()) for draw in draws]
     assert np.mean([low <= np.log(2) <= high for low, high in intervals]) > 0.94
+
+
+def _stored(cells: Path) -> list[dict[str, Any]]:
+    """The cells of a file, below the line of the record."""
+    return [json.loads(text) for text in cells.read_text(encoding="utf-8").splitlines()][1:]

@@ -10,8 +10,10 @@ import pytest
 from gradleak.data import Encoding
 from gradleak.games import GameResult, PropertyGame
 from studies import InferenceDefenses, InferenceRisk, InferenceShield, RiskGame
-from studies.game_cells import Cell, GameStore, cells_of
+from studies.game_cells import Cell, cells_of, play
+from studies.game_plays import PlayStore
 from studies.inference_defenses import PAPER
+from studies.store import Store
 
 SMALL = {"trials": 300, "shadow_batches": 300, "rounds": 2, "private_rows": 600, "seeds": 1}
 
@@ -89,12 +91,6 @@ def test_the_paper_without_pca_stands_beside_who_learned_without_noise() -> None
     assert set(PAPER[InferenceShield.DP_SGD]) == {("static", "advantage"), ("static", "auroc")}
 
 
-def test_a_torn_line_is_as_if_never_written(tmp_path: Path) -> None:
-    file = tmp_path / "cells.jsonl"
-    file.write_text('\n{"key": "a", "cells": {"static": {"scor', encoding="utf-8")
-    assert GameStore(str(file))._cells == {}
-
-
 def test_a_cell_without_a_value_is_a_dash() -> None:
     cell = Cell(scores={}, single={}, utility=None, blind=0.5, seconds=0.0, outcome="unsupported", note="why")
     assert (cell.text("auroc"), cell.best_round) == ("-", (None, None))
@@ -107,22 +103,25 @@ def test_a_stopped_run_goes_on_with_the_next_seed(tmp_path: Path, monkeypatch: p
     study = InferenceDefenses(shields=[InferenceShield.SIGN], cells=str(file), **SMALL)
     game, seeds = replace(study._game(InferenceShield.SIGN), trials=100, shadow_batches=60), [3, 4]
     plain = cells_of(game.play_seeds(seeds))
-    kept = GameStore(str(file))
-    kept._plays.play_seeds(game, seeds[:1], jobs=1)
+    PlayStore(tmp_path / "cells_seeds").play_seeds(game, seeds[:1], jobs=1)
     played = list[int]()
-    play = PropertyGame.play
+    once = PropertyGame.play
 
     def counted(self: PropertyGame, seed: int = 0, *, jobs: int = 1) -> GameResult:
         played.append(seed)
-        return play(self, seed, jobs=jobs)
+        return once(self, seed, jobs=jobs)
+
+    def stored() -> dict[str, Cell] | None:
+        with Store(str(file)) as store:
+            return play(store, game, seeds, jobs=1, compute=True)
 
     monkeypatch.setattr(PropertyGame, "play", counted)
-    found = GameStore(str(file)).play(game, seeds, jobs=1, compute=True)
+    found = stored()
     assert found is not None
     assert played == [4]
     # Without the cells their scores are taken again, from what the seeds left.
     file.unlink()
-    again = GameStore(str(file)).play(game, seeds, jobs=1, compute=True)
+    again = stored()
     assert played == [4]
     assert again is not None
     for who, cell in plain.items():
@@ -135,5 +134,5 @@ def test_a_stopped_run_goes_on_with_the_next_seed(tmp_path: Path, monkeypatch: p
     one = sorted((tmp_path / "cells_seeds").iterdir())[0]
     one.write_bytes(one.read_bytes()[:100])
     file.unlink()
-    GameStore(str(file)).play(game, seeds, jobs=1, compute=True)
+    stored()
     assert len(played) == 2

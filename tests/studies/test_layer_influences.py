@@ -14,7 +14,7 @@ from torch import nn
 from gradleak.core import Batch, Objective, derive_generator
 from gradleak.defenses import Clip, LayerNoise
 from studies import AttackFamily, Influence, LayerInfluences, Leakage, NoisyLayers
-from studies.influence_cells import Attributes, NumberStore, Pictures, noise_on, over_seeds, snapshots
+from studies.influence_cells import Attributes, Pictures, noise_on, over_seeds, snapshots
 
 
 def _quiet(line: str) -> None:
@@ -125,14 +125,3 @@ def test_means_over_seeds_have_the_interval_of_scipy() -> None:
     assert over_seeds([None]) == (None, None)
     assert over_seeds([0.2]) == (0.2, None)
     assert over_seeds([0.0, 0.0]) == (0.0, None)
-
-
-def test_a_torn_line_is_computed_again(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "cells.jsonl"
-    assert NumberStore(str(path)).get({"x": 1}, lambda: {"value": 2.0}) == {"value": 2.0}
-    with path.open("a", encoding="utf-8") as file:
-        file.write('\n{"key": {"x": 2}, "numb')
-    store = NumberStore(str(path))
-    assert store.get({"x": 1}, lambda: {"value": 3.0}) == {"value": 2.0}
-    assert store.get({"x": 2}, lambda: {"value": None}) == {"value": None}
-    assert NumberStore(str(path)).get({"x": 2}, lambda: {"value": 1.0}) == {"value": None}

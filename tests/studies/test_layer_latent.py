@@ -24,7 +24,6 @@ from studies.layer_latent_cells import (
     LOGISTIC,
     P_VALUE,
     LatentCell,
-    LatentStore,
     Profile,
     Reading,
     Recipe,
@@ -44,6 +43,7 @@ from studies.layer_latent_findings import (
     role,
     trend,
 )
+from studies.store import Store
 
 RECIPE = Recipe(
     rows=80, examples=3, products=4, entries=1000, components=10, dimension=4, columns=20, permutations=19, steps=5,
@@ -113,12 +113,10 @@ def test_a_cell_finds_what_was_put_in(cell: LatentCell) -> None:
 
 def test_a_cell_is_kept(cell: LatentCell, tmp_path: Path) -> None:
     file = tmp_path / "cells.jsonl"
-    LatentStore(str(file)).add({"k": 1}, cell)
-    with file.open("a") as stream:
-        stream.write('{"key": {"k": 2}, "cel')
-    kept = LatentStore(str(file))
-    assert kept.cell({"k": 1}) == cell
-    assert kept.cell({"k": 2}) is None
+    with Store(str(file)) as store:
+        store.add({"k": 1}, LatentCell, cell)
+    with Store(str(file)) as store:
+        assert store.get({"k": 1}, LatentCell) == cell
 
 
 def _cell(values: dict[str, float], distances: dict[str, float], p_values: Sequence[float] = ()) -> LatentCell:

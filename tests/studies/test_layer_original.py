@@ -34,8 +34,9 @@ from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Outcome
 from studies import LayerInversion, LayerNetwork, LayerOriginal
 from studies.layer_correlation import correlate, pearson_of, spearman_of
-from studies.layer_original_cells import CellStore, Swapped, Workbench, shrunk
+from studies.layer_original_cells import Swapped, Workbench, shrunk
 from studies.layer_original_findings import LayerRow, conclude_ceiling
+from studies.store import Store
 
 
 def _quiet(line: str) -> None:
@@ -115,19 +116,6 @@ def test_networks_of_another_scale_do_not_make_a_correlation() -> None:
     assert correlate("", ["a"] * 2, [1.0, 2.0], [1.0, 2.0], resamples=100, seed=0) is None
 
 
-def test_cells_survive_a_torn_line(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "cells.jsonl"
-    store = CellStore(str(path))
-    store.add({"a": 1}, {"x": [1.0]})
-    with path.open("a", encoding="utf-8") as file:
-        file.write('{"key": {"a": 2}, "ce')
-    again = CellStore(str(path))
-    assert again.get({"a": 1}) == {"x": [1.0]}
-    assert again.get({"a": 2}) is None
-    again.add({"a": 3}, {"x": []})
-    assert CellStore(str(path)).get({"a": 3}) == {"x": []}
-
-
 def test_a_profile_with_its_controls_and_again_from_its_cells(tmp_path: Path) -> None:
     cells = tmp_path / "cells.jsonl"
     study = LayerOriginal(
@@ -165,7 +153,7 @@ def test_a_profile_with_its_controls_and_again_from_its_cells(tmp_path: Path) ->
     assert "rank" in next(one.note for one in result.findings if "best other" in one.quantity)
     written = cells.read_text(encoding="utf-8")
     # One block: the third image would be alone.
-    assert sum(json.loads(line)["key"]["what"] == "claims" for line in written.splitlines() if line) == 4 + 3
+    assert sum(json.loads(line)["key"]["what"] == "claims" for line in written.splitlines()[1:]) == 4 + 3
     assert study.run(say=_quiet).markdown() == result.markdown()
     assert cells.read_text(encoding="utf-8") == written
 
@@ -202,7 +190,7 @@ def test_attacks_by_name_search_as_long_as_they_are_told() -> None:
 
 def _bench(study: LayerOriginal) -> Workbench:
     images, others = study._images()
-    return study._bench(LayerNetwork.LENET5, images, others, CellStore(None))
+    return study._bench(LayerNetwork.LENET5, images, others, Store(None))
 
 
 def test_an_activation_changes_the_gradients_and_the_keys_but_not_the_weights() -> None:

@@ -24,8 +24,6 @@ from gradleak.core import (
     Unit,
     UpdateDefense,
 )
-from gradleak.protocols import FedAvg, LocalAdam, SecureAggregation
-from gradleak.protocols.local_steps import mini_batches
 
 
 def mechanism_of(release: Release, objective: Objective, examples: int) -> GaussianMechanism | NoGuarantee:
@@ -55,7 +53,7 @@ def mechanism_of(release: Release, objective: Objective, examples: int) -> Gauss
         if clipped is not None:
             return clipped
     found = _noisy_update(after, shapes)
-    if isinstance(found, GaussianMechanism) and isinstance(release.protocol, SecureAggregation):
+    if isinstance(found, GaussianMechanism) and release.protocol.of_client is not release.protocol:
         return NoGuarantee(reason="the norm of the sum over clients is bounded, not what one client or example adds")
     return found or NoGuarantee(reason=_gap(at_example, after, shapes))
 
@@ -94,23 +92,22 @@ def _noisy_steps(
         return looks
     if defense.bound is None:
         return NoGuarantee(reason=f"{name} adds noise and bounds no example's gradient")
-    steps = _steps(protocol, examples)
-    if isinstance(steps, NoGuarantee):
-        return steps
-    epochs, sizes = steps
-    stds = [_on_sum(defense, shapes, size) for size in sizes]
+    course = protocol.course(examples)
+    if course is None:
+        return NoGuarantee(reason=f"how often {_client(protocol)} uses an example is not known")
+    stds = [_on_sum(defense, shapes, size) for size in course.sizes]
     known = [std for std in stds if std is not None]
     if len(known) < len(stds):
         return NoGuarantee(reason=f"{name} leaves entries without Gaussian noise")
     one, two = (_on_sum(defense, shapes, size) or math.inf for size in (1, 2))
     same = math.isclose(one, two) and math.isclose(_divisor(defense, 1), _divisor(defense, 2))
-    law = defense.law(shapes, sizes[0])
+    law = defense.law(shapes, course.sizes[0])
     return GaussianMechanism(
         sensitivity=defense.bound,
         std=min(known),
-        steps=epochs,
+        steps=course.epochs,
         # One more example shifts all later ones to other mini-batches, also where so many fit into one.
-        fixed=same and _whole_batches(protocol),
+        fixed=same and course.whole,
         tight=isinstance(law, DiagonalGaussian) and len(set(law.std.values())) == 1,
     )
 
@@ -136,34 +133,22 @@ def _clipped_then_noisy(
         return None
     if (looks := _looks_again(rest)) is not None:
         return looks
-    weights = _weights(protocol, examples)
-    if isinstance(weights, NoGuarantee):
-        return weights
+    course = protocol.course(examples)
+    if course is None or course.sums is None:
+        return NoGuarantee(
+            reason=f"the noise comes after the local steps of {_client(protocol)}, and clipping their gradients does "
+            "not bound what one example does to the whole way; DPSGD adds noise in every step"
+        )
     assert defense.bound is not None
     if not all(law.std.values()):
         return NoGuarantee(reason="some layers of the update carry no noise")
-    std = min(law.std.values()) * min(_divisor(defense, size) / weight for size, weight in weights)
+    std = min(law.std.values()) * min(_divisor(defense, size) / weight for size, weight in course.sums)
     return GaussianMechanism(sensitivity=defense.bound, std=std, fixed=False, tight=len(set(law.std.values())) == 1)
 
 
-def _weights(protocol: Protocol, examples: int) -> list[tuple[int, float]] | NoGuarantee:
-    """The mean gradients that an update of one step is a sum of: of how many examples, and with which weight."""
-    if isinstance(protocol, SecureAggregation):
-        found: list[tuple[int, float]] = []
-        for size, share in zip(protocol.examples, protocol.shares, strict=True):
-            own = _weights(protocol.protocol, size)
-            if isinstance(own, NoGuarantee):
-                return own
-            found += [(count, share * weight) for count, weight in own]
-        return found
-    if isinstance(protocol, FedAvg) and protocol.steps(examples) == 1:
-        return [(examples, protocol.learning_rate)]
-    if protocol.shares_gradient:
-        return [(examples, 1.0)]
-    return NoGuarantee(
-        reason=f"the noise comes after the local steps of {type(protocol).__name__}, and clipping their gradients does "
-        "not bound what one example does to the whole way; DPSGD adds noise in every step"
-    )
+def _client(protocol: Protocol) -> str:
+    """The name of what a client computes."""
+    return type(protocol.of_client).__name__
 
 
 def _noisy_update(after: Sequence[Defense], shapes: Mapping[str, Tensor]) -> GaussianMechanism | NoGuarantee | None:
@@ -205,29 +190,6 @@ def _looks_again(defenses: Sequence[Defense]) -> NoGuarantee | None:
     if not names:
         return None
     return NoGuarantee(reason=f"{' and '.join(names)} looks at the private batch, after or beside the noise")
-
-
-def _steps(protocol: Protocol, examples: int) -> tuple[int, list[int]] | NoGuarantee:
-    """How often an example takes part, and the sizes of the mini-batches that it may be in."""
-    if isinstance(protocol, SecureAggregation):
-        own = [_steps(protocol.protocol, size) for size in protocol.examples]
-        good = [found for found in own if not isinstance(found, NoGuarantee)]
-        if len(good) < len(own):
-            return next(found for found in own if isinstance(found, NoGuarantee))
-        return max(epochs for epochs, _ in good), [size for _, sizes in good for size in sizes]
-    if protocol.shares_gradient:
-        return 1, [examples]
-    if isinstance(protocol, FedAvg | LocalAdam):
-        places = mini_batches(examples, protocol.batch_size)
-        return protocol.epochs, [place.stop - place.start for place in places]
-    return NoGuarantee(reason=f"how often {type(protocol).__name__} uses an example is not known")
-
-
-def _whole_batches(protocol: Protocol) -> bool:
-    """Whether every gradient is that of the whole batch, however many examples it has."""
-    if isinstance(protocol, FedAvg | LocalAdam):
-        return protocol.batch_size is None
-    return protocol.shares_gradient
 
 
 def _divisor(defense: ExampleDefense, examples: int) -> float:

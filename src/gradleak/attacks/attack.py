@@ -142,6 +142,15 @@ class Attack(ABC):
             return str(refusal)
         return None
 
+    @property
+    def searches_images(self) -> bool:
+        """Whether its claims are images of the generator that the adversary knows, whatever they explain."""
+        return "generator" in self.needs
+
+    def brief(self, steps: int) -> Attack:
+        """This attack with one start of so many steps at most, for controls; itself where that is no setting of it."""
+        return self
+
     def _check(self, knowledge: Knowledge) -> None:
         """Refuse knowledge that cannot be worked with, without looking at an update; by default nothing.
 

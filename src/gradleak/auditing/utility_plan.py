@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from gradleak.core import Release, describe
-from gradleak.protocols import SecureAggregation
 from gradleak.results import InputError, PlanError
 from gradleak.training import Task, Training
 
@@ -50,13 +49,13 @@ class UtilityPlan:
         self.training.smallest_share(self.task.train.size)
         self.task.start(torch.Generator().manual_seed(0))
         for name, release in releases.items():
-            protocol = release.protocol
-            if isinstance(protocol, SecureAggregation) and self.training.batch_size != sum(protocol.examples):
+            sizes = release.protocol.client_sizes
+            if sizes is not None and self.training.batch_size != sum(sizes):
                 given = self.training.batch_size or f"a Poisson sample of rate {self.training.sampling_rate:g}"
                 raise InputError(
-                    f"utility of scenario {name!r}: a release of SecureAggregation holds the {sum(protocol.examples)} "
-                    f"examples of all its clients ({', '.join(map(str, protocol.examples))}), [utility] makes releases "
-                    f"of {given}; write batch_size = {sum(protocol.examples)} in [utility], or examples that add up to "
+                    f"utility of scenario {name!r}: a release of {type(release.protocol).__name__} holds the {sum(sizes)} "
+                    f"examples of all its clients ({', '.join(map(str, sizes))}), [utility] makes releases "
+                    f"of {given}; write batch_size = {sum(sizes)} in [utility], or examples that add up to "
                     "its batch_size, or give this scenario a plan of its own without [utility]"
                 )
 

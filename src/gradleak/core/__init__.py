@@ -3,6 +3,7 @@
 from gradleak.core.batch import Batch
 from gradleak.core.batch_norm import LayerStatistics, batch_norm_statistics, running_statistics, watch_batch_norm
 from gradleak.core.bounds import Bounds
+from gradleak.core.course import Course
 from gradleak.core.defense import (
     BatchDefense,
     Defense,
@@ -41,6 +42,7 @@ __all__ = [
     "BatchDefense",
     "Bounds",
     "Classifier",
+    "Course",
     "Defense",
     "DiagonalGaussian",
     "Domain",

@@ -15,7 +15,7 @@ from gradleak.core.batch import Batch
 from gradleak.core.bounds import Bounds
 from gradleak.core.effect import Effect, Unchanged
 from gradleak.core.objective import Objective, Tensors
-from gradleak.results import Citation
+from gradleak.results import Citation, Settings
 
 if TYPE_CHECKING:
     from gradleak.core.release import Release
@@ -87,7 +87,7 @@ class Laplace(NotGaussian):
 Noise = DiagonalGaussian | NotGaussian | None
 
 
-class Defense(ABC):
+class Defense(Settings, ABC):
     """A change of the release that is meant to hide data. Authors subclass the class of the stage at which theirs acts.
 
     What attackers who know it, accounting and games need to know of a defense it answers itself. Every answer has a

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core.batch import Batch
+from gradleak.core.course import Course
 from gradleak.core.defense import (
     BatchDefense,
     Defense,
@@ -79,6 +80,26 @@ class Protocol(ABC):
         Args:
             examples: b, the number of examples of the batch.
         """
+        return None
+
+    def course(self, examples: int) -> Course | None:
+        """The gradients that the client takes; None, the default for all but the gradient itself, where it is not known.
+
+        Args:
+            examples: b, the number of examples of the batch.
+        """
+        if not self.shares_gradient:
+            return None
+        return Course(epochs=1, sizes=[examples], whole=True, sums=[(examples, 1.0)])
+
+    @property
+    def of_client(self) -> Protocol:
+        """What a single client computes; itself, unless several clients' updates are put together."""
+        return self
+
+    @property
+    def client_sizes(self) -> Sequence[int] | None:
+        """How many examples of a batch each of several clients has; None where a batch may have any number."""
         return None
 
     def noise(self, law: Callable[[int], Noise], examples: int) -> Noise:

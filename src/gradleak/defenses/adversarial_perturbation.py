@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -15,11 +15,13 @@ from gradleak.results import (
     LI_2024,
     MADRY_2018,
     Citation,
+    Count,
+    Hint,
     InputError,
+    Natural,
+    NonNegative,
+    Positive,
     UnsupportedError,
-    check_count,
-    check_not_negative,
-    check_positive,
 )
 
 
@@ -60,24 +62,11 @@ class AdversarialPerturbation(BatchDefense):
     citations: ClassVar[tuple[Citation, ...]] = (LI_2024, MADRY_2018)
     needs_sensitive: ClassVar[bool] = True
 
-    classifier: nn.Module
-    target: int | None = None
-    gamma: float = 0.005
-    alpha: float = 0.002
-    steps: int = 5
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        if not isinstance(self.classifier, nn.Module):
-            raise InputError(
-                f"AdversarialPerturbation.classifier: expected a torch.nn.Module, got {type(self.classifier).__name__}; "
-                "train_sensitive_classifier makes one"
-            )
-        check_not_negative("AdversarialPerturbation.gamma", self.gamma)
-        check_positive("AdversarialPerturbation.alpha", self.alpha)
-        check_count("AdversarialPerturbation.steps", self.steps)
-        if self.target is not None:
-            check_count("AdversarialPerturbation.target", self.target, least=0)
+    classifier: Annotated[nn.Module, Hint("train_sensitive_classifier makes one")]
+    target: Natural | None = None
+    gamma: NonNegative = 0.005
+    alpha: Positive = 0.002
+    steps: Count = 5
 
     def mean(self, update: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """The perturbed update; the perturbation is a constant for derivatives.

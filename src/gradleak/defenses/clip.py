@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Guarantee, Noise, Scaled, UpdateDefense
-from gradleak.results import ABADI_2016, Citation, check_positive
+from gradleak.results import ABADI_2016, Citation, Positive
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,7 @@ class Clip(UpdateDefense):
     guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
     citations: ClassVar[tuple[Citation, ...]] = (ABADI_2016,)
 
-    max_norm: float
-
-    def __post_init__(self) -> None:
-        """Check the norm."""
-        check_positive("Clip.max_norm", self.max_norm)
+    max_norm: Positive
 
     def effect(self, names: Iterable[str]) -> Scaled:
         """All tensors times one factor."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradleak.core import ExampleDefense, Guarantee, ScaledRows
 from gradleak.defenses.clip import scaled_to
-from gradleak.results import ABADI_2016, Citation, check_positive
+from gradleak.results import ABADI_2016, Citation, Positive
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,7 @@ class ClipPerExample(ExampleDefense):
     guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
     citations: ClassVar[tuple[Citation, ...]] = (ABADI_2016,)
 
-    max_norm: float
-
-    def __post_init__(self) -> None:
-        """Check the norm."""
-        check_positive("ClipPerExample.max_norm", self.max_norm)
+    max_norm: Positive
 
     @property
     def bound(self) -> float:

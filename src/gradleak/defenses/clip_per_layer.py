@@ -12,7 +12,7 @@ from torch import Tensor
 from gradleak.core import Guarantee, Noise, Scaled, UpdateDefense
 from gradleak.defenses.clip import scaled_to
 from gradleak.defenses.layers import layers
-from gradleak.results import MCMAHAN_2018, Citation, check_positive
+from gradleak.results import MCMAHAN_2018, Citation, Positive
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,7 @@ class ClipPerLayer(UpdateDefense):
     guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
     citations: ClassVar[tuple[Citation, ...]] = (MCMAHAN_2018,)
 
-    max_norm: float
-
-    def __post_init__(self) -> None:
-        """Check the norm."""
-        check_positive("ClipPerLayer.max_norm", self.max_norm)
+    max_norm: Positive
 
     def effect(self, names: Iterable[str]) -> Scaled:
         """Every layer times a factor of its own."""

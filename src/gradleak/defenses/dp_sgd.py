@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -14,7 +14,15 @@ from torch import Tensor
 from gradleak.core import DiagonalGaussian, ExampleDefense, Guarantee, ScaledRows
 from gradleak.defenses.clip_per_example import ClipPerExample
 from gradleak.defenses.draws import normal
-from gradleak.results import ABADI_2016, LI_2024, Citation, InputError, check_positive, is_number, member
+from gradleak.results import (
+    ABADI_2016,
+    LI_2024,
+    Citation,
+    Hint,
+    InputError,
+    Positive,
+    check_positive,
+)
 
 
 class NoiseOn(StrEnum):
@@ -72,25 +80,18 @@ class DPSGD(ExampleDefense):
     closes: ClassVar[bool] = True
     adds_in_order: ClassVar[bool] = True
 
-    clip_norm: float
-    noise_std: float
+    clip_norm: Positive
+    noise_std: Annotated[Positive, Hint("without noise it is ClipPerExample")]
     noise: NoiseOn | str
-    expected_batch_size: float | None = None
+    expected_batch_size: Positive | None = None
 
     def __post_init__(self) -> None:
-        """Check the fields."""
-        positive = {"clip_norm": self.clip_norm, "noise_std": self.noise_std}
-        if self.expected_batch_size is not None:
-            positive["expected_batch_size"] = self.expected_batch_size
-        for name, value in positive.items():
-            if not is_number(value) or not (math.isfinite(value) and value > 0):
-                hint = "; without noise it is ClipPerExample" if name == "noise_std" and value == 0 else ""
-                raise InputError(f"DPSGD.{name}: expected a positive number, got {value!r}{hint}")
-        object.__setattr__(self, "noise", member("DPSGD.noise", NoiseOn, self.noise))
+        """Hold the fields against each other too."""
+        super().__post_init__()
         if self.expected_batch_size is not None and self.noise is NoiseOn.PER_EXAMPLE:
             raise InputError(
-                "DPSGD.expected_batch_size: expected None with noise='per_example', whose noise grows with the number "
-                "of examples anyway; use noise='sum'"
+                "DPSGD.expected_batch_size: expected None with noise='per_example', whose noise grows with the examples "
+                "anyway; use noise='sum'"
             )
 
     @classmethod

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradleak.core import DiagonalGaussian, Guarantee, Noise, Unchanged, UpdateDefense
 from gradleak.defenses.draws import mean_of, normal
-from gradleak.results import ABADI_2016, Citation, check_not_negative
+from gradleak.results import ABADI_2016, Citation, NonNegative
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +30,7 @@ class GaussianNoise(UpdateDefense):
     citations: ClassVar[tuple[Citation, ...]] = (ABADI_2016,)
     adds_in_order: ClassVar[bool] = True
 
-    std: float
-
-    def __post_init__(self) -> None:
-        """Check the standard deviation."""
-        check_not_negative("GaussianNoise.std", self.std)
+    std: NonNegative
 
     def effect(self, names: Iterable[str]) -> Unchanged:
         """The update, plus noise."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from gradleak.core import DiagonalGaussian, Guarantee, Laplace, Noise, Unchanged, UpdateDefense
 from gradleak.defenses.draws import laplace, mean_of
 from gradleak.defenses.gaussian_noise import GaussianNoise
-from gradleak.results import DWORK_2006, ZHU_2019, Citation, check_not_negative
+from gradleak.results import DWORK_2006, ZHU_2019, Citation, NonNegative
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +36,7 @@ class LaplaceNoise(UpdateDefense):
     guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
     citations: ClassVar[tuple[Citation, ...]] = (DWORK_2006, ZHU_2019)
 
-    scale: float
-
-    def __post_init__(self) -> None:
-        """Check the scale."""
-        check_not_negative("LaplaceNoise.scale", self.scale)
+    scale: NonNegative
 
     def effect(self, names: Iterable[str]) -> Unchanged:
         """The update, plus noise."""

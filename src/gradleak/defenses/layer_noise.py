@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 from gradleak.core import DiagonalGaussian, Guarantee, Noise, Unchanged, UpdateDefense
 from gradleak.defenses.draws import mean_of, normal
 from gradleak.defenses.layers import layers
-from gradleak.results import MO_2021, Citation, InputError, check_not_negative
+from gradleak.results import MO_2021, Citation, Hint, InputError, NonNegative
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,19 +47,8 @@ class LayerNoise(UpdateDefense):
     citations: ClassVar[tuple[Citation, ...]] = (MO_2021,)
     adds_in_order: ClassVar[bool] = True
 
-    std: Mapping[str, float]
-    default: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Check the standard deviations."""
-        if not isinstance(self.std, Mapping):
-            raise InputError(f"LayerNoise.std: expected numbers by layer, got {self.std!r}; write {{'0': 0.1}}")
-        for name, value in self.std.items():
-            if not isinstance(name, str):
-                raise InputError(f"LayerNoise.std: expected names of layers, got {name!r}")
-            check_not_negative(f"LayerNoise.std[{name!r}]", value)
-        check_not_negative("LayerNoise.default", self.default)
-        object.__setattr__(self, "std", dict(self.std))
+    std: Annotated[Mapping[str, NonNegative], Hint("write {'0': 0.1}")]
+    default: NonNegative = 0.0
 
     def __hash__(self) -> int:
         """Of the numbers, since a mapping has none."""

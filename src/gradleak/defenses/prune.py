@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gradleak.core import Bounds, Guarantee, Noise, Thinned, UpdateDefense
 from gradleak.defenses.layers import layers
-from gradleak.results import LIN_2018, ZHU_2019, Citation, InputError, is_number, member
+from gradleak.results import LIN_2018, ZHU_2019, BelowOne, Citation
 
 
 class PruneBy(StrEnum):
@@ -42,14 +42,8 @@ class Prune(UpdateDefense):
     guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
     citations: ClassVar[tuple[Citation, ...]] = (LIN_2018, ZHU_2019)
 
-    ratio: float
+    ratio: BelowOne
     by: PruneBy | str = PruneBy.GLOBAL
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        if not is_number(self.ratio) or not 0 <= self.ratio < 1:
-            raise InputError(f"Prune.ratio: expected a number from 0 to below 1, got {self.ratio!r}")
-        object.__setattr__(self, "by", member("Prune.by", PruneBy, self.by))
 
     @property
     def kept_share(self) -> float:

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from numbers import Integral
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from torch import Tensor
 from gradleak.core import Bounds, Guarantee, Noise, NotGaussian, Rounded, UpdateDefense
 from gradleak.defenses.clip import power_of_two
 from gradleak.defenses.draws import uniform
-from gradleak.results import ALISTARH_2017, Citation, InputError, check_flag, check_positive, member
+from gradleak.results import ALISTARH_2017, Citation, Positive, Whole
 
 
 class QuantizeRange(StrEnum):
@@ -62,20 +61,10 @@ class Quantize(UpdateDefense):
     guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
     citations: ClassVar[tuple[Citation, ...]] = (ALISTARH_2017,)
 
-    bits: int
+    bits: Annotated[int, Whole(2, 16)]
     stochastic: bool = True
     range: QuantizeRange | str = QuantizeRange.LARGEST
-    limit: float | None = None
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        if not isinstance(self.bits, Integral) or isinstance(self.bits, bool) or not 2 <= self.bits <= 16:
-            raise InputError(f"Quantize.bits: expected a whole number from 2 to 16, got {self.bits!r}")
-        object.__setattr__(self, "range", member("Quantize.range", QuantizeRange, self.range))
-        check_flag("Quantize.stochastic", self.stochastic)
-        if self.limit is not None:
-            check_positive("Quantize.limit", self.limit)
-        object.__setattr__(self, "range", QuantizeRange(self.range))
+    limit: Positive | None = None
 
     @property
     def flat(self) -> bool:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from gradleak.core import Bounds, Guarantee, Noise, NotGaussian, UpdateDefense
 from gradleak.defenses.draws import uniform
-from gradleak.defenses.top_k import check_share, kept_count
-from gradleak.results import KONECNY_2016, STICH_2018, Citation, check_flag
+from gradleak.defenses.top_k import kept_count
+from gradleak.results import KONECNY_2016, STICH_2018, Citation, ShareOrAll
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,8 @@ class RandomSparsify(UpdateDefense):
     guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
     citations: ClassVar[tuple[Citation, ...]] = (KONECNY_2016, STICH_2018)
 
-    share: float
+    share: ShareOrAll
     unbiased: bool = True
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        check_share("RandomSparsify", self.share)
-        check_flag("RandomSparsify.unbiased", self.unbiased)
 
     @property
     def kept_share(self) -> float:

@@ -22,7 +22,14 @@ from gradleak.core import (
     Release,
 )
 from gradleak.operators import DENSE_LIMIT, GradientJacobian
-from gradleak.results import ZHANG_2023, Citation, UnsupportedError, check_count, check_not_negative
+from gradleak.results import (
+    ZHANG_2023,
+    Citation,
+    Count,
+    Natural,
+    NonNegative,
+    UnsupportedError,
+)
 
 if TYPE_CHECKING:
     from gradleak.core.objective import Tensors
@@ -64,15 +71,9 @@ class SpectralNoise(BatchDefense):
     guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
     citations: ClassVar[tuple[Citation, ...]] = (ZHANG_2023,)
 
-    norm: float
-    directions: int = 1
-    dense_limit: int = DENSE_LIMIT
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        check_not_negative("SpectralNoise.norm", self.norm)
-        check_count("SpectralNoise.directions", self.directions)
-        check_count("SpectralNoise.dense_limit", self.dense_limit, least=0)
+    norm: NonNegative
+    directions: Count = 1
+    dense_limit: Natural = DENSE_LIMIT
 
     def effect(self, names: Iterable[str]) -> MovedAlong:
         """The update, moved along the directions that protect most."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from gradleak.core import Bounds, Guarantee, Noise, Thinned, UpdateDefense
 from gradleak.defenses.layers import layers
 from gradleak.defenses.prune import smallest_kept, without_smallest
-from gradleak.results import LIN_2018, STICH_2018, Citation, InputError, is_number, member
+from gradleak.results import LIN_2018, STICH_2018, Citation, ShareOrAll
 
 
 class TopKBy(StrEnum):
@@ -50,13 +50,8 @@ class TopK(UpdateDefense):
     guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
     citations: ClassVar[tuple[Citation, ...]] = (LIN_2018, STICH_2018)
 
-    share: float
+    share: ShareOrAll
     by: TopKBy | str = TopKBy.GLOBAL
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        check_share("TopK", self.share)
-        object.__setattr__(self, "by", member("TopK.by", TopKBy, self.by))
 
     @property
     def kept_share(self) -> float:
@@ -99,13 +94,3 @@ def kept_count(share: float, entries: int) -> int:
     """How many of so many entries are kept: ⌈share · n⌉, at least one."""
     # A hair below, so that 0.1 of 10 entries are 1 and not 1.000...1
     return min(entries, max(1, math.ceil(share * entries * (1 - 1e-12))))
-
-
-def check_share(defense: str, share: float) -> None:
-    """Refuse a share that is not above 0 and at most 1.
-
-    Raises:
-        InputError: naming the defense.
-    """
-    if not is_number(share) or not 0 < share <= 1:
-        raise InputError(f"{defense}.share: expected a number above 0 and at most 1, got {share!r}")

@@ -11,7 +11,14 @@ from torch import Tensor, nn
 
 from gradleak.core import Guarantee, Mode, ModelDefense, Objective
 from gradleak.core.objective import LOSSES
-from gradleak.results import ALEMI_2017, LI_2024, Citation, InputError, check_count, check_not_negative
+from gradleak.results import (
+    ALEMI_2017,
+    LI_2024,
+    Citation,
+    Count,
+    InputError,
+    NonNegative,
+)
 
 
 class BottleneckOutput(NamedTuple):
@@ -56,13 +63,8 @@ class VariationalBottleneck(ModelDefense):
     guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
     citations: ClassVar[tuple[Citation, ...]] = (ALEMI_2017, LI_2024)
 
-    beta: float = 0.01
-    width: int = 64
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        check_not_negative("VariationalBottleneck.beta", self.beta)
-        check_count("VariationalBottleneck.width", self.width)
+    beta: NonNegative = 0.01
+    width: Count = 64
 
     def layer(self, features: int, *, generator: torch.Generator) -> BottleneckLayer:
         """The layer for an encoder of so many outputs an example."""

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gradleak.attacks.inference import Classifier, FittedOrdinal, RandomForest, balanced_labels, with_side
+from gradleak.attacks.inference import Classifier, RandomForest, balanced_labels, with_side
 from gradleak.core import Batch, Release, derive_generator, derive_seed
 from gradleak.data import Population, Split
 from gradleak.games.draws import Draw, digits, draw_of_one_value, labels_by_law, law_of
@@ -214,11 +214,8 @@ class ValueRound(RoundTask):
         seed = derive_seed(self.seed, "fit", f"round {self.number}")
         fitted = self.adversary.fit(learned, self.shadow.labels.numpy(), self.classes, seed)
         details: dict[str, Any] = {"features": learned.shape[1], "notes": [*reduction.notes, *fitted.notes]}
-        if isinstance(fitted, FittedOrdinal):
-            found = fitted.posterior(seen)
-            details |= {"share_clipped": found.share_clipped, "rows_clipped": found.rows_clipped}
-            return Read(log_posterior=found.log_posterior, details=details)
-        return Read(log_posterior=fitted.log_posterior(seen), details=details)
+        log_posterior, told = fitted.told(seen)
+        return Read(log_posterior=log_posterior, details=details | told)
 
 
 def _side(side: Tensor | None, rows: Tensor) -> NDArray[np.floating] | None:

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor
 
-from gradleak.core import Batch, DiagonalGaussian, ExampleDefense, Noise, Objective, Protocol, UpdateKind
-from gradleak.protocols.local_steps import (
-    check_below_one,
-    check_local_training,
-    check_positive,
-    mini_batches,
-    step_gradient,
-)
+from gradleak.core import Batch, Course, DiagonalGaussian, ExampleDefense, Noise, Objective
+from gradleak.protocols.local_steps import LocalSteps, check_below_one, mini_batches, step_gradient
 from gradleak.results import MCMAHAN_2017, Citation
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg(Protocol):
+class FedAvg(LocalSteps):
     """The way θ₀ − θ_T that local SGD goes in T steps, kind "delta".
 
     v_t = m v_{t−1} + ∇L(θ_{t−1}; B_t), v_1 = ∇L(θ₀; B_1), θ_t = θ_{t−1} − η v_t: SGD as `torch.optim.SGD` does it. The
@@ -62,27 +56,19 @@ class FedAvg(Protocol):
         9
     """
 
-    kind: ClassVar[UpdateKind] = UpdateKind.DELTA
     citations: ClassVar[tuple[Citation, ...]] = (MCMAHAN_2017,)
 
-    learning_rate: float
-    epochs: int = 1
-    batch_size: int | None = None
     momentum: float = 0.0
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        check_positive("FedAvg.learning_rate", self.learning_rate)
-        check_local_training("FedAvg", self.epochs, self.batch_size)
+        super().__post_init__()
         check_below_one("FedAvg.momentum", self.momentum)
 
-    def steps(self, examples: int) -> int:
-        """The number of optimizer steps T on a batch of so many examples."""
-        return self.epochs * len(mini_batches(examples, self.batch_size))
-
-    def plain_gradients(self, examples: int) -> float:
-        """One plain gradient of the whole batch an epoch."""
-        return float(self.epochs)
+    def course(self, examples: int) -> Course:
+        """So many epochs of mini-batches; one step is η times the gradient."""
+        one = [(examples, self.learning_rate)] if self.steps(examples) == 1 else None
+        return replace(super().course(examples), sums=one)
 
     def noise(self, law: Callable[[int], Noise], examples: int) -> Noise:
         """One step carries η times the noise of its gradient; with more steps the noise is inside the training."""

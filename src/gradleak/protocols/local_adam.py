@@ -9,19 +9,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.core import Batch, ExampleDefense, Objective, Protocol, UpdateKind
-from gradleak.protocols.local_steps import (
-    check_below_one,
-    check_local_training,
-    check_positive,
-    mini_batches,
-    step_gradient,
-)
+from gradleak.core import Batch, ExampleDefense, Objective
+from gradleak.protocols.local_steps import LocalSteps, check_below_one, check_positive, mini_batches, step_gradient
 from gradleak.results import KINGMA_2015, MCMAHAN_2017, Citation
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalAdam(Protocol):
+class LocalAdam(LocalSteps):
     """The way θ₀ − θ_T that Adam goes in T local steps, kind "delta".
 
     u_t = β₁ u_{t−1} + (1 − β₁) g_t, v_t = β₂ v_{t−1} + (1 − β₂) g_t² with u_0 = v_0 = 0 and g_t = ∇L(θ_{t−1}; B_t);
@@ -54,31 +48,19 @@ class LocalAdam(Protocol):
         InputError: for a value out of range.
     """
 
-    kind: ClassVar[UpdateKind] = UpdateKind.DELTA
     citations: ClassVar[tuple[Citation, ...]] = (KINGMA_2015, MCMAHAN_2017)
 
     learning_rate: float = 1e-3
-    epochs: int = 1
-    batch_size: int | None = None
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        check_positive("LocalAdam.learning_rate", self.learning_rate)
-        check_local_training("LocalAdam", self.epochs, self.batch_size)
+        super().__post_init__()
         check_below_one("LocalAdam.beta1", self.beta1)
         check_below_one("LocalAdam.beta2", self.beta2)
         check_positive("LocalAdam.eps", self.eps)
-
-    def steps(self, examples: int) -> int:
-        """The number of optimizer steps T on a batch of so many examples."""
-        return self.epochs * len(mini_batches(examples, self.batch_size))
-
-    def plain_gradients(self, examples: int) -> float:
-        """One plain gradient of the whole batch an epoch."""
-        return float(self.epochs)
 
     def note(self, examples: int) -> str:
         """That one step of Adam is almost a sign."""

@@ -1,15 +1,56 @@
-"""What every protocol with local steps shares: mini-batches in a fixed order, and the gradient of one of them."""
+"""What every protocol with local steps shares: numbers, mini-batches in a fixed order, and the gradient of one of them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Integral, Real
+from typing import ClassVar
 
 from torch import Tensor
 
-from gradleak.core import Batch, ExampleDefense, Mode, Objective, mean_gradient
+from gradleak.core import Batch, Course, ExampleDefense, Mode, Objective, Protocol, UpdateKind, mean_gradient
 from gradleak.results import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSteps(Protocol):
+    """A protocol whose client takes steps on mini-batches, in the order of the batch, and shares how far it moved.
+
+    Attributes:
+        learning_rate: η, positive.
+        epochs: passes over the batch.
+        batch_size: examples a step; None for the whole batch.
+
+    Raises:
+        InputError: for a value out of range.
+    """
+
+    kind: ClassVar[UpdateKind] = UpdateKind.DELTA
+
+    learning_rate: float
+    epochs: int = 1
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        name = type(self).__name__
+        check_positive(f"{name}.learning_rate", self.learning_rate)
+        check_local_training(name, self.epochs, self.batch_size)
+
+    def steps(self, examples: int) -> int:
+        """The number of optimizer steps T on a batch of so many examples."""
+        return self.epochs * len(mini_batches(examples, self.batch_size))
+
+    def plain_gradients(self, examples: int) -> float:
+        """One plain gradient of the whole batch an epoch."""
+        return float(self.epochs)
+
+    def course(self, examples: int) -> Course:
+        """So many epochs of mini-batches; the sum of gradients at the shared parameters is for subclasses to say."""
+        sizes = [place.stop - place.start for place in mini_batches(examples, self.batch_size)]
+        return Course(epochs=self.epochs, sizes=sizes, whole=self.batch_size is None, sums=None)
 
 
 def mini_batches(examples: int, batch_size: int | None) -> list[slice]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gradleak.core import (
     Batch,
+    Course,
     DiagonalGaussian,
     ExampleDefense,
     Noise,
@@ -189,6 +190,34 @@ class SecureAggregation(Protocol):
                 return None
             found += [(slice(place.start + p.start, place.start + p.stop), weight * w) for p, w in own]
         return found
+
+    def course(self, examples: int) -> Course | None:
+        """Those of all clients, each weighted, as long as every one is known; never whole, since numbers are fixed."""
+        own = [self.protocol.course(size) for size in self.examples]
+        known = [course for course in own if course is not None]
+        if len(known) < len(own):
+            return None
+        sums = [
+            (count, share * weight)
+            for course, share in zip(known, self.shares, strict=True)
+            for count, weight in course.sums or ()
+        ]
+        return Course(
+            epochs=max(course.epochs for course in known),
+            sizes=[size for course in known for size in course.sizes],
+            whole=False,
+            sums=sums if all(course.sums is not None for course in known) else None,
+        )
+
+    @property
+    def of_client(self) -> Protocol:
+        """What each client computes."""
+        return self.protocol
+
+    @property
+    def client_sizes(self) -> Sequence[int]:
+        """nₖ of those who take part."""
+        return self.examples
 
     def noise(self, law: Callable[[int], Noise], examples: int) -> Noise:
         """The clients' independent noises, weighted and added."""

@@ -76,7 +76,22 @@ from gradleak.results.errors import (
     PlanError,
     UnsupportedError,
 )
-from gradleak.results.finding import Control, Finding, Number, Part, Status, Subject, UnknownFinding
+from gradleak.results.fields import (
+    BelowOne,
+    Count,
+    Finite,
+    Hint,
+    Natural,
+    NonNegative,
+    Number,
+    Positive,
+    Probability,
+    Seed,
+    Share,
+    ShareOrAll,
+    Whole,
+)
+from gradleak.results.finding import Control, Finding, NumberOrNone, Part, Status, Subject, UnknownFinding
 from gradleak.results.grounds import Grounds
 from gradleak.results.kinds import Kind, finding_class, kinds
 from gradleak.results.members import member
@@ -95,6 +110,7 @@ from gradleak.results.numbers import (
 from gradleak.results.outcome import Outcome
 from gradleak.results.record import Record, RecordWriter
 from gradleak.results.score import Evidence, Leakier, Score
+from gradleak.results.settings import Settings
 from gradleak.results.thresholds import Thresholds, beyond_luck
 from gradleak.results.verdict import RUN, Verdict, VerdictKind
 
@@ -165,24 +181,37 @@ __all__ = [
     "ZHAO_2020",
     "ZHU_2019",
     "Attempt",
+    "BelowOne",
     "Citation",
     "Control",
+    "Count",
     "Evidence",
     "Finding",
+    "Finite",
     "GradleakError",
     "Grounds",
+    "Hint",
     "InconsistentUpdateError",
     "InputError",
     "Kind",
     "KnowledgeError",
     "Leakier",
+    "Natural",
+    "NonNegative",
     "Number",
+    "NumberOrNone",
     "Outcome",
     "Part",
     "PlanError",
+    "Positive",
+    "Probability",
     "Record",
     "RecordWriter",
     "Score",
+    "Seed",
+    "Settings",
+    "Share",
+    "ShareOrAll",
     "Status",
     "Subject",
     "Thresholds",
@@ -190,6 +219,7 @@ __all__ = [
     "UnsupportedError",
     "Verdict",
     "VerdictKind",
+    "Whole",
     "beyond_luck",
     "by_example",
     "check_count",

@@ -18,7 +18,7 @@ def _finite(value: Any) -> Any:
 
 
 # A number as a record holds it: None for NaN; infinities stand there as texts, which are read back as numbers.
-Number = Annotated[float | None, BeforeValidator(_finite)]
+NumberOrNone = Annotated[float | None, BeforeValidator(_finite)]
 
 
 class Status(StrEnum):
@@ -80,7 +80,7 @@ class Control(Part):
     passed: bool | None = None
     of: str = ""
     measure: str = ""
-    baseline: Number = None
+    baseline: NumberOrNone = None
 
 
 def _outcome(value: Any) -> Outcome | None:
@@ -201,4 +201,14 @@ def _plain(value: Any) -> Any:
     return jsonable(value)
 
 
-__all__ = ["Control", "Finding", "Number", "OutcomeLabel", "Part", "ScoreLine", "Status", "Subject", "UnknownFinding"]
+__all__ = [
+    "Control",
+    "Finding",
+    "NumberOrNone",
+    "OutcomeLabel",
+    "Part",
+    "ScoreLine",
+    "Status",
+    "Subject",
+    "UnknownFinding",
+]

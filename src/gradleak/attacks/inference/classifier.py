@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,17 @@ class FittedClassifier(ABC):
             InputError: for features of another width, or not finite.
         """
         return normalized(self._log_posterior(checked_features(features, self.width)))
+
+    def told(self, features: Rows) -> tuple[Floats, dict[str, Any]]:
+        """Log-posteriors as `log_posterior` gives them, and what a report says of how they were made.
+
+        Args:
+            features: (n, f), as at the fit.
+
+        Raises:
+            InputError: for features of another width, or not finite.
+        """
+        return self.log_posterior(features), {}
 
     @abstractmethod
     def _shares(self, features: Rows) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -52,6 +52,11 @@ class FittedOrdinal(FittedClassifier):
             share_clipped=None if none else float(below.mean()),
             rows_clipped=None if none else float(below.any(axis=1).mean()),
         )
+
+    def told(self, features: Rows) -> tuple[Floats, dict[str, Any]]:
+        """Log-posteriors, and the shares that were clipped."""
+        found = self.posterior(features)
+        return found.log_posterior, {"share_clipped": found.share_clipped, "rows_clipped": found.rows_clipped}
 
     def _differences(self, features: Rows) -> Floats:
         above = np.stack([model.shares(features)[:, 1] for model in self._models], axis=1)

@@ -16,7 +16,7 @@ from gradleak.attacks.inversion.masks import draws_of, mean_release
 from gradleak.attacks.inversion.matching import CosineDistance
 from gradleak.attacks.inversion.problem import LabelSource
 from gradleak.core import Batch, Knowledge, Protocol, Reconstruction, Update
-from gradleak.protocols import FedAvg, LocalAdam
+from gradleak.protocols.local_steps import LocalSteps
 from gradleak.results import GradleakError, InputError, KnowledgeError, UnsupportedError
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -83,10 +83,11 @@ def neighboring_protocols(
         Without repeats; those with other learning rates come first, in the order of the factors.
 
     Examples:
+        >>> from gradleak.protocols import FedAvg
         >>> [p.epochs for p in neighboring_protocols(FedAvg(learning_rate=0.1, epochs=4), rate_factors=[1.0])]
         [4, 2, 8]
     """
-    if not isinstance(protocol, FedAvg | LocalAdam):
+    if not isinstance(protocol, LocalSteps):
         return [protocol]
     counts = (max(1, protocol.epochs // 2), 2 * protocol.epochs) if epochs is None else epochs
     tried: list[Protocol] = [
@@ -191,7 +192,7 @@ def fit_learning_rate(
     **Cost**: at most 40 released means.
     """
     base = _protocol(knowledge)
-    if not isinstance(base, FedAvg | LocalAdam):
+    if not isinstance(base, LocalSteps):
         raise InputError(
             f"fit_learning_rate: expected a protocol with a learning rate (FedAvg, LocalAdam), got {type(base).__name__}"
         )

@@ -179,6 +179,11 @@ class Inversion(Attack):
                 f"{type(self).__name__}: compile=True compiles the derivative, and populations take none; leave it out"
             )
 
+    @property
+    def searches_images(self) -> bool:
+        """Whether the variables are a generator's."""
+        return super().searches_images or self.variables.needs_generator
+
     def estimate(self, knowledge: Knowledge) -> float:
         """The cost in plain gradients if no start stops early."""
         release = 1.0

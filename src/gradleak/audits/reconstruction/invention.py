@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradleak.attacks import Attack, InventionCheck, Inversion
+from gradleak.attacks import Attack, InventionCheck
 from gradleak.core import Knowledge, Reconstruction, Update, derive_generator
 from gradleak.results import GradleakError
 
@@ -54,7 +54,7 @@ def claim_support(attack: Attack, found: Reconstruction, update: Update, knowled
 
     **Cost**: see `gradleak.attacks.InventionCheck`: about 3,300 plain gradients, up to 6,600 T for T local steps.
     """
-    if not _behind_generator(attack) or found.inputs is None:
+    if not attack.searches_images or found.inputs is None:
         return None
     started = time.perf_counter()
     try:
@@ -79,16 +79,12 @@ def check_estimate(attack: Attack, knowledge: Knowledge) -> float:
     Raises:
         KnowledgeError: if a fact that it depends on is not disclosed.
     """
-    return CHECK.estimate(knowledge) if _behind_generator(attack) else 0.0
+    return CHECK.estimate(knowledge) if attack.searches_images else 0.0
 
 
 def refined_name(attack: str) -> str:
     """What the record calls the refined claim of an attack."""
     return f"{attack}{REFINED}"
-
-
-def _behind_generator(attack: Attack) -> bool:
-    return "generator" in attack.needs or (isinstance(attack, Inversion) and attack.variables.needs_generator)
 
 
 __all__ = ["CHECK", "REFINED", "CheckedClaim", "check_estimate", "claim_support", "refined_name"]

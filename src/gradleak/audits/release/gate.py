@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Batch, DiagonalGaussian, Mode, NotGaussian, Objective, Protocol, Release, Update, UpdateKind
-from gradleak.protocols import FedAvg, FedSGD, LocalAdam
+from gradleak.protocols import FedSGD, LocalAdam
+from gradleak.protocols.local_steps import LocalSteps
 from gradleak.results import GradleakError
 from gradleak.results.findings.release import Gate
 
@@ -214,11 +215,14 @@ def _alternatives(
 
 def _adam_like(protocol: Protocol, examples: int, observed: Tensor) -> LocalAdam | None:
     """Adam with the local steps of `protocol` and a learning rate from the largest move of an entry."""
-    if not isinstance(protocol, FedSGD | FedAvg) or not bool(observed.any()):
+    # What states the weights of its gradients adds them up, as Adam does not.
+    if protocol.mini_batch_weights(examples) is None or not bool(observed.any()):
         return None
     largest = float(observed.abs().max())
-    if isinstance(protocol, FedSGD):
+    if protocol.shares_gradient:
         return LocalAdam(learning_rate=largest)
+    if not isinstance(protocol, LocalSteps):
+        return None
     rate = largest / protocol.steps(examples)
     return LocalAdam(learning_rate=rate, epochs=protocol.epochs, batch_size=protocol.batch_size)
 
@@ -228,7 +232,7 @@ def _fitting_protocols(
 ) -> list[str]:
     """Other learning rates and numbers of epochs that make the update as long as it is, tried out."""
     protocol = release.protocol
-    if not isinstance(protocol, FedAvg | LocalAdam):
+    if not isinstance(protocol, LocalSteps):
         return []
     epochs = round(protocol.epochs * scale)
     rate = protocol.learning_rate * scale

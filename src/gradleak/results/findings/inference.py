@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from gradleak.results.finding import Finding, Number, OutcomeLabel, Part
+from gradleak.results.finding import Finding, NumberOrNone, OutcomeLabel, Part
 from gradleak.results.score import Evidence, Score
 
 # Marks of scores: whose it is, and from which round alone (counted from 0); without a round it is from all observed ones.
@@ -47,8 +47,8 @@ class Run(Part):
     outcome: OutcomeLabel = None
     trials: int = 0
     rows: Mapping[str, int] = {}
-    prior: tuple[Number, ...] = ()
-    blind: Number = None
+    prior: tuple[NumberOrNone, ...] = ()
+    blind: NumberOrNone = None
     routes: tuple[str, ...] = ()
     seconds: Mapping[str, Any] = {}
     fits: tuple[Fits, ...] = ()

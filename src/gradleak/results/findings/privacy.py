@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from gradleak.results.finding import Finding, Number, Part
+from gradleak.results.finding import Finding, NumberOrNone, Part
 from gradleak.results.score import Evidence
 
 # Marks of scores: of which pair of hypotheses, and what was measured by which statistic and estimator.
@@ -23,8 +23,8 @@ class Claim(Part):
         proven: whether it follows from the release; a number that the plan states does not.
     """
 
-    epsilon: Number = None
-    delta: Number = None
+    epsilon: NumberOrNone = None
+    delta: NumberOrNone = None
     of: str = ""
     reason: str = ""
     proven: bool = False
@@ -46,9 +46,9 @@ class Histogram(Part):
     """
 
     statistic: str
-    edges: tuple[Number, ...]
-    null: tuple[Number, ...]
-    alternative: tuple[Number, ...]
+    edges: tuple[NumberOrNone, ...]
+    null: tuple[NumberOrNone, ...]
+    alternative: tuple[NumberOrNone, ...]
 
 
 class Pair(Part):
@@ -92,7 +92,7 @@ class PrivacyFinding(Finding):
     claim: Claim | None = None
     pairs: tuple[Pair, ...] = ()
     bounds: int = 1
-    confidence: Number = None
+    confidence: NumberOrNone = None
     terms: str = ""
 
 

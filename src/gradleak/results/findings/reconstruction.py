@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from gradleak.results.attempt import Attempt
-from gradleak.results.finding import Number, Part
+from gradleak.results.finding import NumberOrNone, Part
 
 
 class Spent(Part):
@@ -52,16 +52,16 @@ class ReconstructionFinding(Attempt):
 
     kind: Literal["reconstruction"] = "reconstruction"
     settings: Mapping[str, Any] = {}
-    loss: Number = None
+    loss: NumberOrNone = None
     iterations: int | None = None
-    plain_gradients: Number = None
-    history: tuple[Number, ...] = ()
+    plain_gradients: NumberOrNone = None
+    history: tuple[NumberOrNone, ...] = ()
     picture: str | None = None
     support: str = ""
     check: Spent | None = None
     details: Mapping[str, Any] = {}
     draws: Draws | None = None
-    refined_pixel_rmse: Number = None
+    refined_pixel_rmse: NumberOrNone = None
 
 
 __all__ = ["Draws", "ReconstructionFinding", "Spent"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from gradleak.results.finding import Finding, Number, Part
+from gradleak.results.finding import Finding, NumberOrNone, Part
 
 
 class Gate(Part):
@@ -20,9 +20,9 @@ class Gate(Part):
     """
 
     status: str = ""
-    cosine: Number = None
-    scale: Number = None
-    chi_square_z: Number = None
+    cosine: NumberOrNone = None
+    scale: NumberOrNone = None
+    chi_square_z: NumberOrNone = None
     causes: tuple[str, ...] = ()
 
 
@@ -79,15 +79,15 @@ class ReleaseFinding(Finding):
     release: Mapping[str, Any] = {}
     defenses: tuple[Mapping[str, Any], ...] = ()
     guarantee: str | None = None
-    noise_std: Number = None
-    noise_variance: Number = None
+    noise_std: NumberOrNone = None
+    noise_variance: NumberOrNone = None
     gate: Gate = Gate()
     given: bool = False
     zero_tensors: tuple[str, ...] = ()
     precision: UpdatePrecision = UpdatePrecision()
     alignment: tuple[str, ...] = ()
     batch_size: int = 1
-    client_loss: Number = None
+    client_loss: NumberOrNone = None
     dtype: str = ""
     loss_name: str = ""
     picture: str | None = None

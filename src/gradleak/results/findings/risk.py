@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
-from gradleak.results.finding import Finding, Number, Part
+from gradleak.results.finding import Finding, NumberOrNone, Part
 
 # The error of a derivative: its outcome is inconsistent where the derivative is wrong, whoever reads it.
 DERIVATIVE_ERROR = "derivative_error"
@@ -29,7 +29,7 @@ class Derivative(Part):
     """
 
     check: Confirmation
-    relative_error: Number = None
+    relative_error: NumberOrNone = None
     route: str = ""
 
 
@@ -72,7 +72,7 @@ class RiskFinding(Finding):
     """
 
     kind: Literal["risk"] = "risk"
-    noise_std: Number = None
+    noise_std: NumberOrNone = None
     derivative: Derivative | None = None
     spectrum: Spectrum | None = None
     validation: Validation | None = None

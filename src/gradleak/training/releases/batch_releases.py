@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Batch, ExampleDefense, Objective, Release, derive_generator, derive_seed
-from gradleak.protocols import FedSGD
 from gradleak.results import InputError, UnsupportedError
 from gradleak.training.releases.finishing import Finishing, at, refuse_non_finite
 from gradleak.training.releases.linear_rows import LinearRows
@@ -59,12 +58,13 @@ class BatchReleases:
     - loop: the release itself, batch by batch: noise inside of local training, half precision, models without a
       batching rule, and what agrees with nothing else.
 
-    The first two are for FedSGD. A route is taken if it agrees, in float64, with the protocol's own updates of a few
-    batches that hold every class (32 at most); so a sum, or a weighted mean, is not taken for a mean. Between the first
-    two a cost model decides, in operations a row of a batch: 2M + 3·N bytes·2 for M multiplications of weight
-    gradients and N numbers of layer inputs and output gradients, against P numbers in bytes·2, a byte that is moved
-    counting as 2 operations. Where the gradients of all rows do not fit into half of `max_bytes` they are recomputed
-    for the batches of a chunk, and without defenses of examples stacked batches or the loop come first.
+    The first two are for protocols that share the gradient itself. A route is taken if it agrees, in float64, with the
+    protocol's own updates of a few batches that hold every class (32 at most); so a sum, or a weighted mean, is not taken
+    for a mean. Between the first two a cost model decides, in operations a row of a batch: 2M + 3·N bytes·2 for M
+    multiplications of weight gradients and N numbers of layer inputs and output gradients, against P numbers in bytes·2,
+    a byte that is moved counting as 2 operations. Where the gradients of all rows do not fit into half of `max_bytes`
+    they are recomputed for the batches of a chunk, and without defenses of examples stacked batches or the loop come
+    first.
 
     Defenses after the mean act on a chunk at once where they draw nothing; those that draw are called row by row, with
     no gradient computed again.
@@ -229,7 +229,7 @@ class BatchReleases:
         rows = self._rows.to(torch.float64)
         batches = [at(rows, probe) for probe in self._probes]
         mean = release.protocol.mean
-        name, plain = type(release.protocol).__name__, type(release.protocol) is FedSGD
+        name, plain = type(release.protocol).__name__, release.protocol.shares_gradient
         try:
             with torch.no_grad():
                 expected = [wide.flatten(mean(wide, wide.params, batch, self._at_example)) for batch in batches]

@@ -149,6 +149,10 @@ class GaussNewton(Attack):
         if self.steps is not None and not isinstance(self.steps, Steps):
             raise InputError(f"GaussNewton.steps: expected Steps or None, got {type(self.steps).__name__}")
 
+    def brief(self, steps: int) -> GaussNewton:
+        """One start of at most so many steps."""
+        return replace(self, max_steps=min(steps, self.max_steps), starts=1)
+
     def estimate(self, knowledge: Knowledge) -> float:
         """The cost in plain gradients of one start that takes all its steps, without free gates, or the limit if less.
 

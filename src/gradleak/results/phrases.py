@@ -1,0 +1,80 @@
+"""Pieces of messages: what was expected, what came, and which name was meant."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+LONGEST = 100
+
+
+def shown(value: Any) -> str:
+    """A value as it stands after "got": numbers, texts and small lists themselves, everything else by its class.
+
+    Args:
+        value: what a user gave; never more than 100 characters of it are shown.
+
+    Examples:
+        >>> shown(1.5), shown("x" * 200)[-8:], shown(object())
+        ('1.5', 'xxxx ...', 'object')
+    """
+    plain = value is None or isinstance(
+        value, str | int | float | complex | bytes | list | tuple | set | frozenset | Mapping
+    )
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if not plain and not isinstance(value, Enum) and not hasattr(value, "__float__"):
+        return type(value).__name__
+    text = " ".join(repr(value).split())
+    return text if len(text) <= LONGEST else text[: LONGEST - 4] + " ..."
+
+
+def either(phrases: Iterable[str]) -> str:
+    """Phrases joined by commas and "or".
+
+    Examples:
+        >>> either(["a Batch", "a tensor", "None"])
+        'a Batch, a tensor or None'
+    """
+    stated = list(dict.fromkeys(phrase for phrase in phrases if phrase))
+    return " or ".join(", ".join(part) for part in (stated[:-1], stated[-1:]) if part)
+
+
+def with_article(noun: str) -> str:
+    """A noun after "a" or "an".
+
+    Examples:
+        >>> with_article("ImageGenerator")
+        'an ImageGenerator'
+    """
+    return f"{'an' if noun[:1].lower() in 'aeio' else 'a'} {noun}"
+
+
+def several(phrase: str) -> str:
+    """The plural of what is expected, as it stands after "a list of"; empty for what has none.
+
+    Examples:
+        >>> several("a finite number of at least 0"), several("a Defense"), several("one of left, right")
+        ('finite numbers of at least 0', 'Defense objects', 'names among left, right')
+    """
+    article, _, rest = phrase.partition(" ")
+    if article == "one":
+        return f"names among {rest.removeprefix('of ')}"
+    if article not in ("a", "an"):
+        return ""
+    plural = re.sub(r"\b(number|text|list|function)\b", r"\1s", rest, count=1)
+    return plural if plural != rest else f"{rest} objects"
+
+
+def nearest(name: Any, known: Sequence[str]) -> str:
+    """The known name that was probably meant, as a question; empty if none is near.
+
+    Examples:
+        >>> nearest("glbal", ["global", "layer"])
+        "did you mean 'global'?"
+    """
+    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else ""
