@@ -59,20 +59,6 @@ REASONS: Mapping[str, str] = layers_reasons.REASONS | {
     "audit_refused": "the privacy loss could not be measured",
 }
 
-PRIVACY_STATES: Mapping[str, str] = {
-    "claim_broken": "THE CLAIM IS BROKEN",
-    "no_noise": "no noise: perfectly distinguishable",
-    "epsilon_above_threshold": "leaks: above the threshold",
-    "epsilon_bounded": "bounded by what is claimed; not contradicted",
-    "epsilon_within_claim": "told apart, within the claim",
-    "epsilon_below_threshold": "told apart, below the threshold",
-    "nothing_told_apart": "not told apart",
-    "audit_refused": "refused",
-}
-
-# Of the trials of a privacy audit; the names of the record stay as they are.
-STATISTICS: Mapping[str, str] = {"likelihood_ratio": "log likelihood ratio"}
-
 _NEXT_BROKEN = (
     "Do not rely on the claimed epsilon: the release loses more than it allows. Look for noise that is smaller than stated, a "
     "divisor, a clipping norm or an amount of noise that depends on the data (how many examples there are, for instance), noise "
@@ -212,26 +198,6 @@ CONTROLS: Mapping[str, tuple[str, str, str]] = {
         "Something leads to the truth without the update: the truth has reached the attack, or the threshold is so "
         "lax that guessing passes. A verdict “leaks” of this run cannot be trusted.",
     ),
-    "game/positive": (
-        "Positive control of a game: a planted secret",
-        "A model that has the sensitive variable among its inputs must give it away.",
-        "The adversary, its features or the setting is broken: that it finds nothing in this game means nothing.",
-    ),
-    "game/negative": (
-        "Negative control of a game: shuffled labels",
-        "Labels that belong to other trials must not be told.",
-        "Something leads to the labels without the updates. A verdict “leaks” of this game cannot be trusted.",
-    ),
-    "audit/positive": (
-        "Positive control of a privacy audit: a planted difference",
-        "Two hypotheses of known epsilon must be told apart, and no lower bound may exceed it.",
-        "The estimators do not find what is there, or find too much: no bound of this audit can be read.",
-    ),
-    "audit/negative": (
-        "Negative control of a privacy audit: one hypothesis twice",
-        "Trials of the null hypothesis, held against others of the same, must give a bound of 0.",
-        "Something other than the hypotheses tells the trials apart. No bound of this audit can be trusted.",
-    ),
     "layers/negative": (
         "Negative control of where it leaks: a shuffled attribute",
         "About an attribute that belongs to other examples no layer must tell more than chance.",
@@ -248,15 +214,6 @@ CONTROL_NOT_RUN = (
     "The control could not be run, so that nothing was checked: no result of what it belongs to, found or not found, can be "
     "relied on."
 )
-
-
-def statistic(name: str) -> str:
-    """A statistic of a privacy audit in words.
-
-    Args:
-        name: for instance "likelihood_ratio".
-    """
-    return STATISTICS.get(name, name.replace("_", " "))
 
 
 def next_step(verdict: Verdict) -> str:

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import matplotlib
 from matplotlib.axes import Axes
 
 from gradleak.reporting.drawing import DASHES, INK, MARKERS, SERIES, STYLE, as_svg, finish, new_figure
-from gradleak.reporting.inference_view import BOTH, InferenceView
+from gradleak.reporting.pages.inference.view import BOTH, InferenceView
 
-# More lines than this cannot be told apart.
-MOST_LINES = 12
 _LEAST_RATE = 1e-4
 _CHANCE = (0, (2, 3))
 
 
-def roc_plot(views: Sequence[InferenceView]) -> str:
-    """ROC curves on linear and on logarithmic axes side by side, as SVG; "" without a curve.
+def roc_plot(shown: Sequence[InferenceView], alt: str) -> str:
+    """ROC curves on linear and on logarithmic axes side by side, as SVG.
 
     The dashed line is an adversary who guesses. On the logarithmic axes a false-positive rate of 0 stands at the left
     edge.
 
     Args:
-        views: games and adversaries; of more than twelve with a curve the first twelve are drawn.
+        shown: games and adversaries with a curve.
+        alt: what the plot shows.
     """
-    shown = [view for view in views if view.curve is not None][:MOST_LINES]
-    if not shown:
-        return ""
     least = _least_rate(shown)
     with matplotlib.rc_context(STYLE):
         figure, first = new_figure(7.4, 4.3)
@@ -58,23 +54,19 @@ def roc_plot(views: Sequence[InferenceView]) -> str:
             figure,
             prefix="roc",
             title="ROC curves, linear and logarithmic",
-            description="True-positive against false-positive rate of each game and adversary, on linear axes at the left and "
-            "on logarithmic ones at the right; the dashed line is guessing. The table holds the areas and the rate at few "
-            "false alarms.",
+            description=alt,
         )
 
 
-def round_plot(views: Sequence[InferenceView]) -> str:
-    """The advantage from each observed round alone, as SVG; "" where no game has two rounds.
+def round_plot(shown: Sequence[InferenceView], alt: str) -> str:
+    """The advantage from each observed round alone, as SVG.
 
     Short lines at the right edge are the advantages of all rounds together.
 
     Args:
-        views: games and adversaries.
+        shown: games and adversaries with two rounds at least.
+        alt: what the plot shows.
     """
-    shown = [view for view in views if len(view.rounds) > 1][:MOST_LINES]
-    if not shown:
-        return ""
     last = max(point.number for view in shown for point in view.rounds)
     with matplotlib.rc_context(STYLE):
         figure, axes = new_figure(7.4, 3.9)
@@ -101,56 +93,21 @@ def round_plot(views: Sequence[InferenceView]) -> str:
             figure,
             prefix="rounds",
             title="Advantage by round",
-            description="Advantage over the best blind guess from each observed round alone, with intervals; short lines at the "
-            "right edge are all observed rounds together. The dashed line is no advantage.",
+            description=alt,
         )
 
 
-def batch_size_plot(views: Sequence[InferenceView]) -> str:
-    """The advantage over batch sizes, of games that differ in nothing else; "" without two batch sizes of one game.
-
-    Args:
-        views: games and adversaries.
-    """
-    return _size_plot(
-        views,
-        size=lambda view: view.batch_size,
-        other=lambda view: view.public_rows,
-        prefix="batch-size",
-        what="batch size",
-        axis="examples of a batch",
-    )
-
-
-def shadow_size_plot(views: Sequence[InferenceView]) -> str:
-    """The advantage over the rows that the adversary has, of games that differ in nothing else; "" without two sizes.
-
-    Args:
-        views: games and adversaries.
-    """
-    return _size_plot(
-        views,
-        size=lambda view: view.public_rows,
-        other=lambda view: view.batch_size,
-        prefix="shadow-size",
-        what="shadow size",
-        axis="public rows that the adversary has",
-    )
-
-
-def advantage_utility_plot(views: Sequence[InferenceView]) -> str:
-    """What the trained model is worth against the adversary's advantage, one panel an adversary, as SVG; "" without points.
+def advantage_utility_plot(points: Sequence[InferenceView], alt: str) -> str:
+    """The worth of the trained model against the adversary's advantage, one panel an adversary, as SVG.
 
     The upper left is where a defense should be: a useful model, and nothing to infer.
 
     Args:
-        views: games and adversaries; drawn are those with both numbers.
+        points: games and adversaries with both numbers.
+        alt: what the plot shows.
     """
-    points = [view for view in views if view.utility is not None and view.advantage.value is not None]
     sides = [side for side in ("static", "adaptive") if any(view.adversary in (side, BOTH) for view in points)]
     scenarios = list(dict.fromkeys(view.label for view in points))
-    if not sides or len(scenarios) < 2:
-        return ""
     with matplotlib.rc_context(STYLE):
         figure, first = new_figure(7.4, 4.2)
         figure.delaxes(first)
@@ -173,54 +130,30 @@ def advantage_utility_plot(views: Sequence[InferenceView]) -> str:
             figure,
             prefix="advantage-utility",
             title="Utility against advantage",
-            description="One marker a scenario, bars are intervals of the advantage; the upper left is a useful model that gives "
-            "nothing away. The table holds the numbers.",
+            description=alt,
         )
 
 
-def inference_plots(views: Sequence[InferenceView]) -> Mapping[str, str]:
-    """All plots of the section by caption, in its order; those without data are left out.
+def size_plot(
+    shown: Sequence[Sequence[tuple[float, InferenceView]]], alt: str, *, prefix: str, title: str, axis: str
+) -> str:
+    """The advantage over a size, as SVG; a line is of games that differ in nothing else.
 
     Args:
-        views: games and adversaries.
+        shown: lines of (size, game and adversary), sizes ascending.
+        alt: what the plot shows.
+        prefix: of the ids of the SVG.
+        title: of the plot.
+        axis: what the size is.
     """
-    plots = {
-        "ROC curves, all observed rounds together: linear axes, and logarithmic ones": roc_plot(views),
-        "Advantage by round": round_plot(views),
-        "Advantage by batch size": batch_size_plot(views),
-        "Advantage by the number of public rows that the adversary has": shadow_size_plot(views),
-        "What the model is worth against what is inferred": advantage_utility_plot(views),
-    }
-    return {caption: svg for caption, svg in plots.items() if svg}
-
-
-def _size_plot(
-    views: Sequence[InferenceView],
-    *,
-    size: Callable[[InferenceView], float | None],
-    other: Callable[[InferenceView], float | None],
-    prefix: str,
-    what: str,
-    axis: str,
-) -> str:
-    lines: dict[tuple[str, float | None], list[InferenceView]] = {}
-    for view in views:
-        if size(view) is not None and view.advantage.value is not None:
-            lines.setdefault((view.key, other(view)), []).append(view)
-    shown = [line for line in lines.values() if len({size(view) for view in line}) > 1][:MOST_LINES]
-    if not shown:
-        return ""
     with matplotlib.rc_context(STYLE):
         figure, axes = new_figure(7.4, 3.7)
-        firsts = [line[0] for line in shown]
-        for line in shown:
-            ordered = sorted(line, key=lambda view: size(view) or 0.0)
-            values = [view.advantage.value or 0.0 for view in ordered]
-            spans = [view.advantage_interval or (value, value) for view, value in zip(ordered, values, strict=True)]
-            _line(
-                axes, [size(view) or 0.0 for view in ordered], values, spans, line[0], firsts, _series(line[0], firsts)
-            )
-        sizes = sorted({size(view) or 0.0 for line in shown for view in line})
+        firsts = [line[0][1] for line in shown]
+        for line, first in zip(shown, firsts, strict=True):
+            values = [view.advantage.value or 0.0 for _, view in line]
+            spans = [view.advantage_interval or (value, value) for (_, view), value in zip(line, values, strict=True)]
+            _line(axes, [size for size, _ in line], values, spans, first, firsts, _series(first, firsts))
+        sizes = sorted({size for line in shown for size, _ in line})
         axes.set_xscale("log")
         axes.axhline(0.0, color=INK, linestyle=_CHANCE, linewidth=1.0)
         axes.set_ylim(-0.03, 1.03)
@@ -231,9 +164,8 @@ def _size_plot(
         return as_svg(
             figure,
             prefix=prefix,
-            title=f"Advantage by {what}",
-            description=f"Advantage over the best blind guess against the number of {axis}, with intervals, one line a "
-            "scenario and adversary; the table holds the numbers. The dashed line is no advantage.",
+            title=title,
+            description=alt,
         )
 
 
@@ -295,12 +227,4 @@ def _dash(view: InferenceView, views: Sequence[InferenceView]) -> object:
     return DASHES[(again + (view.adversary == "static")) % len(DASHES)]
 
 
-__all__ = [
-    "MOST_LINES",
-    "advantage_utility_plot",
-    "batch_size_plot",
-    "inference_plots",
-    "roc_plot",
-    "round_plot",
-    "shadow_size_plot",
-]
+__all__ = ["advantage_utility_plot", "roc_plot", "round_plot", "size_plot"]

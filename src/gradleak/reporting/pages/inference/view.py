@@ -1,18 +1,4 @@
-"""What adversaries inferred from updates, and how far that is from chance: the rows behind the section on inference.
-
-It reads these lines of a record (others may stand beside them, further fields are ignored):
-
-- item lines of kind "inference", one for each game and adversary: `item`, `scenario`, `game_name`, `attack` ("static" or
-  "adaptive"), `status`, `outcome`, `note`, `values` (names of the m values), `observed` (numbers of the rounds), `runs` (one
-  a seed), and `game`: `use` (PropertyGame ...), `population`, `batch_size`, `public_rows`, `shadow_batches`, `release`
-  (`defenses`, each with `use` and its arguments). `status` "refused" and "failed" give a row with the outcome.
-- score lines with the same `item` and `attack`, and `rounds`: all observed ones, or one. Names: `auroc` (`details.roc`
-  with `fpr` and `tpr`), `tpr_at_fpr` (`details.false_positive_rate`), `attack_success_rate`, `advantage` (`details.blind`,
-  `details.unclipped_interval`); `information_bound`, `information_estimate` and `fano_advantage` (evidence "upper_bound" or
-  "estimate") stand with all rounds.
-- score lines `test_accuracy`, `test_auroc` or `test_r2` of the same item, one a seed, with any adversary: what the trained
-  model is worth; without them those of the scenario's item of kind "utility".
-"""
+"""What adversaries inferred from updates, and how far that is from chance: the rows behind the page on inference."""
 
 from __future__ import annotations
 
@@ -22,31 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gradleak.reporting import words
+from gradleak.reporting.context import Context
+from gradleak.reporting.learned import learned_little
 from gradleak.reporting.numerals import Quantity, as_number, between, decimal, quantity
-from gradleak.reporting.reading import Line, Reading, mapping, outcome_of, sequence
-from gradleak.reporting.utility_view import learned_little
-from gradleak.results import Outcome, Score
+from gradleak.results import Evidence, Outcome, Score
+from gradleak.results.findings.inference import ADVERSARY, ROUND, InferenceFinding
 
-TEXT = (
-    "Can the server tell a sensitive variable of the batch behind the updates? Advantage is how much of what a blind guesser "
-    "gets wrong the adversary gets right: 0 is no better than the best guess without the updates, 1 is always right. The "
-    "static adversary does not know the defenses, the adaptive one trains through them; what keeps off the static one alone is "
-    "no protection. Intervals are of 95 %."
-)
-CURVES = (
-    "How many of the batches with the value are found (upward) for how many false alarms (to the right), all observed rounds "
-    "together. On the logarithmic axes the left edge shows what is found almost without false alarms: a curve that is "
-    "close to the diagonal on the left panel may still find some batches for certain."
-)
-NO_RELEASE = (
-    "Inference games alone: the server knows the model, its parameters at every observed round, the protocol, the public rows "
-    "and the prior; the adaptive adversary knows the defenses too. What each game was played with stands with its numbers."
-)
-FANO = (
-    "Fano's inequality turns a number of nats that the updates may hold into the largest advantage that any adversary can have. "
-    "With an upper bound on the information (Gaussian noise on a bounded update) it is a bound, and 1 says that it is vacuous. "
-    "With the information that a trained adversary shows it is an estimate, from below: a stronger adversary may exceed it."
-)
 _METRICS = {"test_accuracy": "accuracy", "test_auroc": "AUROC", "test_r2": "R²"}
 BOTH = "static = adaptive"
 
@@ -59,13 +26,11 @@ class RoundPoint:
         number: of the round.
         advantage: its value, not clipped where that is known.
         interval: of it, or None.
-        auroc: beside it, or None.
     """
 
     number: int
     advantage: float
     interval: tuple[float, float] | None
-    auroc: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +50,6 @@ class InferenceView:
         advantage: over the best blind guess.
         intervals: of these four by field, in print.
         blind: p*, in print.
-        blind_value: p*, or None.
         above_chance: whether the interval of the advantage over trials, not clipped, lies above 0; None without one.
         information: bound on it, in nats.
         fano_bound: the largest advantage by the bound.
@@ -122,7 +86,6 @@ class InferenceView:
     advantage: Quantity
     intervals: Mapping[str, str]
     blind: str
-    blind_value: float | None
     above_chance: bool | None
     information: Quantity
     fano_bound: Quantity
@@ -181,28 +144,23 @@ class DefenseRow:
     adaptive: InferenceView | None
 
 
-def inferences(reading: Reading | None) -> list[InferenceView]:
-    """One view for every game and adversary, in file order.
+def inferences(findings: Sequence[InferenceFinding], context: Context) -> list[InferenceView]:
+    """One view for every game and adversary, in the order of the record; one for a game without a result.
 
     Args:
-        reading: the sorted lines, or None.
+        findings: of games, without their controls.
+        context: the record around them.
     """
-    if reading is None:
-        return []
-    scores: dict[tuple[str, str], list[tuple[Line, Score]]] = {}
-    for line, score in reading.score_lines:
-        scores.setdefault((str(line.get("item")), str(line.get("attack"))), []).append((line, score))
-    worth: dict[str, list[Score]] = {}
-    for line, score in reading.score_lines:
-        if score.name in _METRICS:
-            worth.setdefault(str(line.get("item")), []).append(score)
-    apart = {str(line.get("scenario")): str(line.get("item")) for line in reading.of_kind("utility")}
-    views = []
-    for line in reading.of_kind("inference"):
-        item = str(line.get("item"))
+    views, own = [], {id(finding) for finding in findings}
+    for finding in findings:
         # What the game's own model is worth comes before what another training of the scenario gave.
-        utility = worth.get(item) or worth.get(apart.get(str(line.get("scenario")), ""), [])
-        views.append(_view(line, scores.get((item, str(line.get("attack"))), ()), utility))
+        worth = [score for score in finding.scores if score.name in _METRICS] or [
+            score
+            for name in _METRICS
+            for other, score in context.grounds.scores(name, finding.scenario)
+            if id(other) not in own
+        ]
+        views += [_view(finding, adversary, worth) for adversary in finding.adversaries or ("",)]
     return views
 
 
@@ -295,75 +253,72 @@ def _notes(view: InferenceView) -> list[str]:
     return [part for part in dict.fromkeys(notes) if part]
 
 
-def _view(line: Line, found: Sequence[tuple[Line, Score]], utilities: Sequence[Score]) -> InferenceView:
-    observed = list(sequence(line.get("observed")))
-    together = [score for row, score in found if list(sequence(row.get("rounds"))) == observed]
+def _view(finding: InferenceFinding, adversary: str, utilities: Sequence[Score]) -> InferenceView:
     by_name = {
-        "auroc": _first(together, "auroc"),
-        "tpr": _first(together, "tpr_at_fpr"),
-        "success": _first(together, "attack_success_rate"),
-        "advantage": _first(together, "advantage"),
+        "auroc": finding.together("auroc", adversary),
+        "tpr": finding.together("tpr_at_fpr", adversary),
+        "success": finding.together("attack_success_rate", adversary),
+        "advantage": finding.together("advantage", adversary),
     }
     advantage, auroc, rate = by_name["advantage"], by_name["auroc"], by_name["tpr"]
-    blind = as_number(mapping(advantage.details).get("blind")) if advantage else None
-    game, runs = mapping(line.get("game")), sequence(line.get("runs"))
-    release = mapping(game.get("release"))
-    scenario = str(line.get("scenario") or line.get("item"))
-    spread = as_number(mapping(auroc.details).get("sd")) if auroc else None
+    blind = as_number(advantage.details.get("blind")) if advantage else None
+    game = finding.game
+    release = words.mapping(game.get("release"))
+    scenario = finding.scenario or finding.item
+    spread = as_number(auroc.details.get("sd")) if auroc else None
     worth = [score.value for score in utilities if score.value is not None]
-    ignorant = [each for s in utilities if (each := as_number(mapping(s.details).get("blind"))) is not None]
-    name = _game_name(line, game)
-    quantities = {key: _printed(score, line) for key, score in by_name.items()}
+    ignorant = [each for s in utilities if (each := as_number(s.details.get("blind"))) is not None]
+    name = _game_name(finding)
+    quantities = {key: _printed(score, finding) for key, score in by_name.items()}
+    rounds = _by_round(finding, adversary)
     return InferenceView(
         label=f"{scenario}, {name}" if name and name != scenario else scenario,
         scenario=scenario,
         game=name,
-        adversary=str(line.get("attack") or ""),
+        adversary=adversary,
         defenses=_defenses(game),
         auroc=quantities["auroc"],
         tpr=quantities["tpr"],
-        false_positive_rate=as_number(mapping(rate.details).get("false_positive_rate")) if rate else None,
+        false_positive_rate=as_number(rate.details.get("false_positive_rate")) if rate else None,
         success=quantities["success"],
         advantage=quantities["advantage"],
         intervals={key: between(score) for key, score in by_name.items()},
         blind=decimal(blind),
-        blind_value=blind,
         above_chance=_above(advantage),
-        information=_printed(_first(together, "information_bound"), None),
-        fano_bound=_printed(_first(together, "fano_advantage", "upper_bound"), None),
-        estimate=_printed(_first(together, "information_estimate"), None),
-        fano_estimate=_printed(_first(together, "fano_advantage", "estimate"), None),
+        information=_printed(finding.together("information_bound", adversary)),
+        fano_bound=_printed(finding.together("fano_advantage", adversary, Evidence.UPPER_BOUND)),
+        estimate=_printed(finding.together("information_estimate", adversary)),
+        fano_estimate=_printed(finding.together("fano_advantage", adversary, Evidence.ESTIMATE)),
         trials=advantage.n if advantage else 0,
-        seeds=len(runs),
+        seeds=len(finding.runs),
         spread="" if spread is None else decimal(spread, 2),
-        rounds=_by_round(found),
+        rounds=rounds,
         curve=_curve(auroc),
         batch_size=as_number(game.get("batch_size")),
         public_rows=as_number(game.get("public_rows")),
-        advantage_interval=_clipped_interval(advantage),
-        undefended=release.get("use") == "Release" and not sequence(release.get("defenses")),
+        advantage_interval=None if advantage is None or advantage.value is None else advantage.interval,
+        undefended=release.get("use") == "Release" and not words.sequence(release.get("defenses")),
         utility=sum(worth) / len(worth) if worth else None,
         blind_utility=sum(ignorant) / len(ignorant) if ignorant else None,
         metric=_METRICS[utilities[0].name] if utilities else "",
-        outcome=outcome_of(line),
-        note=str(line.get("note") or ""),
-        played=_played(game, runs),
-        hints=_hints(by_name, _by_round(found)),
-        key=json.dumps([str(line.get("attack")), str(line.get("scenario")), _without_sizes(game)], sort_keys=True),
+        outcome=finding.outcome,
+        note=finding.note,
+        played=_played(finding),
+        hints=_hints(by_name, rounds),
+        key=json.dumps([adversary, finding.scenario, _without_sizes(game)], sort_keys=True),
     )
 
 
-def _played(game: Mapping[str, Any], runs: Sequence[Any]) -> str:
-    """The setting of a game, as far as the record has it."""
-    if not game:
-        return ""
-    rows = mapping(mapping(runs[0]).get("rows")) if runs else {}
-    sizes = [f"{rows[key]} {key}" for key in ("private", "public", "test") if as_number(rows.get(key)) is not None]
+def _played(finding: InferenceFinding) -> str:
+    """The setting of a game, as far as the finding has it."""
+    game = finding.game
+    rows = finding.runs[0].rows if finding.runs else {}
+    sizes = [f"{rows[key]} {key}" for key in ("private", "public", "test") if key in rows]
     reader = game.get("adversary") or game.get("encoder")
     parts = [
         f"k = {game['batch_size']} rows a batch" if "batch_size" in game else "",
         f"rows: {', '.join(sizes)}" if sizes else "",
-        f"{len(sequence(game.get('observed')))} of {game['rounds']} rounds observed" if "rounds" in game else "",
+        f"{len(words.sequence(game.get('observed')))} of {game['rounds']} rounds observed" if "rounds" in game else "",
         f"learning rate {game['learning_rate']}" if "learning_rate" in game else "",
         f"{game['shadow_batches']} shadow batches a round" if "shadow_batches" in game else "",
         f"read by {words.plain(reader)}" if isinstance(reader, Mapping) else "",
@@ -394,19 +349,15 @@ def _hints(by_name: Mapping[str, Score | None], rounds: Sequence[RoundPoint]) ->
     return hints
 
 
-def _first(scores: Sequence[Score], name: str, evidence: str | None = None) -> Score | None:
-    return next((s for s in scores if s.name == name and evidence in (None, s.evidence.value)), None)
-
-
-def _printed(score: Score | None, line: Line | None) -> Quantity:
-    """With four digits and no percent sign, as such tables are printed; without a score the outcome of the item."""
-    if score is None:
-        outcome = outcome_of(line) if line is not None else None
-        if line is None or outcome is None or outcome.has_value is not False:
-            return Quantity()
-        return Quantity(text=outcome.label.replace("_", " "), outcome=outcome, note=str(line.get("note") or ""))
-    found = quantity(score)
-    return found if score.value is None else replace(found, text=decimal(score.value, 4))
+def _printed(score: Score | None, finding: InferenceFinding | None = None) -> Quantity:
+    """With four digits and no percent sign, as such tables are printed; without a score the outcome of the finding."""
+    if score is not None:
+        found = quantity(score)
+        return found if score.value is None else replace(found, text=decimal(score.value, 4))
+    outcome = None if finding is None else finding.outcome
+    if finding is None or outcome is None or outcome.has_value is not False:
+        return Quantity()
+    return Quantity(text=outcome.label.replace("_", " "), outcome=outcome, note=finding.note)
 
 
 def _above(advantage: Score | None) -> bool | None:
@@ -417,52 +368,42 @@ def _above(advantage: Score | None) -> bool | None:
 def _unclipped(advantage: Score | None) -> tuple[float, float] | None:
     if advantage is None or advantage.value is None:
         return None
-    ends = [as_number(end) for end in sequence(mapping(advantage.details).get("unclipped_interval"))]
+    ends = [as_number(end) for end in words.sequence(advantage.details.get("unclipped_interval"))]
     if len(ends) == 2 and ends[0] is not None and ends[1] is not None:
         return ends[0], ends[1]
     return advantage.interval
 
 
-def _clipped_interval(advantage: Score | None) -> tuple[float, float] | None:
-    return None if advantage is None or advantage.value is None else advantage.interval
-
-
-def _by_round(found: Sequence[tuple[Line, Score]]) -> list[RoundPoint]:
+def _by_round(finding: InferenceFinding, adversary: str) -> list[RoundPoint]:
     points: dict[int, dict[str, Score]] = {}
-    for line, score in found:
-        rounds = sequence(line.get("rounds"))
-        number = as_number(rounds[0]) if len(rounds) == 1 else None
-        if number is not None and score.value is not None:
-            points.setdefault(int(number), {}).setdefault(score.name, score)
+    for score in finding.scores:
+        number = score.about.get(ROUND)
+        if isinstance(number, int) and score.about.get(ADVERSARY) == adversary and score.value is not None:
+            points.setdefault(number, {}).setdefault(score.name, score)
     return [
-        RoundPoint(
-            number=number,
-            advantage=float(advantage.value or 0.0),
-            interval=advantage.interval,
-            auroc=scores["auroc"].value if "auroc" in scores else None,
-        )
+        RoundPoint(number=number, advantage=float(advantage.value or 0.0), interval=advantage.interval)
         for number, scores in sorted(points.items())
         if (advantage := scores.get("advantage")) is not None
     ]
 
 
 def _curve(auroc: Score | None) -> tuple[Sequence[float], Sequence[float]] | None:
-    roc = mapping(mapping(auroc.details).get("roc")) if auroc else {}
-    false, true = ([as_number(rate) for rate in sequence(roc.get(key))] for key in ("fpr", "tpr"))
+    roc = words.mapping(auroc.details.get("roc")) if auroc else {}
+    false, true = ([as_number(rate) for rate in words.sequence(roc.get(key))] for key in ("fpr", "tpr"))
     pairs = [(f, t) for f, t in zip(false, true, strict=False) if f is not None and t is not None]
     if len(pairs) < 2:
         return None
     return [f for f, _ in pairs], [t for _, t in pairs]
 
 
-def _game_name(line: Line, game: Mapping[str, Any]) -> str:
-    kind = str(game.get("use") or "").removesuffix("Game").lower()
-    return " ".join(part for part in (kind, str(line.get("game_name") or "")) if part)
+def _game_name(finding: InferenceFinding) -> str:
+    kind = str(finding.game.get("use") or "").removesuffix("Game").lower()
+    return " ".join(part for part in (kind, finding.audit) if part)
 
 
 def _defenses(game: Mapping[str, Any]) -> str:
-    release = mapping(game.get("release"))
-    listed = [words.plain(defense) for defense in sequence(release.get("defenses"))]
+    release = words.mapping(game.get("release"))
+    listed = [words.plain(defense) for defense in words.sequence(release.get("defenses"))]
     if not listed and release.get("use") not in (None, "Release"):
         return words.plain(release)
     return ", ".join(listed) or "none"
@@ -476,10 +417,6 @@ def _without_sizes(game: Mapping[str, Any]) -> dict[str, Any]:
 
 __all__ = [
     "BOTH",
-    "CURVES",
-    "FANO",
-    "NO_RELEASE",
-    "TEXT",
     "DefenseRow",
     "InferenceView",
     "RoundPoint",

@@ -1,13 +1,4 @@
-"""What was measured of the privacy loss, beside what is claimed: the rows behind the section on empirical epsilon.
-
-It reads these lines of a record (others may stand beside them, further fields are ignored):
-
-- item lines of kind "privacy", one for each audit, scenario and pair of hypotheses: `item`, `scenario`, `audit_name`, `pair`,
-  `status`, `outcome`, `note`, `trials`, `audit` (a description with `use`), `claim` (`epsilon`, `delta`, `of`, and `reason` where
-  there is none), `settings` (words), and `histograms`: `statistic`, `edges`, `null` and `alternative` counts.
-- score lines with the same `item` and `pair`. With `statistic` and `estimator`: what was measured (evidence "lower_bound",
-  "exact" or "estimate"; `details.largest_certifiable`, `details.direction`, `details.selection`). Without: what is known.
-"""
+"""What was measured of the privacy loss, beside what is claimed: the rows behind the page on it."""
 
 from __future__ import annotations
 
@@ -15,45 +6,13 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from gradleak.reporting import words
+from gradleak.reporting.context import Context
 from gradleak.reporting.numerals import NBSP, Quantity, as_number, decimal, quantity
-from gradleak.reporting.reading import Line, Reading, mapping, outcome_of, sequence
 from gradleak.results import Evidence, Outcome, Score, Verdict
+from gradleak.results.findings.privacy import ESTIMATOR, PAIR, STATISTIC, Claim, Histogram, Pair, PrivacyFinding
 
-TEXT = (
-    "Two hypotheses that differ in one thing alone (an attribute of a record, or whether a record is there) are released many "
-    "times, and somebody who knows everything else tells them apart. How well bounds epsilon from below: (ε, δ) privacy "
-    "would not allow fewer errors. A lower bound shows what is lost at least and never that nothing more is: it can break a "
-    "claim, and cannot prove one."
-)
-FIGURE = (
-    "What was measured (markers, with intervals) against the exact epsilon of the two hypotheses: bounds lie below the diagonal, "
-    "except for few in a hundred by chance. The dash above a marker is the largest value that so many trials can certify: a "
-    "bound that stands there is saturated, not exact."
-)
-KNOWN = (
-    "Exact for these hypotheses: the epsilon of the very two releases, which bounds from trials approach from below. The others "
-    "speak of the release whatever its record is: by the exact Gaussian mechanism for a record that is there or not, or that is "
-    "replaced by another (twice the clipping norm), and by the classical formula, which is proven below 1 only. A total divided "
-    "by the number of attributes is a convention that bounds nothing."
-)
-TERMS = (
-    "δ is the small chance with which the promise of ε may fail; it has to be far below one over the number of people. A canary "
-    "is a record that was made to be told apart, to come near the worst case; a random record is one of the public rows. Claimed "
-    "is the ε that the release is said to have. At most certifiable is the largest bound that so many trials can give, even if "
-    "not one of them is told wrongly: what is lost beyond that only more trials can show."
-)
-NO_RELEASE = (
-    "Privacy audits alone: the auditor knows the model, its parameters, both hypotheses, the protocol and the defenses with "
-    "their constants, and sees nothing but releases. That is whom differential privacy promises something against."
-)
-HISTOGRAMS = (
-    "How often each value of the statistic came up under both hypotheses: the null hypothesis (an audited record as it is; a "
-    "batch without the example, or with another in its place) and the alternative (the record with another value; the batch with "
-    "the example). What does not overlap tells them apart."
-)
 # Reasons of verdicts that follow from the numbers of a pair.
 _MEASURED = (
     "no_noise", "claim_broken", "epsilon_above_threshold", "epsilon_bounded", "epsilon_within_claim",
@@ -69,6 +28,20 @@ THEORY: Mapping[str, str] = {
     "gaussian_epsilon_share": "Exact, divided by the attributes",
     "classical_epsilon_share": "Classical, divided by the attributes",
 }
+
+# By the reason of the verdict.
+STATES: Mapping[str, str] = {
+    "claim_broken": "THE CLAIM IS BROKEN",
+    "no_noise": "no noise: perfectly distinguishable",
+    "epsilon_above_threshold": "leaks: above the threshold",
+    "epsilon_bounded": "bounded by what is claimed; not contradicted",
+    "epsilon_within_claim": "told apart, within the claim",
+    "epsilon_below_threshold": "told apart, below the threshold",
+    "nothing_told_apart": "not told apart",
+    "audit_refused": "refused",
+}
+# Names of the record stay as they are.
+STATISTICS: Mapping[str, str] = {"likelihood_ratio": "log likelihood ratio"}
 
 _PAIRS_NAMED = 3
 EXACT = ("per_attribute_epsilon", "pair_epsilon")
@@ -104,23 +77,6 @@ class Measured:
     def bound(self) -> bool:
         """Whether it is a lower bound with a value, or exact."""
         return self.epsilon.value is not None and self.epsilon.evidence in (Evidence.LOWER_BOUND, Evidence.EXACT)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Histogram:
-    """How often values of a statistic came up.
-
-    Attributes:
-        statistic: name of it.
-        edges: one more than there are bins.
-        null: counts under the null hypothesis.
-        alternative: counts under the alternative.
-    """
-
-    statistic: str
-    edges: Sequence[float]
-    null: Sequence[float]
-    alternative: Sequence[float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,18 +143,27 @@ class PrivacyView:
         return Quantity(text=self.outcome.label.replace("_", " "), outcome=self.outcome, note=self.note)
 
 
-def privacies(reading: Reading | None) -> list[PrivacyView]:
-    """One view for every audit, scenario and pair, in file order.
+def privacies(findings: Sequence[PrivacyFinding], context: Context) -> list[PrivacyView]:
+    """One view for every audit, scenario and pair, in the order of the record; one for an audit without a pair.
 
     Args:
-        reading: the sorted lines, or None.
+        findings: of privacy audits, without their controls.
+        context: the record around them.
     """
-    if reading is None:
-        return []
-    scores: dict[tuple[str, str], list[tuple[Line, Score]]] = {}
-    for line, score in reading.score_lines:
-        scores.setdefault(_place(line), []).append((line, score))
-    return [_view(reading, line, scores.get(_place(line), [])) for line in reading.of_kind("privacy")]
+    return [
+        _view(finding, pair, context.verdict_on(finding.item))
+        for finding in findings
+        for pair in finding.pairs or (Pair(name=""),)
+    ]
+
+
+def statistic(name: str) -> str:
+    """A statistic of a privacy audit in words.
+
+    Args:
+        name: for instance "likelihood_ratio".
+    """
+    return STATISTICS.get(name, name.replace("_", " "))
 
 
 def noted(views: Sequence[PrivacyView]) -> list[tuple[str, str]]:
@@ -290,45 +255,40 @@ def shown_theory(views: Sequence[PrivacyView]) -> list[str]:
     ]
 
 
-def _view(reading: Reading, line: Line, found: Sequence[tuple[Line, Score]]) -> PrivacyView:
-    item, pair = str(line.get("item")), str(line.get("pair") or "")
-    claim = mapping(line.get("claim"))
-    claimed = as_number(claim.get("epsilon"))
-    measured = [_measured(row, score) for row, score in found if row.get("estimator")]
-    scenario, name = str(line.get("scenario") or item), str(line.get("audit_name") or "")
-    use = str(mapping(line.get("audit")).get("use") or "").removesuffix("Audit").removesuffix("Pair").lower()
-    audit = " ".join(part for part in (use, name) if part)
-    reason = _reason(reading.verdict_on(item), measured, claimed)
+def _view(finding: PrivacyFinding, pair: Pair, verdict: Verdict | None) -> PrivacyView:
+    scores = [score for score in finding.scores if score.about.get(PAIR) == pair.name]
+    claim = finding.claim or Claim()
+    measured = [_measured(score) for score in scores if ESTIMATOR in score.about]
+    scenario = finding.scenario or finding.item
+    use = str(finding.method.get("use") or "").removesuffix("Audit").removesuffix("Pair").lower()
+    audit = " ".join(part for part in (use, finding.audit) if part)
+    reason = _reason(verdict, measured, claim.epsilon)
     return PrivacyView(
-        label=named(scenario, audit, pair),
+        label=named(scenario, audit, pair.name),
         scenario=scenario,
         audit=audit,
-        pair=pair,
-        state=words.PRIVACY_STATES.get(reason, words.reason(reason) if reason else "not judged"),
+        pair=pair.name,
+        state=STATES.get(reason, words.reason(reason) if reason else "not judged"),
         loud=reason == "claim_broken",
         measured=measured,
-        theory={score.name: _known(score) for row, score in found if not row.get("estimator")},
-        trials=as_number(line.get("trials")),
-        claim=Quantity(value=claimed, text=decimal(claimed), evidence=str(claim.get("evidence") or ""))
-        if claimed is not None
-        else Quantity(text="none"),
-        claimed=str(claim.get("of" if claimed is not None else "reason") or ""),
-        delta=as_number(claim.get("delta")),
-        histograms=_histograms(sequence(line.get("histograms"))),
-        outcome=outcome_of(line),
-        note=str(line.get("note") or ""),
-        settings=str(line.get("settings") or ""),
+        theory={score.name: _known(score) for score in scores if ESTIMATOR not in score.about},
+        trials=pair.trials or None,
+        claim=Quantity(text="none")
+        if claim.epsilon is None
+        else Quantity(value=claim.epsilon, text=decimal(claim.epsilon), evidence=claim.evidence or ""),
+        claimed=claim.of if claim.epsilon is not None else claim.reason,
+        delta=claim.delta,
+        histograms=[histogram for histogram in pair.histograms if _drawable(histogram)],
+        outcome=finding.outcome,
+        note="; ".join(note for note in (finding.note, pair.note) if note),
+        settings=finding.terms,
     )
 
 
 def _known(score: Score) -> Quantity:
     """A number that is known without trials; an epsilon that there is none of is called so."""
     found = quantity(score)
-    return found if score.value is not None else replace(found, text="none")
-
-
-def _place(line: Line) -> tuple[str, str]:
-    return str(line.get("item")), str(line.get("pair") or "")
+    return found if score.value is not None else replace(found, text="none", note=found.note.removeprefix("none: "))
 
 
 def _reason(verdict: Verdict | None, measured: Sequence[Measured], claimed: float | None) -> str:
@@ -352,12 +312,12 @@ def _reason(verdict: Verdict | None, measured: Sequence[Measured], claimed: floa
     return "epsilon_within_claim" if claimed is not None else "epsilon_below_threshold"
 
 
-def _measured(line: Line, score: Score) -> Measured:
-    details = mapping(score.details)
+def _measured(score: Score) -> Measured:
+    details = score.details
     span = score.interval if score.value is not None else None
     return Measured(
-        statistic=str(line.get("statistic") or ""),
-        estimator=str(line.get("estimator")),
+        statistic=str(score.about.get(STATISTIC) or ""),
+        estimator=str(score.about.get(ESTIMATOR)),
         epsilon=quantity(score),
         interval="" if span is None else f"{decimal(span[0])} to{NBSP}{decimal(span[1])}",
         span=span,
@@ -368,21 +328,17 @@ def _measured(line: Line, score: Score) -> Measured:
     )
 
 
-def _histograms(given: Sequence[Any]) -> list[Histogram]:
-    """Those that can be drawn: finite edges that rise, and a count for every bin."""
-    found = []
-    for entry in given:
-        name = mapping(entry).get("statistic")
-        parts = [
-            [as_number(value) for value in sequence(mapping(entry).get(key))]
-            for key in ("edges", "null", "alternative")
-        ]
-        edges, null, alternative = ([v for v in part if v is not None and math.isfinite(v)] for part in parts)
-        whole = all(len(kept) == len(part) for kept, part in zip((edges, null, alternative), parts, strict=True))
-        rising = all(low < high for low, high in itertools.pairwise(edges))
-        if whole and rising and len(edges) == len(null) + 1 == len(alternative) + 1 and len(null) > 0:
-            found.append(Histogram(statistic=str(name), edges=edges, null=null, alternative=alternative))
-    return found
+def _drawable(histogram: Histogram) -> bool:
+    """Whether it has finite edges that rise, and a count for every bin."""
+    edges, null, alternative = histogram.edges, histogram.null, histogram.alternative
+    whole = all(value is not None and math.isfinite(value) for value in (*edges, *null, *alternative))
+    bins = len(null)
+    return (
+        whole
+        and len(edges) == bins + 1 == len(alternative) + 1
+        and bins > 0
+        and all(low < high for low, high in itertools.pairwise(edges))  # type: ignore[operator]
+    )
 
 
 def _value(found: Measured) -> float:
@@ -390,14 +346,8 @@ def _value(found: Measured) -> float:
 
 
 __all__ = [
-    "FIGURE",
-    "HISTOGRAMS",
-    "KNOWN",
-    "NO_RELEASE",
-    "TERMS",
-    "TEXT",
+    "STATES",
     "THEORY",
-    "Histogram",
     "Measured",
     "PrivacyView",
     "broken",
@@ -405,4 +355,5 @@ __all__ = [
     "noted",
     "privacies",
     "shown_theory",
+    "statistic",
 ]

@@ -1,0 +1,19 @@
+"""Whether a model without a defense learned enough to be a reference."""
+
+from __future__ import annotations
+
+# The share of what the best answer that ignores the input gets wrong, which a reference has to get right.
+_LEARNED = 0.25
+
+
+def learned_little(value: float | None, blind: float | None) -> bool:
+    """Whether a model without a defense gains so little over the best answer that ignores the input that it is no reference.
+
+    Args:
+        value: what it is worth.
+        blind: what that answer is worth, in the same metric.
+    """
+    return value is not None and blind is not None and value - blind < _LEARNED * (1 - blind)
+
+
+__all__ = ["learned_little"]

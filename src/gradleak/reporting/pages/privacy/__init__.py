@@ -1,0 +1,232 @@
+"""The page on privacy audits: epsilon as it was measured, beside what is claimed and what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradleak.reporting.blocks import (
+    Badge,
+    Block,
+    Column,
+    Fold,
+    Level,
+    Note,
+    Section,
+    Small,
+    Style,
+    Table,
+    Tag,
+    Text,
+    Tile,
+    Tiles,
+    Words,
+    as_is,
+)
+from gradleak.reporting.context import Context
+from gradleak.reporting.numerals import MISSING, Quantity, count, decimal
+from gradleak.reporting.pages.privacy.figures import figures
+from gradleak.reporting.pages.privacy.view import (
+    THEORY,
+    PrivacyView,
+    broken,
+    noted,
+    privacies,
+    shown_theory,
+    statistic,
+)
+from gradleak.results import Evidence
+from gradleak.results.findings.privacy import PrivacyFinding
+
+TEXT = (
+    "Two hypotheses that differ in one thing alone (an attribute of a record, or whether a record is there) are released many "
+    "times, and somebody who knows everything else tells them apart. How well bounds ε from below: (ε, δ) privacy "
+    "would not allow fewer errors. A lower bound shows what is lost at least and never that nothing more is: it can break a "
+    "claim, and cannot prove one."
+)
+TERMS = (
+    "δ is the small chance with which the promise of ε may fail; it has to be far below one over the number of people. A canary "
+    "is a record that was made to be told apart, to come near the worst case; a random record is one of the public rows. Claimed "
+    "is the ε that the release is said to have. At most certifiable is the largest bound that so many trials can give, even if "
+    "not one of them is told wrongly: what is lost beyond that only more trials can show."
+)
+KNOWN = (
+    "The auditor knows the model, its parameters, both hypotheses, the protocol and the defenses with their constants, and sees "
+    "nothing but releases. That is whom differential privacy promises something against."
+)
+NO_PROOF = (
+    "A bound of 0 is no evidence of safety: another record, another statistic or more trials may tell the two hypotheses of an "
+    "audit apart."
+)
+THEORIES = (
+    "Exact for these hypotheses: the epsilon of the very two releases, which bounds from trials approach from below. The others "
+    "speak of the release whatever its record is: by the exact Gaussian mechanism for a record that is there or not, or that is "
+    "replaced by another (twice the clipping norm), and by the classical formula, which is proven below 1 only. A total divided "
+    "by the number of attributes is a convention that bounds nothing."
+)
+_AUDIT = Column(label="Scenario and audit", heading=True)
+_CERTIFIABLE = Column(label="At most certifiable", numeric=True)
+
+
+def page(findings: Sequence[PrivacyFinding], context: Context) -> Section | None:
+    """The section on the measured privacy loss, None where no audit stands in the record.
+
+    Args:
+        findings: of this kind.
+        context: the rest of the record.
+    """
+    views = privacies([finding for finding in findings if finding.control is None], context)
+    if not views:
+        return None
+    notes = [f"**{as_is(label)}:** {as_is(note)}" for label, note in noted(views)]
+    return Section(
+        anchor="privacy",
+        title="Measured privacy loss",
+        label="Privacy loss",
+        front=list(_front(views)),
+        reading=list(_reading(context)),
+        blocks=[
+            Text(parts=[TEXT, KNOWN]),
+            Text(parts=[TERMS], style=Style.FINE),
+            _losses(views),
+            Text(parts=[NO_PROOF, *notes], style=Style.FINE),
+        ],
+        sections=[*figures(views), *_theory(views), *_measured(views)],
+    )
+
+
+def _front(views: Sequence[PrivacyView]) -> list[Block]:
+    """Every broken claim, and the largest lower bound."""
+    loud: list[Block] = [
+        Note(title="The claim is broken.", text=as_is(sentence), level=Level.LOUD) for sentence in broken(views)
+    ]
+    lost = [view for view in views if view.best is not None]
+    if not lost:
+        return loud
+    worst = max(lost, key=lambda view: view.epsilon.value or 0.0)
+    best = worst.best
+    assert best is not None
+    most = "" if best.largest is None else f"so many trials can certify at most {decimal(best.largest)}"
+    apart = sum(bool(view.epsilon.value) for view in lost)
+    tiles = [
+        Tile(
+            label="Epsilon, at least",
+            value=worst.epsilon,
+            sub=f"{as_is(worst.label)}, by {as_is(statistic(best.statistic))}",
+            evidence=_evidence(worst.epsilon),
+        ),
+        Tile(label="Claimed there", value=worst.claim, sub=as_is(worst.claimed)),
+        Tile(label="Exact, these hypotheses", value=worst.exact, sub=most, evidence=_evidence(worst.exact)),
+        Tile(
+            label="Told apart",
+            value=f"{apart} of {len(views)}",
+            sub="audits and scenarios with a lower bound above 0",
+        ),
+    ]
+    return [*loud, Tiles(tiles=tiles)]
+
+
+def _reading(context: Context) -> list[Block]:
+    allowed = context.thresholds.get("epsilon")
+    most = "the threshold of the plan" if allowed is None else decimal(allowed)
+    text = (
+        f"A privacy audit leaks where a lower bound on epsilon lies above {most}, or above what is claimed. It is bounded where "
+        f"the guarantee of the release has an epsilon of at most {most} and nothing contradicts it."
+    )
+    return [Text(parts=[text])]
+
+
+def _losses(views: Sequence[PrivacyView]) -> Table:
+    rows: list[list[Words]] = []
+    for view in views:
+        best = view.best
+        by = "" if best is None else f"by {as_is(statistic(best.statistic))}, {as_is(best.estimator)}"
+        beside = [Small(text) for text in ((best.interval if best else ""), by) if text]
+        rows.append(
+            [
+                as_is(view.label),
+                Tag(view.state, tone="bad") if view.loud else as_is(view.state),
+                [*_with_badge(view.epsilon), *beside],
+                decimal(best.largest if best else None),
+                [view.claim, Small(f"δ = {decimal(view.delta)}")],
+                view.exact,
+                count(view.trials),
+            ]
+        )
+    return Table(
+        caption="The largest lower bound of each audit; all bounds of an audit hold together",
+        columns=[
+            _AUDIT,
+            Column(label="Result"),
+            Column(label="Epsilon, at least", numeric=True),
+            _CERTIFIABLE,
+            Column(label="Claimed", numeric=True),
+            Column(label="Exact, these hypotheses", evidence=Evidence.EXACT, numeric=True),
+            Column(label="Trials a hypothesis", numeric=True),
+        ],
+        rows=rows,
+    )
+
+
+def _theory(views: Sequence[PrivacyView]) -> list[Section]:
+    names = shown_theory(views)
+    if not names:
+        return []
+    rows: list[list[Words]] = [
+        [as_is(view.label), *(_with_badge(view.theory.get(name, Quantity())) for name in names)] for view in views
+    ]
+    columns = [_AUDIT, *(Column(label=THEORY[name], numeric=True) for name in names)]
+    return [
+        Section(
+            anchor="privacy-known",
+            title="Known without a trial",
+            label=None,
+            blocks=[Text(parts=[THEORIES]), Table(columns=columns, rows=rows)],
+        )
+    ]
+
+
+def _measured(views: Sequence[PrivacyView]) -> list[Section]:
+    rows: list[list[Words]] = [
+        [
+            as_is(view.label),
+            as_is(statistic(found.statistic)),
+            as_is(found.estimator),
+            _with_badge(found.epsilon),
+            found.interval or MISSING,
+            decimal(found.largest),
+            as_is(found.direction) or MISSING,
+            as_is(found.selection) or MISSING,
+        ]
+        for view in views
+        for found in view.measured
+    ]
+    if not rows:
+        return []
+    columns = [
+        _AUDIT,
+        Column(label="Statistic"),
+        Column(label="Estimator"),
+        Column(label="Epsilon", numeric=True),
+        Column(label="Interval"),
+        _CERTIFIABLE,
+        Column(label="Direction"),
+        Column(label="Threshold"),
+    ]
+    fold = Fold(
+        title="Every epsilon from the trials, bounds and estimates apart",
+        blocks=[Table(columns=columns, rows=rows)],
+        printed=True,
+    )
+    return [Section(anchor="privacy-trials", title="From the trials", label=None, blocks=[fold])]
+
+
+def _evidence(found: Quantity) -> Evidence | None:
+    return Evidence(found.evidence) if found.evidence else None
+
+
+def _with_badge(found: Quantity) -> list[Quantity | Badge]:
+    evidence = _evidence(found)
+    return [found] if evidence is None or found.value is None else [found, Badge(evidence)]
+
+
+__all__ = ["page"]
