@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     )
     from gradleak.audits.inference import findings_of_games
     from gradleak.audits.privacy import findings_of_audits
+    from gradleak.audits.utility import ReconstructionProbe, measure_utility, privacy_utility_curve
     from gradleak.core import (
         Batch,
         BatchDefense,
@@ -203,7 +204,6 @@ if TYPE_CHECKING:
     )
     from gradleak.scoring import score_images, score_perceptual, score_posteriors
     from gradleak.training import GroupNormForBatchNorm, PerturbedRounds, Task, Training
-    from gradleak.utility import ReconstructionProbe, measure_utility, privacy_utility_curve
 
 _ROOMS = {
     "accounting": ("Accounting",),
@@ -424,7 +424,7 @@ _ROOMS = {
         "Task",
         "Training",
     ),
-    "utility": (
+    "audits.utility": (
         "ReconstructionProbe",
         "measure_utility",
         "privacy_utility_curve",

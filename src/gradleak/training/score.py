@@ -13,7 +13,7 @@ from gradleak.training.task import Task
 
 
 def score_of(task: Task, training: Training, runs: Sequence[Run]) -> Score:
-    """The score of finished trainings; see `gradleak.utility.measure_utility`."""
+    """The score of finished trainings; see `gradleak.measure_utility`."""
     metric = _metric(task, runs)
     counts = Counter(run.outcome for run in runs)
     notes = list(dict.fromkeys(run.note for run in runs if run.note))

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tests.auditing import small_model
 
 import gradleak as gl
+from gradleak.auditing.plan_reader import PlanReader
 from gradleak.audits.base import PerfectAttackerRule, Scenario, Site
 from gradleak.audits.risk import RiskAudit
-from gradleak.auditing.plan_reader import PlanReader
 from gradleak.core import Batch, Defense, Objective, Release
 from gradleak.datasets import scikit_digits
 from gradleak.results.findings.risk import RiskFinding
-from tests.auditing import small_model
 
 
 def digits(count: int = 2) -> list[Batch]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.audits.risk.small_site import digits, found, read, site
 
 import gradleak as gl
 from gradleak.audits.base import Scenario
@@ -16,7 +17,6 @@ from gradleak.core import Batch
 from gradleak.results import Evidence, Grounds, InputError, Outcome, PlanError, Status, Subject
 from gradleak.results.findings.risk import Confirmation, RiskFinding
 from gradleak.risk import BayesianCramerRao, ReconstructionProbability
-from tests.audits.risk.small_site import digits, found, read, site
 
 ISOTROPIC = BayesianCramerRao(prior_std=0.3, unit="pixel_rmse", samples=16)
 VAN_TREES = {
@@ -83,7 +83,9 @@ def test_a_wrong_second_derivative_takes_closed_form_scores_out(wrong: dict[str,
     )
     assert "custom autograd function" in check.note
     assert (check.derivative.relative_error or 0.0) > 0.01
-    scores = {score.name: score for name, one in wrong.items() if not name.endswith("derivative") for score in one.scores}
+    scores = {
+        score.name: score for name, one in wrong.items() if not name.endswith("derivative") for score in one.scores
+    }
     assert set(scores) == {"inversion_influence", "gradient_norm", "bayesian_cramer_rao"}
     for name in ("inversion_influence", "bayesian_cramer_rao"):
         assert (scores[name].value, scores[name].outcome.label) == (None, "unsupported")

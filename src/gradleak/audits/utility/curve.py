@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from gradleak.audits.utility.measure import Utility, measure_utility, refused
+from gradleak.audits.utility.probe import ReconstructionProbe
 from gradleak.core import Release, derive_generator
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Score, UnsupportedError
+from gradleak.results.findings.utility import CurvePoint, CurveSummary
 from gradleak.training import AnyRelease, Task, Training, split, train
 from gradleak.training.score import score_of
-from gradleak.utility.curve_view import curve_figure, curve_table
-from gradleak.utility.measure import Utility, measure_utility, refused
-from gradleak.utility.privacy import ReconstructionProbe
 
 Say = Callable[[str], None]
 VALIDATION_SHARE = 0.2
@@ -63,15 +62,15 @@ class Point:
         """The score of the probe with this name."""
         return next((score for score in self.privacy if score.name == name), None)
 
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON-ready dictionary."""
-        return {
-            "family": self.setting.family,
-            "label": self.setting.label,
-            "learning_rate": self.learning_rate,
-            "utility": self.utility.to_dict(),
-            "privacy": [score.to_dict() for score in self.privacy],
-        }
+    def summary(self) -> CurvePoint:
+        """The same without models and outputs."""
+        return CurvePoint(
+            family=self.setting.family,
+            label=self.setting.label,
+            learning_rate=self.learning_rate,
+            utility=self.utility.finding(),
+            privacy=self.privacy,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -97,21 +96,14 @@ class Curve:
         """All points, the undefended first."""
         return (*([self.original] if self.original else []), self.undefended, *self.points)
 
-    def to_markdown(self) -> str:
-        """A Markdown table: one row a setting, with interval, learning rate, epsilon and every score of the probe."""
-        return curve_table(self)
-
-    def to_svg(self) -> str:
-        """Utility against what a static and an adaptive attacker are left with, as SVG; "" without a probe."""
-        return curve_figure(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON-ready dictionary, the undefended points first."""
-        return {
-            "task": self.task,
-            "settings_tried": self.settings_tried,
-            "points": [point.to_dict() for point in self.every],
-        }
+    def summary(self) -> CurveSummary:
+        """The curve as `gradleak.reporting.curve_table` and `curve_figure` show it, without models and outputs."""
+        return CurveSummary(
+            task=self.task,
+            settings_tried=self.settings_tried,
+            points=tuple(point.summary() for point in self.every),
+            reference=self.every.index(self.undefended),
+        )
 
 
 def privacy_utility_curve(

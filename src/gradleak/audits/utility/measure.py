@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from statistics import fmean
 from typing import Any
 
@@ -13,6 +12,14 @@ import torch
 from gradleak.accounting import Accounting, can_be_empty, mechanism_of
 from gradleak.core import DiagonalGaussian, NoGuarantee, Objective, Release, Unit, describe
 from gradleak.results import Evidence, InputError, Leakier, Outcome, Score
+from gradleak.results.findings.utility import (
+    ReleaseSize,
+    Replacement,
+    SentUpdate,
+    Standing,
+    TrainingRun,
+    UtilityFinding,
+)
 from gradleak.results.score import jsonable
 from gradleak.training import (
     AnyRelease,
@@ -27,14 +34,6 @@ from gradleak.training import (
 from gradleak.training.score import score_of
 
 EPSILONS = ("classical_gaussian_epsilon", "gaussian_epsilon", "pld_epsilon", "rdp_epsilon")
-
-
-class Standing(StrEnum):
-    """Where a model stands against the best answer that ignores the input."""
-
-    ABOVE = "above"
-    NOT_ABOVE = "not_above"
-    UNRESOLVED = "not_resolvable"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,35 +90,34 @@ class Utility:
         """Whether a defense may be credited with what it hides: `standing` is above."""
         return self.standing is Standing.ABOVE
 
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON-ready dictionary, without outputs or weights."""
-        found: dict[str, Any] = jsonable(
-            {
-                "task": self.task,
-                "release": self.release,
-                "training": describe(self.training),
-                "score": self.score.to_dict(),
-                "credit": self.credit,
-                "standing": self.standing.value,
-                "examples": self.examples,
-                "noise_std": self.noise_std,
-                "epsilons": [score.to_dict() for score in self.epsilons],
-                "closeness": None if self.closeness is None else vars(self.closeness),
-                "replaced": [vars(layer) | {"erases": layer.erases} for layer in self.replaced],
-                "runs": [
-                    {
-                        "seed": run.seed,
-                        "outcome": run.outcome.label,
-                        "rounds": run.rounds,
-                        "empty_rounds": run.empty_rounds,
-                        "silent_rounds": run.silent_rounds,
-                        "note": run.note,
-                    }
-                    for run in self.runs
-                ],
-            }
+    def finding(self) -> UtilityFinding:
+        """The same as a record and a page hold it, without outputs or weights."""
+        close = self.closeness
+        return UtilityFinding(
+            item=self.task,
+            audit="utility",
+            outcome=self.score.outcome,
+            note=self.score.note,
+            scores=(self.score, *self.epsilons),
+            task=self.task,
+            release=jsonable(self.release),
+            training=describe(self.training),
+            standing=self.standing,
+            trained=ReleaseSize(examples=self.examples, noise_std=self.noise_std),
+            closeness=None if close is None else SentUpdate(**vars(close)),
+            replaced=tuple(Replacement(**vars(layer), erases=layer.erases) for layer in self.replaced),
+            runs=tuple(
+                TrainingRun(
+                    seed=run.seed,
+                    outcome=run.outcome,
+                    rounds=run.rounds,
+                    empty_rounds=run.empty_rounds,
+                    silent_rounds=run.silent_rounds,
+                    note=run.note,
+                )
+                for run in self.runs
+            ),
         )
-        return found
 
 
 def measure_utility(
@@ -291,4 +289,4 @@ def _description(release: AnyRelease) -> dict[str, Any]:
     return described
 
 
-__all__ = ["Standing", "Utility", "measure_utility", "refused", "training_epsilons"]
+__all__ = ["Utility", "measure_utility", "refused", "training_epsilons"]
