@@ -12,14 +12,15 @@ from torch import nn
 
 from gradleak.accounting import guarantee_of
 from gradleak.attacks import Attack, GaussNewton, InvertingGradients
+from gradleak.audits.utility import Adversary, Curve, Point, ReconstructionProbe, Setting, privacy_utility_curve
 from gradleak.core import Batch, Defense, Guarantee, HonestButCurious, Release, derive_generator, derive_seed, describe
 from gradleak.datasets import adult_census, mnist_digits, scikit_digits
 from gradleak.defenses import DPSGD, Clip, GaussianNoise, Prune, Sign, VariationalBottleneck
 from gradleak.models import lenet_dlg, mlp
 from gradleak.protocols import FedSGD
+from gradleak.reporting.curve import curve_figure
 from gradleak.results import LI_2024, ZHANG_2023, Citation, Outcome, Score
 from gradleak.training import PerturbedRounds, Task, Training, split
-from gradleak.utility import Adversary, Curve, Point, ReconstructionProbe, Setting, privacy_utility_curve
 from studies.study import Finding, Say, Study, StudyResult, Table
 
 STATIC, ADAPTIVE = "static", "adaptive"
@@ -82,7 +83,7 @@ WORDS: Mapping[Family, tuple[str, str]] = {
 class PrivacyUtility(Study):
     """Utility on held-out rows against the error of static and adaptive attackers, one point a setting of a defense.
 
-    Models are trained federatedly through each defense (`gradleak.utility`), with the learning rate that does best on rows
+    Models are trained federatedly through each defense (`gradleak.training`), with the learning rate that does best on rows
     held back from training. Privacy is the pixel RMSE of the L2 attacker on single examples, at the first weights: in closed
     form for the noise drawn, and reached by an attack, each static (the defense is not known) and adaptive. A model that is
     no better than an answer that ignores its input earns its defense no credit, whatever it hides.
@@ -148,7 +149,7 @@ class PrivacyUtility(Study):
             settings=describe(self),
             findings=[_finding(point) for point in curve.every],
             conclusion=_conclude(curve),
-            details={"points": [point.to_dict() for point in curve.every]},
+            details={"points": [point.summary().to_dict() for point in curve.every]},
             tables=[_privacy_table(curve), _defense_table(curve)] if self.examples else [_defense_table(curve)],
             figures=_figures(curve),
         )
@@ -355,7 +356,7 @@ def _guarantee(point: Point) -> str:
 
 def _figures(curve: Curve) -> dict[str, str]:
     """Utility against what each attacker reaches, or is predicted to where none was run."""
-    svg = curve.to_svg()
+    svg = curve_figure(curve.summary())
     return {"privacy_utility": svg} if svg else {}
 
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradleak.audits.utility import measure_utility
 from gradleak.core import Batch, Release, derive_generator
 from gradleak.datasets import mnist_digits
 from gradleak.results import GradleakError
 from gradleak.training import Task, Training, split
-from gradleak.utility import measure_utility
 from studies.private_images import SmallNetwork, draw_images
 
 ROWS = 3000

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.utility.setting import digits, perceptron, release, task
+from tests.audits.utility.setting import digits, perceptron, release, task
 from torch import nn
 
 import gradleak as gl

@@ -4,15 +4,16 @@ import json
 
 import pytest
 import torch
+from tests.audits.utility.setting import digits, perceptron, release, task
 from torch import nn
 
 import gradleak as gl
 from gradleak.accounting import pld_epsilon
+from gradleak.audits.utility import measure_utility
 from gradleak.core import GaussianMechanism
-from gradleak.results import InputError, Leakier, Outcome, Score
+from gradleak.results import InputError, Leakier, Outcome
+from gradleak.results.findings.utility import UtilityFinding
 from gradleak.training import GroupNormForBatchNorm, Training
-from gradleak.utility import measure_utility
-from tests.utility.setting import digits, perceptron, release, task
 
 SHORT = Training(rounds=40, learning_rate=0.5, batch_size=50)
 DP = gl.DPSGD(clip_norm=1.0, noise_std=1.0, noise="sum", expected_batch_size=40)
@@ -33,9 +34,13 @@ def test_an_undefended_training_learns_and_has_no_epsilon() -> None:
     assert found.credit
     assert found.epsilon.value is None
     assert found.epsilon.note.startswith("none: ")
-    written = json.loads(json.dumps(found.to_dict()))
-    assert Score.from_dict(written["score"]).interval == score.interval
-    assert written["training"]["rounds"] == 40
+    written = UtilityFinding.from_dict(json.loads(json.dumps(found.finding().to_dict())))
+    assert written.to_dict() == found.finding().to_dict()
+    assert written.worth is not None
+    assert written.worth.interval == score.interval
+    assert written.training["rounds"] == 40
+    assert written.credit
+    assert [run.seed for run in written.runs] == [0, 1, 2]
 
 
 def test_epsilon_is_that_of_the_noise_the_sampling_and_the_rounds() -> None:
@@ -101,7 +106,7 @@ def test_a_replacement_that_keeps_the_signal_is_listed_and_learns() -> None:
     found = measure_utility(replaced, release(DP), Training(rounds=60, learning_rate=1.0, sampling_rate=0.1), seeds=[0])
     assert [(layer.name, layer.values, layer.erases) for layer in found.replaced] == [("3", 16, False)]
     assert found.replaced[0].was.startswith("BatchNorm2d(16")
-    assert found.to_dict()["replaced"][0]["now"].startswith("GroupNorm(1, 16")
+    assert found.finding().replaced[0].now.startswith("GroupNorm(1, 16")
     assert found.score.value > 0.4
     assert found.credit
     assert found.epsilon.value is not None
