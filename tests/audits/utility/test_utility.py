@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gradleak.reporting.report import build
 from gradleak.reporting.summary import summarize
 
 from gradleak.auditing import build_plan, estimate, run_plan
 from gradleak.reporting.html import render_html
 from gradleak.reporting.markdown import render_markdown
-from gradleak.reporting.report import build
 from gradleak.results import InputError, PlanError, Record
 
 PLAN = """

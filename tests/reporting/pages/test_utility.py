@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gradleak.reporting.reading import load, read
 from gradleak.reporting.utility_view import UtilityView, epsilon_terms, utilities, warnings
 
 from gradleak.reporting.numerals import Quantity, beside_blind, quantity
-from gradleak.reporting.reading import load, read
 from gradleak.results import Evidence, Leakier, Outcome, Score
 
 

@@ -129,7 +129,8 @@ class UtilityAudit(Audit[UtilityFinding]):
                 cost=3.0 * trainings * self.training.rounds * self.training.clients,
             )
 
-    def judge(self, found: Sequence[UtilityFinding], grounds: Grounds) -> Iterable[Verdict]:
+    @classmethod
+    def judge(cls, found: Sequence[UtilityFinding], grounds: Grounds) -> Iterable[Verdict]:
         """Nothing: what a model is worth says nothing of what its updates give away."""
         return ()
 
