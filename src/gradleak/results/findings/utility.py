@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Literal
 
-from gradleak.results.finding import Finding, Number, OutcomeLabel, Part, ScoreLine
+from gradleak.results.finding import Finding, NumberOrNone, OutcomeLabel, Part, ScoreLine
 from gradleak.results.score import Score
 
 
@@ -27,15 +27,15 @@ class ReleaseSize(Part):
     """
 
     examples: int
-    noise_std: Number = None
+    noise_std: NumberOrNone = None
 
 
 class SentUpdate(Part):
     """How much of the undefended update a release lets through; see `gradleak.training.Closeness`."""
 
-    kept_share: Number = None
-    cosine: Number = None
-    relative_norm: Number = None
+    kept_share: NumberOrNone = None
+    cosine: NumberOrNone = None
+    relative_norm: NumberOrNone = None
     probes: int = 0
 
 
