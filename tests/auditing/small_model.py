@@ -98,3 +98,8 @@ def tiny_gradients(*, generator: torch.Generator) -> nn.Module:
     with torch.no_grad():
         model[1][-1].weight.mul_(2e-5)
     return model
+
+
+def flat_data(*, count: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    return torch.rand((count, 64), generator=generator), torch.arange(count)

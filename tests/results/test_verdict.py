@@ -30,7 +30,7 @@ def test_round_trip_through_json() -> None:
 )
 def test_a_wrong_field_is_one_clear_error(change: dict[str, object]) -> None:
     line = {"item": "a", "verdict": "leaks", "reason": "r", "explanation": "e"}
-    with pytest.raises(InputError, match="expected what Verdict.to_dict wrote"):
+    with pytest.raises(InputError, match=r"expected what Verdict\.to_dict wrote"):
         Verdict.from_dict({**line, **change})
 
 
