@@ -69,7 +69,6 @@ if TYPE_CHECKING:
         Plan,
         Thresholds,
         audit,
-        check_update,
         load_plan,
         profile_layers,
         record_layers,
@@ -78,6 +77,7 @@ if TYPE_CHECKING:
     )
     from gradleak.audits.inference import findings_of_games
     from gradleak.audits.privacy import findings_of_audits
+    from gradleak.audits.release import check_update
     from gradleak.audits.utility import ReconstructionProbe, measure_utility, privacy_utility_curve
     from gradleak.core import (
         Batch,
@@ -265,7 +265,6 @@ _ROOMS = {
         "Plan",
         "Thresholds",
         "audit",
-        "check_update",
         "load_plan",
         "profile_layers",
         "record_layers",
@@ -274,6 +273,7 @@ _ROOMS = {
     ),
     "audits.inference": ("findings_of_games",),
     "audits.privacy": ("findings_of_audits",),
+    "audits.release": ("check_update",),
     "core": (
         "Batch",
         "BatchDefense",

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from gradleak.auditing.gate import GateStatus, check_update
 from torch import Tensor, nn
 
 from gradleak.attacks import (
@@ -31,6 +30,7 @@ from gradleak.attacks import (
     recover_labels,
     residuals_under,
 )
+from gradleak.audits.release import GateStatus, check_update
 from gradleak.core import Batch, Domain, HonestButCurious, Objective, Protocol, Release, Update, UpdateKind
 from gradleak.protocols import FedAvg, FedSGD, LocalAdam
 from gradleak.results import InconsistentUpdateError, InputError, KnowledgeError, Outcome

@@ -69,6 +69,7 @@ def worst_of(item: str, verdicts: Sequence[Verdict]) -> Verdict:
         if not tested
         else f"{_none(len(tested), what, others)} shown to leak{rest}, which is no proof of safety. {place}: {_core(first)}",
         details={**first.details, "leaking": 0, "of": len(tested), "worst": place, "reason_text": _core(first)},
+        tested=first.tested,
     )
 
 

@@ -25,6 +25,7 @@ from gradleak.results.findings.release import ReleaseFinding
 
 CONVERGED_LOSS = 0.01
 NOUN = "attacked releases"
+NOT_TRIED = "no_attack_ran"
 WRONG_DERIVATIVE = (
     "Besides, the derivative of this release is not what differences of its values say, so that its closed-form scores are "
     "unsupported and attacks that follow the derivative are weak."
@@ -120,10 +121,6 @@ def _verdict(
     explanation: str,
     details: Mapping[str, Any] | None = None,
 ) -> Verdict:
-    found = details or {}
-    # What was refused, and what was bounded without being attacked, was not tested.
-    idle = reason == "no_attack_ran" or bool(found.get("refused"))
-    idle = idle or (verdict is VerdictKind.BOUNDED and found.get("best_attack") is None)
     return Verdict(
         item=release.item,
         audit=release.audit,
@@ -132,9 +129,9 @@ def _verdict(
         verdict=verdict,
         reason=reason,
         explanation=explanation,
-        details=found,
+        details=details or {},
         noun=NOUN,
-        tested=not idle,
+        tested=reason != NOT_TRIED,
     )
 
 
@@ -243,7 +240,7 @@ def _why_inconclusive(
     release: ReleaseFinding, attempts: Sequence[Attempt], best: Attempt | None, thresholds: Thresholds
 ) -> tuple[str, str]:
     if not attempts:
-        return "no_attack_ran", "No attack was run on this release; closed-form risk alone gives no verdict."
+        return NOT_TRIED, "No attack was run on this release; closed-form risk alone gives no verdict."
     if all(attempt.outcome is Outcome.NO_SIGNAL for attempt in attempts):
         return "no_signal", "The update is zero, so there is nothing to match. " + attempts[0].note
     if all(attempt.status is not Status.DONE for attempt in attempts):

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gradleak.auditing.tasks import groups
+from tests.auditing.broken_attack import Lucky
 
 import gradleak as gl
-from gradleak.auditing import Adversary, Plan, Refusal, Thresholds, build_plan, judge, refusals, run_plan
-from gradleak.results import PlanError, Record, VerdictKind
-from tests.auditing.broken_attack import Lucky
-from tests.auditing.test_verdict import BASELINE, attack, release
+from gradleak.auditing import Adversary, Plan, build_plan, run_plan, tasks
+from gradleak.audits.base import Refusal
+from gradleak.audits.reconstruction import ReconstructionAudit
+from gradleak.audits.release import ReleaseAudit
+from gradleak.results import PlanError, Record
+from gradleak.results.findings.reconstruction import ReconstructionFinding
+from gradleak.results.findings.release import ReleaseFinding
 
 PLAN = """
 name = "defended"
@@ -57,7 +60,22 @@ def plan(**changes: Any) -> Plan:
 
 
 def items(of: Plan) -> list[str]:
-    return [group.name.removeprefix("attack/") for group in groups(of) if group.name.startswith("attack/")]
+    return [task.name.removeprefix("attack/") for task in tasks(of) if task.name.startswith("attack/")]
+
+
+def attacking(of: Plan, lucky: Lucky) -> Plan:
+    """The same scenarios, attacked by another attack alone."""
+    scenarios = [replace(scenario, attacks={"lucky": [0]}) for scenario in of.site.scenarios]
+    audits = [ReleaseAudit(), ReconstructionAudit(attacks={"lucky": lucky})]
+    return Plan(site=replace(of.site, scenarios=scenarios), audits=audits)
+
+
+def found_in(record: Record) -> dict[str, ReconstructionFinding]:
+    return {one.item: one for one in record.findings if isinstance(one, ReconstructionFinding)}
+
+
+def passed(record: Record) -> dict[str, bool | None]:
+    return {item: one.control.passed for item, one in found_in(record).items() if one.control is not None}
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +102,8 @@ def test_a_plan_can_say_who_attacks(chosen: Sequence[str], suffixes: Sequence[st
     content = tomllib.loads(PLAN)
     content["scenarios"][2]["adversaries"] = chosen
     one = build_plan(content | {"adversaries": ["adaptive"]}, folder=Path())
-    assert one.scenarios[0].adversaries == [Adversary.ADAPTIVE]
-    assert one.scenarios[2].adversaries == [Adversary(name) for name in chosen]
+    assert one.site.scenarios[0].adversaries == [Adversary.ADAPTIVE]
+    assert one.site.scenarios[2].adversaries == [Adversary(name) for name in chosen]
 
 
 def test_a_server_that_is_not_told_of_defenses_attacks_once() -> None:
@@ -109,45 +127,43 @@ def test_other_values_are_one_clear_line(value: Any, message: str) -> None:
         plan(adversaries=value)
 
 
-def test_an_unstated_choice_leaves_the_digest_of_old_records() -> None:
-    assert "adversaries" not in plan().resolved()["scenarios"][2]
+def test_who_attacks_is_part_of_the_digest() -> None:
+    assert plan().resolved()["scenarios"][2]["adversaries"] is None
     assert plan(adversaries=["static"]).digest() != plan().digest()
 
 
 def test_what_will_be_refused_is_known_before_anything_is_computed(record: Record) -> None:
-    found = refusals(plan())
-    assert [(one.scenario, one.attacks, one.adversary) for one in found] == [
-        ("hidden", ["gauss_newton"], Adversary.ADAPTIVE)
-    ]
-    assert "will be refused: hidden: gauss_newton, adaptive: " in str(found[0])
+    found = plan().refusals()
+    assert [one.what for one in found] == ["hidden: gauss_newton, adaptive"]
     assert "Sign before GaussianNoise" in found[0].reason
-    assert record.run["refusals"] == [found[0].to_dict()]
+    assert record.run["refusals"] == [str(found[0])]
+    assert str(found[0]).startswith("will be refused: hidden: gauss_newton, adaptive: ")
     assert isinstance(found[0], Refusal)
 
 
 def test_both_stand_in_the_record_and_the_refused_one_with_its_reason(record: Record) -> None:
-    lines = {line["item"]: line for line in record.items if line["kind"] == "attack"}
-    hidden = lines["hidden/example 0/gauss_newton"]
-    assert (hidden["status"], hidden["adversary"]) == ("refused", "adaptive")
-    assert "Sign before GaussianNoise" in hidden["note"]
-    assert lines["hidden/example 0/gauss_newton/static"]["status"] == "done"
-    assert "adversary" not in lines["open/example 0/gauss_newton"]
-    assert lines["noisy/example 0/gauss_newton/static"]["adversary"] == "static"
+    found = found_in(record)
+    hidden = found["hidden/example 0/gauss_newton"]
+    assert (hidden.status, hidden.adversary) == ("refused", "adaptive")
+    assert "Sign before GaussianNoise" in hidden.note
+    assert found["hidden/example 0/gauss_newton/static"].status == "done"
+    assert found["open/example 0/gauss_newton"].adversary == ""
+    assert found["noisy/example 0/gauss_newton/static"].adversary == "static"
     # The noise control takes a run that is not refused, so that the attack stays credible elsewhere.
-    control = next(line for line in record.items if line["item"] == "control/negative/gauss_newton")
-    assert control["passed"] is True
+    assert passed(record)["control/negative/gauss_newton"] is True
     verdict = next(verdict for verdict in record.verdicts if verdict.item == "hidden")
     assert "No adversary who knows the defenses could be tried" in verdict.explanation
 
 
 def test_noise_is_given_to_both_adversaries(record: Record) -> None:
-    controls = {line["item"]: line for line in record.items if line["kind"] == "control"}
-    assert set(controls) == {"control/negative/gauss_newton", "control/negative/gauss_newton/static"}
-    static = controls["control/negative/gauss_newton/static"]
-    assert (static["passed"], static["adversary"]) == (True, "static")
+    names = {"control/negative/gauss_newton", "control/negative/gauss_newton/static"}
+    assert set(passed(record)) == names
+    static = found_in(record)["control/negative/gauss_newton/static"]
+    assert static.control is not None
+    assert (static.control.passed, static.adversary) == (True, "static")
 
     def noises(one: Plan) -> list[str]:
-        return [group.name for group in groups(one) if group.name.startswith("control/negative")]
+        return [task.name for task in tasks(one) if task.name.startswith("control/negative")]
 
     alone = ["control/negative/gauss_newton"]
     assert noises(plan(threat={"use": "HonestButCurious", "defenses": False})) == alone
@@ -165,68 +181,40 @@ def plan_scenarios(*names: str) -> list[Any]:
 @pytest.mark.parametrize("order", [["hidden", "noisy"], ["noisy", "hidden"]])
 def test_one_who_knows_the_defenses_is_given_noise_whatever_comes_first(order: list[str], tmp_path: Path) -> None:
     one = plan(scenarios=plan_scenarios(*order))
-    told = Lucky(claim=one.batches[0].inputs.clone(), told_alone=True)
-    scenarios = [replace(scenario, attacks={"lucky": [0]}) for scenario in one.scenarios]
-    found = run_plan(replace(one, attacks={"lucky": told}, scenarios=scenarios), tmp_path / "out", jobs=1)
-    passed = {line["item"]: line["passed"] for line in found.items if line["kind"] == "control"}
-    assert passed == {"control/negative/lucky": False, "control/negative/lucky/static": True}
+    lucky = Lucky(claim=one.site.batches[0].inputs.clone(), told_alone=True)
+    found = run_plan(attacking(one, lucky), tmp_path / "out", jobs=1)
+    assert passed(found) == {"control/negative/lucky": False, "control/negative/lucky/static": True}
 
 
 def test_a_static_adversary_that_finds_the_truth_in_noise_fails_its_control(tmp_path: Path) -> None:
     one = plan(scenarios=plan_scenarios("noisy"))
-    lucky = Lucky(claim=one.batches[0].inputs.clone(), untold_alone=True)
-    scenario = replace(one.scenarios[0], attacks={"lucky": [0]})
-    found = run_plan(replace(one, attacks={"lucky": lucky}, scenarios=[scenario]), tmp_path / "out", jobs=1)
-    passed = {line["item"]: line["passed"] for line in found.items if line["kind"] == "control"}
-    assert passed == {"control/negative/lucky": True, "control/negative/lucky/static": False}
+    lucky = Lucky(claim=one.site.batches[0].inputs.clone(), untold_alone=True)
+    found = run_plan(attacking(one, lucky), tmp_path / "out", jobs=1)
+    assert passed(found) == {"control/negative/lucky": True, "control/negative/lucky/static": False}
     assert {verdict.reason for verdict in found.verdicts} == {"control_failed"}
     assert "control/negative/lucky/static did not give" in found.verdicts[0].explanation
 
 
 def test_they_differ_in_what_they_know_alone(record: Record) -> None:
-    one = plan()
-    noisy = one.scenarios[2]
-    told, static = one.knowledge(noisy, 0), one.knowledge(noisy, 0, withheld=True)
+    site = plan().site
+    noisy = site.scenarios[2]
+    told, static = site.knowledge(noisy, 0), site.knowledge(noisy, 0, withheld=True)
     assert static.defenses is None
     assert told.defenses == noisy.release.defenses
     assert replace(told, defenses=None).card() == static.card()
-    losses = {line["item"]: line["loss"] for line in record.items if line.get("scenario") == "noisy" and "loss" in line}
+    losses = [one.loss for one in found_in(record).values() if one.scenario == "noisy"]
     assert len(losses) == 2
+    assert None not in losses
 
 
 def test_the_report_shows_them_side_by_side(record: Record, tmp_path: Path) -> None:
-    page = gl.write_html(record, tmp_path / "report.html").read_text(encoding="utf-8")
-    section = page.split('<section id="adversaries">')[1].split("</section>")[0]
-    assert section.count('<tr><th scope="row">') == 2
-    assert "refused" in section
-    assert "Sign before GaussianNoise" in section
-    assert "gauss_newton, static" in page.replace("<wbr>", "")
-
-
-def both(adaptive: float | None, static: float | None, **more: Any) -> list[Any]:
-    lines = [release(), BASELINE]
-    for error, adversary in ((adaptive, "adaptive"), (static, "static")):
-        item = "undefended/example 0/gn" + ("" if adversary == "adaptive" else "/static")
-        own = more if error is None else {}
-        rows = attack(error, adversary=adversary, **own)
-        lines += [{**row, "item": item, "attack": "gn"} for row in rows]
-    return lines
-
-
-@pytest.mark.parametrize(("adaptive", "static", "who"), [(0.01, 0.25, "adaptive"), (0.25, 0.01, "static")])
-def test_a_leak_by_either_counts(adaptive: float, static: float, who: str) -> None:
-    verdict = judge(both(adaptive, static), Thresholds())[0]
-    assert verdict.verdict is VerdictKind.LEAKS
-    assert verdict.details["adversary"] == who
-    assert f"gn ({who} adversary) rebuilt" in verdict.explanation
-
-
-def test_a_static_failure_beside_a_refusal_says_that_nobody_who_knows_was_tried() -> None:
-    refused = {"status": "refused", "outcome": "unsupported", "note": "it cannot"}
-    verdict = judge(both(None, 0.25, **refused), Thresholds())[0]
-    assert verdict.verdict is VerdictKind.INCONCLUSIVE
-    assert "No adversary who knows the defenses could be tried: it cannot" in verdict.explanation
-    assert "could be tried" not in judge(both(0.25, 0.25), Thresholds())[0].explanation
+    page = gl.write_html(record, tmp_path / "report.html").read_text(encoding="utf-8").replace("<wbr>", "")
+    section = page.split('id="adversaries"')[1].split("</div></div>")[0].split("</table>")
+    assert section[0].count('<tr><th scope="row">') == 2
+    assert "refused" in section[0]
+    assert "hidden: gauss_newton, adaptive: " in section[1]
+    assert "Sign before GaussianNoise" in section[1]
+    assert "gauss_newton, static" in page
 
 
 @pytest.mark.parametrize(
@@ -249,7 +237,8 @@ def test_a_static_failure_beside_a_refusal_says_that_nobody_who_knows_was_tried(
 )
 def test_the_record_labels_a_release_as_a_whole(defenses: list[dict[str, Any]], expected: str, tmp_path: Path) -> None:
     chosen = plan(scenarios=[{"name": "one", "defenses": defenses, "attacks": {"gauss_newton": "all"}}])
-    group = next(group for group in groups(chosen) if group.name == "release/example 0")
-    line = group.work(chosen, tmp_path)[0]
-    assert line["guarantee"] == expected
-    assert [entry["use"] for entry in line["defenses"]] == [entry["use"] for entry in defenses]
+    task = next(task for task in tasks(chosen) if task.name == "release/example 0")
+    (found,) = task.run(chosen.site, tmp_path)
+    assert isinstance(found, ReleaseFinding)
+    assert found.guarantee == expected
+    assert [entry["use"] for entry in found.defenses] == [entry["use"] for entry in defenses]

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import torch
-from gradleak.auditing.tasks import released
 from safetensors.torch import load_file, save_file
 
 from gradleak.auditing import attack_generator, load_plan
+from gradleak.audits.reconstruction import ReconstructionAudit
 
 ADVERSARY = """
 import sys
@@ -37,17 +37,18 @@ save_file({"inputs": found.inputs.contiguous(), "targets": found.targets}, sys.a
 
 def test_the_same_bits_without_the_truth(small_plan: Path, tmp_path: Path) -> None:
     plan = load_plan(small_plan)
-    scenario = plan.scenarios[0]
-    update = released(plan, scenario, 0)
-    knowledge = plan.threat.disclose(plan.objective, scenario.release, plan.batches[0])
-    generator = attack_generator(plan.seed, scenario.name, 0, "gauss_newton")
-    inside = plan.attacks["gauss_newton"](update, knowledge, generator=generator)
+    site, (audit,) = plan.site, [one for one in plan.audits if isinstance(one, ReconstructionAudit)]
+    scenario = site.scenarios[0]
+    update = site.released(scenario, 0)
+    knowledge = site.threat.disclose(site.objective, scenario.release, site.batches[0])
+    generator = attack_generator(site.seed, scenario.name, 0, "gauss_newton")
+    inside = audit.attacks["gauss_newton"](update, knowledge, generator=generator)
 
-    save_file(plan.objective.params, tmp_path / "weights.safetensors")
+    save_file(site.objective.params, tmp_path / "weights.safetensors")
     update.save(tmp_path / "update.safetensors")
     (tmp_path / "adversary.py").write_text(ADVERSARY, encoding="utf-8")
     paths = [str(tmp_path / name) for name in ("weights.safetensors", "update.safetensors", "found.safetensors")]
-    root = str(Path(__file__).parents[2])
+    root = str(Path(__file__).parents[3])
     subprocess.run([sys.executable, str(tmp_path / "adversary.py"), *paths], check=True, cwd=root, env=_env(root))
     outside = load_file(tmp_path / "found.safetensors")
     assert inside.inputs is not None

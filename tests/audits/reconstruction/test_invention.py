@@ -16,6 +16,7 @@ from gradleak.auditing.invention import CheckedClaim, check_estimate, claim_supp
 from gradleak.reporting.adversaries import adversaries
 from gradleak.reporting.report import build
 from PIL import Image
+from tests.auditing.generator_models import generator_plan
 from torch import nn
 
 from gradleak.attacks import DGL, GIAS, Attack, Blind, Inversion, Latents
@@ -35,7 +36,6 @@ from gradleak.models import mlp
 from gradleak.protocols import FedSGD
 from gradleak.reporting import write_html, write_json, write_markdown
 from gradleak.results import Outcome, PlanError, Record, VerdictKind
-from tests.auditing.generator_models import generator_plan
 
 DOMAIN = Domain.image(channels=1, height=4, width=4)
 

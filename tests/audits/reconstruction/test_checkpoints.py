@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gradleak.auditing.tasks import groups
+from tests.auditing.generator_models import generator_plan
 
 from gradleak.attacks import InventionCheck
 from gradleak.attacks.inversion.evaluation import Evaluator
-from gradleak.auditing import Plan, control_tasks, load_plan, run_plan
+from gradleak.auditing import Plan, load_plan, run_plan, tasks
+from gradleak.audits.reconstruction import controls
 from gradleak.results import PlanError, Record
-from tests.auditing.generator_models import generator_plan
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 PLAN = """
 name = "long"
@@ -127,9 +127,9 @@ def test_attacks_of_controls_leave_their_states_too(tmp_path: Path, monkeypatch:
     plan = generator_plan(scenarios=ONCE, checkpoint_seconds=0, controls={"positive": True, "negative": True})
     whole, out = run_plan(plan, tmp_path / "whole", jobs=1), tmp_path / "out"
     with monkeypatch.context() as patch:
-        _breaking(patch, control_tasks, "score_images", RuntimeError)
+        _breaking(patch, controls, "score_images", RuntimeError)
         failed = run_plan(plan, out, jobs=1)
-    assert [line["item"] for line in failed.items if line["status"] == "failed"] == _controls(plan)
+    assert [one.item for one in failed.findings if one.status == "failed"] == _controls(plan)
     assert [path.name.rpartition("-")[0] for path in _states(out)] == [
         "control_negative_gias_draw_0",
         "control_positive",
@@ -139,16 +139,16 @@ def test_attacks_of_controls_leave_their_states_too(tmp_path: Path, monkeypatch:
         resumed = run_plan(plan, out, jobs=1)
     assert resumed.canonical() == whole.canonical()
     assert not _states(out)
-    assert all(line["passed"] is not None for line in resumed.items if line["kind"] == "control")
+    assert all(one.control.passed is not None for one in resumed.findings if one.control is not None)
 
 
 def _controls(plan: Plan) -> list[str]:
-    return [group.name for group in groups(plan) if group.name.startswith("control/")]
+    return [task.name for task in tasks(plan) if task.name.startswith("control/")]
 
 
 def test_no_two_attacks_of_a_plan_share_a_state() -> None:
     plan = generator_plan(controls={"positive": True, "negative": True})
-    names = [name for group in groups(plan) for name in group.states]
+    names = [name for task in tasks(plan) for name in task.states]
     # One planted leak, five draws of noise at most, and two releases.
     assert len(set(names)) == len(names) == 8
 
@@ -157,7 +157,7 @@ def test_a_state_that_outlived_its_line_is_removed_by_the_next_run(tmp_path: Pat
     """A kill between the line and the removal."""
     plan, out = generator_plan(scenarios=ONCE, checkpoint_seconds=0), tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gradleak.auditing.run.clear_states", lambda *_: None)
+        patch.setattr("gradleak.auditing.run._clear_states", lambda *_: None)
         record = run_plan(plan, out, jobs=1)
     assert len(_states(out)) == 1
     assert run_plan(plan, out, jobs=1).canonical() == record.canonical()
