@@ -370,6 +370,17 @@ def pieces(words: Words) -> Sequence[Inline]:
     return [piece for piece in words if piece != ""]
 
 
+def told_by(evidence: Evidence | None, caption: Words = "") -> frozenset[str]:
+    """The kinds of evidence that a heading tells, so that the numbers below it need not.
+
+    Args:
+        evidence: of a column or tile, or None.
+        caption: above the table.
+    """
+    badges = {piece.evidence.value for piece in pieces(caption) if isinstance(piece, Badge)}
+    return frozenset(badges | ({evidence.value} if evidence else set()))
+
+
 def run(words: Words, show: Callable[[Inline], str]) -> str:
     """The pieces in a row, with a space between two of them where one belongs.
 
@@ -417,4 +428,5 @@ __all__ = [
     "pieces",
     "run",
     "spans",
+    "told_by",
 ]

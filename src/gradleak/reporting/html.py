@@ -35,6 +35,7 @@ from gradleak.reporting.blocks import (
     pieces,
     run,
     spans,
+    told_by,
 )
 from gradleak.reporting.numerals import Quantity
 from gradleak.reporting.page import LEDE, Report, assemble
@@ -242,7 +243,7 @@ def _classes(column: Column, *further: str) -> str:
 
 def _cell(table: Table, place: int, cell: Words) -> str:
     column = table.columns[place]
-    told = frozenset({column.evidence.value}) if column.evidence else frozenset()
+    told = told_by(column.evidence, table.caption)
     shown = _words(cell, told)
     if isinstance(cell, str) and re.fullmatch(r"\w+_\w+", cell):
         # A single name may break after its underscores where a column is narrow.
@@ -260,7 +261,7 @@ def _tiles(tiles: Sequence[Tile]) -> str:
     lines = [f'<dl class="tiles tiles-{across}">']
     for tile in tiles:
         badge = f" {_badge(tile.evidence.value)}" if tile.evidence else ""
-        told = frozenset({tile.evidence.value}) if tile.evidence else frozenset()
+        told = told_by(tile.evidence)
         name = ' class="name"' if all(isinstance(piece, str) for piece in pieces(tile.value)) else ""
         sub = f'<dd class="sub">{_words(tile.sub, told)}</dd>' if tile.sub else ""
         value = _words(tile.value, told)

@@ -28,6 +28,7 @@ from gradleak.reporting.blocks import (
     pieces,
     run,
     spans,
+    told_by,
 )
 from gradleak.reporting.numerals import Quantity
 from gradleak.reporting.page import ROWS, Report, assemble
@@ -148,7 +149,7 @@ def _table(table: Table) -> list[str]:
     if not table.rows:
         return []
     rows = table.rows if table.shown is None else table.rows[: max(ROWS, table.shown)]
-    told = [frozenset({one.evidence.value}) if one.evidence else frozenset() for one in table.columns]
+    told = [told_by(column.evidence, table.caption) for column in table.columns]
     heads = [
         f"{_text(column.label)} {_evidence(column.evidence.value)}" if column.evidence else _text(column.label)
         for column in table.columns
@@ -178,7 +179,7 @@ def _reasons(table: Table, rows: Sequence[Sequence[Words]]) -> list[str]:
 def _tiles(tiles: Tiles) -> list[str]:
     lines = []
     for tile in tiles.tiles:
-        told = frozenset({tile.evidence.value}) if tile.evidence else frozenset()
+        told = told_by(tile.evidence)
         evidence = f" {_evidence(tile.evidence.value)}" if tile.evidence else ""
         sub = f" ({_words(tile.sub, told)})" if tile.sub else ""
         lines.append(f"- {_text(tile.label)}: {_words(tile.value, told)}{evidence}{sub}")

@@ -151,7 +151,9 @@ def plain_page(kind: str, findings: Sequence[Finding], context: Context) -> Sect
         anchor=f"kind-{kind}",
         title=words.sentence(as_is(name)),
         blocks=[
-            Text(parts=["This version does not know this kind of audit; its findings stand here as they are."]),
+            Text(
+                parts=[f"This version knows no audit of the kind `{_code(kind)}`; its findings stand here as they are."]
+            ),
             Table(columns=columns, rows=rows, shown=ROWS, folded="more findings", single=True),
             *_score_table(shown, context),
         ],
@@ -415,7 +417,12 @@ def _text(value: Any) -> str:
 def _command(text: str) -> str:
     """The command without the folder that its program lies in."""
     program, space, rest = text.partition(" ")
-    return f"{PurePath(program).name}{space}{rest}".replace("`", "'")
+    return _code(f"{PurePath(program).name}{space}{rest}")
+
+
+def _code(text: str) -> str:
+    """A text between backticks, which can hold none."""
+    return text.replace("`", "'")
 
 
 __all__ = ["LEDE", "ROWS", "Report", "assemble", "plain_page"]

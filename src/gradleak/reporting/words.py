@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gradleak.reporting import layers_reasons, support_words
 from gradleak.reporting.blocks import Hint, Inline
 from gradleak.reporting.numerals import MISSING, as_number, decimal
 from gradleak.results import Outcome, Score, Verdict, VerdictKind, entry_noun, error_name
@@ -17,11 +16,9 @@ VERDICT_TITLES: Mapping[VerdictKind, str] = {
 }
 
 VERDICT_MEANINGS: Mapping[VerdictKind, str] = {
-    VerdictKind.LEAKS: "An attack that never saw the truth rebuilt at least one example: its error is below the "
-    "threshold, at most the stated share of what guessing blindly gives, and smaller than luck brings. "
-    "Or an adversary infers a sensitive variable "
-    "better than the best blind guess, with an interval that lies above it. Or a lower bound on the privacy loss lies above what "
-    "is claimed, or above the threshold.",
+    VerdictKind.LEAKS: "An adversary that never saw the truth got more out of the updates than the thresholds of the plan "
+    "allow, and more than luck or the best blind guess gives; or more is lost than is claimed. The explanation of each verdict "
+    "names the numbers.",
     VerdictKind.BOUNDED: "A formal guarantee (differential privacy, a Bayesian bound with its prior stated, or a bound on "
     "the information in the updates) limits "
     "what any attacker can reach.",
@@ -29,7 +26,12 @@ VERDICT_MEANINGS: Mapping[VerdictKind, str] = {
     "stronger one may succeed.",
 }
 
-REASONS: Mapping[str, str] = layers_reasons.REASONS | {
+REASONS: Mapping[str, str] = {
+    "attribute_told_by_layer": "an attribute is told from the gradients of a single layer",
+    "nothing_told": "from no layer alone was the attribute told",
+    "not_judged": "whether the attribute is told was not found out",
+    "layers_compared": "layers were compared, and nothing was attacked",
+    "layers_refused": "no measure of the layers could be taken",
     "attack_reached_threshold": "an attack rebuilt an example",
     "no_attack_reached_threshold": "no attack came close enough",
     "no_attack_ran": "no attack was run",
@@ -79,7 +81,16 @@ _NEXT_BOUNDED = (
     "and mind what is lost over many rounds. A bound on the average says nothing about single examples: ask for a larger "
     "one, or a formal defense, where each of them counts."
 )
-NEXT_STEPS: Mapping[str, str] = layers_reasons.NEXT_STEPS | {
+NEXT_STEPS: Mapping[str, str] = {
+    "attribute_told_by_layer": "Do not share updates of this kind as they are. The section on where it leaks says which layers "
+    "tell the attribute; those that told nothing are not shown to be safe. To go on, protect the layers that the advice names "
+    "(hidden, or with noise) in a further scenario, and look at what the others still tell.",
+    "not_judged": "See the reasons in the table of the measure; take more rows, other defenses or other groups.",
+    "nothing_told": "Try other classifiers, features and more rows, batches of rows that share the attribute, or an inference "
+    "game over several rounds, before you rely on it.",
+    "layers_compared": "Protect the layers that the advice names and run the plan again; add an attack, or a measure of an "
+    "attribute, for a verdict.",
+    "layers_refused": "See the reasons; take other measures, groups, rows or releases.",
     "attack_reached_threshold": _NEXT_REBUILT,
     "claim_broken": _NEXT_BROKEN,
     "control_failed": "Look at the controls first. Until the planted leak is found and pure noise gives nothing, no "
@@ -165,46 +176,24 @@ EVIDENCE: Mapping[str, str] = {
     "attack": "reached by an attack that never saw the truth; a stronger attack may reach more",
 }
 
-BASELINES: Mapping[str, str] = {
-    "midpoint": "the middle of the valid range",
-    "best_constant": "the best constant a channel, chosen with the truth by the scorer",
-    "mean_public": "the mean public example",
+# Of a picture out of a generator: what the update itself says of it.
+SUPPORT: Mapping[str, str] = {
+    "supported": "borne out by the update",
+    "contradicted": "invented, in part at least, by the prior",
+    "undecided": "may be invented by the prior",
 }
 
-
-CHANCES_TITLE = "How often any attacker can rebuild an example"
-
-CHANCES = (
-    "Differential privacy bounds the chance of every attacker, who may know all else, to come within the stated error of an "
-    "example (reconstruction robustness): Φ(μ + Φ⁻¹(κ)), κ the chance of a blind guess under the stated prior. It is an "
-    "average over that prior and over the noise; who knows more about an example, or sees more releases of it, may do better. "
-    "Heuristic defenses have no such number."
-)
-
-
-SUPPORT: Mapping[str, str] = support_words.SUPPORT
-SUPPORT_MEANINGS: Mapping[str, str] = support_words.SUPPORT_MEANINGS
-
-CONTROLS: Mapping[str, tuple[str, str, str]] = {
-    "control/positive": (
-        "Positive control: a planted leak",
-        "A public or synthetic example, released undefended through a linear layer, must be rebuilt.",
-        "The attack engine or its setting is broken: a failed attack elsewhere in this run means nothing.",
-    ),
-    "control/negative": (
-        "Negative control: pure noise",
-        "The audited update, replaced by Gaussian noise of the same norms, must not lead to the true example by the rule for "
-        "leaks; a small error that luck brings, too, passes.",
-        "Something leads to the truth without the update: the truth has reached the attack, or the threshold is so "
-        "lax that guessing passes. A verdict “leaks” of this run cannot be trusted.",
-    ),
-    "layers/negative": (
-        "Negative control of where it leaks: a shuffled attribute",
-        "About an attribute that belongs to other examples no layer must tell more than chance.",
-        "Something other than the attribute is measured. No layer of this measure can be called leaky.",
-    ),
+# The keys are those of the record: `details.support` of an attack behind a generator.
+SUPPORT_MEANINGS: Mapping[str, str] = {
+    "supported": "Refined by the update alone, without the generator, the picture hardly moved, and the update was explained "
+    "better: what it shows comes from the update.",
+    "contradicted": "The update leads to another picture, or any picture of the generator explains it as well: this one is "
+    "invented, in part at least. That is said of the picture and is no sign that the update gives nothing away: see what "
+    "the refined picture reached.",
+    "undecided": "The update could not be asked: the picture may be true or invented. This is no sign for it.",
+    "refined": "The claim of an attack behind a generator, refined by the update alone, without generator and priors: a claim "
+    "of its own, which audits score beside the one that it began with.",
 }
-
 
 CONTROL_TEXT = (
     "Checks of the audits themselves: what was planted must be found, and where there is nothing to be found nothing may be. "

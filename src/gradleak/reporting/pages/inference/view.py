@@ -9,8 +9,8 @@ from typing import Any
 
 from gradleak.reporting import words
 from gradleak.reporting.context import Context
-from gradleak.reporting.learned import learned_little
 from gradleak.reporting.numerals import Quantity, as_number, between, decimal, quantity
+from gradleak.reporting.worth import learned_little
 from gradleak.results import Evidence, Outcome, Score
 from gradleak.results.findings.inference import ADVERSARY, ROUND, InferenceFinding
 

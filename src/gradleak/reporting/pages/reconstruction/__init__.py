@@ -55,7 +55,7 @@ def page(findings: Sequence[ReconstructionFinding], context: Context) -> Section
         title="Reconstruction",
         aside="what attacks made of the updates alone",
         front=[_tiles(views, context)],
-        reading=_support(views),
+        reading=[*_errors(context), *_support(views)],
         sections=[part for part in parts if part is not None],
     )
 
@@ -171,6 +171,28 @@ def _attacks(findings: Sequence[ReconstructionFinding], context: Context) -> Sec
         label=None,
         blocks=[Table(columns=columns, rows=rows)],
     )
+
+
+def _errors(context: Context) -> list[Block]:
+    """When an attack is said to have rebuilt an example, and what its numbers mean."""
+    image = context.data_kind == "image"
+    tenth = "clearly recognizable" if image else "a tenth of the valid range"
+    constants = "mid-gray, the best constant a channel" if image else "the middle of the valid range, the best constant"
+    return [
+        Text(
+            parts=[
+                "Attacks on a release say “leaks” where one that never saw the truth rebuilt at least one example: its error is "
+                "below the threshold, at most the stated share of what guessing blindly gives, and smaller than luck brings.",
+                f"**{words.sentence(context.error)}** is the root of the mean squared difference of {context.entries} scaled to "
+                f"[0, 1]: 0 is a perfect copy, 0.1 is {tenth}. **PSNR** is the same on a log scale, −20 log₁₀ RMSE in dB; it is "  # noqa: RUF001
+                "infinite for a perfect copy, so counts and medians are given and never means. The **blind baseline** is the "
+                f"error of the best guess that ignores the update: {constants} *chosen with the truth by the scorer*, or the mean "
+                f"public {'picture' if image else 'example'} where one is known. It is deliberately strong, so that “leaks” is "
+                "conservative.",
+            ],
+            style=Style.FINE,
+        )
+    ]
 
 
 def _support(views: Sequence[AttemptView]) -> list[Block]:
