@@ -186,9 +186,9 @@ def _errors(context: Context) -> list[Block]:
                 f"**{words.sentence(context.error)}** is the root of the mean squared difference of {context.entries} scaled to "
                 f"[0, 1]: 0 is a perfect copy, 0.1 is {tenth}. **PSNR** is the same on a log scale, −20 log₁₀ RMSE in dB; it is "  # noqa: RUF001
                 "infinite for a perfect copy, so counts and medians are given and never means. The **blind baseline** is the "
-                f"error of the best guess that ignores the update: {constants} *chosen with the truth by the scorer*, or the mean "
-                f"public {'picture' if image else 'example'} where one is known. It is deliberately strong, so that “leaks” is "
-                "conservative.",
+                f"error of the best guess that ignores the update: {constants} *chosen with the truth by the scorer*, or the "
+                f"mean public {'picture' if image else 'example'} where one is known. It is deliberately strong, so that "
+                "“leaks” is conservative.",
             ],
             style=Style.FINE,
         )
