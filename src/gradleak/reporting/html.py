@@ -244,10 +244,8 @@ def _classes(column: Column, *further: str) -> str:
 def _cell(table: Table, place: int, cell: Words) -> str:
     column = table.columns[place]
     told = told_by(column.evidence, table.caption)
-    shown = _words(cell, told)
-    if isinstance(cell, str) and re.fullmatch(r"\w+_\w+", cell):
-        # A single name may break after its underscores where a column is narrow.
-        shown = shown.replace("_", "_<wbr>")
+    name = isinstance(cell, str) and re.fullmatch(r"\w+_\w+", cell)
+    shown = _breakable(name[0]) if name else _words(cell, told)
     if place == 0 or column.heading:
         long = "long" if len(_plain(cell)) > _LONG else ""
         return f'<th scope="row"{_classes(column, long)}>{shown}</th>'
@@ -307,7 +305,8 @@ def _picture(picture: Picture) -> str:
     shown = '<div class="no-picture">no picture</div>'
     if picture.source is not None:
         shown = f'<img src="{escape(picture.source)}" alt="{escape(picture.alt)}">'
-    return f"<figure>{shown}<figcaption>{'<br>'.join(_words(line) for line in picture.caption)}</figcaption></figure>"
+    caption = "<br>".join(_breakable(line) if isinstance(line, str) else _words(line) for line in picture.caption)
+    return f"<figure>{shown}<figcaption>{caption}</figcaption></figure>"
 
 
 def _fold(title: str, inner: str, *, printed: bool) -> str:
@@ -372,6 +371,11 @@ def _text(text: str) -> str:
         f"<{_DRESSES[span.dress]}>{escape(span.text)}</{_DRESSES[span.dress]}>" if span.dress else escape(span.text)
         for span in spans(text)
     )
+
+
+def _breakable(name: str) -> str:
+    """A name that may break after an underscore where there is little room."""
+    return _text(name).replace("_", "_<wbr>")
 
 
 def _plain(found: Words) -> str:

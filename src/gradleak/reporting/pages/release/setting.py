@@ -147,7 +147,7 @@ def _row(scenario: str, releases: Sequence[ReleaseFinding]) -> list[Words]:
 
 
 def _guarantee(text: str) -> Tag:
-    return Tag(as_is(text), tone="formal" if text.startswith("formal") else "heuristic")
+    return Tag(as_is(text), tone="bounded" if text.startswith("formal") else "inconclusive")
 
 
 def _notes(release: ReleaseFinding) -> Iterator[str]:
