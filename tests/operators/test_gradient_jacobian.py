@@ -13,7 +13,7 @@ from tests.oracles import NAMES, Oracle, load_oracle
 from torch import Tensor, nn
 
 from gradleak.core import Batch, Exposure, Guarantee, Objective, Release, UpdateDefense
-from gradleak.core.release import Noise
+from gradleak.core.defense import Noise
 from gradleak.defenses import Clip
 from gradleak.operators import GradientJacobian, Route
 from gradleak.protocols import FedSGD

@@ -10,11 +10,13 @@ from torch import Tensor
 
 from gradleak.core.batch import Batch
 from gradleak.core.batch_norm import LayerStatistics
+from gradleak.core.defense import Defense
 from gradleak.core.describe import describe
 from gradleak.core.domain import Domain
 from gradleak.core.image_generator import ImageGenerator
 from gradleak.core.objective import Objective
-from gradleak.core.release import Defense, Protocol, Release
+from gradleak.core.protocol import Protocol
+from gradleak.core.release import Release
 from gradleak.results import InputError, KnowledgeError
 
 

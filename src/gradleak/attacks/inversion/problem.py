@@ -33,8 +33,8 @@ from gradleak.core import (
     Release,
     Update,
 )
+from gradleak.core.defense import Noise
 from gradleak.core.objective import Tensors
-from gradleak.core.release import Noise
 from gradleak.results import KnowledgeError, UnsupportedError, member
 
 NEEDS = ("objective", "protocol", "batch_size", "domain")
