@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gradleak.attacks.inversion.engine import Inversion, SearchStage
+from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.matching import SquaredError
 from gradleak.attacks.inversion.optimizers import LBFGS
 from gradleak.attacks.inversion.preset import Preset
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy
+from gradleak.attacks.inversion.search_stage import SearchStage
 from gradleak.attacks.inversion.variables import Pixels, Start
 from gradleak.results import ZHU_2019, Citation
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gradleak.attacks.inversion.engine import Inversion, SearchStage
+from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.latent_priors import LatentKL
 from gradleak.attacks.inversion.latents import Latents
 from gradleak.attacks.inversion.local_training import LocalTraining
@@ -15,6 +15,7 @@ from gradleak.attacks.inversion.populations import CMAES, HandOn
 from gradleak.attacks.inversion.preset import Preset
 from gradleak.attacks.inversion.priors import weighted
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy
+from gradleak.attacks.inversion.search_stage import SearchStage
 from gradleak.results import FANG_2024, HANSEN_2016, LI_2022, Citation
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gradleak.attacks.inversion.engine import Inversion, SearchStage
+from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.latent_priors import LatentNorm
 from gradleak.attacks.inversion.latents import LatentsAndWeights
 from gradleak.attacks.inversion.local_training import LocalTraining
@@ -15,6 +15,7 @@ from gradleak.attacks.inversion.preset import Preset
 from gradleak.attacks.inversion.priors import TotalVariation, weighted
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy
 from gradleak.attacks.inversion.schedules import StepDecay
+from gradleak.attacks.inversion.search_stage import SearchStage
 from gradleak.attacks.inversion.variables import Part
 from gradleak.results import FANG_2024, JEON_2021, Citation
 

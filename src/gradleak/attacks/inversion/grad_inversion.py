@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from gradleak.attacks.inversion.engine import Inversion, SearchStage
+from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.matching import SquaredError
 from gradleak.attacks.inversion.optimizers import Adam
 from gradleak.attacks.inversion.preset import Preset
@@ -21,6 +21,7 @@ from gradleak.attacks.inversion.priors import (
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy
 from gradleak.attacks.inversion.registration import Registration, Translation
 from gradleak.attacks.inversion.schedules import CosineDecay
+from gradleak.attacks.inversion.search_stage import SearchStage
 from gradleak.attacks.inversion.variables import Pixels, Start
 from gradleak.results import YIN_2021, Citation
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gradleak.attacks.inversion.engine import Inversion, SearchStage
+from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.matching import CosineDistance
 from gradleak.attacks.inversion.optimizers import Adam
 from gradleak.attacks.inversion.preset import Preset
 from gradleak.attacks.inversion.priors import BatchNormStatistics, TotalVariation, weighted
 from gradleak.attacks.inversion.problem import NEEDS
 from gradleak.attacks.inversion.schedules import StepDecay
+from gradleak.attacks.inversion.search_stage import SearchStage
 from gradleak.attacks.inversion.variables import Pixels, Start
 from gradleak.results import GEIPING_2020, HUANG_2021, ZHANG_2023, Citation
 

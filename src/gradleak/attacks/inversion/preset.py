@@ -10,7 +10,8 @@ from typing import ClassVar
 import torch
 
 from gradleak.attacks.attack import Attack
-from gradleak.attacks.inversion.engine import MAX_ITERATIONS, Inversion
+from gradleak.attacks.inversion.engine import Inversion
+from gradleak.attacks.inversion.search_stage import MAX_ITERATIONS
 from gradleak.attacks.monitor import Monitor
 from gradleak.core import Knowledge, Reconstruction, Update
 from gradleak.results import InputError, check_count, check_flag, check_not_negative, check_positive

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import torch
 
-from gradleak.attacks.inversion.engine import Inversion, SearchStage
+from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.latents import LatentsAndWeights
 from gradleak.attacks.inversion.local_training import LocalTraining
 from gradleak.attacks.inversion.matching import CosineDistance
@@ -17,6 +17,7 @@ from gradleak.attacks.inversion.preset import Preset
 from gradleak.attacks.inversion.priors import TotalVariation, weighted
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy
 from gradleak.attacks.inversion.schedules import StepDecay
+from gradleak.attacks.inversion.search_stage import SearchStage
 from gradleak.attacks.inversion.variables import Part
 from gradleak.attacks.monitor import Monitor
 from gradleak.core import Knowledge, Reconstruction, Update
