@@ -17,6 +17,7 @@ from gradleak.datasets import adult_census, mnist_digits, scikit_digits
 from gradleak.defenses import DPSGD, Clip, GaussianNoise, Prune, Sign, VariationalBottleneck
 from gradleak.models import lenet_dlg, mlp
 from gradleak.protocols import FedSGD
+from gradleak.reporting import curve_figure
 from gradleak.results import LI_2024, ZHANG_2023, Citation, Outcome, Score
 from gradleak.training import PerturbedRounds, Task, Training, split
 from gradleak.utility import Adversary, Curve, Point, ReconstructionProbe, Setting, privacy_utility_curve
@@ -355,7 +356,7 @@ def _guarantee(point: Point) -> str:
 
 def _figures(curve: Curve) -> dict[str, str]:
     """Utility against what each attacker reaches, or is predicted to where none was run."""
-    svg = curve.to_svg()
+    svg = curve_figure(curve)
     return {"privacy_utility": svg} if svg else {}
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import gradleak as gl
+from gradleak.reporting import curve_figure, curve_table
 from gradleak.results import InputError, Outcome
 from gradleak.training import Training
 from gradleak.utility import Adversary, ReconstructionProbe, Setting, privacy_utility_curve
@@ -46,13 +47,13 @@ def test_points_hold_utility_privacy_and_what_a_reader_needs() -> None:
     assert little.score("reached_static").value == pytest.approx(predicted[0], rel=0.5)
     assert little.score("lower_bound_static").value < predicted[0]
     assert len(said) == 3
-    rows = [line.split(" | ") for line in curve.to_markdown().splitlines() if line.startswith("| ")]
+    rows = [line.split(" | ") for line in curve_table(curve).splitlines() if line.startswith("| ")]
     assert [len(row) for row in rows] == [len(rows[0])] * 5
     assert rows[3][0] == "| noise, std 0.001"
     assert rows[3][3] == "yes"
     assert f"{predicted[0]:.3g}" in rows[3]
     assert rows[3][-1] == "none |"
-    assert curve.to_svg().startswith("<svg ")
+    assert curve_figure(curve).startswith("<svg ")
     assert len(curve.to_dict()["points"]) == 3
     assert "2 settings were tried" in little.utility.epsilon.note
 
@@ -111,12 +112,14 @@ def test_no_setting_and_equal_names_are_refused() -> None:
 
 def test_a_reference_that_hardly_learned_is_told_in_the_table() -> None:
     curves = [
-        privacy_utility_curve(
-            task(),
-            replace(TRAINING, rounds=rounds, learning_rate=rate),
-            [Setting(family="sign", label="sign", release=release(gl.Sign()))],
-            seeds=[0],
-        ).to_markdown()
+        curve_table(
+            privacy_utility_curve(
+                task(),
+                replace(TRAINING, rounds=rounds, learning_rate=rate),
+                [Setting(family="sign", label="sign", release=release(gl.Sign()))],
+                seeds=[0],
+            )
+        )
         for rounds, rate in ((1, 1e-6), (30, 0.5))
     ]
     assert "The undefended training hardly learned" in curves[0]

@@ -11,7 +11,6 @@ from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Score, UnsupportedError
 from gradleak.training import AnyRelease, Task, Training, split, train
 from gradleak.training.score import score_of
-from gradleak.utility.curve_view import curve_figure, curve_table
 from gradleak.utility.measure import Utility, measure_utility, refused
 from gradleak.utility.privacy import ReconstructionProbe
 
@@ -76,7 +75,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Curve:
-    """Settings side by side.
+    """Settings side by side; `gradleak.reporting` writes them as a table (`curve_table`) and draws them (`curve_figure`).
 
     Attributes:
         task: its name.
@@ -96,14 +95,6 @@ class Curve:
     def every(self) -> tuple[Point, ...]:
         """All points, the undefended first."""
         return (*([self.original] if self.original else []), self.undefended, *self.points)
-
-    def to_markdown(self) -> str:
-        """A Markdown table: one row a setting, with interval, learning rate, epsilon and every score of the probe."""
-        return curve_table(self)
-
-    def to_svg(self) -> str:
-        """Utility against what a static and an adaptive attacker are left with, as SVG; "" without a probe."""
-        return curve_figure(self)
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dictionary, the undefended points first."""

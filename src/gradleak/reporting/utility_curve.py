@@ -4,25 +4,108 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from gradleak.reporting.plots import TradeOff, standalone, trade_off_plot
+from gradleak.reporting.utility_view import learned_little
 from gradleak.results import Score
-
-if TYPE_CHECKING:
-    from gradleak.reporting.plots import TradeOff
-    from gradleak.utility.curve import Curve, Point
 
 ATTACKERS = ("static", "adaptive")
 
 
-def curve_table(curve: Curve) -> str:
+class DrawnSetting(Protocol):
+    """The names of a setting."""
+
+    @property
+    def family(self) -> str:
+        """The defense, which makes a line of the plot."""
+
+    @property
+    def label(self) -> str:
+        """The setting in words."""
+
+
+class DrawnCloseness(Protocol):
+    """How much of the undefended update a release lets through."""
+
+    @property
+    def kept_share(self) -> float:
+        """Share of the entries that are not zero."""
+
+    @property
+    def cosine(self) -> float | None:
+        """To the undefended update."""
+
+
+class DrawnUtility(Protocol):
+    """What a table says of a trained model."""
+
+    @property
+    def score(self) -> Score:
+        """What it is worth."""
+
+    @property
+    def standing(self) -> str:
+        """Where it stands against the best answer that ignores the input."""
+
+    @property
+    def epsilon(self) -> Score:
+        """Of the whole training."""
+
+    @property
+    def closeness(self) -> DrawnCloseness | None:
+        """Of releases to undefended updates."""
+
+
+class DrawnPoint(Protocol):
+    """One setting with what it is worth and what it hides."""
+
+    @property
+    def setting(self) -> DrawnSetting:
+        """The setting."""
+
+    @property
+    def utility(self) -> DrawnUtility:
+        """What a model trained with it is worth."""
+
+    @property
+    def privacy(self) -> tuple[Score, ...]:
+        """Scores of the probe."""
+
+    @property
+    def learning_rate(self) -> float:
+        """That of the server."""
+
+    @property
+    def credit(self) -> bool:
+        """Whether it may be credited with what it hides."""
+
+    def score(self, name: str) -> Score | None:
+        """The score of the probe with this name."""
+
+
+class DrawnCurve(Protocol):
+    """What a table and a figure read of a curve; `gradleak.utility.Curve` is one."""
+
+    @property
+    def undefended(self) -> DrawnPoint:
+        """The setting without a defense."""
+
+    @property
+    def every(self) -> Sequence[DrawnPoint]:
+        """All settings, the undefended first."""
+
+    @property
+    def settings_tried(self) -> int:
+        """How many settings no epsilon is enlarged for."""
+
+
+def curve_table(curve: DrawnCurve) -> str:
     """The curve as a Markdown table: one row a setting, with its interval, its learning rate and every score of the probe.
 
     Args:
         curve: of `privacy_utility_curve`.
     """
-    from gradleak.reporting.utility_view import learned_little
-
     names = [score.name for score in curve.undefended.privacy]
     metric = curve.undefended.utility.score.name.replace("_", " ").replace("auroc", "AUROC")
     header = [
@@ -46,7 +129,7 @@ def curve_table(curve: Curve) -> str:
     return f"{table}\n\n{note}\n"
 
 
-def curve_figure(curve: Curve) -> str:
+def curve_figure(curve: DrawnCurve) -> str:
     """Utility against what each attacker is left with, as the text of an SVG file; "" where there is nothing to draw.
 
     What attacks reached where some were run, else what is predicted, static and adaptive side by side.
@@ -54,8 +137,6 @@ def curve_figure(curve: Curve) -> str:
     Args:
         curve: of `privacy_utility_curve` with a probe.
     """
-    from gradleak.reporting.plots import standalone, trade_off_plot
-
     held = {score.name for score in curve.undefended.privacy}
     panels = {}
     for who in ATTACKERS:
@@ -70,7 +151,7 @@ def curve_figure(curve: Curve) -> str:
     return standalone(svg) if svg else ""
 
 
-def _row(point: Point, names: Sequence[str]) -> list[str]:
+def _row(point: DrawnPoint, names: Sequence[str]) -> list[str]:
     score, close, epsilon = point.utility.score, point.utility.closeness, point.utility.epsilon
     value = score.outcome.label.replace("_", " ") if score.value is None else f"{score.value:.3f}"
     interval = "" if score.interval is None else f" ({score.interval[0]:.3f} to {score.interval[1]:.3f})"
@@ -82,7 +163,7 @@ def _row(point: Point, names: Sequence[str]) -> list[str]:
         (label if label == family else f"{family}, {label}").replace("|", "\\|"),
         value + interval,
         f"{score.details['blind']:.3f}" if "blind" in score.details else "",
-        {"above": "yes", "not_above": "no"}.get(point.utility.standing.value, "not resolvable"),
+        {"above": "yes", "not_above": "no"}.get(point.utility.standing, "not resolvable"),
         f"{point.learning_rate:g}",
         *(_cell(point.score(name)) for name in names),
         "" if close is None else f"{close.kept_share:.2f}",
@@ -97,9 +178,7 @@ def _cell(score: Score | None) -> str:
     return score.outcome.label.replace("_", " ") if score.value is None else f"{score.value:.3g}"
 
 
-def _marker(point: Point, name: str) -> TradeOff:
-    from gradleak.reporting.plots import TradeOff
-
+def _marker(point: DrawnPoint, name: str) -> TradeOff:
     score, utility = point.score(name), point.utility.score
     assert utility.value is not None
     return TradeOff(
@@ -112,4 +191,4 @@ def _marker(point: Point, name: str) -> TradeOff:
     )
 
 
-__all__ = ["ATTACKERS", "curve_figure", "curve_table"]
+__all__ = ["curve_figure", "curve_table"]
