@@ -139,9 +139,9 @@ def test_names_become_members_and_lists_tuples() -> None:
 
 def test_a_name_that_is_nearly_right_is_answered_with_the_right_one() -> None:
     with pytest.raises(
-        InputError, match=r"Search.side: expected one of left, right, got 'rigth'; did you mean 'right'\?$"
+        InputError, match=r"Search.side: expected one of left, right, got 'riight'; did you mean 'right'\?$"
     ):
-        Search(side="rigth")
+        Search(side="riight")
 
 
 def test_the_place_inside_a_list_or_a_table_is_named() -> None:
