@@ -161,7 +161,7 @@ class Plan:
         check_flags(self, "pictures", "save_updates")
         _unique([scenario.name for scenario in self.scenarios])
         if self.seed < 0:
-            raise PlanError(f"seed: expected at least 0, got {self.seed}")
+            raise PlanError(f"seed: expected a whole number of at least 0, got {self.seed}")
         if self.checkpoint_seconds is not None and not self.checkpoint_seconds >= 0:
             raise PlanError(f"checkpoint_seconds: expected a number of at least 0, got {self.checkpoint_seconds}")
         for name in self.attacks:

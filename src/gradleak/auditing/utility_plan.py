@@ -35,7 +35,7 @@ class UtilityPlan:
     def __post_init__(self) -> None:
         """Check the number of seeds."""
         if self.seeds < 1:
-            raise PlanError(f"utility.seeds: expected at least 1, got {self.seeds}")
+            raise PlanError(f"utility.seeds: expected a whole number of at least 1, got {self.seeds}")
 
     def check(self, releases: Mapping[str, Release]) -> None:
         """Refuse rows, model, training and releases that do not fit together.

@@ -63,7 +63,7 @@ class Knowledge:
                 f"Knowledge.masks: expected an objective with mask_seed={self.masks}, got {self.objective.mask_seed}"
             )
         if self.batch_size is not None and self.batch_size < 1:
-            raise InputError(f"Knowledge.batch_size: expected at least 1, got {self.batch_size}")
+            raise InputError(f"Knowledge.batch_size: expected a whole number of at least 1, got {self.batch_size}")
         if self.targets is not None and self.batch_size not in (None, self.targets.shape[0]):
             raise InputError(
                 f"Knowledge.targets: expected {self.batch_size} rows (the batch size), got {self.targets.shape[0]}"

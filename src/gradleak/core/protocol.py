@@ -14,10 +14,10 @@ from gradleak.core.defense import ExampleDefense, Noise, NotGaussian
 from gradleak.core.example_gradients import example_gradients
 from gradleak.core.objective import Objective, Tensors
 from gradleak.core.update import UpdateKind
-from gradleak.results import Citation
+from gradleak.results import Citation, Settings
 
 
-class Protocol(ABC):
+class Protocol(Settings, ABC):
     """What a client computes from its batch before any update-stage defense."""
 
     citations: ClassVar[tuple[Citation, ...]] = ()

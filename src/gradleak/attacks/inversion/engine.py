@@ -16,11 +16,11 @@ from gradleak.attacks.inversion.optimizers import Adam, Optimizer
 from gradleak.attacks.inversion.priors import Prior
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, Problem, check_generator, check_labels, readable
 from gradleak.attacks.inversion.search import Search
-from gradleak.attacks.inversion.search_stage import SearchStage, check_iterations
+from gradleak.attacks.inversion.search_stage import Iterations, SearchStage
 from gradleak.attacks.inversion.variables import Pixels, Variables
 from gradleak.attacks.monitor import Monitor
 from gradleak.core import HALF, ImageGenerator, Knowledge, Objective, Reconstruction, Update, describe
-from gradleak.results import GEIPING_2020, Citation, InputError, Outcome, check_count, check_flags
+from gradleak.results import GEIPING_2020, Citation, Count, InputError, Outcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,24 +82,17 @@ class Inversion(Attack):
     stages: Sequence[SearchStage] = field(
         default_factory=lambda: (SearchStage(optimizer=Adam(signed=True), iterations=1000),)
     )
-    rounds: int = 1
-    restarts: int = 1
+    rounds: Iterations = 1
+    restarts: Count = 1
     labels: LabelPolicy = LabelPolicy.RECOVER
     local_training: LocalTraining = LocalTraining.UNROLLED
-    patience: int | None = None
-    max_bytes: int = 2**30
+    patience: Count | None = None
+    max_bytes: Count = 2**30
     compile: bool = False
 
     def __post_init__(self) -> None:
-        """Check the counts."""
-        check_flags(self, "compile")
-        object.__setattr__(self, "labels", LabelPolicy.named(self.labels))
-        LocalTraining.named(self.local_training)
-        check_count(f"{type(self).__name__}.restarts", self.restarts)
-        check_count(f"{type(self).__name__}.max_bytes", self.max_bytes)
-        check_iterations(f"{type(self).__name__}.rounds", self.rounds)
-        if self.patience is not None:
-            check_count(f"{type(self).__name__}.patience", self.patience)
+        """Check what depends on more than one field."""
+        super().__post_init__()
         if not self.stages:
             raise InputError(f"{type(self).__name__}.stages: expected at least one stage, got none")
         self._check_parts()
@@ -132,7 +125,7 @@ class Inversion(Attack):
         if knowledge.protocol is not None:
             knowledge.require(("batch_size",), asker=f"the cost of {self.name}")
             assert knowledge.batch_size is not None
-            unrolled = LocalTraining.named(self.local_training) is LocalTraining.UNROLLED
+            unrolled = self.local_training is LocalTraining.UNROLLED
             release = knowledge.protocol.plain_gradients(knowledge.batch_size) if unrolled else 1.0
         if knowledge.objective is not None:
             release *= len(draws_of(knowledge, knowledge.objective, knowledge.targets))
@@ -141,8 +134,8 @@ class Inversion(Attack):
     def _check(self, knowledge: Knowledge) -> None:
         """Refuse defenses that can be neither followed nor read backward, and labels that nobody can have."""
         readable(knowledge)
-        check_labels(knowledge, LabelPolicy(self.labels))
-        check_generator(knowledge, self.variables, LabelPolicy(self.labels))
+        check_labels(knowledge, self.labels)
+        check_generator(knowledge, self.variables, self.labels)
 
     def _recover(
         self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
@@ -163,7 +156,7 @@ class Inversion(Attack):
                 wide(facts),
                 pixels=self.variables,
                 policy=self.labels,
-                local_training=LocalTraining.named(self.local_training),
+                local_training=self.local_training,
             )
             for update, facts in zip(updates, knowledge, strict=True)
         ]

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral
+from typing import Annotated
 
 from gradleak.attacks.inversion.evaluation import PLAIN_GRADIENTS_PER_EVALUATION
 from gradleak.attacks.inversion.optimizers import Optimizer
 from gradleak.attacks.inversion.populations import HandOn, PopulationOptimizer
 from gradleak.attacks.inversion.variables import Part
-from gradleak.results import InputError, check_count, member
+from gradleak.results import Count, InputError, Settings, Whole
 
-MAX_ITERATIONS = 10**8
-"""More than any search can be meant to take."""
+Iterations = Annotated[int, Whole(1, 10**8)]
+"""No more than any search can be meant to take."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchStage:
+class SearchStage(Settings):
     """One stretch of a search with one optimizer.
 
     Attributes:
@@ -29,13 +29,13 @@ class SearchStage:
     """
 
     optimizer: Optimizer | PopulationOptimizer
-    iterations: int
-    restart_after: int | None = None
+    iterations: Iterations
+    restart_after: Count | None = None
     part: Part = Part.ALL
 
     def __post_init__(self) -> None:
-        """Check the counts and the part."""
-        object.__setattr__(self, "part", member("SearchStage.part", Part, self.part))
+        """Check what depends on more than one field."""
+        super().__post_init__()
         if isinstance(self.optimizer, PopulationOptimizer):
             if self.part is Part.ALL:
                 object.__setattr__(self, "part", Part.LATENTS)
@@ -44,9 +44,6 @@ class SearchStage:
                     "SearchStage: expected part='latents' and no restart_after for populations, got "
                     f"part={self.part.value!r} and restart_after={self.restart_after}"
                 )
-        if self.restart_after is not None:
-            check_count("SearchStage.restart_after", self.restart_after)
-        check_iterations("SearchStage.iterations", self.iterations)
 
     @property
     def evaluations(self) -> int:
@@ -68,11 +65,4 @@ class SearchStage:
         return self.iterations * self.optimizer.population + float(self.optimizer.hand_on is HandOn.SAMPLE)
 
 
-def check_iterations(name: str, value: object) -> None:
-    """Refuse what is no whole number of iterations that anybody can mean."""
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or not 1 <= value <= MAX_ITERATIONS:  # type: ignore[operator]
-        raise InputError(f"{name}: expected 1 to {MAX_ITERATIONS:,}, got {value!r}")
-
-
-__all__ = ["MAX_ITERATIONS", "SearchStage", "check_iterations"]
+__all__ = ["Iterations", "SearchStage"]
