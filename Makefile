@@ -7,7 +7,7 @@ BIN     := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install audit inference privacy layers prior test check check-format check-lint check-types check-imports check-spelling format docs bench clean
+.PHONY: help install audit inference privacy layers prior test check check-format check-lint check-types check-imports check-circles check-spelling format docs bench clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do printf '%-24s %s\n' "$$target" "$$text"; done
@@ -53,7 +53,7 @@ test: install check  ## run every check, then the tests
 	@echo "== tests"
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)
 
-check: check-format check-lint check-types check-imports check-spelling  ## formatting, lint, types, import layers, spelling
+check: check-format check-lint check-types check-imports check-circles check-spelling  ## formatting, lint, types, import layers, circles, spelling
 
 check-format: install
 	@echo "== formatting (ruff format; \`make format\` mends it)"
@@ -70,6 +70,10 @@ check-types: install
 check-imports: install
 	@echo "== import layers (import-linter)"
 	@$(BIN)/lint-imports --no-logo
+
+check-circles: install
+	@echo "== circles of files (tools/check_circles.py)"
+	@$(BIN)/python -m tools.check_circles
 
 check-spelling: install
 	@echo "== spelling (codespell, American)"

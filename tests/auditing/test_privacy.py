@@ -330,14 +330,14 @@ def test_too_few_trials_are_not_resolvable(trials: int, outcome: str, tmp_path: 
     ("changes", "message"),
     [
         ({"trils": 3}, "did you mean 'trials'"),
-        ({"trials": 0}, "expected at least 1, got 0"),
+        ({"trials": 0}, "expected a whole number of at least 1, got 0"),
         ({"trials": "many"}, r"privacy\.member\.trials: expected int, got the text 'many'"),
         ({"trials": True}, r"privacy\.member\.trials: expected int, got True"),
         ({"delta": 0}, r"delta: expected a number between 0 and 1, got 0\.0"),
         ({"delta": 1.0}, "expected a number between 0 and 1"),
         ({"delta": "tiny"}, r"privacy\.member\.delta: expected float"),
         ({"confidence": 1.5}, "confidence: expected a number between 0 and 1"),
-        ({"seeds": 0}, "seeds: expected at least 1"),
+        ({"seeds": 0}, "seeds: expected a whole number of at least 1"),
         ({"claimed_epsilon": -1.0}, "claimed_epsilon: expected a finite positive number"),
         ({"claimed_epsilon": "one"}, r"privacy\.member\.claimed_epsilon: "),
         ({"model": {"use": "mlp"}}, r"takes it from \[model\]"),
@@ -357,7 +357,7 @@ def test_too_few_trials_are_not_resolvable(trials: int, outcome: str, tmp_path: 
         ({"population": {"use": PAIRS + "small_table"}}, "to return a Population, got Table"),
         ({"population": None}, r"privacy\.member\.population: expected a table of keys"),
         ({"adjacency": "remove"}, "expected one of add_or_remove, replace|adjacency"),
-        ({"members": 1}, "members: expected at least 2"),
+        ({"members": 1}, "members: expected a whole number of at least 2"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_named_in_one_line(changes: dict[str, Any], message: str) -> None:

@@ -160,7 +160,7 @@ def test_a_file_in_place_of_the_folder_is_refused(small_plan: Path, tmp_path: Pa
 
 
 def test_jobs_below_one_are_refused(small_plan: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="jobs: expected at least 1"):
+    with pytest.raises(InputError, match="jobs: expected a whole number of at least 1"):
         run_plan(load_plan(small_plan), tmp_path / "out", jobs=0)
 
 

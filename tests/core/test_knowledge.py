@@ -56,7 +56,7 @@ def test_the_release_is_what_the_adversary_believes() -> None:
 
 
 def test_impossible_facts_are_refused() -> None:
-    with pytest.raises(InputError, match="expected at least 1, got 0"):
+    with pytest.raises(InputError, match="expected a whole number of at least 1, got 0"):
         Knowledge(batch_size=0)
     with pytest.raises(InputError, match=r"expected 3 rows \(the batch size\), got 2"):
         Knowledge(batch_size=3, targets=torch.tensor([0, 1]))

@@ -106,11 +106,11 @@ def test_a_range_of_mnist_has_every_class_alike(raw_mnist: tuple[np.ndarray, np.
         ({"count": 2, "first": 7, "last": 8}, "count: expected 1 to 1, the rows from 7 to 8"),
         ({"count": 1, "last": 5001}, "first, last: expected rows of the"),
         ({"count": 1, "first": 3, "last": 3}, "first, last: expected rows of the"),
-        ({"count": 1, "first": -1}, "first: expected at least 0, got -1"),
-        ({"count": 1, "last": "x"}, "last: expected at least 1, got 'x'"),
+        ({"count": 1, "first": -1}, "first: expected a whole number of at least 0, got -1"),
+        ({"count": 1, "last": "x"}, "last: expected a whole number of at least 1, got 'x'"),
         ({"count": 1, "seed": "a"}, "seed: expected a whole number"),
-        ({"count": "x"}, "count: expected at least 1, got 'x'"),
-        ({"count": 1.5}, "count: expected at least 1, got 1.5, no whole number"),
+        ({"count": "x"}, "count: expected a whole number of at least 1, got 'x'"),
+        ({"count": 1.5}, "count: expected a whole number of at least 1, got 1.5"),
     ],
 )
 def test_rows_that_are_not_there_are_refused(draw, changes: dict[str, int], message: str) -> None:

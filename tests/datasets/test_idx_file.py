@@ -47,7 +47,7 @@ def test_ranges_of_rows_are_apart_and_a_larger_count_begins_the_same(files: dict
     ("changes", "message"),
     [
         ({"count": 10}, "count: expected 1 to 9, the rows from 0 to 9 of images.gz, got 10"),
-        ({"count": 0}, "count: expected at least 1, got 0"),
+        ({"count": 0}, "count: expected a whole number of at least 1, got 0"),
         ({"count": 4, "first": 6}, "count: expected 1 to 3, the rows from 6 to 9 of images.gz, got 4"),
         ({"count": 1, "last": 10}, "expected rows of the 9 in images.gz, got 0 to 10"),
         ({"count": 1, "first": 3, "last": 3}, "expected rows of the 9 in images.gz, got 3 to 3"),

@@ -79,7 +79,7 @@ def test_a_planted_share_is_found_although_the_batches_of_the_game_are_small() -
 
 
 def test_what_cannot_be_drawn_is_refused() -> None:
-    with pytest.raises(InputError, match=r"DistributionGame.bins: expected at least 3, got 2"):
+    with pytest.raises(InputError, match=r"DistributionGame.bins: expected a whole number of at least 3, got 2"):
         game(bins=2)
     with pytest.raises(InputError, match="expected 0 to 1, a value of the sensitive variable, got 2"):
         game(having=2)

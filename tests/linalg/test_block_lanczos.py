@@ -144,7 +144,7 @@ def test_bad_arguments() -> None:
     generator = torch.Generator()
     with pytest.raises(InputError, match="expected a square operator"):
         block_lanczos(DenseOperator(torch.ones(2, 3)), generator=generator)
-    with pytest.raises(InputError, match="count: expected at least 1, got 0"):
+    with pytest.raises(InputError, match="count: expected a whole number of at least 1, got 0"):
         block_lanczos(DenseOperator(torch.eye(3)), 0, generator=generator)
 
 

@@ -93,7 +93,7 @@ def test_edges() -> None:
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(InputError, match="samples: expected at least 2, got 1"):
+    with pytest.raises(InputError, match="samples: expected a whole number of at least 2, got 1"):
         _estimate(torch.eye(3), _inverse(1.0), samples=1)
     with pytest.raises(InputError, match="expected a square operator"):
         _estimate(torch.ones(2, 3), _inverse(1.0))

@@ -121,9 +121,9 @@ def test_same_generator_same_bits() -> None:
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(InputError, match="samples: expected at least 2, got 1"):
+    with pytest.raises(InputError, match="samples: expected a whole number of at least 2, got 1"):
         hutchinson(DenseOperator(torch.eye(3)), generator=_generator(), samples=1)
-    with pytest.raises(InputError, match="samples: expected at least 6, got 5"):
+    with pytest.raises(InputError, match="samples: expected a whole number of at least 6, got 5"):
         hutchpp(DenseOperator(torch.eye(3)), generator=_generator(), samples=5)
     with pytest.raises(InputError, match="hutchpp: expected a square operator"):
         hutchpp(DenseOperator(torch.ones(2, 3)), generator=_generator())
@@ -153,7 +153,7 @@ def test_group_norms_of_what_is_not_finite_and_of_too_little() -> None:
     broken = DenseOperator(torch.full((2, 2), float("nan")))
     found = group_squared_norms(broken, [[slice(0, 2)]], generator=_generator())
     assert (found[0].value, found[0].outcome) == (None, Outcome.NOT_FINITE)
-    with pytest.raises(InputError, match="samples: expected at least 2, got 1"):
+    with pytest.raises(InputError, match="samples: expected a whole number of at least 2, got 1"):
         group_squared_norms(broken, [[slice(0, 2)]], generator=_generator(), samples=1)
 
 

@@ -98,7 +98,7 @@ def test_sizes_that_are_none_and_other_generators_are_refused() -> None:
         (resnet8, {"classes": "10"}, "classes"),
         (resnet18, {"channels": True}, "channels"),
     ):
-        with pytest.raises(InputError, match=f"{name}: expected at least 1, got"):
+        with pytest.raises(InputError, match=f"{name}: expected a whole number of at least 1, got"):
             build(**sizes)
     with pytest.raises(InputError, match=r"generator: expected a torch\.Generator or None, got int"):
         linear_model(features=2, classes=2, generator=5)

@@ -13,7 +13,7 @@ from tests.oracles import NAMES, Oracle, load_oracle
 from torch import Tensor, nn
 
 from gradleak.core import Batch, Exposure, Guarantee, Objective, Release, UpdateDefense
-from gradleak.core.release import Noise
+from gradleak.core.defense import Noise
 from gradleak.defenses import Clip
 from gradleak.operators import GradientJacobian, Route
 from gradleak.protocols import FedSGD
@@ -184,10 +184,10 @@ def test_infinite_derivative_is_refused() -> None:
 
 def test_nonsense_options_are_refused(mlp: Oracle) -> None:
     for value in (0, -1, 1.5, "1", None, True, math.nan):
-        with pytest.raises(InputError, match="max_bytes: expected at least 1, got "):
+        with pytest.raises(InputError, match="max_bytes: expected a whole number of at least 1, got "):
             GradientJacobian(mlp.exposure, max_bytes=value)  # type: ignore[arg-type]
     for chunk in (0, 1.5, "1", True):
-        with pytest.raises(InputError, match="chunk: expected at least 1, got "):
+        with pytest.raises(InputError, match="chunk: expected a whole number of at least 1, got "):
             GradientJacobian(mlp.exposure, chunk=chunk)  # type: ignore[arg-type]
     for dtype in (torch.float16, torch.bfloat16, torch.int64, torch.complex128, None):
         with pytest.raises(InputError, match=r"dtype: expected torch\.float64 or torch\.float32, got "):

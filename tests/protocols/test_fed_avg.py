@@ -215,13 +215,13 @@ def test_what_it_says_of_itself() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"learning_rate": 0.0}, "learning_rate: expected a positive number, got 0.0"),
-        ({"learning_rate": float("inf")}, "learning_rate: expected a positive number, got inf"),
-        ({"learning_rate": "0.1"}, "learning_rate: expected a positive number, got '0.1'"),
+        ({"learning_rate": 0.0}, "learning_rate: expected a finite positive number, got 0.0"),
+        ({"learning_rate": float("inf")}, "learning_rate: expected a finite positive number, got inf"),
+        ({"learning_rate": "0.1"}, "learning_rate: expected a finite positive number, got '0.1'"),
         ({"learning_rate": 0.1, "epochs": 0}, "epochs: expected a whole number of at least 1, got 0"),
         ({"learning_rate": 0.1, "epochs": 1.5}, "epochs: expected a whole number of at least 1, got 1.5"),
         ({"learning_rate": 0.1, "epochs": True}, "epochs: expected a whole number of at least 1, got True"),
-        ({"learning_rate": 0.1, "batch_size": 0}, "batch_size: expected a whole number of at least 1, or None"),
+        ({"learning_rate": 0.1, "batch_size": 0}, "batch_size: expected a whole number of at least 1"),
         ({"learning_rate": 0.1, "momentum": 1.0}, "momentum: expected a number from 0 to below 1, got 1.0"),
     ],
 )

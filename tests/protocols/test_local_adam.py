@@ -120,12 +120,12 @@ def test_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"learning_rate": -1.0}, "LocalAdam.learning_rate: expected a positive number, got -1.0"),
-        ({"eps": 0.0}, "LocalAdam.eps: expected a positive number, got 0.0"),
+        ({"learning_rate": -1.0}, "LocalAdam.learning_rate: expected a finite positive number, got -1.0"),
+        ({"eps": 0.0}, "LocalAdam.eps: expected a finite positive number, got 0.0"),
         ({"beta1": 1.0}, "LocalAdam.beta1: expected a number from 0 to below 1, got 1.0"),
         ({"beta2": "x"}, "LocalAdam.beta2: expected a number from 0 to below 1, got 'x'"),
         ({"epochs": 0}, "LocalAdam.epochs: expected a whole number of at least 1, got 0"),
-        ({"batch_size": 0}, "LocalAdam.batch_size: expected a whole number of at least 1, or None"),
+        ({"batch_size": 0}, "LocalAdam.batch_size: expected a whole number of at least 1"),
     ],
 )
 def test_impossible_values_are_refused(fields: dict[str, Any], message: str) -> None:

@@ -133,14 +133,14 @@ def test_what_it_costs_and_which_gradients_it_sums() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"examples": []}, r"expected a number of at least 1 a client, got \(\)"),
-        ({"examples": [1, 0]}, r"expected a number of at least 1 a client"),
+        ({"examples": []}, r"examples: expected at least one client, got none"),
+        ({"examples": [1, 0]}, r"examples\[1\]: expected a whole number of at least 1, got 0"),
         ({"participants": ["a"]}, r"expected 2 different names, one a client, got \['a'\]"),
         ({"participants": ["a", "a"]}, r"expected 2 different names"),
         ({"weights": [1.0]}, r"expected 2 positive numbers, got \[1.0\]"),
-        ({"weights": [1.0, -1.0]}, r"expected 2 positive numbers"),
+        ({"weights": [1.0, -1.0]}, r"weights\[1\]: expected a finite positive number, got -1.0"),
         ({"clients": 1}, r"expected at least the 2 that take part, got 1"),
-        ({"protocol": "FedSGD"}, r"expected what one client computes, got str"),
+        ({"protocol": "FedSGD"}, r"protocol: expected a Protocol, got 'FedSGD'"),
         ({"protocol": SecureAggregation(protocol=FedSGD(), examples=[1])}, r"got SecureAggregation"),
     ],
 )

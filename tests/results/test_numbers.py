@@ -41,7 +41,7 @@ def test_not_negative(value: object) -> None:
 
 @pytest.mark.parametrize("value", [*WORDS, 1, 2.0])
 def test_count(value: object) -> None:
-    with pytest.raises(InputError, match="samples: expected at least 2, got "):
+    with pytest.raises(InputError, match="samples: expected a whole number of at least 2, got "):
         check_count("samples", value, least=2)
 
 

@@ -40,7 +40,7 @@ from gradleak.results import (
     ShareOrAll,
     Whole,
 )
-from gradleak.results.settings import _hint, check_of
+from gradleak.results.settings import annotation, check_of
 
 
 class Side(StrEnum):
@@ -139,9 +139,9 @@ def test_names_become_members_and_lists_tuples() -> None:
 
 def test_a_name_that_is_nearly_right_is_answered_with_the_right_one() -> None:
     with pytest.raises(
-        InputError, match=r"Search.side: expected one of left, right, got 'rigth'; did you mean 'right'\?$"
+        InputError, match=r"Search.side: expected one of left, right, got 'riight'; did you mean 'right'\?$"
     ):
-        Search(side="rigth")
+        Search(side="riight")
 
 
 def test_the_place_inside_a_list_or_a_table_is_named() -> None:
@@ -211,7 +211,7 @@ def test_the_error_and_the_name_are_the_classes_own() -> None:
 
 def test_a_json_schema_comes_from_the_same_annotations() -> None:
     schemas = {
-        one.name: TypeAdapter(check_of(_hint(Search, one.name)).hint).json_schema()
+        one.name: TypeAdapter(check_of(annotation(Search, one.name)).hint).json_schema()
         for one in dataclasses.fields(Search)
     }
     assert schemas["steps"] == {"type": "integer", "minimum": 1}
@@ -238,7 +238,7 @@ def classes_of_settings() -> list[type[Settings]]:
 def test_every_class_of_settings_is_checked() -> None:
     """No annotation of the package is out of reach at run time, and no `__post_init__` forgets those of the fields."""
     for one in classes_of_settings():
-        silent = [f.name for f in dataclasses.fields(one) if not check_of(_hint(one, f.name)).words]
+        silent = [f.name for f in dataclasses.fields(one) if not check_of(annotation(one, f.name)).words]
         assert silent == list(FREE.get(one.__name__, ())), one
         own = one.__dict__.get("__post_init__")
         if own is not None:

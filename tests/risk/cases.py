@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gradleak.core import Batch, Domain, Exposure, Guarantee, NotGaussian, Objective, Release, UpdateDefense
-from gradleak.core.release import Noise
+from gradleak.core.defense import Noise
 from gradleak.protocols import FedSGD
 
 

@@ -223,7 +223,7 @@ def test_is_near_the_linearized_error_for_a_narrow_prior(mlp: Oracle) -> None:
     ("fields", "message"),
     [
         ({"noise_std": 0.0}, "noise_std: expected a finite positive number"),
-        ({"samples": 8}, "samples: expected at least 16, got 8"),
+        ({"samples": 8}, "samples: expected a whole number of at least 16, got 8"),
         ({"confidence": 1.0}, "confidence: expected a number between 0.5 and 1"),
         ({"prior": None}, "expected one of public, prior and prior_std"),
         ({"prior_std": 0.3}, "expected one of public, prior and prior_std"),
@@ -306,8 +306,8 @@ def test_a_batch_draws_as_many_labels() -> None:
         ({"targets": torch.tensor([])}, "targets: expected a tensor"),
         ({"domain": 3}, "domain: expected .*Domain.*, got int"),
         ({"generator": 3}, "generator: expected .*Generator.*, got int"),
-        ({"targets": None, "batch_size": 1.5}, "batch_size: expected at least 1, got 1.5"),
-        ({"targets": None, "batch_size": 0}, "batch_size: expected at least 1, got 0"),
+        ({"targets": None, "batch_size": 1.5}, "batch_size: expected a whole number of at least 1, got 1.5"),
+        ({"targets": None, "batch_size": 0}, "batch_size: expected a whole number of at least 1, got 0"),
     ],
 )
 def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:

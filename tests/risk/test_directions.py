@@ -83,9 +83,9 @@ def test_rank_deficient_and_zero_maps(mlp: Oracle) -> None:
     nothing = perturbation_directions(GradientJacobian(signed(mlp.exposure)), 1)
     assert nothing.outcome is Outcome.NOT_INFORMATIVE
     assert nothing.errors.numel() == 0
-    with pytest.raises(InputError, match="count: expected at least 1, got 0"):
+    with pytest.raises(InputError, match="count: expected a whole number of at least 1, got 0"):
         perturbation_directions(GradientJacobian(mlp.exposure), 0)
-    with pytest.raises(InputError, match="dense_limit: expected at least 0, got nan"):
+    with pytest.raises(InputError, match="dense_limit: expected a whole number of at least 0, got nan"):
         perturbation_directions(GradientJacobian(mlp.exposure), 1, dense_limit=math.nan)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="perturbation_directions: expected a GradientJacobian, got Exposure"):
         perturbation_directions(mlp.exposure, 1)  # type: ignore[arg-type]

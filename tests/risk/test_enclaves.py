@@ -8,7 +8,7 @@ from torch import nn
 
 from gradleak.attacks import GaussNewton, SignRule
 from gradleak.core import Batch, Domain, DomainKind, Exposure, HonestButCurious, Objective, Release
-from gradleak.core.release import Protocol
+from gradleak.core.protocol import Protocol
 from gradleak.protocols import FedAvg, FedSGD, LocalAdam
 from gradleak.risk import GaussianReconstructionError, Sensitivity, VisibleLayers, measure_visible, what_ifs
 

@@ -60,7 +60,7 @@ def test_is_below_the_bound_of_influence_for_the_same_seed_and_in_pixels(mlp: Or
 def test_a_zero_map_and_bad_fields(mlp: Oracle) -> None:
     score = LipschitzBound(samples=1)(signed(mlp.exposure), delta=mlp.delta)
     assert (score.value, score.outcome) == (None, Outcome.NOT_INFORMATIVE)
-    with pytest.raises(InputError, match="samples: expected at least 1, got 0"):
+    with pytest.raises(InputError, match="samples: expected a whole number of at least 1, got 0"):
         LipschitzBound(samples=0)
     with pytest.raises(InputError, match="radius: expected a finite positive number"):
         LipschitzBound(radius=0.0)

@@ -143,7 +143,7 @@ def test_what_is_no_exposure_or_operator_is_refused(mlp: Oracle) -> None:
         with pytest.raises(InputError, match=f"delta: expected one perturbation for each of 4 examples, got {got}"):
             each_example(InversionInfluence(), mlp.exposure, delta)  # type: ignore[arg-type]
     for max_bytes in (0, "1", None, math.nan):
-        with pytest.raises(InputError, match="max_bytes: expected at least 1, got "):
+        with pytest.raises(InputError, match="max_bytes: expected a whole number of at least 1, got "):
             each_example(Vulnerability(), mlp.exposure, max_bytes=max_bytes)  # type: ignore[arg-type]
 
 

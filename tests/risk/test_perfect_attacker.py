@@ -129,7 +129,7 @@ def test_foreign_tensors_are_refused(mlp: Oracle) -> None:
 
 def test_bad_arguments(mlp: Oracle) -> None:
     _, update = _noisy(mlp.exposure, 1e-3, 0)
-    with pytest.raises(InputError, match="max_steps: expected at least 1, got 0"):
+    with pytest.raises(InputError, match="max_steps: expected a whole number of at least 1, got 0"):
         perfect_attacker(mlp.exposure, update, max_steps=0)
     for wrong in ({"exposure": mlp.exposure.objective}, {"update": mlp.delta}, {"operator": 3}, {"max_steps": None}):
         with pytest.raises(InputError, match=r"expected .*, got (Objective|Tensor|.* and Tensor|int|None)"):

@@ -133,7 +133,7 @@ def test_bad_fields(mlp: Oracle) -> None:
         Sensitivity(norm="two")
     with pytest.raises(InputError, match="by: expected one of tensor, layer or named groups, got 'block'"):
         Sensitivity(by="block")
-    with pytest.raises(InputError, match="samples: expected at least 2, got 1"):
+    with pytest.raises(InputError, match="samples: expected a whole number of at least 2, got 1"):
         Sensitivity(samples=1)
     with pytest.raises(InputError, match="by: expected groups such as"):
         Sensitivity(by={"head": []})

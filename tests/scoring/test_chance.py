@@ -173,5 +173,5 @@ def test_many_examples_have_their_nearest_guesses() -> None:
 
 
 def test_too_few_draws_are_refused() -> None:
-    with pytest.raises(InputError, match="draws: expected at least 200, got 199"):
+    with pytest.raises(InputError, match="draws: expected a whole number of at least 200, got 199"):
         chance_pixel_rmse(rows(4, 3), generator=seeded(), draws=199)

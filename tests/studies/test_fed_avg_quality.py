@@ -15,7 +15,10 @@ from studies import FedAvgQuality
 SMALL = {"batches": 2, "batch_size": 3, "pool": 40, "learning_rates": (0.05,), "iterations": 6, "resamples": 50}
 
 
-def test_both_ways_are_run_and_their_costs_counted_and_measured(tmp_path: Path) -> None:
+def test_both_ways_are_run_and_their_costs_counted_and_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("studies.fed_avg_quality.TIMED_REPEATS", 1)
     said: list[str] = []
     threads = torch.get_num_threads()
     result = FedAvgQuality(steps=(1, 3), **SMALL).run(say=said.append)

@@ -59,6 +59,7 @@ def test_speakers_are_parted_in_every_way(shared: Path) -> None:
     assert "mean of 20 splits" in auroc.note
 
 
+@pytest.mark.slow
 def test_signs_hide_from_those_who_do_not_know_them_alone() -> None:
     pytest.importorskip("xai", reason="the Adult census comes with the package xai")
     shields = [InferenceShield.PRUNE, InferenceShield.ADVERSARIAL, InferenceShield.BOTTLENECK]

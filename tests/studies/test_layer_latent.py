@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +11,11 @@ import pytest
 import torch
 from scipy import stats
 
+from gradleak.attacks import RandomForest
 from gradleak.core import Domain, DomainKind
 from gradleak.data import Population
 from gradleak.results import InputError
+from gradleak.risk import LatentInformation
 from studies import LayerLatent, layer_latent
 from studies.layer_latent_cells import (
     ATTACKERS,
@@ -45,7 +47,17 @@ from studies.layer_latent_findings import (
 )
 from studies.store import Store
 
-RECIPE = Recipe(
+
+@dataclass(frozen=True, kw_only=True)
+class Quick(Recipe):
+    """A forest of few trees."""
+
+    def attackers(self) -> dict[str, LatentInformation]:
+        found = super().attackers()
+        return found | {FOREST: replace(found[FOREST], classifier=RandomForest(trees=12))}
+
+
+RECIPE = Quick(
     rows=80, examples=3, products=4, entries=1000, components=10, dimension=4, columns=20, permutations=19, steps=5,
     shuffles=1, orders=1, seed=0,
 )  # fmt: skip

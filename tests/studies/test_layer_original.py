@@ -120,6 +120,7 @@ def test_a_profile_with_its_controls_and_again_from_its_cells(tmp_path: Path) ->
     cells = tmp_path / "cells.jsonl"
     study = LayerOriginal(
         networks=(LayerNetwork.LENET5,),
+        side=28,
         count=3,
         sizes=(2,),
         iterations=2,
@@ -127,7 +128,7 @@ def test_a_profile_with_its_controls_and_again_from_its_cells(tmp_path: Path) ->
         samples=2,
         norm_images=1,
         posterior_images=1,
-        posterior_entries=3_000_000,
+        posterior_entries=2_100_000,
         resamples=100,
         cells=str(cells),
     )

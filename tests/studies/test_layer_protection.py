@@ -81,6 +81,7 @@ def test_telling_entries_are_those_of_the_largest_welch_statistic() -> None:
     assert set(telling_entries(gradients, values, 5).nonzero()[:, 0].tolist()) == expected
 
 
+@pytest.mark.slow
 def test_the_census_runs_and_hides_nothing_where_nothing_is_protected() -> None:
     study = dataclasses.replace(SMALL, settings=(ProtectedSetting.CENSUS_ATTRIBUTE,))
     result = study.run(say=lambda _: None)

@@ -20,6 +20,7 @@ def result(tiny_images: str) -> StudyResult:
     return PruningBound(images=tiny_images, count=1, ratios=(0.3, 0.5, 0.99), steps=10, iterations=5).run(say=_quiet)
 
 
+@pytest.mark.slow
 def test_rows_hold_bound_prediction_and_attacks(result: StudyResult, tiny_images: str) -> None:
     rows = result.details["rows"]
     batch = draw_images(tiny_images, count=1, seed=0).to(torch.float64)
@@ -40,6 +41,7 @@ def test_rows_hold_bound_prediction_and_attacks(result: StudyResult, tiny_images
     assert heavy["gauss_newton_adaptive"] > 0.01
 
 
+@pytest.mark.slow
 def test_the_page_says_what_holds(result: StudyResult) -> None:
     page = result.markdown()
     assert "gauss_newton, static: Spearman of lower bound and RMSE" in page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -77,11 +78,16 @@ def test_settings_are_toml_values() -> None:
         settings(["count"])
 
 
-def test_a_bad_setting_is_one_line_and_ends_with_two(tmp_path: Path) -> None:
-    ended = _run("-m", "studies", "pruning_bound", "--out", str(tmp_path / "out"), "--set", "shade=red", cwd=ROOT)
-    assert ended.returncode == 2
-    assert ended.stderr.startswith("gradleak: study pruning_bound: ")
-    assert ended.stderr.count("\n") == 1
+def test_a_bad_setting_is_one_line_and_ends_with_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["studies", "pruning_bound", "--out", str(tmp_path / "out"), "--set", "shade=red"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("studies", run_name="__main__")
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith("gradleak: study pruning_bound: ")
+    assert told.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
@@ -96,15 +102,14 @@ def test_without_a_checkout_one_line_says_where_to_run_it(tmp_path: Path) -> Non
     foreign = tmp_path / "studies" / "__init__.py"
     foreign.parent.mkdir()
     foreign.write_text("raise RuntimeError\n", encoding="utf-8")
-    ended = _run("-m", "gradleak.cli", "study", "pruning_bound", "--out", "out", cwd=tmp_path)
+    ended = subprocess.run(
+        [sys.executable, "-m", "gradleak.cli", "study", "pruning_bound", "--out", "out"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
     assert ended.returncode == 2
     assert ended.stderr.startswith("gradleak: study: expected the root of a checkout of gradleak")
     assert ended.stderr.count("\n") == 1
-
-
-def _run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """A process that sees the package, and the studies only where it runs."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, check=False, cwd=cwd, env=environment
-    )

@@ -11,10 +11,10 @@ import torch
 
 from gradleak.attacks.monitor import Checkpoint, Monitor, Progress
 from gradleak.core import Knowledge, Objective, Reconstruction, Update
-from gradleak.results import Citation, InputError, KnowledgeError, Outcome, UnsupportedError
+from gradleak.results import Citation, InputError, KnowledgeError, Outcome, Settings, UnsupportedError
 
 
-class Attack(ABC):
+class Attack(Settings, ABC):
     """An adversary that rebuilds a batch from an update and what the threat model discloses.
 
     Authors write `_recover` and `estimate`, and state four facts on the class. An attack that gains from running many

@@ -234,7 +234,7 @@ class PlanReader:
         table = dict(table_of(data, "data"))
         size = typed(int, table.pop("batch_size", 1), "data.batch_size")
         if size < 1:
-            raise PlanError(f"data.batch_size: expected at least 1, got {size}")
+            raise PlanError(f"data.batch_size: expected a whole number of at least 1, got {size}")
         whole = self.build(table, "datasets", "data")
         if isinstance(whole, tuple) and len(whole) == 2:
             whole = Batch(*whole)

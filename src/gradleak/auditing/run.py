@@ -214,7 +214,7 @@ def _jobs(jobs: int | None) -> int:
     if jobs is None:
         return os.cpu_count() or 1
     if jobs < 1:
-        raise InputError(f"jobs: expected at least 1, got {jobs}")
+        raise InputError(f"jobs: expected a whole number of at least 1, got {jobs}")
     return jobs
 
 

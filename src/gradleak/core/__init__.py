@@ -5,7 +5,6 @@ from gradleak.core.batch_norm import LayerStatistics, batch_norm_statistics, run
 from gradleak.core.bounds import Bounds
 from gradleak.core.course import Course
 from gradleak.core.defense import (
-    BatchDefense,
     Defense,
     DiagonalGaussian,
     ExampleDefense,
@@ -28,9 +27,10 @@ from gradleak.core.knowledge import Knowledge
 from gradleak.core.mechanism import Adjacency, GaussianMechanism, NoGuarantee, Unit
 from gradleak.core.objective import Classifier, Mode, Objective
 from gradleak.core.precision import HALF, Precision, computed_in_half, precision_of, whole_precision
+from gradleak.core.protocol import Protocol, mean_gradient
 from gradleak.core.randomness import derive_generator, derive_seed
 from gradleak.core.reconstruction import Reconstruction
-from gradleak.core.release import Protocol, Release, mean_gradient
+from gradleak.core.release import BatchDefense, Release
 from gradleak.core.threads import one_thread
 from gradleak.core.threat_model import HonestButCurious, ThreatModel
 from gradleak.core.update import Update, UpdateKind

@@ -6,19 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from gradleak.core.batch import Batch
 from gradleak.core.bounds import Bounds
 from gradleak.core.effect import Effect, Unchanged
 from gradleak.core.objective import Objective, Tensors
 from gradleak.results import Citation, Settings
-
-if TYPE_CHECKING:
-    from gradleak.core.release import Release
 
 
 class Stage(StrEnum):
@@ -303,72 +299,7 @@ class UpdateDefense(Defense):
         return None
 
 
-class BatchDefense(Defense):
-    """A defense that acts on the finished update and looks at the private batch to decide how.
-
-    Its place in the order is among the defenses of the update. What it adds depends on the data, so that nobody but the
-    client can compute it, and it has no formal guarantee.
-
-    Attributes:
-        needs_sensitive: whether `mean` reads the sensitive variable, so that an adversary cannot compute it.
-    """
-
-    stage: ClassVar[Stage] = Stage.BATCH
-    needs_sensitive: ClassVar[bool] = False
-
-    @abstractmethod
-    def mean(self, update: Mapping[str, Tensor], batch: Batch) -> Tensors:
-        """The mean over draws, or as much of it as can be had from update and batch alone; pure, differentiable."""
-
-    @abstractmethod
-    def noise(self, shapes: Mapping[str, Tensor]) -> Noise:
-        """The law of what `draw` adds to `mean`, None for nothing."""
-
-    @abstractmethod
-    def draw(
-        self,
-        update: Mapping[str, Tensor],
-        *,
-        objective: Objective,
-        batch: Batch,
-        before: Release,
-        generator: torch.Generator,
-    ) -> Tensors:
-        """One release: the defense applied to `update`.
-
-        Args:
-            update: as far as it is made.
-            objective: the client's loss, at the parameters that it shares its update for.
-            batch: the private data, in the dtype of the objective.
-            before: protocol and defenses up to this one, which made `update`.
-            generator: the only source of randomness.
-        """
-
-    def many(self, flat: Tensor, sensitive: Tensor | None) -> Tensor | None:
-        """Updates (n, P) after this defense, all at once; None where each needs a `draw` of its own.
-
-        Args:
-            flat: updates, in the order of their tensors.
-            sensitive: the sensitive variable of every example of their batches, (n, k), or None.
-        """
-        return None
-
-    @property
-    def leaves_truth(self) -> bool:
-        """Whether it moves an update away from the true value of the sensitive variable, which it has to know."""
-        return False
-
-    def carry(self, noise: DiagonalGaussian) -> Noise:
-        """What Gaussian noise of an earlier defense becomes; by default no longer Gaussian."""
-        return NotGaussian(reason=f"Gaussian noise passes through {type(self).__name__}, which is not linear")
-
-    def before(self, after: Bounds) -> Bounds | None:
-        """As that of a defense of the update; None, the default, where it is not read entry by entry."""
-        return None
-
-
 __all__ = [
-    "BatchDefense",
     "Defense",
     "DiagonalGaussian",
     "ExampleDefense",

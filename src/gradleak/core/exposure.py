@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from gradleak.core.batch import Batch
+from gradleak.core.defense import Noise
 from gradleak.core.domain import Domain
 from gradleak.core.objective import Objective
-from gradleak.core.release import Noise, Release
+from gradleak.core.release import Release
 from gradleak.results import InputError
 
 

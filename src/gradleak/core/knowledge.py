@@ -10,11 +10,13 @@ from torch import Tensor
 
 from gradleak.core.batch import Batch
 from gradleak.core.batch_norm import LayerStatistics
+from gradleak.core.defense import Defense
 from gradleak.core.describe import describe
 from gradleak.core.domain import Domain
 from gradleak.core.image_generator import ImageGenerator
 from gradleak.core.objective import Objective
-from gradleak.core.release import Defense, Protocol, Release
+from gradleak.core.protocol import Protocol
+from gradleak.core.release import Release
 from gradleak.results import InputError, KnowledgeError
 
 
@@ -61,7 +63,7 @@ class Knowledge:
                 f"Knowledge.masks: expected an objective with mask_seed={self.masks}, got {self.objective.mask_seed}"
             )
         if self.batch_size is not None and self.batch_size < 1:
-            raise InputError(f"Knowledge.batch_size: expected at least 1, got {self.batch_size}")
+            raise InputError(f"Knowledge.batch_size: expected a whole number of at least 1, got {self.batch_size}")
         if self.targets is not None and self.batch_size not in (None, self.targets.shape[0]):
             raise InputError(
                 f"Knowledge.targets: expected {self.batch_size} rows (the batch size), got {self.targets.shape[0]}"

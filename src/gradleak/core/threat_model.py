@@ -12,7 +12,8 @@ from gradleak.core.domain import Domain
 from gradleak.core.image_generator import ImageGenerator
 from gradleak.core.knowledge import Knowledge
 from gradleak.core.objective import Objective
-from gradleak.core.release import Protocol, Release
+from gradleak.core.protocol import Protocol
+from gradleak.core.release import Release
 from gradleak.results import InputError, check_flags
 
 

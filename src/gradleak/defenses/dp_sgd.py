@@ -86,7 +86,7 @@ class DPSGD(ExampleDefense):
     expected_batch_size: Positive | None = None
 
     def __post_init__(self) -> None:
-        """Hold the fields against each other too."""
+        """Check what depends on more than one field."""
         super().__post_init__()
         if self.expected_batch_size is not None and self.noise is NoiseOn.PER_EXAMPLE:
             raise InputError(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradleak.core import Batch, ExampleDefense, Objective, Protocol, Update, UpdateKind, mean_gradient
 from gradleak.protocols.local_steps import step_gradient
-from gradleak.results import FANG_2024, Citation, InputError, UnsupportedError
+from gradleak.results import FANG_2024, Citation, Count, InputError, UnsupportedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +48,12 @@ class AverageGradient(Protocol):
     citations: ClassVar[tuple[Citation, ...]] = (FANG_2024,)
 
     protocol: Protocol
-    examples: int
+    examples: Count
     together: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a protocol that no average gradient stands for, or one batch where it is not that."""
+        """Check what depends on more than one field."""
+        super().__post_init__()
         if self.together and not proportional(weights_of(self.protocol, self.examples)):
             raise InputError("AverageGradient.together: expected mini-batches of one weight an example, got others")
 

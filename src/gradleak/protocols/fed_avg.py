@@ -9,8 +9,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from gradleak.core import Batch, Course, DiagonalGaussian, ExampleDefense, Noise, Objective
-from gradleak.protocols.local_steps import LocalSteps, check_below_one, mini_batches, step_gradient
-from gradleak.results import MCMAHAN_2017, Citation
+from gradleak.protocols.local_steps import LocalSteps, mini_batches, step_gradient
+from gradleak.results import MCMAHAN_2017, BelowOne, Citation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +58,7 @@ class FedAvg(LocalSteps):
 
     citations: ClassVar[tuple[Citation, ...]] = (MCMAHAN_2017,)
 
-    momentum: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        super().__post_init__()
-        check_below_one("FedAvg.momentum", self.momentum)
+    momentum: BelowOne = 0.0
 
     def course(self, examples: int) -> Course:
         """So many epochs of mini-batches; one step is η times the gradient."""

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Batch, ExampleDefense, Objective
-from gradleak.protocols.local_steps import LocalSteps, check_below_one, check_positive, mini_batches, step_gradient
-from gradleak.results import KINGMA_2015, MCMAHAN_2017, Citation
+from gradleak.protocols.local_steps import LocalSteps, mini_batches, step_gradient
+from gradleak.results import KINGMA_2015, MCMAHAN_2017, BelowOne, Citation, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,17 +50,10 @@ class LocalAdam(LocalSteps):
 
     citations: ClassVar[tuple[Citation, ...]] = (KINGMA_2015, MCMAHAN_2017)
 
-    learning_rate: float = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        super().__post_init__()
-        check_below_one("LocalAdam.beta1", self.beta1)
-        check_below_one("LocalAdam.beta2", self.beta2)
-        check_positive("LocalAdam.eps", self.eps)
+    learning_rate: Positive = 1e-3
+    beta1: BelowOne = 0.9
+    beta2: BelowOne = 0.999
+    eps: Positive = 1e-8
 
     def note(self, examples: int) -> str:
         """That one step of Adam is almost a sign."""

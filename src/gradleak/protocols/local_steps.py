@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import ClassVar
 
 from torch import Tensor
 
 from gradleak.core import Batch, Course, ExampleDefense, Mode, Objective, Protocol, UpdateKind, mean_gradient
-from gradleak.results import InputError
+from gradleak.results import Count, InputError, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,15 +27,9 @@ class LocalSteps(Protocol):
 
     kind: ClassVar[UpdateKind] = UpdateKind.DELTA
 
-    learning_rate: float
-    epochs: int = 1
-    batch_size: int | None = None
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        name = type(self).__name__
-        check_positive(f"{name}.learning_rate", self.learning_rate)
-        check_local_training(name, self.epochs, self.batch_size)
+    learning_rate: Positive
+    epochs: Count = 1
+    batch_size: Count | None = None
 
     def steps(self, examples: int) -> int:
         """The number of optimizer steps T on a batch of so many examples."""
@@ -90,46 +82,3 @@ def step_gradient(
             f"batch_size: expected mini-batches that the model can train on, got one of a single example "
             f"out of {batch.size} ({error}); choose a batch_size that leaves no single example"
         ) from error
-
-
-def check_positive(name: str, value: float) -> None:
-    """Refuse what is not a positive finite number.
-
-    Raises:
-        InputError: naming the argument.
-    """
-    if not _is_number(value) or not 0 < value < math.inf:
-        raise InputError(f"{name}: expected a positive number, got {value!r}")
-
-
-def check_below_one(name: str, value: float) -> None:
-    """Refuse what is not a number from 0 to below 1.
-
-    Raises:
-        InputError: naming the argument.
-    """
-    if not _is_number(value) or not 0 <= value < 1:
-        raise InputError(f"{name}: expected a number from 0 to below 1, got {value!r}")
-
-
-def check_local_training(protocol: str, epochs: int, batch_size: int | None) -> None:
-    """Refuse impossible numbers of epochs or examples a step.
-
-    Raises:
-        InputError: naming the protocol and the argument.
-    """
-    if not _is_count(epochs):
-        raise InputError(f"{protocol}.epochs: expected a whole number of at least 1, got {epochs!r}")
-    if batch_size is not None and not _is_count(batch_size):
-        raise InputError(
-            f"{protocol}.batch_size: expected a whole number of at least 1, or None for the whole batch, got "
-            f"{batch_size!r}"
-        )
-
-
-def _is_number(value: float) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _is_count(value: int) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and value >= 1

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from numbers import Integral, Real
 from typing import ClassVar
 
 import torch
@@ -23,7 +21,7 @@ from gradleak.core import (
     Protocol,
     UpdateKind,
 )
-from gradleak.results import BONAWITZ_2017, Citation, InputError
+from gradleak.results import BONAWITZ_2017, Citation, Count, InputError, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,40 +64,37 @@ class SecureAggregation(Protocol):
     citations: ClassVar[tuple[Citation, ...]] = (BONAWITZ_2017,)
 
     protocol: Protocol
-    examples: Sequence[int]
-    weights: Sequence[float] | None = None
+    examples: Sequence[Count]
+    weights: Sequence[Positive] | None = None
     participants: Sequence[str] | None = None
-    clients: int | None = None
+    clients: Count | None = None
 
     def __post_init__(self) -> None:
-        """Check the numbers and freeze the lists."""
-        if not isinstance(self.protocol, Protocol) or isinstance(self.protocol, SecureAggregation):
-            raise InputError(
-                f"SecureAggregation.protocol: expected what one client computes, got {type(self.protocol).__name__}"
-            )
-        sizes = tuple(self.examples)
-        if not sizes or not all(isinstance(n, Integral) and not isinstance(n, bool) and n >= 1 for n in sizes):
-            raise InputError(f"SecureAggregation.examples: expected a number of at least 1 a client, got {sizes}")
-        names = self.participants
-        names = tuple(f"client {place + 1}" for place in range(len(sizes))) if names is None else tuple(names)
+        """Check what depends on more than one field."""
+        super().__post_init__()
+        if isinstance(self.protocol, SecureAggregation):
+            raise InputError("SecureAggregation.protocol: expected what one client computes, got SecureAggregation")
+        sizes = self.examples
+        if not sizes:
+            raise InputError("SecureAggregation.examples: expected at least one client, got none")
+        names = (
+            tuple(f"client {place + 1}" for place in range(len(sizes)))
+            if self.participants is None
+            else self.participants
+        )
         if len(names) != len(sizes) or len(set(names)) != len(names):
             raise InputError(
                 f"SecureAggregation.participants: expected {len(sizes)} different names, one a client, got {list(names)}"
             )
-        if self.weights is not None:
-            weights = tuple(self.weights)
-            good = all(isinstance(w, Real) and math.isfinite(w) and w > 0 for w in weights)
-            if len(weights) != len(sizes) or not good:
-                raise InputError(
-                    f"SecureAggregation.weights: expected {len(sizes)} positive numbers, got {list(weights)}"
-                )
-            object.__setattr__(self, "weights", weights)
+        if self.weights is not None and len(self.weights) != len(sizes):
+            raise InputError(
+                f"SecureAggregation.weights: expected {len(sizes)} positive numbers, got {list(self.weights)}"
+            )
         if self.clients is not None and self.clients < len(sizes):
             raise InputError(
                 f"SecureAggregation.clients: expected at least the {len(sizes)} that take part, got {self.clients}"
             )
-        object.__setattr__(self, "examples", sizes)
-        object.__setattr__(self, "participants", names)
+        object.__setattr__(self, "participants", tuple(names))
 
     @classmethod
     def of(

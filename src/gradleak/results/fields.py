@@ -14,7 +14,8 @@ from enum import Enum
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Annotated, Any
 
-from gradleak.results.phrases import either, nearest, with_article
+from gradleak.results.errors import InputError
+from gradleak.results.phrases import either, nearest, shown, with_article
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -49,6 +50,22 @@ class Rule(ABC):
     @abstractmethod
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of what a plan file may have here."""
+
+    def check(self, name: str, value: Any) -> None:
+        """Refuse an argument that is not what is expected; for functions, which have no fields.
+
+        Args:
+            name: of the argument.
+            value: what a user gives.
+
+        Raises:
+            InputError: naming the argument, what was expected and what came.
+        """
+        try:
+            self.take(value)
+        except ValueError as refusal:
+            hint = f"; {refusal}" if str(refusal) else ""
+            raise InputError(f"{name}: expected {self.words}, got {shown(value)}{hint}") from None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """The check, for pydantic."""
@@ -272,9 +289,11 @@ class Hint:
     text: str
 
 
+SEED: Whole = _Seed()
+
 Count = Annotated[int, Whole(1)]
 Natural = Annotated[int, Whole(0)]
-Seed = Annotated[int, _Seed()]
+Seed = Annotated[int, SEED]
 Finite = Annotated[float, Number()]
 Positive = Annotated[float, Number(0, excluded="low")]
 NonNegative = Annotated[float, Number(0)]

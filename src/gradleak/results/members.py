@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from gradleak.results.errors import InputError
+from gradleak.results.fields import Member
+from gradleak.results.phrases import shown
 
 _Kind = TypeVar("_Kind", bound=StrEnum)
 
@@ -28,6 +30,8 @@ def member(name: str, kind: type[_Kind], value: object, *, hint: str = "") -> _K
         >>> member("side", Side, "left")
         <Side.LEFT: 'left'>
     """
-    if value not in tuple(kind):
-        raise InputError(f"{name}: expected one of {', '.join(kind)}, got {value!r}{hint}")
-    return kind(str(value))
+    try:
+        return cast(_Kind, Member(kind).take(value))
+    except ValueError as near:
+        meant = f"; {near}" if str(near) else ""
+        raise InputError(f"{name}: expected {Member(kind).words}, got {shown(value)}{meant}{hint}") from None

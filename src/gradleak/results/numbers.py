@@ -1,11 +1,10 @@
-"""Checks of numbers that a user gives: real, finite and in their range, never a truth value or a word."""
+"""Checks of numbers that a user gives to a function: real, finite and in their range, never a truth value or a word."""
 
 from __future__ import annotations
 
-import math
-from numbers import Integral, Real
+from numbers import Real
 
-from gradleak.results.errors import InputError
+from gradleak.results.fields import SEED, Flag, Number, Whole
 
 
 def check_positive(name: str, value: object) -> None:
@@ -17,8 +16,7 @@ def check_positive(name: str, value: object) -> None:
     Examples:
         >>> check_positive("std", 0.1)
     """
-    if not 0.0 < _as_float(value) < math.inf:
-        raise InputError(f"{name}: expected a finite positive number, got {value!r}")
+    Number(0, excluded="low").check(name, value)
 
 
 def check_share(name: str, value: object) -> None:
@@ -27,8 +25,7 @@ def check_share(name: str, value: object) -> None:
     Raises:
         InputError: naming the field.
     """
-    if not 0.0 < _as_float(value) < 1.0:
-        raise InputError(f"{name}: expected a number between 0 and 1, got {value!r}")
+    Number(0, 1, excluded="both").check(name, value)
 
 
 def check_not_negative(name: str, value: object) -> None:
@@ -37,8 +34,7 @@ def check_not_negative(name: str, value: object) -> None:
     Raises:
         InputError: naming the field.
     """
-    if not 0.0 <= _as_float(value) < math.inf:
-        raise InputError(f"{name}: expected a finite number of at least 0, got {value!r}")
+    Number(0).check(name, value)
 
 
 def check_count(name: str, value: object, *, least: int = 1) -> None:
@@ -47,10 +43,7 @@ def check_count(name: str, value: object, *, least: int = 1) -> None:
     Raises:
         InputError: naming the field.
     """
-    if not _whole(value) or value < least:  # type: ignore[operator]
-        raise InputError(
-            f"{name}: expected at least {least}, got {value!r}{'' if _whole(value) else ', no whole number'}"
-        )
+    Whole(least).check(name, value)
 
 
 def check_finite(name: str, value: object) -> None:
@@ -59,8 +52,7 @@ def check_finite(name: str, value: object) -> None:
     Raises:
         InputError: naming the field.
     """
-    if not math.isfinite(_as_float(value)):
-        raise InputError(f"{name}: expected a finite number, got {value!r}")
+    Number().check(name, value)
 
 
 def check_seed(name: str, value: object) -> None:
@@ -69,8 +61,7 @@ def check_seed(name: str, value: object) -> None:
     Raises:
         InputError: naming the field.
     """
-    if not _whole(value) or not -(2**63) <= int(value) < 2**64:  # type: ignore[call-overload]
-        raise InputError(f"{name}: expected a whole number of at most 64 bits, got {value!r}")
+    SEED.check(name, value)
 
 
 def check_flag(name: str, value: object) -> None:
@@ -79,8 +70,7 @@ def check_flag(name: str, value: object) -> None:
     Raises:
         InputError: naming the field.
     """
-    if not isinstance(value, bool):
-        raise InputError(f"{name}: expected True or False, got {value!r}")
+    Flag().check(name, value)
 
 
 def check_flags(owner: object, *names: str) -> None:
@@ -96,17 +86,3 @@ def check_flags(owner: object, *names: str) -> None:
 def is_number(value: object) -> bool:
     """Whether it is a real number, of Python's or numpy's, and no truth value."""
     return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _whole(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _as_float(value: object) -> float:
-    """The number as a float, infinite where it is too large for one; NaN for what is no number."""
-    if not is_number(value):
-        return math.nan
-    try:
-        return float(value)  # type: ignore[arg-type]
-    except OverflowError:
-        return math.inf

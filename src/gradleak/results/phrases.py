@@ -76,5 +76,8 @@ def nearest(name: Any, known: Sequence[str]) -> str:
         >>> nearest("glbal", ["global", "layer"])
         "did you mean 'global'?"
     """
-    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else ""
+    if not isinstance(name, str):
+        return ""
+    same = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(name.lower(), same, n=1, cutoff=0.5)
+    return f"did you mean {same[near[0]]!r}?" if near else ""

@@ -138,14 +138,19 @@ def _checks(owner: type) -> tuple[tuple[str, Any, Check], ...]:
     """Name, default and check of every field that says what it takes."""
     checks = []
     for field in fields(owner):
-        check = check_of(_hint(owner, field.name))
+        check = check_of(annotation(owner, field.name))
         if field.init and check.words:
             checks.append((field.name, field.default, check))
     return tuple(checks)
 
 
-def _hint(owner: type, name: str) -> Any:
-    """The annotation of a field, evaluated in the module of the class that states it; Any if a name in it is not there."""
+def annotation(owner: type, name: str) -> Any:
+    """The annotation of a field, evaluated in the module of the class that states it; Any if a name in it is not there.
+
+    Args:
+        owner: a dataclass.
+        name: of the field.
+    """
     base = next(one for one in owner.__mro__ if name in inspect.get_annotations(one))
     stated = SimpleNamespace(__annotations__={name: inspect.get_annotations(base)[name]})
     try:
@@ -252,4 +257,4 @@ def _container(hint: Any, words: str, *, table: bool = False, size: int | None =
     return Annotated[hint, BeforeValidator(_Container(words, table=table, size=size))], words
 
 
-__all__ = ["Check", "Settings", "check_of"]
+__all__ = ["Check", "Settings", "annotation", "check_of"]

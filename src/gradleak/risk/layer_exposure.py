@@ -22,7 +22,7 @@ from gradleak.core import (
 )
 from gradleak.core.defense import Defense, Noise
 from gradleak.core.objective import Tensors
-from gradleak.core.release import Protocol
+from gradleak.core.protocol import Protocol
 from gradleak.defenses.layers import layers
 from gradleak.results import InputError, UnsupportedError
 from gradleak.risk.layer_groups import members_of

@@ -164,7 +164,7 @@ def test_what_cannot_be_fitted_is_refused_by_name(model: Classifier) -> None:
         model.fit(rows, labels.astype(float), 3, 0)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="at least one row"):
         model.fit(rows[:0], labels[:0], 3, 0)
-    with pytest.raises(InputError, match="classes: expected at least 2"):
+    with pytest.raises(InputError, match="classes: expected a whole number of at least 2"):
         model.fit(rows, labels, 1, 0)
     with pytest.raises(InputError, match="seed: expected a whole number"):
         model.fit(rows, labels, 3, 0.5)  # type: ignore[arg-type]

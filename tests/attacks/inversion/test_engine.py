@@ -288,9 +288,9 @@ def test_progress_is_told_now_and_then() -> None:
 
 def test_senseless_counts_are_refused() -> None:
     for bad in (0, "2", 1.5, True):
-        with pytest.raises(InputError, match=r"Inversion\.restarts: expected at least 1"):
+        with pytest.raises(InputError, match=r"Inversion\.restarts: expected a whole number of at least 1"):
             Inversion(restarts=bad)
-        with pytest.raises(InputError, match=r"Inversion\.patience: expected at least 1"):
+        with pytest.raises(InputError, match=r"Inversion\.patience: expected a whole number of at least 1"):
             Inversion(patience=bad)
         for name in ("iterations", "restart_after"):
             with pytest.raises(InputError, match=rf"SearchStage\.{name}: expected"):

@@ -284,7 +284,7 @@ def test_parts_that_are_not_there_are_refused() -> None:
         Inversion(priors=(LatentKL(weight=0.1),))
     with pytest.raises(InputError, match="WeightProximity looks at weights, which Latents"):
         search(priors=(WeightProximity(weight=0.1),))
-    with pytest.raises(InputError, match="rounds: expected 1 to"):
+    with pytest.raises(InputError, match="rounds: expected a whole number from 1 to"):
         search(rounds=0)
     with pytest.raises(InputError, match="expected part='latents' and no restart_after"):
         SearchStage(optimizer=CMAES(), iterations=3, part=Part.WEIGHTS)

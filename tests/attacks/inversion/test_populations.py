@@ -29,6 +29,7 @@ from gradleak.attacks import (
 )
 from gradleak.attacks.inversion.evaluation import Evaluator, Rules
 from gradleak.attacks.inversion.problem import Problem
+from gradleak.attacks.inversion.schedules import Schedule
 from gradleak.attacks.inversion.variables import Code
 from gradleak.core import Batch, HonestButCurious, Reconstruction
 from gradleak.results import InputError, Outcome
@@ -327,7 +328,7 @@ def _run(attack: Attack, case: Setting, path: Path | None = None, progress=None)
 
 
 def test_what_is_out_of_range_is_refused() -> None:
-    with pytest.raises(InputError, match=r"CMAES\.population: expected at least 2, got 1"):
+    with pytest.raises(InputError, match=r"CMAES\.population: expected a whole number of at least 2, got 1"):
         CMAES(population=1)
     with pytest.raises(InputError, match=r"CMAES\.sigma: expected a finite positive number, got 0\.0"):
         CMAES(sigma=0.0)
@@ -339,7 +340,7 @@ def test_a_schedule_runs_over_all_rounds() -> None:
     """Two rounds of five steps count ten: the last steps of the first round are not yet the shortest."""
     seen: list[tuple[int, int]] = []
 
-    class Watched:
+    class Watched(Schedule):
         def __call__(self, evaluation: int, evaluations: int) -> float:
             seen.append((evaluation, evaluations))
             return 1.0

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gradleak.core import Batch, Defense, Domain, DomainKind, HonestButCurious, Knowledge, Objective, Release, Update
-from gradleak.core.release import Protocol
+from gradleak.core.protocol import Protocol
 from gradleak.models import mlp
 from gradleak.protocols import FedSGD
 

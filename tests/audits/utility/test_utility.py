@@ -162,7 +162,7 @@ def test_the_plan_costs_more_with_utility_and_its_digest_knows_of_it(tmp_path: P
         ({"learning_rate": "fast"}, "utility.learning_rate: expected float, got the text 'fast'"),
         ({"sampling_rate": 0.1}, "one of batch_size and sampling_rate"),
         ({"test_rows": 400}, "test_rows from 1 to 399"),
-        ({"seeds": 0}, "utility.seeds: expected at least 1"),
+        ({"seeds": 0}, "utility.seeds: expected a whole number of at least 1"),
         ({"data": {"use": "scikit_digit"}}, "did you mean 'scikit_digits'"),
         ({"replacement": {"channels": 3}}, "utility.replacement: unknown key 'channels'"),
     ],

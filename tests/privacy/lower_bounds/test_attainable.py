@@ -72,7 +72,7 @@ def test_numbers_out_of_range_are_refused() -> None:
         gaussian_dp_epsilon(-1.0, 1e-5)
     with pytest.raises(InputError, match="delta: expected a number between 0 and 1"):
         gaussian_dp_epsilon(1.0, 0.0)
-    with pytest.raises(InputError, match="alternative: expected at least 1"):
+    with pytest.raises(InputError, match="alternative: expected a whole number of at least 1"):
         largest_certifiable_epsilon(5, 0, delta=1e-5)
-    with pytest.raises(InputError, match="n: expected at least 1"):
+    with pytest.raises(InputError, match="n: expected a whole number of at least 1"):
         attainable_epsilon(1.0, 0, delta=1e-5)

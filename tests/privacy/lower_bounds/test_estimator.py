@@ -231,7 +231,7 @@ def test_numbers_out_of_range_are_refused(estimator: EpsilonEstimator) -> None:
         kind(delta=0.0)
     with pytest.raises(InputError, match=rf"{kind.__name__}.confidence: expected a number between 0 and 1"):
         kind(delta=DELTA, confidence=1.0)
-    with pytest.raises(InputError, match=rf"{kind.__name__}.comparisons: expected at least 1"):
+    with pytest.raises(InputError, match=rf"{kind.__name__}.comparisons: expected a whole number of at least 1"):
         kind(delta=DELTA, comparisons=0)
     if hasattr(estimator, "share"):
         with pytest.raises(InputError, match=rf"{kind.__name__}.share"):

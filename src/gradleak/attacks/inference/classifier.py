@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from gradleak.results import Citation, InputError, check_count, check_seed
+from gradleak.results import Citation, InputError, Settings, check_count, check_seed
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.floating]
@@ -74,7 +74,7 @@ class FittedClassifier(ABC):
         """Finite logarithms of probabilities up to a constant a row, checked features given."""
 
 
-class Classifier(ABC):
+class Classifier(Settings, ABC):
     """An adversary model: how p(a | g) is learned from shadow updates. Subclasses are frozen keyword-only dataclasses.
 
     Attributes:

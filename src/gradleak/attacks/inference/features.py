@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.inference.layout import Layout
-from gradleak.results import Citation, InputError
+from gradleak.results import Citation, InputError, Settings
 
 Chunks = Callable[[], Iterator[Tensor]]
 
@@ -53,7 +53,7 @@ class Reduction(ABC):
         """Features (n, f) of at least one row."""
 
 
-class Features(ABC):
+class Features(Settings, ABC):
     """Which numbers of a flat update an adversary model is given. Subclasses are frozen keyword-only dataclasses.
 
     Attributes:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from gradleak.attacks.inference.classifier import Floats, Labels, Rows
 from gradleak.attacks.inference.estimator import Estimator
-from gradleak.results import check_not_negative
+from gradleak.results import NonNegative
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +31,7 @@ class GaussianNaiveBayes(Estimator):
 
     standardized: ClassVar[bool] = True
 
-    smoothing: float = 1e-9
-
-    def __post_init__(self) -> None:
-        """Check the smoothing."""
-        check_not_negative("GaussianNaiveBayes.smoothing", self.smoothing)
+    smoothing: NonNegative = 1e-9
 
     def _train(self, rows: Rows, labels: Labels, seed: int) -> Any:
         from sklearn.naive_bayes import GaussianNB

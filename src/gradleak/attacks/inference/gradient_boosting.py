@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from gradleak.attacks.inference.classifier import Floats, Labels, Rows
 from gradleak.attacks.inference.estimator import Estimator, from_decision
-from gradleak.results import FRIEDMAN_2001, Citation, check_count, check_positive
+from gradleak.results import FRIEDMAN_2001, Citation, Count, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,15 +33,9 @@ class GradientBoosting(Estimator):
 
     citations: ClassVar[tuple[Citation, ...]] = (FRIEDMAN_2001,)
 
-    trees: int = 100
-    learning_rate: float = 0.1
-    leaf_rows: int = 20
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        check_count("GradientBoosting.trees", self.trees)
-        check_positive("GradientBoosting.learning_rate", self.learning_rate)
-        check_count("GradientBoosting.leaf_rows", self.leaf_rows)
+    trees: Count = 100
+    learning_rate: Positive = 0.1
+    leaf_rows: Count = 20
 
     def _train(self, rows: Rows, labels: Labels, seed: int) -> Any:
         from sklearn.ensemble import HistGradientBoostingClassifier

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradleak.attacks.inference.features import Chunks, Features, Reduction
 from gradleak.attacks.inference.layout import Layout
-from gradleak.results import InputError, is_number
+from gradleak.results import Share
 
 # Rows are sorted in blocks of at most so many bytes: the copy in float64 and the places take three times that.
 BLOCK_BYTES = 2**26
@@ -35,14 +35,7 @@ class LayerSummaries(Features):
         InputError: for a quantile out of range.
     """
 
-    quantiles: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)
-
-    def __post_init__(self) -> None:
-        """Check the quantiles."""
-        object.__setattr__(self, "quantiles", tuple(self.quantiles))
-        for quantile in self.quantiles:
-            if not is_number(quantile) or not 0.0 < quantile < 1.0:
-                raise InputError(f"LayerSummaries.quantiles: expected numbers between 0 and 1, got {quantile!r}")
+    quantiles: tuple[Share, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)
 
     def fit(self, chunks: Chunks, layout: Layout, generator: torch.Generator) -> Reduction:
         """Nothing is learned; the layout says where tensors begin."""

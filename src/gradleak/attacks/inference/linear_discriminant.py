@@ -10,7 +10,7 @@ import numpy as np
 from gradleak.attacks.inference.classifier import Floats, Labels, Rows
 from gradleak.attacks.inference.estimator import Estimator
 from gradleak.attacks.inference.scatter import Spread, ledoit_wolf, principal
-from gradleak.results import LEDOIT_WOLF_2004, Citation, InputError, check_not_negative
+from gradleak.results import LEDOIT_WOLF_2004, Citation, Probability
 
 # Classes whose shadow updates are all equal have no covariance; features have variance 1.
 FLOOR = 1e-9
@@ -38,14 +38,7 @@ class LinearDiscriminant(Estimator):
     standardized: ClassVar[bool] = True
     citations: ClassVar[tuple[Citation, ...]] = (LEDOIT_WOLF_2004,)
 
-    shrinkage: float | None = None
-
-    def __post_init__(self) -> None:
-        """Check the shrinkage."""
-        if self.shrinkage is not None:
-            check_not_negative("LinearDiscriminant.shrinkage", self.shrinkage)
-            if self.shrinkage > 1:
-                raise InputError(f"LinearDiscriminant.shrinkage: expected at most 1, got {self.shrinkage}")
+    shrinkage: Probability | None = None
 
     def _train(self, rows: Rows, labels: Labels, seed: int) -> Any:
         means = np.stack([rows[labels == place].mean(axis=0) for place in range(labels.max() + 1)])

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from gradleak.attacks.inference.classifier import Floats, Labels, Rows
 from gradleak.attacks.inference.estimator import Estimator, from_decision
-from gradleak.results import check_count, check_positive
+from gradleak.results import Count, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,13 +28,8 @@ class LogisticRegression(Estimator):
 
     standardized: ClassVar[bool] = True
 
-    inverse_penalty: float = 1.0
-    iterations: int = 1000
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        check_positive("LogisticRegression.inverse_penalty", self.inverse_penalty)
-        check_count("LogisticRegression.iterations", self.iterations)
+    inverse_penalty: Positive = 1.0
+    iterations: Count = 1000
 
     def _train(self, rows: Rows, labels: Labels, seed: int) -> Any:
         from sklearn.linear_model import LogisticRegression as Fit

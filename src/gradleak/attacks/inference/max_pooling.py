@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradleak.attacks.inference.features import Chunks, Features, Reduction
 from gradleak.attacks.inference.layout import Layout
-from gradleak.results import LI_2024, Citation, check_count
+from gradleak.results import LI_2024, Citation, Count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +44,7 @@ class MaxPooling(Features):
 
     citations: ClassVar[tuple[Citation, ...]] = (LI_2024,)
 
-    kernel: int = 3
-
-    def __post_init__(self) -> None:
-        """Check the kernel."""
-        check_count("MaxPooling.kernel", self.kernel)
+    kernel: Count = 3
 
     def fit(self, chunks: Chunks, layout: Layout, generator: torch.Generator) -> Reduction:
         """Nothing is learned; only the size of an update counts."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from gradleak.attacks.inference.classifier import Floats, Labels, Rows
 from gradleak.attacks.inference.estimator import Estimator, from_decision
-from gradleak.results import check_count, check_not_negative, check_positive
+from gradleak.results import Count, NonNegative, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,17 +33,10 @@ class MultilayerPerceptron(Estimator):
 
     standardized: ClassVar[bool] = True
 
-    hidden: int = 100
-    epochs: int = 200
-    learning_rate: float = 1e-3
-    weight_decay: float = 1e-4
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        check_count("MultilayerPerceptron.hidden", self.hidden)
-        check_count("MultilayerPerceptron.epochs", self.epochs)
-        check_positive("MultilayerPerceptron.learning_rate", self.learning_rate)
-        check_not_negative("MultilayerPerceptron.weight_decay", self.weight_decay)
+    hidden: Count = 100
+    epochs: Count = 200
+    learning_rate: Positive = 1e-3
+    weight_decay: NonNegative = 1e-4
 
     def _train(self, rows: Rows, labels: Labels, seed: int) -> Any:
         from sklearn.neural_network import MLPClassifier

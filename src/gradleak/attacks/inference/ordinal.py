@@ -108,9 +108,10 @@ class Ordinal(Classifier):
     base: Classifier = field(default_factory=RandomForest)
 
     def __post_init__(self) -> None:
-        """Check the base."""
-        if not isinstance(self.base, Classifier) or isinstance(self.base, Ordinal):
-            raise InputError(f"Ordinal.base: expected a classifier such as RandomForest(), got {self.base!r}")
+        """Check what depends on more than one field."""
+        super().__post_init__()
+        if isinstance(self.base, Ordinal):
+            raise InputError("Ordinal.base: expected a classifier such as RandomForest(), got Ordinal")
 
     def weight(self, rows: int) -> int:
         """That of the base."""

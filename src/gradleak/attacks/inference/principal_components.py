@@ -15,7 +15,7 @@ from gradleak.attacks.inference.features import Chunks, Features, Reduction
 from gradleak.attacks.inference.layout import Layout
 from gradleak.core import one_thread
 from gradleak.linalg import dense_spectrum
-from gradleak.results import HALKO_2011, LI_2024, ROSS_2008, Citation, InputError, check_count
+from gradleak.results import HALKO_2011, LI_2024, ROSS_2008, Citation, Count, InputError
 
 # A singular value below this share of the largest is round-off of float32.
 RESOLUTION = 1e-6
@@ -53,13 +53,8 @@ class PrincipalComponents(Features):
     needs_rows: ClassVar[bool] = True
     citations: ClassVar[tuple[Citation, ...]] = (LI_2024, HALKO_2011, ROSS_2008)
 
-    count: int = 50
-    max_bytes: int = 2**30
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        check_count("PrincipalComponents.count", self.count)
-        check_count("PrincipalComponents.max_bytes", self.max_bytes)
+    count: Count = 50
+    max_bytes: Count = 2**30
 
     def fit(self, chunks: Chunks, layout: Layout, generator: torch.Generator) -> Reduction:
         """Mean and directions of the shadow updates of a round.

@@ -17,10 +17,11 @@ from gradleak.results import (
     LI_2024,
     SNELL_2017,
     Citation,
+    Count,
     InputError,
-    check_count,
-    check_not_negative,
-    check_positive,
+    NonNegative,
+    Positive,
+    Settings,
     check_seed,
 )
 
@@ -64,7 +65,7 @@ class FittedEncoder:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrototypeEncoder:
+class PrototypeEncoder(Settings):
     """f_ω, trained to tell shadow users apart by a head that is discarded: e numbers in which a user's updates are near.
 
     The network is features → Linear(f, hidden) → ReLU → Linear(hidden, e) as the encoder f_ω, then Linear(e, users) as
@@ -93,19 +94,12 @@ class PrototypeEncoder:
 
     citations: ClassVar[tuple[Citation, ...]] = (LI_2024, SNELL_2017)
 
-    embedding: int = 50
-    hidden: int = 100
-    epochs: int = 50
-    learning_rate: float = 1e-3
-    batch_size: int = 64
-    weight_decay: float = 1e-4
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        for name in ("embedding", "hidden", "epochs", "batch_size"):
-            check_count(f"PrototypeEncoder.{name}", getattr(self, name))
-        check_positive("PrototypeEncoder.learning_rate", self.learning_rate)
-        check_not_negative("PrototypeEncoder.weight_decay", self.weight_decay)
+    embedding: Count = 50
+    hidden: Count = 100
+    epochs: Count = 50
+    learning_rate: Positive = 1e-3
+    batch_size: Count = 64
+    weight_decay: NonNegative = 1e-4
 
     def fit(self, features: Rows, users: NDArray[np.integer], seed: int) -> FittedEncoder:
         """The encoder of one round. The same seed gives the same one; one thread is used.

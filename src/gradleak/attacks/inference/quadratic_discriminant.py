@@ -10,7 +10,7 @@ import numpy as np
 from gradleak.attacks.inference.classifier import Floats, Labels, Rows
 from gradleak.attacks.inference.estimator import Estimator
 from gradleak.attacks.inference.scatter import Spread, principal
-from gradleak.results import FRIEDMAN_1989, Citation, check_share
+from gradleak.results import FRIEDMAN_1989, Citation, Share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +36,7 @@ class QuadraticDiscriminant(Estimator):
     standardized: ClassVar[bool] = True
     citations: ClassVar[tuple[Citation, ...]] = (FRIEDMAN_1989,)
 
-    regularization: float = 0.1
-
-    def __post_init__(self) -> None:
-        """Check the regularization."""
-        check_share("QuadraticDiscriminant.regularization", self.regularization)
+    regularization: Share = 0.1
 
     def _train(self, rows: Rows, labels: Labels, seed: int) -> Any:
         fitted = []

@@ -9,7 +9,7 @@ import numpy as np
 
 from gradleak.attacks.inference.classifier import Floats, Labels, Rows
 from gradleak.attacks.inference.estimator import Estimator
-from gradleak.results import BREIMAN_2001, LI_2024, Citation, check_count
+from gradleak.results import BREIMAN_2001, LI_2024, Citation, Count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,16 +39,9 @@ class RandomForest(Estimator):
     smoothed: ClassVar[bool] = True
     citations: ClassVar[tuple[Citation, ...]] = (LI_2024, BREIMAN_2001)
 
-    trees: int = 50
-    depth: int | None = None
-    leaf_rows: int = 1
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        check_count("RandomForest.trees", self.trees)
-        check_count("RandomForest.leaf_rows", self.leaf_rows)
-        if self.depth is not None:
-            check_count("RandomForest.depth", self.depth)
+    trees: Count = 50
+    depth: Count | None = None
+    leaf_rows: Count = 1
 
     def weight(self, rows: int) -> int:
         """The trees."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from gradleak.attacks.inference.all_entries import Unreduced
 from gradleak.attacks.inference.features import Chunks, Features, Reduction
 from gradleak.attacks.inference.layout import Layout
-from gradleak.results import LI_2006, Citation, check_count
+from gradleak.results import LI_2006, Citation, Count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +35,7 @@ class RandomProjection(Features):
 
     citations: ClassVar[tuple[Citation, ...]] = (LI_2006,)
 
-    width: int = 256
-
-    def __post_init__(self) -> None:
-        """Check the width."""
-        check_count("RandomProjection.width", self.width)
+    width: Count = 256
 
     def fit(self, chunks: Chunks, layout: Layout, generator: torch.Generator) -> Reduction:
         """The matrix is drawn; shadow updates are not looked at."""

@@ -11,7 +11,7 @@ from gradleak.attacks.inversion.assumed_protocol import (
 from gradleak.attacks.inversion.batch_norm_inversion import BatchNormInversion
 from gradleak.attacks.inversion.dgl import DGL
 from gradleak.attacks.inversion.dlg import DLG
-from gradleak.attacks.inversion.engine import Inversion, SearchStage
+from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.evaluation import Route
 from gradleak.attacks.inversion.gauss_newton import (
     DenseSteps,
@@ -57,6 +57,7 @@ from gradleak.attacks.inversion.priors import (
 from gradleak.attacks.inversion.problem import LabelPolicy, LabelSource
 from gradleak.attacks.inversion.registration import NoRegistration, Registration, Translation
 from gradleak.attacks.inversion.schedules import Constant, CosineDecay, Schedule, StepDecay
+from gradleak.attacks.inversion.search_stage import SearchStage
 from gradleak.attacks.inversion.untrained_generator import UntrainedGenerator
 from gradleak.attacks.inversion.variables import Code, Part, Pixels, PixelsAndLabels, Space, Start, Variables
 

@@ -8,17 +8,18 @@ from typing import ClassVar
 
 import torch
 
-from gradleak.attacks.inversion.engine import Inversion, SearchStage
+from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.matching import CosineDistance
 from gradleak.attacks.inversion.optimizers import Adam
 from gradleak.attacks.inversion.preset import Preset
 from gradleak.attacks.inversion.priors import BatchNormStatistics, Statistics, TotalVariation, weighted
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy
 from gradleak.attacks.inversion.schedules import StepDecay
+from gradleak.attacks.inversion.search_stage import Iterations, SearchStage
 from gradleak.attacks.inversion.variables import Pixels, Start
 from gradleak.attacks.monitor import Monitor
 from gradleak.core import Knowledge, Mode, Reconstruction, Update
-from gradleak.results import HUANG_2021, Citation, UnsupportedError
+from gradleak.results import HUANG_2021, Citation, Count, NonNegative, Positive, UnsupportedError
 
 _TOTAL_VARIATION: Mapping[Statistics, float] = {
     Statistics.RUNNING: 0.05,
@@ -73,16 +74,16 @@ class BatchNormInversion(Preset):
     )
 
     statistics: Statistics = Statistics.RUNNING
-    iterations: int = 10_000
-    restarts: int = 1
-    learning_rate: float = 0.1
-    total_variation: float | None = None
-    batch_norm: float | None = None
-    patience: int | None = None
+    iterations: Iterations = 10_000
+    restarts: Count = 1
+    learning_rate: Positive = 0.1
+    total_variation: NonNegative | None = None
+    batch_norm: NonNegative | None = None
+    patience: Count | None = None
 
     def compose(self) -> Inversion:
         """The composition that runs."""
-        case = Statistics.named(self.statistics)
+        case = self.statistics
         smooth = _TOTAL_VARIATION[case] if self.total_variation is None else self.total_variation
         weight = _BATCH_NORM[case] if self.batch_norm is None else self.batch_norm
         adam = Adam(learning_rate=self.learning_rate, signed=True, schedule=StepDecay())
@@ -110,7 +111,7 @@ class BatchNormInversion(Preset):
     ) -> list[Reconstruction]:
         for facts in knowledge:
             assert facts.objective is not None
-            if Statistics.named(self.statistics) is Statistics.INFERRED and facts.objective.mode is not Mode.TRAIN:
+            if self.statistics is Statistics.INFERRED and facts.objective.mode is not Mode.TRAIN:
                 raise UnsupportedError(
                     "BatchNormInversion(statistics='inferred'): expected a client in train mode, which normalizes by its "
                     "batch, got eval mode, where running statistics are used and nothing is to be inferred; use 'running'"

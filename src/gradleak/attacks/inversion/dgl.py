@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gradleak.attacks.inversion.engine import Inversion, SearchStage
+from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.matching import SquaredError
 from gradleak.attacks.inversion.optimizers import Adam
 from gradleak.attacks.inversion.preset import Preset
 from gradleak.attacks.inversion.priors import BatchNormStatistics, TotalVariation, weighted
 from gradleak.attacks.inversion.problem import NEEDS
+from gradleak.attacks.inversion.search_stage import Iterations, SearchStage
 from gradleak.attacks.inversion.variables import Pixels, Start
-from gradleak.results import HUANG_2021, ZHANG_2023, ZHU_2019, Citation
+from gradleak.results import HUANG_2021, ZHANG_2023, ZHU_2019, Citation, Count, NonNegative, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +45,12 @@ class DGL(Preset):
     citations: ClassVar[tuple[Citation, ...]] = (ZHANG_2023, ZHU_2019, HUANG_2021)
     summary: ClassVar[str] = "L2 gradient matching by Adam with the label given (Zhang et al. 2023)."
 
-    iterations: int = 3000
-    restarts: int = 1
-    learning_rate: float = 0.1
-    total_variation: float = 0.0
-    batch_norm: float = 0.0
-    patience: int | None = None
+    iterations: Iterations = 3000
+    restarts: Count = 1
+    learning_rate: Positive = 0.1
+    total_variation: NonNegative = 0.0
+    batch_norm: NonNegative = 0.0
+    patience: Count | None = None
 
     def compose(self) -> Inversion:
         """The composition that runs."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gradleak.attacks.inversion.engine import Inversion, SearchStage
+from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.matching import SquaredError
 from gradleak.attacks.inversion.optimizers import LBFGS
 from gradleak.attacks.inversion.preset import Preset
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy
+from gradleak.attacks.inversion.search_stage import Iterations, SearchStage
 from gradleak.attacks.inversion.variables import Pixels, Start
-from gradleak.results import ZHU_2019, Citation
+from gradleak.results import ZHU_2019, Citation, Count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +38,9 @@ class DLG(Preset):
     citations: ClassVar[tuple[Citation, ...]] = (ZHU_2019,)
     summary: ClassVar[str] = "L2 gradient matching by L-BFGS with jointly optimized labels (Zhu et al. 2019)."
 
-    iterations: int = 300
-    restarts: int = 1
-    restart_after: int | None = None
+    iterations: Iterations = 300
+    restarts: Count = 1
+    restart_after: Count | None = None
 
     def compose(self) -> Inversion:
         """The composition that runs."""

@@ -4,81 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 from typing import ClassVar
 
 import torch
 
 from gradleak.attacks.attack import Attack
-from gradleak.attacks.inversion.evaluation import PLAIN_GRADIENTS_PER_EVALUATION
 from gradleak.attacks.inversion.local_training import LocalTraining
 from gradleak.attacks.inversion.masks import draws_of
 from gradleak.attacks.inversion.matching import CosineDistance, Matching
 from gradleak.attacks.inversion.optimizers import Adam, Optimizer
-from gradleak.attacks.inversion.populations import HandOn, PopulationOptimizer
 from gradleak.attacks.inversion.priors import Prior
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, Problem, check_generator, check_labels, readable
 from gradleak.attacks.inversion.search import Search
-from gradleak.attacks.inversion.variables import Part, Pixels, Variables
+from gradleak.attacks.inversion.search_stage import Iterations, SearchStage
+from gradleak.attacks.inversion.variables import Pixels, Variables
 from gradleak.attacks.monitor import Monitor
 from gradleak.core import HALF, ImageGenerator, Knowledge, Objective, Reconstruction, Update, describe
-from gradleak.results import GEIPING_2020, Citation, InputError, Outcome, check_count, check_flags, member
-
-MAX_ITERATIONS = 10**8
-"""More than any search can be meant to take."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchStage:
-    """One stretch of a search with one optimizer.
-
-    Attributes:
-        optimizer: how it steps, down the gradient or by populations of latents (`CMAES`).
-        iterations: iterations of that optimizer, each of `optimizer.evaluations` gradients or of one population.
-        restart_after: a start whose matching loss has not improved for so many evaluations goes back to its best
-            iterate, with half the step and a fresh optimizer state; None for never. L-BFGS without a line search
-            needs it where a step too long has led it away. Not for populations, which take no steps.
-        part: what it moves of the unknowns behind a generator; the rest is held. Populations move latents.
-    """
-
-    optimizer: Optimizer | PopulationOptimizer
-    iterations: int
-    restart_after: int | None = None
-    part: Part = Part.ALL
-
-    def __post_init__(self) -> None:
-        """Check the counts and the part."""
-        object.__setattr__(self, "part", member("SearchStage.part", Part, self.part))
-        if isinstance(self.optimizer, PopulationOptimizer):
-            if self.part is Part.ALL:
-                object.__setattr__(self, "part", Part.LATENTS)
-            if self.part is Part.WEIGHTS or self.restart_after is not None:
-                raise InputError(
-                    "SearchStage: expected part='latents' and no restart_after for populations, got "
-                    f"part={self.part.value!r} and restart_after={self.restart_after}"
-                )
-        if self.restart_after is not None:
-            check_count("SearchStage.restart_after", self.restart_after)
-        _check_iterations("SearchStage.iterations", self.iterations)
-
-    @property
-    def evaluations(self) -> int:
-        """Gradients of the objective a start takes in this stage, without the last value; none for populations."""
-        return self.iterations * self.optimizer.evaluations if isinstance(self.optimizer, Optimizer) else 0
-
-    @property
-    def planned(self) -> int:
-        """Entries of the history if the stage does not end early."""
-        if isinstance(self.optimizer, Optimizer):
-            return self.evaluations + 1
-        return self.iterations + (self.optimizer.hand_on is HandOn.SAMPLE)
-
-    @property
-    def passes(self) -> float:
-        """The cost of a start in releases: 3 for a gradient of the matching loss, 1 for a value of a candidate."""
-        if isinstance(self.optimizer, Optimizer):
-            return PLAIN_GRADIENTS_PER_EVALUATION * self.planned
-        return self.iterations * self.optimizer.population + float(self.optimizer.hand_on is HandOn.SAMPLE)
+from gradleak.results import GEIPING_2020, Citation, Count, InputError, Outcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,24 +82,17 @@ class Inversion(Attack):
     stages: Sequence[SearchStage] = field(
         default_factory=lambda: (SearchStage(optimizer=Adam(signed=True), iterations=1000),)
     )
-    rounds: int = 1
-    restarts: int = 1
+    rounds: Iterations = 1
+    restarts: Count = 1
     labels: LabelPolicy = LabelPolicy.RECOVER
     local_training: LocalTraining = LocalTraining.UNROLLED
-    patience: int | None = None
-    max_bytes: int = 2**30
+    patience: Count | None = None
+    max_bytes: Count = 2**30
     compile: bool = False
 
     def __post_init__(self) -> None:
-        """Check the counts."""
-        check_flags(self, "compile")
-        object.__setattr__(self, "labels", LabelPolicy.named(self.labels))
-        LocalTraining.named(self.local_training)
-        check_count(f"{type(self).__name__}.restarts", self.restarts)
-        check_count(f"{type(self).__name__}.max_bytes", self.max_bytes)
-        _check_iterations(f"{type(self).__name__}.rounds", self.rounds)
-        if self.patience is not None:
-            check_count(f"{type(self).__name__}.patience", self.patience)
+        """Check what depends on more than one field."""
+        super().__post_init__()
         if not self.stages:
             raise InputError(f"{type(self).__name__}.stages: expected at least one stage, got none")
         self._check_parts()
@@ -190,7 +125,7 @@ class Inversion(Attack):
         if knowledge.protocol is not None:
             knowledge.require(("batch_size",), asker=f"the cost of {self.name}")
             assert knowledge.batch_size is not None
-            unrolled = LocalTraining.named(self.local_training) is LocalTraining.UNROLLED
+            unrolled = self.local_training is LocalTraining.UNROLLED
             release = knowledge.protocol.plain_gradients(knowledge.batch_size) if unrolled else 1.0
         if knowledge.objective is not None:
             release *= len(draws_of(knowledge, knowledge.objective, knowledge.targets))
@@ -199,8 +134,8 @@ class Inversion(Attack):
     def _check(self, knowledge: Knowledge) -> None:
         """Refuse defenses that can be neither followed nor read backward, and labels that nobody can have."""
         readable(knowledge)
-        check_labels(knowledge, LabelPolicy(self.labels))
-        check_generator(knowledge, self.variables, LabelPolicy(self.labels))
+        check_labels(knowledge, self.labels)
+        check_generator(knowledge, self.variables, self.labels)
 
     def _recover(
         self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
@@ -221,7 +156,7 @@ class Inversion(Attack):
                 wide(facts),
                 pixels=self.variables,
                 policy=self.labels,
-                local_training=LocalTraining.named(self.local_training),
+                local_training=self.local_training,
             )
             for update, facts in zip(updates, knowledge, strict=True)
         ]
@@ -305,10 +240,3 @@ def _group_key(problem: Problem) -> object:
         id(problem.statistics),
         id(problem.space.generator),
     )
-
-
-def _check_iterations(name: str, value: object) -> None:
-    """Refuse what is no whole number of iterations that anybody can mean."""
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or not 1 <= value <= MAX_ITERATIONS:  # type: ignore[operator]
-        raise InputError(f"{name}: expected 1 to {MAX_ITERATIONS:,}, got {value!r}")

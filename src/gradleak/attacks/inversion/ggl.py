@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from gradleak.attacks.inversion.engine import Inversion, SearchStage
+from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.latent_priors import LatentKL
 from gradleak.attacks.inversion.latents import Latents
 from gradleak.attacks.inversion.local_training import LocalTraining
@@ -15,7 +14,8 @@ from gradleak.attacks.inversion.populations import CMAES, HandOn
 from gradleak.attacks.inversion.preset import Preset
 from gradleak.attacks.inversion.priors import weighted
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy
-from gradleak.results import FANG_2024, HANSEN_2016, LI_2022, Citation
+from gradleak.attacks.inversion.search_stage import Iterations, SearchStage
+from gradleak.results import FANG_2024, HANSEN_2016, LI_2022, Citation, Count, NonNegative, Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,15 +48,13 @@ class GGL(Preset):
     citations: ClassVar[tuple[Citation, ...]] = (LI_2022, HANSEN_2016, FANG_2024)
     summary: ClassVar[str] = "Latents of a generator by CMA-ES, its weights as they came (Li et al. 2022)."
 
-    least: ClassVar[Mapping[str, int]] = {"population": 2}
-
-    iterations: int = 500
-    population: int = 50
-    restarts: int = 1
-    latent_kl: float = 0.1
+    iterations: Iterations = 500
+    population: Annotated[int, Whole(2)] = 50
+    restarts: Count = 1
+    latent_kl: NonNegative = 0.1
     tanh: bool = False
     local_training: LocalTraining = LocalTraining.AVERAGE_GRADIENT
-    patience: int | None = None
+    patience: Count | None = None
 
     def compose(self) -> Inversion:
         """The composition that runs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gradleak.attacks.inversion.engine import Inversion, SearchStage
+from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.latent_priors import LatentNorm
 from gradleak.attacks.inversion.latents import LatentsAndWeights
 from gradleak.attacks.inversion.local_training import LocalTraining
@@ -15,8 +15,9 @@ from gradleak.attacks.inversion.preset import Preset
 from gradleak.attacks.inversion.priors import TotalVariation, weighted
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy
 from gradleak.attacks.inversion.schedules import StepDecay
+from gradleak.attacks.inversion.search_stage import Iterations, SearchStage
 from gradleak.attacks.inversion.variables import Part
-from gradleak.results import FANG_2024, JEON_2021, Citation
+from gradleak.results import FANG_2024, JEON_2021, Citation, Count, NonNegative, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,15 +52,15 @@ class GIAS(Preset):
     citations: ClassVar[tuple[Citation, ...]] = (JEON_2021, FANG_2024)
     summary: ClassVar[str] = "Latents of a generator, then its weights, by Adam (Jeon et al. 2021)."
 
-    latent_iterations: int = 500
-    weight_iterations: int = 5000
-    restarts: int = 1
-    latent_rate: float = 3e-2
-    weight_rate: float = 1e-3
-    total_variation: float = 1e-6
-    latent_norm: float = 0.0
+    latent_iterations: Iterations = 500
+    weight_iterations: Iterations = 5000
+    restarts: Count = 1
+    latent_rate: Positive = 3e-2
+    weight_rate: Positive = 1e-3
+    total_variation: NonNegative = 1e-6
+    latent_norm: NonNegative = 0.0
     local_training: LocalTraining = LocalTraining.AVERAGE_GRADIENT
-    patience: int | None = None
+    patience: Count | None = None
 
     def compose(self) -> Inversion:
         """The composition that runs."""

@@ -22,11 +22,13 @@ from gradleak.results import (
     JEON_2021,
     NICHOL_2018,
     Citation,
+    Count,
     InputError,
+    NonNegative,
     Outcome,
-    check_count,
-    check_not_negative,
-    check_positive,
+    Positive,
+    Settings,
+    ShareOrAll,
 )
 
 Weights = Mapping[str, Tensor]
@@ -62,7 +64,7 @@ class MetaLearned:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GIML:
+class GIML(Settings):
     """A generator fitted to many updates through the model alone: what an adversary without any public images can have.
 
     A round takes `tasks` updates, draws fresh latents from N(0, I) and keeps the weights w for `latent_iterations` Adam
@@ -109,26 +111,20 @@ class GIML:
     citations: ClassVar[tuple[Citation, ...]] = (JEON_2021, NICHOL_2018, FANG_2024)
     summary: ClassVar[str] = "A generator meta-learned from shared gradients alone (Jeon et al. 2021)."
 
-    rounds: int = 50
-    tasks: int = 10
-    latent_iterations: int = 20
-    weight_iterations: int = 20
-    latent_rate: float = 3e-2
-    weight_rate: float = 2e-4
-    outer_rate: float = 1.0
-    latent_weight: float = 1e-3
+    rounds: Count = 50
+    tasks: Count = 10
+    latent_iterations: Count = 20
+    weight_iterations: Count = 20
+    latent_rate: Positive = 3e-2
+    weight_rate: Positive = 2e-4
+    outer_rate: ShareOrAll = 1.0
+    latent_weight: NonNegative = 1e-3
     matching: Matching = field(default_factory=CosineDistance)
     priors: Sequence[Prior] = (TotalVariation(weight=1e-4),)
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
-        for count in ("rounds", "tasks", "latent_iterations", "weight_iterations"):
-            check_count(f"GIML.{count}", getattr(self, count))
-        for rate in ("latent_rate", "weight_rate", "outer_rate"):
-            check_positive(f"GIML.{rate}", getattr(self, rate))
-        if self.outer_rate > 1:
-            raise InputError(f"GIML.outer_rate: expected at most 1, got {self.outer_rate}")
-        check_not_negative("GIML.latent_weight", self.latent_weight)
+        """Check what depends on more than one field."""
+        super().__post_init__()
         if any(prior.reads_layers for prior in self.priors):
             raise InputError("GIML.priors: expected penalties on images, got one that reads BatchNorm layers")
 

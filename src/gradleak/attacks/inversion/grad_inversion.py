@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from gradleak.attacks.inversion.engine import Inversion, SearchStage
+from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.matching import SquaredError
 from gradleak.attacks.inversion.optimizers import Adam
 from gradleak.attacks.inversion.preset import Preset
@@ -21,8 +20,9 @@ from gradleak.attacks.inversion.priors import (
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy
 from gradleak.attacks.inversion.registration import Registration, Translation
 from gradleak.attacks.inversion.schedules import CosineDecay
+from gradleak.attacks.inversion.search_stage import Iterations, SearchStage
 from gradleak.attacks.inversion.variables import Pixels, Start
-from gradleak.results import YIN_2021, Citation
+from gradleak.results import YIN_2021, Citation, Count, Natural, NonNegative, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,18 +62,17 @@ class GradInversion(Preset):
     summary: ClassVar[str] = (
         "L2 matching with BatchNorm and group-consistency priors over several starts (Yin et al. 2021)."
     )
-    least: ClassVar[Mapping[str, int]] = {"warm_up": 0}
 
-    iterations: int = 20_000
-    restarts: int = 8
-    learning_rate: float = 0.1
-    warm_up: int = 50
-    noise: float = 0.2
-    total_variation: float = 1e-4
-    mean_square: float = 1e-6
-    batch_norm: float = 0.1
+    iterations: Iterations = 20_000
+    restarts: Count = 8
+    learning_rate: Positive = 0.1
+    warm_up: Natural = 50
+    noise: NonNegative = 0.2
+    total_variation: NonNegative = 1e-4
+    mean_square: NonNegative = 1e-6
+    batch_norm: NonNegative = 0.1
     statistics: Statistics = Statistics.RUNNING
-    consistency: float = 0.01
+    consistency: NonNegative = 0.01
     registration: Registration = field(default_factory=Translation)
 
     def compose(self) -> Inversion:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gradleak.attacks.inversion.engine import Inversion, SearchStage
+from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.matching import CosineDistance
 from gradleak.attacks.inversion.optimizers import Adam
 from gradleak.attacks.inversion.preset import Preset
 from gradleak.attacks.inversion.priors import BatchNormStatistics, TotalVariation, weighted
 from gradleak.attacks.inversion.problem import NEEDS
 from gradleak.attacks.inversion.schedules import StepDecay
+from gradleak.attacks.inversion.search_stage import Iterations, SearchStage
 from gradleak.attacks.inversion.variables import Pixels, Start
-from gradleak.results import GEIPING_2020, HUANG_2021, ZHANG_2023, Citation
+from gradleak.results import GEIPING_2020, HUANG_2021, ZHANG_2023, Citation, Count, NonNegative, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +48,12 @@ class GS(Preset):
     citations: ClassVar[tuple[Citation, ...]] = (ZHANG_2023, GEIPING_2020, HUANG_2021)
     summary: ClassVar[str] = "Cosine gradient matching by signed Adam with the label given (Zhang et al. 2023)."
 
-    iterations: int = 3000
-    restarts: int = 1
-    learning_rate: float = 0.1
-    total_variation: float = 0.0
-    batch_norm: float = 1e-3
-    patience: int | None = None
+    iterations: Iterations = 3000
+    restarts: Count = 1
+    learning_rate: Positive = 0.1
+    total_variation: NonNegative = 0.0
+    batch_norm: NonNegative = 1e-3
+    patience: Count | None = None
 
     def compose(self) -> Inversion:
         """The composition that runs."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gradleak.attacks.inversion.engine import Inversion, SearchStage
+from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.matching import SquaredError
 from gradleak.attacks.inversion.optimizers import LBFGS
 from gradleak.attacks.inversion.preset import Preset
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy
+from gradleak.attacks.inversion.search_stage import Iterations, SearchStage
 from gradleak.attacks.inversion.variables import Pixels, Start
-from gradleak.results import ZHAO_2020, Citation
+from gradleak.results import ZHAO_2020, Citation, Count, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +39,10 @@ class IDLG(Preset):
     citations: ClassVar[tuple[Citation, ...]] = (ZHAO_2020,)
     summary: ClassVar[str] = "L2 gradient matching by L-BFGS with the label from the sign rule (Zhao et al. 2020)."
 
-    iterations: int = 300
-    restarts: int = 1
-    learning_rate: float = 1.0
-    restart_after: int | None = None
+    iterations: Iterations = 300
+    restarts: Count = 1
+    learning_rate: Positive = 1.0
+    restart_after: Count | None = None
 
     def compose(self) -> Inversion:
         """The composition that runs."""

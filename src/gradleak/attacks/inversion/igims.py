@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from gradleak.attacks.inversion.engine import Inversion, SearchStage
+from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.latent_priors import LatentKL, WeightProximity
 from gradleak.attacks.inversion.latents import LatentsAndWeights
 from gradleak.attacks.inversion.local_training import LocalTraining
@@ -17,8 +17,9 @@ from gradleak.attacks.inversion.preset import Preset
 from gradleak.attacks.inversion.priors import Prior, TotalVariation, weighted
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy
 from gradleak.attacks.inversion.schedules import StepDecay
+from gradleak.attacks.inversion.search_stage import Iterations, SearchStage
 from gradleak.attacks.inversion.variables import Part
-from gradleak.results import FANG_2024, HANSEN_2016, Citation
+from gradleak.results import FANG_2024, HANSEN_2016, Citation, Count, NonNegative, Positive, Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,20 +63,18 @@ class IGIMS(Preset):
     citations: ClassVar[tuple[Citation, ...]] = (FANG_2024, HANSEN_2016)
     summary: ClassVar[str] = "Rounds of latents by CMA-ES and generator weights by Adam (Fang et al. 2024)."
 
-    least: ClassVar[Mapping[str, int]] = {"population": 2}
-
-    rounds: int = 4
-    latent_iterations: int = 300
-    weight_iterations: int = 1000
-    population: int = 50
-    restarts: int = 1
-    weight_rate: float = 1e-3
-    total_variation: float = 1e-6
-    latent_kl: float = 0.1
-    weight_proximity: float = 1e-5
+    rounds: Iterations = 4
+    latent_iterations: Iterations = 300
+    weight_iterations: Iterations = 1000
+    population: Annotated[int, Whole(2)] = 50
+    restarts: Count = 1
+    weight_rate: Positive = 1e-3
+    total_variation: NonNegative = 1e-6
+    latent_kl: NonNegative = 0.1
+    weight_proximity: NonNegative = 1e-5
     hand_on: HandOn = HandOn.SAMPLE
     local_training: LocalTraining = LocalTraining.AVERAGE_GRADIENT
-    patience: int | None = None
+    patience: Count | None = None
 
     def compose(self) -> Inversion:
         """The composition that runs."""
@@ -127,17 +126,17 @@ class IGIMSAdam(Preset):
     citations: ClassVar[tuple[Citation, ...]] = (FANG_2024,)
     summary: ClassVar[str] = "Rounds of latents and of generator weights, both by Adam: IGIMS* (Fang et al. 2024)."
 
-    rounds: int = 4
-    latent_iterations: int = 1000
-    weight_iterations: int = 1000
-    restarts: int = 1
-    latent_rate: float = 3e-2
-    weight_rate: float = 1e-3
-    total_variation: float = 1e-6
-    latent_kl: float = 0.1
-    weight_proximity: float = 1e-5
+    rounds: Iterations = 4
+    latent_iterations: Iterations = 1000
+    weight_iterations: Iterations = 1000
+    restarts: Count = 1
+    latent_rate: Positive = 3e-2
+    weight_rate: Positive = 1e-3
+    total_variation: NonNegative = 1e-6
+    latent_kl: NonNegative = 0.1
+    weight_proximity: NonNegative = 1e-5
     local_training: LocalTraining = LocalTraining.AVERAGE_GRADIENT
-    patience: int | None = None
+    patience: Count | None = None
 
     def compose(self) -> Inversion:
         """The composition that runs."""

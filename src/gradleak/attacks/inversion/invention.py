@@ -21,7 +21,7 @@ from gradleak.attacks.inversion.variables import Pixels
 from gradleak.attacks.monitor import Monitor
 from gradleak.core import Batch, Knowledge, Reconstruction, Update
 from gradleak.operators.kernels import differentiable_kernels
-from gradleak.results import Outcome, check_count, check_share
+from gradleak.results import Count, Natural, Outcome, Settings, Share
 
 EXPLAINS = 1e-2
 """Relative residual up to which a refined picture counts as explaining the update."""
@@ -89,7 +89,7 @@ class ClaimSupport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InventionCheck:
+class InventionCheck(Settings):
     """A test of a claim that a prior may have invented: does the update itself lead away from the picture?
 
     A generator turns any latent into a plausible picture, and the best of them always has a smaller matching loss than
@@ -141,19 +141,11 @@ class InventionCheck:
         InputError: for counts below 1 or shares out of range.
     """
 
-    steps: int = 8
-    products: int = 30
-    alternatives: int = 16
-    tolerance: float = 0.1
-    drop: float = 0.5
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        check_count("InventionCheck.steps", self.steps)
-        check_count("InventionCheck.products", self.products)
-        check_count("InventionCheck.alternatives", self.alternatives, least=0)
-        check_share("InventionCheck.tolerance", self.tolerance)
-        check_share("InventionCheck.drop", self.drop)
+    steps: Count = 8
+    products: Count = 30
+    alternatives: Natural = 16
+    tolerance: Share = 0.1
+    drop: Share = 0.5
 
     def estimate(self, knowledge: Knowledge) -> float:
         """The cost in plain gradients of a check that takes all its steps, one proposal each.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gradleak.attacks.inversion.engine import Inversion, SearchStage
+from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.local_training import LocalTraining
 from gradleak.attacks.inversion.matching import CosineDistance
 from gradleak.attacks.inversion.optimizers import Adam
@@ -13,8 +13,9 @@ from gradleak.attacks.inversion.preset import Preset
 from gradleak.attacks.inversion.priors import TotalVariation
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy
 from gradleak.attacks.inversion.schedules import StepDecay
+from gradleak.attacks.inversion.search_stage import Iterations, SearchStage
 from gradleak.attacks.inversion.variables import Pixels, Start
-from gradleak.results import GEIPING_2020, ZHAO_2020, Citation
+from gradleak.results import GEIPING_2020, ZHAO_2020, Citation, Count, NonNegative, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +49,12 @@ class InvertingGradients(Preset):
     citations: ClassVar[tuple[Citation, ...]] = (GEIPING_2020, ZHAO_2020)
     summary: ClassVar[str] = "Cosine gradient matching by signed Adam with total variation (Geiping et al. 2020)."
 
-    iterations: int = 4000
-    restarts: int = 1
-    learning_rate: float = 0.1
-    total_variation: float = 1e-3
+    iterations: Iterations = 4000
+    restarts: Count = 1
+    learning_rate: Positive = 0.1
+    total_variation: NonNegative = 1e-3
     local_training: LocalTraining = LocalTraining.UNROLLED
-    patience: int | None = None
+    patience: Count | None = None
 
     def compose(self) -> Inversion:
         """The composition that runs."""

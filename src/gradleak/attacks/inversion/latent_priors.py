@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradleak.attacks.inversion.priors import Guess, Prior, check_weight
+from gradleak.attacks.inversion.priors import Guess, Prior
 from gradleak.attacks.inversion.variables import Part
-from gradleak.results import FANG_2024, JEON_2021, LI_2022
+from gradleak.results import FANG_2024, JEON_2021, LI_2022, NonNegative
 
 _SMALLEST = 1e-10
 
@@ -41,11 +41,7 @@ class LatentKL(Prior):
     citations = (FANG_2024, LI_2022)
     reads = Part.LATENTS
 
-    weight: float
-
-    def __post_init__(self) -> None:
-        """Check the weight."""
-        check_weight("LatentKL", self.weight)
+    weight: NonNegative
 
     def __call__(self, guess: Guess) -> Tensor:
         """The weighted divergence."""
@@ -78,11 +74,7 @@ class LatentNorm(Prior):
     citations = (JEON_2021,)
     reads = Part.LATENTS
 
-    weight: float
-
-    def __post_init__(self) -> None:
-        """Check the weight."""
-        check_weight("LatentNorm", self.weight)
+    weight: NonNegative
 
     def __call__(self, guess: Guess) -> Tensor:
         """The weighted mean square."""
@@ -117,11 +109,7 @@ class WeightProximity(Prior):
     citations = (FANG_2024,)
     reads = Part.WEIGHTS
 
-    weight: float
-
-    def __post_init__(self) -> None:
-        """Check the weight."""
-        check_weight("WeightProximity", self.weight)
+    weight: NonNegative
 
     def __call__(self, guess: Guess) -> Tensor:
         """The weighted distance."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradleak.attacks.inversion.variables import Code, Part, Space, Variables
 from gradleak.core import ImageGenerator
-from gradleak.results import UnsupportedError, check_flags
+from gradleak.results import UnsupportedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,10 +27,6 @@ class Latents(Variables):
     """
 
     tanh: bool = False
-
-    def __post_init__(self) -> None:
-        """Check the truth value."""
-        check_flags(self, "tanh")
 
     @property
     def parts(self) -> tuple[Part, ...]:

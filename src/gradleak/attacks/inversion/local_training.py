@@ -7,7 +7,6 @@ from enum import StrEnum
 
 from gradleak.core import Mode, Objective, Release
 from gradleak.protocols.average_gradient import AverageGradient, proportional, weights_of
-from gradleak.results import member
 
 
 class LocalTraining(StrEnum):
@@ -22,15 +21,6 @@ class LocalTraining(StrEnum):
 
     UNROLLED = "unrolled"
     AVERAGE_GRADIENT = "average_gradient"
-
-    @classmethod
-    def named(cls, name: LocalTraining | str) -> LocalTraining:
-        """The member of that name.
-
-        Raises:
-            InputError: for another name.
-        """
-        return member("local_training", cls, name)
 
     def release(self, release: Release, objective: Objective, examples: int) -> Release:
         """The release whose mean a guess is put through: this one, or its first-order stand-in.

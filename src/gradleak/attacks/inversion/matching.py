@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Objective
-from gradleak.results import DENG_2021, Citation, InputError, check_not_negative
+from gradleak.results import DENG_2021, Citation, InputError, NonNegative, Settings
 
 Rows = Sequence[Tensor]
 """An update, one tensor a parameter."""
@@ -23,7 +23,7 @@ Slope = Callable[[Rows], tuple[Tensor, list[Tensor]]]
 """The distance of a candidate from a fixed target, and its derivative by the candidate."""
 
 
-class Matching(ABC):
+class Matching(Settings, ABC):
     """A distance between two updates; pure and safe under torch.func transforms.
 
     Authors write `__call__`; `against` has a default by automatic differentiation, and a formula in its place saves
@@ -222,11 +222,7 @@ class SquaredAndAbsoluteError(Matching):
 
     citations = (DENG_2021,)
 
-    absolute: float = 0.1
-
-    def __post_init__(self) -> None:
-        """Check the weight."""
-        check_not_negative("SquaredAndAbsoluteError.absolute", self.absolute)
+    absolute: NonNegative = 0.1
 
     def __call__(self, candidate: Tensor, target: Tensor) -> Tensor:
         """The sum of both relative residuals."""
@@ -301,14 +297,8 @@ class LayerWeights(Matching):
     """
 
     matching: Matching
-    weights: Mapping[str, float]
-    default: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Check the weights."""
-        for name, weight in self.weights.items():
-            check_not_negative(f"LayerWeights.weights[{name!r}]", weight)
-        check_not_negative("LayerWeights.default", self.default)
+    weights: Mapping[str, NonNegative]
+    default: NonNegative = 1.0
 
     def __call__(self, candidate: Tensor, target: Tensor) -> Tensor:
         """Nothing: layers have to be bound to a model first."""

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from gradleak.attacks.inversion.schedules import Constant, Schedule
-from gradleak.results import InputError, check_count, check_flags, check_not_negative, check_positive, is_number
+from gradleak.results import (
+    BelowOne,
+    Count,
+    InputError,
+    NonNegative,
+    Positive,
+    Settings,
+)
 
 Draw = Callable[[], Tensor]
 """Fresh N(0, 1) numbers for all rows (s, n), each target's from its own generator."""
@@ -40,7 +47,7 @@ class Steps(ABC):
         """Take up a state of the same optimizer on rows of the same shape."""
 
 
-class Optimizer(ABC):
+class Optimizer(Settings, ABC):
     """How a search steps."""
 
     @property
@@ -80,20 +87,11 @@ class Adam(Optimizer):
         InputError: for a learning rate that is not positive, or negative noise.
     """
 
-    learning_rate: float = 0.1
+    learning_rate: Positive = 0.1
     signed: bool = False
     schedule: Schedule = field(default_factory=Constant)
-    betas: tuple[float, float] = (0.9, 0.999)
-    noise: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        check_flags(self, "signed")
-        check_positive("Adam.learning_rate", self.learning_rate)
-        check_not_negative("Adam.noise", self.noise)
-        pair = isinstance(self.betas, Sequence) and len(self.betas) == 2
-        if not pair or not all(is_number(beta) and 0 <= beta < 1 for beta in self.betas):
-            raise InputError(f"Adam.betas: expected two numbers from 0 to below 1, got {self.betas!r}")
+    betas: tuple[BelowOne, BelowOne] = (0.9, 0.999)
+    noise: NonNegative = 0.0
 
     @property
     def evaluations(self) -> int:
@@ -173,15 +171,9 @@ class LBFGS(Optimizer):
         inner_steps: steps in an iteration.
     """
 
-    learning_rate: float = 1.0
-    history: int = 100
-    inner_steps: int = 20
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        check_positive("LBFGS.learning_rate", self.learning_rate)
-        check_count("LBFGS.history", self.history)
-        check_count("LBFGS.inner_steps", self.inner_steps)
+    learning_rate: Positive = 1.0
+    history: Count = 100
+    inner_steps: Count = 20
 
     @property
     def evaluations(self) -> int:

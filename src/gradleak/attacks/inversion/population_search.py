@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradleak.attacks.inversion.evaluation import Route
+from gradleak.attacks.inversion.lockstep import Lockstep, Saved
 from gradleak.attacks.inversion.populations import HandOn, PopulationOptimizer, Populations
+from gradleak.attacks.inversion.search_stage import SearchStage
 from gradleak.attacks.inversion.variables import Code
-
-if TYPE_CHECKING:
-    from gradleak.attacks.inversion.engine import SearchStage
-    from gradleak.attacks.inversion.search import Saved, Search
 
 _PREFIX = "population."
 
@@ -27,7 +25,7 @@ class PopulationSearch:
         search: the run whose rows they belong to; its best iterates, counts and endings are moved from here.
     """
 
-    def __init__(self, search: Search) -> None:
+    def __init__(self, search: Lockstep) -> None:
         self._search = search
         self._distributions: dict[int, Populations] = {}
         self._samples: list[Tensor] = []
@@ -44,7 +42,7 @@ class PopulationSearch:
         search = self._search
         place, reference, first = search.handed, search.reached_loss, 0
         stale = torch.zeros(len(search.problems), dtype=torch.int64)
-        own = number % len(search.config.stages)
+        own = number % len(search.settings.stages)
         if own not in self._distributions:
             self._distributions[own] = optimizer.begin(self._entries, self._seeds())
         distributions = self._distributions[own]
@@ -53,8 +51,8 @@ class PopulationSearch:
             reference, stale, first = tensors["reference"], tensors["stale"].cpu(), facts["evaluation"]
         for iteration in range(first, stage.iterations):
             if search.monitor.due:
-                search._save({"reference": reference, "stale": stale}, {"stage": number, "evaluation": iteration})
-            live = search._live()
+                search.save({"reference": reference, "stale": stale}, {"stage": number, "evaluation": iteration})
+            live = search.live()
             nearest, matching = place.clone(), torch.full_like(search.best_loss, torch.inf)
             learned = torch.ones_like(live)
             for row in live.nonzero()[:, 0].tolist():
@@ -65,11 +63,11 @@ class PopulationSearch:
                 best = int(losses.argmin())
                 nearest[row], matching[row] = self._with(place[row], candidates[best]), losses[best]
             finite = torch.isfinite(matching)
-            search._keep(nearest, matching, live & finite)
-            search._spend(torch.where(finite, matching, search.best_loss), float(optimizer.population))
+            search.keep(nearest, matching, live & finite)
+            search.spend(torch.where(finite, matching, search.best_loss), float(optimizer.population))
             search.recoveries = search.recoveries + (live & ~learned).long()
-            reference, stale = search._progress(reference, stale)
-            search._close(stale)
+            reference, stale = search.progress(reference, stale)
+            search.close(stale)
             if all(search.endings):
                 return
         if optimizer.hand_on is HandOn.BEST:
@@ -89,7 +87,7 @@ class PopulationSearch:
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Take up a state."""
         self._samples = list(tensors["samples"]) if "samples" in tensors else []
-        for number, stage in enumerate(self._search.config.stages):
+        for number, stage in enumerate(self._search.settings.stages):
             marker = f"{_PREFIX}{number}."
             state = {name.removeprefix(marker): t for name, t in tensors.items() if name.startswith(marker)}
             if state and isinstance(stage.optimizer, PopulationOptimizer):
@@ -113,13 +111,13 @@ class PopulationSearch:
         search = self._search
         how = Route.LOCKSTEP if search.evaluator.batches_values else Route.LOOP
         facts: dict[str, Any] = {"populations": how.value, "samples": samples}
-        descends = any(stage.evaluations for stage in search.config.stages)
+        descends = any(stage.evaluations for stage in search.settings.stages)
         # Without a stage down the gradient there is no other route.
         return facts if descends else {**facts, "route": how.value}
 
     def _seeds(self) -> Tensor:
         """One seed a distribution, (rows, b), from its target's own generator."""
-        shape = (self._search.config.restarts, self._search.problem.space.batch_size)
+        shape = (self._search.settings.restarts, self._search.problem.space.batch_size)
         seeds = [
             torch.randint(2**62, shape, generator=generator, device=generator.device).cpu()
             for generator in self._search.generators
@@ -147,7 +145,7 @@ class PopulationSearch:
         """Total and matching loss (K,) of candidates (K, b, m) in a row."""
         search = self._search
         consensus = None if search.consensus is None else search.consensus[row]
-        return search.evaluator.values(place, row // search.config.restarts, self._code(candidates), consensus)
+        return search.evaluator.values(place, row // search.settings.restarts, self._code(candidates), consensus)
 
     def _with(self, place: Tensor, candidate: Tensor) -> Tensor:
         """A row with the latents (and logits) of one candidate (b, m)."""
@@ -161,20 +159,20 @@ class PopulationSearch:
     def _hand_on_sample(self, place: Tensor, distributions: Populations, best: Tensor) -> None:
         """Draw what the next stage begins with, look at its loss, and note it beside that of the best candidate."""
         search, examples = self._search, self._search.problem.space.batch_size
-        live = search._live()
-        normal = search._draw(examples * self._entries)
+        live = search.live()
+        normal = search.draw(examples * self._entries)
         sampled, matching = place.clone(), torch.full_like(search.best_loss, torch.inf)
         for row in live.nonzero()[:, 0].tolist():
             drawn = distributions.sample(row, normal[row].reshape(examples, -1))
             _, losses = self._values(row, place[row], drawn[None])
             sampled[row], matching[row] = self._with(place[row], drawn), losses[0]
         finite = torch.isfinite(matching)
-        search._keep(sampled, matching, live & finite)
-        search._spend(torch.where(finite, matching, search.best_loss), 1.0)
+        search.keep(sampled, matching, live & finite)
+        search.spend(torch.where(finite, matching, search.best_loss), 1.0)
         # A sample without a finite loss leads nowhere: the best candidate stands in for it.
         search.handed = torch.where(finite[:, None], sampled, search.reached)
         search.handed_loss = torch.where(finite, matching, search.reached_loss)
         self._samples.append(
             torch.stack([torch.where(finite, matching, torch.inf), best.masked_fill(~live, torch.nan)])
         )
-        search._close(torch.zeros(len(search.problems), dtype=torch.int64))
+        search.close(torch.zeros(len(search.problems), dtype=torch.int64))

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 import cma
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gradleak.results import check_count, check_positive, member
+from gradleak.results import Positive, Settings, Whole
 
 
 class HandOn(StrEnum):
@@ -27,15 +28,6 @@ class HandOn(StrEnum):
 
     SAMPLE = "sample"
     BEST = "best"
-
-    @classmethod
-    def named(cls, name: HandOn | str) -> HandOn:
-        """The member of that name.
-
-        Raises:
-            InputError: for another name.
-        """
-        return member("hand_on", cls, name)
 
 
 class Populations(ABC):
@@ -62,7 +54,7 @@ class Populations(ABC):
         """Take up a state of the same optimizer on rows of the same shape."""
 
 
-class PopulationOptimizer(ABC):
+class PopulationOptimizer(Settings, ABC):
     """How candidates are drawn and learned from."""
 
     population: int
@@ -106,15 +98,9 @@ class CMAES(PopulationOptimizer):
         InputError: for numbers out of range, or another name.
     """
 
-    population: int = 50
-    sigma: float = 1.0
+    population: Annotated[int, Whole(2)] = 50
+    sigma: Positive = 1.0
     hand_on: HandOn = HandOn.SAMPLE
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        object.__setattr__(self, "hand_on", HandOn.named(self.hand_on))
-        check_count("CMAES.population", self.population, least=2)
-        check_positive("CMAES.sigma", self.sigma)
 
     def begin(self, size: int, seeds: Tensor) -> Populations:
         """N(0, σ² I) for each example of each row."""

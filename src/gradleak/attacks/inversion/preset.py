@@ -3,47 +3,26 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import ClassVar
+from collections.abc import Sequence
 
 import torch
 
 from gradleak.attacks.attack import Attack
-from gradleak.attacks.inversion.engine import MAX_ITERATIONS, Inversion
+from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.monitor import Monitor
 from gradleak.core import Knowledge, Reconstruction, Update
-from gradleak.results import InputError, check_count, check_flag, check_not_negative, check_positive
 
 
 class Preset(Attack):
     """An attack that is a preset of `Inversion`; authors write `compose` alone.
 
-    Settings are checked by how they are annotated: `int` counts something, at least once, `float` is at least 0, and
-    positive if its name ends in `_rate`, `bool` is True or False. Messages name them as the user wrote them, not the parts
-    they end up in.
-
-    Attributes:
-        least: the smallest value of counts for which it is not 1.
+    Settings are checked by how they are annotated (`Iterations`, `Positive` ...), so that messages name them as the user wrote
+    them, not the parts they end up in.
     """
 
-    least: ClassVar[Mapping[str, int]] = {}
-
     def __post_init__(self) -> None:
-        """Check the numbers, and compose once, so that settings out of range are refused where they are made."""
-        for field in fields(self):  # type: ignore[arg-type]
-            value, name = getattr(self, field.name), f"{type(self).__name__}.{field.name}"
-            kind = field.type.__name__ if isinstance(field.type, type) else str(field.type)
-            if value is None and kind.endswith("| None"):
-                continue
-            if kind in ("int", "int | None"):
-                check_count(name, value, least=self.least.get(field.name, 1))
-                if value > MAX_ITERATIONS:
-                    raise InputError(f"{name}: expected at most {MAX_ITERATIONS:,}, got {value!r}")
-            elif kind == "bool":
-                check_flag(name, value)
-            elif kind in ("float", "float | None"):
-                (check_positive if field.name.endswith("_rate") else check_not_negative)(name, value)
+        """Hold the fields against their annotations, and compose once, which refuses what the parts refuse."""
+        super().__post_init__()
         self.compose()
 
     @abstractmethod

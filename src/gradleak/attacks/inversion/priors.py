@@ -21,13 +21,13 @@ from gradleak.results import (
     GEIPING_2020,
     HUANG_2021,
     YIN_2021,
+    BelowOne,
     Citation,
+    Count,
     InputError,
     KnowledgeError,
-    check_count,
-    check_not_negative,
-    is_number,
-    member,
+    NonNegative,
+    Settings,
 )
 
 
@@ -54,7 +54,7 @@ class Guess:
     changes: Tensor | None = None
 
 
-class Prior(ABC):
+class Prior(Settings, ABC):
     """A penalty on a guess, added to the matching loss; pure and safe under torch.func transforms.
 
     Attributes:
@@ -122,11 +122,7 @@ class TotalVariation(Prior):
 
     citations = (GEIPING_2020,)
 
-    weight: float
-
-    def __post_init__(self) -> None:
-        """Check the weight."""
-        check_weight("TotalVariation", self.weight)
+    weight: NonNegative
 
     def __call__(self, guess: Guess) -> Tensor:
         """The weighted total variation."""
@@ -174,11 +170,7 @@ class MeanSquare(Prior):
 
     citations = (YIN_2021,)
 
-    weight: float
-
-    def __post_init__(self) -> None:
-        """Check the weight."""
-        check_weight("MeanSquare", self.weight)
+    weight: NonNegative
 
     def __call__(self, guess: Guess) -> Tensor:
         """The weighted mean square."""
@@ -196,15 +188,6 @@ class Statistics(StrEnum):
     RUNNING = "running"
     INFERRED = "inferred"
     KNOWN = "known"
-
-    @classmethod
-    def named(cls, name: Statistics | str) -> Statistics:
-        """The member of that name.
-
-        Raises:
-            InputError: for another name.
-        """
-        return member("statistics", cls, name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,17 +213,16 @@ class BatchNormStatistics(Prior):
     citations = (YIN_2021, HUANG_2021)
     reads_layers = True
 
-    weight: float
+    weight: NonNegative
     statistics: Statistics = Statistics.RUNNING
 
     def __post_init__(self) -> None:
-        """Check the weight and the name."""
-        check_weight("BatchNormStatistics", self.weight)
-        object.__setattr__(self, "statistics", Statistics.named(self.statistics))
+        """Check what depends on more than one field."""
+        super().__post_init__()
         if self.statistics is Statistics.INFERRED:
             raise InputError(
-                "BatchNormStatistics.statistics: expected 'running' or 'known', got 'inferred', which is the absence of "
-                "this prior: give the attack an objective in train mode"
+                "BatchNormStatistics.statistics: expected 'running' or 'known', got 'inferred', which is the absence of this "
+                "prior: give the attack an objective in train mode"
             )
 
     def __call__(self, guess: Guess) -> Tensor:
@@ -312,17 +294,10 @@ class GroupConsistency(Prior):
 
     citations = (YIN_2021,)
 
-    weight: float
-    every: int = 50
-    begin: float = 0.25
+    weight: NonNegative
+    every: Count = 50
+    begin: BelowOne = 0.25
     registration: Registration = field(default_factory=NoRegistration)
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        check_weight("GroupConsistency", self.weight)
-        check_count("GroupConsistency.every", self.every)
-        if not is_number(self.begin) or not 0 <= self.begin < 1:
-            raise InputError(f"GroupConsistency.begin: expected a number from 0 to below 1, got {self.begin!r}")
 
     def __call__(self, guess: Guess) -> Tensor:
         """The weighted distance from the consensus, 0 before there is one."""
@@ -361,16 +336,3 @@ def _order_like(guess: Tensor, first: Tensor, alike: Sequence[Sequence[int]]) ->
             _, columns = linear_sum_assignment(squared.cpu().nan_to_num(posinf=1e300).numpy())
             order[here] = here[torch.as_tensor(columns, device=guess.device)]
     return order
-
-
-def check_weight(name: str, weight: float) -> None:
-    """Refuse a weight that is negative, infinite or no number.
-
-    Args:
-        name: of the prior, for the message.
-        weight: of its term.
-
-    Raises:
-        InputError: for such a weight.
-    """
-    check_not_negative(f"{name}.weight", weight)

@@ -33,9 +33,9 @@ from gradleak.core import (
     Release,
     Update,
 )
+from gradleak.core.defense import Noise
 from gradleak.core.objective import Tensors
-from gradleak.core.release import Noise
-from gradleak.results import KnowledgeError, UnsupportedError, member
+from gradleak.results import KnowledgeError, UnsupportedError
 
 NEEDS = ("objective", "protocol", "batch_size", "domain")
 """What every inversion needs to know."""
@@ -48,15 +48,6 @@ class LabelPolicy(StrEnum):
 
     RECOVER = "recover"
     OPTIMIZE = "optimize"
-
-    @classmethod
-    def named(cls, name: LabelPolicy | str) -> LabelPolicy:
-        """The member of that name.
-
-        Raises:
-            InputError: for another name.
-        """
-        return member("labels", cls, name)
 
 
 class LabelSource(StrEnum):

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Domain, DomainKind
-from gradleak.results import check_count
+from gradleak.results import Natural, Settings
 
 
-class Registration(ABC):
+class Registration(Settings, ABC):
     """A transformation of guesses that makes them comparable; plain numbers, never differentiated."""
 
     @abstractmethod
@@ -51,11 +51,7 @@ class Translation(Registration):
         True
     """
 
-    largest: int = 4
-
-    def __post_init__(self) -> None:
-        """Check the count."""
-        check_count("Translation.largest", self.largest, least=0)
+    largest: Natural = 4
 
     def __call__(self, moving: Tensor, fixed: Tensor, domain: Domain) -> Tensor:
         """The shifted guess."""

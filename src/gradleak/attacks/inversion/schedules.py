@@ -7,10 +7,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradleak.results import InputError, check_positive, check_share, is_number
+from gradleak.results import (
+    BelowOne,
+    InputError,
+    Positive,
+    Probability,
+    Settings,
+    Share,
+)
 
 
-class Schedule(ABC):
+class Schedule(Settings, ABC):
     """A factor of the learning rate, by how much of the run is done."""
 
     @abstractmethod
@@ -45,20 +52,16 @@ class StepDecay(Schedule):
         [1.0, 0.1, 0.0010000000000000002]
     """
 
-    milestones: Sequence[float] = (3 / 8, 5 / 8, 7 / 8)
-    factor: float = 0.1
+    milestones: Sequence[Share] = (3 / 8, 5 / 8, 7 / 8)
+    factor: Positive = 0.1
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
-        if isinstance(self.milestones, str) or not isinstance(self.milestones, Sequence):
-            raise InputError(f"StepDecay.milestones: expected a list of fractions, got {self.milestones!r}")
-        for milestone in self.milestones:
-            check_share("StepDecay.milestones", milestone)
+        """Check what depends on more than one field."""
+        super().__post_init__()
         if list(self.milestones) != sorted(self.milestones):
             raise InputError(
                 f"StepDecay.milestones: expected ascending fractions between 0 and 1, got {self.milestones}"
             )
-        check_positive("StepDecay.factor", self.factor)
 
     def __call__(self, evaluation: int, evaluations: int) -> float:
         """The factor to the power of the milestones passed."""
@@ -86,15 +89,8 @@ class CosineDecay(Schedule):
         [1.0, 0.854, 0.5, 0.146, 0.0]
     """
 
-    warm_up: float = 0.0
-    floor: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        if not is_number(self.warm_up) or not 0 <= self.warm_up < 1:
-            raise InputError(f"CosineDecay.warm_up: expected a number from 0 to below 1, got {self.warm_up!r}")
-        if not is_number(self.floor) or not 0 <= self.floor <= 1:
-            raise InputError(f"CosineDecay.floor: expected a number from 0 to 1, got {self.floor!r}")
+    warm_up: BelowOne = 0.0
+    floor: Probability = 0.0
 
     def __call__(self, evaluation: int, evaluations: int) -> float:
         """The factor."""

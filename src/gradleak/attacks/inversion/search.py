@@ -1,40 +1,30 @@
-"""The loop of one lockstep group: iterates, best iterates, recoveries, checkpoints."""
+"""The loop of one lockstep group: its stages, recoveries, checkpoints and claims."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradleak.attacks.inversion.evaluation import PLAIN_GRADIENTS_PER_EVALUATION, Evaluator, Route, Rules
+from gradleak.attacks.inversion.evaluation import PLAIN_GRADIENTS_PER_EVALUATION, Route
+from gradleak.attacks.inversion.lockstep import Lockstep, Saved, Settings, choose_rows
 from gradleak.attacks.inversion.optimizers import Optimizer, Steps
 from gradleak.attacks.inversion.population_search import PopulationSearch
 from gradleak.attacks.inversion.priors import GroupConsistency
 from gradleak.attacks.inversion.problem import Problem
+from gradleak.attacks.inversion.search_stage import SearchStage
 from gradleak.attacks.monitor import Monitor, fingerprint
 from gradleak.core import Reconstruction, describe
 from gradleak.results import InputError, Outcome
 
-if TYPE_CHECKING:
-    from gradleak.attacks.inversion.engine import Inversion, SearchStage
 
-Saved = tuple[dict[str, Tensor], dict[str, Any]]
-"""Tensors and facts of a state."""
-
-MAX_RECOVERIES = 10
-"""How often a start may return from non-finite numbers before it is given up."""
-
-
-class Search:
-    """The state of one lockstep run: rows are targets × starts, a target's starts side by side.
-
-    A target is closed as soon as it is explained, has run out of patience, or has lost all of its starts: its rows stay
-    where they are while the others go on, so that its result does not depend on them.
+class Search(Lockstep):
+    """A whole search: its stages one after the other, down the gradient or by populations, and the claims at its end.
 
     Args:
-        config: what is searched and how.
+        settings: what is searched and how.
         problems: the targets; they differ in target and label values alone.
         generators: one a target, for noise.
         monitor: progress and checkpoint.
@@ -42,63 +32,43 @@ class Search:
 
     def __init__(
         self,
-        config: Inversion,
+        settings: Settings,
         problems: Sequence[Problem],
         generators: Sequence[torch.Generator],
         monitor: Monitor,
     ) -> None:
-        self.config = config
-        self.problems = problems
-        self.problem = problems[0]
-        self.generators = generators
-        self.monitor = monitor
-        self.low, self.high = self.problem.variables.bounds(self.problem.space)
-        self.bounded = bool((self.low.isfinite() | self.high.isfinite()).any())
-        self.matching = self.problem.likely(config.matching)
-        self.groups = [prior for prior in config.priors if isinstance(prior, GroupConsistency)]
-        self.planned = config.rounds * sum(stage.planned for stage in config.stages)
-        # The matching loss that round-off alone leaves.
-        self.floor = [self.matching.at_round_off(problem.round_off) for problem in problems]
-        self.endings: list[Outcome | None] = [None] * len(problems)
-        self.spent = [0] * len(problems)
-        self.passes = [0.0] * len(problems)
+        super().__init__(settings, problems, generators, monitor)
+        self.groups = [prior for prior in settings.priors if isinstance(prior, GroupConsistency)]
         self.populations = PopulationSearch(self)
-        self.history: list[Tensor] = []
-        self.consensus: Tensor | None = None
 
     def run(self, start: Tensor) -> list[Reconstruction]:
         """Search from rows (s, n) and claim the best of each target."""
-        rows = len(start)
-        config = self.config
-        rules = Rules(matching=self.matching, priors=config.priors, max_bytes=config.max_bytes, compile=config.compile)
-        self.evaluator = Evaluator(self.problems, rules, rows)
-        self.best = start.clamp(self.low, self.high)
-        self.best_loss = torch.full((rows,), torch.inf, dtype=start.dtype, device=start.device)
-        # Where the next stage begins, and where one that is under way has been best.
-        self.handed, self.handed_loss = self.best, self.best_loss
-        self.reached, self.reached_loss = self.best, self.best_loss
-        self.recoveries = torch.zeros(rows, dtype=torch.int64, device=start.device)
-        self.restarts = torch.zeros_like(self.recoveries)
-        self.shrink = torch.ones(rows, dtype=start.dtype, device=start.device)
-        self.identity = self._identity() if self.monitor.checkpoint is not None else ""
+        self.begin(start)
+        settings = self.settings
+        if self.monitor.checkpoint is not None:
+            self.identity = self._identity()
         saved = self._load()
-        numbers = config.rounds * len(config.stages)
+        numbers = settings.rounds * len(settings.stages)
         for number in range(numbers):
             if saved is not None and number < saved[1]["stage"]:
                 continue
             if not all(self.endings):
                 self._stage(number, saved)
             saved = None
-        self._report(force=True)
+        self.report(force=True)
         if self.monitor.checkpoint is not None:
             # How it was computed shows at the first evaluation alone, and a finished search makes none when it is resumed.
             how = {"route": self.evaluator.route.value, "batches_values": self.evaluator.batches_values}
-            self._save({}, {"stage": numbers, **how})
+            self.save({}, {"stage": numbers, **how})
         return [self._claim(place) for place in range(len(self.problems))]
+
+    def save(self, state: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Write a checkpoint, with the distributions of the populations."""
+        super().save({**state, **self.populations.state()}, facts)
 
     def _stage(self, number: int, saved: Saved | None) -> None:
         """One stage, from what the one before handed on; it hands on in turn."""
-        stage = self.config.stages[number % len(self.config.stages)]
+        stage = self.settings.stages[number % len(self.settings.stages)]
         if saved is None:
             self.reached, self.reached_loss = self.handed, self.handed_loss
         if isinstance(stage.optimizer, Optimizer):
@@ -113,8 +83,8 @@ class Search:
         moved = _span(self.problem.variables.places(self.problem.space, stage.part))
         start = place if moved is None else place[:, moved]
         # Over all rounds: the steps of a late round are as short as its place in the whole asks for.
-        before = number // len(self.config.stages) * stage.evaluations
-        steps = optimizer.begin(start, self.config.rounds * stage.evaluations, lambda: self._draw(start.shape[1]))
+        before = number // len(self.settings.stages) * stage.evaluations
+        steps = optimizer.begin(start, self.settings.rounds * stage.evaluations, lambda: self.draw(start.shape[1]))
         reference, first = self.reached_loss, 0
         stale = torch.zeros(len(self.problems), dtype=torch.int64)
         idle = torch.zeros_like(self.recoveries)
@@ -127,74 +97,23 @@ class Search:
             if self.monitor.due:
                 state = {"place": place, "reference": reference, "idle": idle, "stale": stale}
                 state |= {f"steps.{name}": tensor for name, tensor in steps.state().items()}
-                self._save(state, {"stage": number, "evaluation": evaluation})
+                self.save(state, {"stage": number, "evaluation": evaluation})
             self._agree(place, evaluation, stage.evaluations)
-            live = self._live()
+            live = self.live()
             gradient, matching, finite = self.evaluator(place, self.consensus)
-            better = self._keep(place, matching, live & finite)
-            self._spend(torch.where(finite, matching, self.best_loss), PLAIN_GRADIENTS_PER_EVALUATION)
+            better = self.keep(place, matching, live & finite)
+            self.spend(torch.where(finite, matching, self.best_loss), PLAIN_GRADIENTS_PER_EVALUATION)
             place = self._return(place, live & ~finite)
-            reference, stale = self._progress(reference, stale)
-            self._close(stale)
+            reference, stale = self.progress(reference, stale)
+            self.close(stale)
             if evaluation == stage.evaluations or all(self.endings):
                 break
             idle = torch.where(better, 0, idle + 1)
             stuck = idle >= stage.restart_after if stage.restart_after is not None else torch.zeros_like(finite)
             if bool(stuck.any()):
                 place, idle = self._restart(place, stuck & live), idle.masked_fill(stuck, 0)
-            moving = self._live() & finite & ~stuck
+            moving = self.live() & finite & ~stuck
             place = self._step(place, gradient, moving, steps, before + evaluation, moved)
-
-    def _keep(self, place: Tensor, matching: Tensor, finite: Tensor) -> Tensor:
-        """Keep iterates that are better than all before; those better than all of this stage are returned, marked."""
-        better = finite & (matching < self.best_loss)
-        self.best = _rows(better, place, self.best)
-        self.best_loss = torch.where(better, matching, self.best_loss)
-        nearer = finite & (matching < self.reached_loss)
-        self.reached = _rows(nearer, place, self.reached)
-        self.reached_loss = torch.where(nearer, matching, self.reached_loss)
-        return nearer
-
-    def _progress(self, reference: Tensor, stale: Tensor) -> tuple[Tensor, Tensor]:
-        """The losses to be beaten, and for how many evaluations no start of a target has done so."""
-        progress = self._any(self.reached_loss < reference * (1 - 1e-3))
-        return torch.where(self._spread(progress), self.reached_loss, reference), torch.where(
-            progress.cpu(), 0, stale + 1
-        )
-
-    def _spend(self, matching: Tensor, passes: float) -> None:
-        """Note the losses of one evaluation, and what it cost a start in plain gradients."""
-        self.history.append(matching)
-        self.passes = [n + passes * (ending is None) for n, ending in zip(self.passes, self.endings, strict=True)]
-        self.spent = [n + (ending is None) for n, ending in zip(self.spent, self.endings, strict=True)]
-        self._report()
-
-    def _close(self, stale: Tensor) -> None:
-        """End the search of targets that are explained, have lost all starts, or made no progress for too long."""
-        starts = self.config.restarts
-        best = self.best_loss.reshape(-1, starts).amin(dim=1).tolist()
-        lost = (self.recoveries.reshape(-1, starts) > MAX_RECOVERIES).all(dim=1).tolist()
-        patience = self.config.patience
-        for place, ending in enumerate(self.endings):
-            if ending is not None:
-                continue
-            if best[place] <= self.floor[place]:
-                self.endings[place] = Outcome.CONVERGED
-            elif lost[place] or (patience is not None and int(stale[place]) >= patience):
-                self.endings[place] = Outcome.PLATEAU
-
-    def _live(self) -> Tensor:
-        """The rows whose target is still searched for."""
-        running = torch.tensor([ending is None for ending in self.endings], device=self.best.device)
-        return self._spread(running)
-
-    def _any(self, rows: Tensor) -> Tensor:
-        """Whether any start of each target is marked."""
-        return rows.reshape(-1, self.config.restarts).any(dim=1)
-
-    def _spread(self, targets: Tensor) -> Tensor:
-        """One value a target, for each of its rows."""
-        return targets.repeat_interleave(self.config.restarts)
 
     def _step(
         self,
@@ -211,10 +130,10 @@ class Search:
             place, gradient = place[:, moved], gradient[:, moved]
             low, high = (low[moved], high[moved]) if self.bounded else (low, high)
         still = torch.zeros((), dtype=gradient.dtype, device=gradient.device)
-        change = steps.direction(_rows(moving, gradient, still), evaluation)
-        change = _rows(moving, change, still) * self.shrink[:, None]
+        change = steps.direction(choose_rows(moving, gradient, still), evaluation)
+        change = choose_rows(moving, change, still) * self.shrink[:, None]
         target = (place + change).clamp(low, high) if self.bounded else place + change
-        target = _rows(torch.isfinite(target).all(dim=1), target, place)
+        target = choose_rows(torch.isfinite(target).all(dim=1), target, place)
         steps.moved(target - place)
         if not bool(moving.all()):
             steps.reset(~moving)
@@ -228,26 +147,17 @@ class Search:
         """Rows without finite numbers go back to this stage's best iterate; their next steps are half as long."""
         self.recoveries = self.recoveries + broken.long()
         self.shrink = torch.where(broken, self.shrink / 2, self.shrink)
-        return _rows(broken, self.reached, place)
+        return choose_rows(broken, self.reached, place)
 
     def _restart(self, place: Tensor, stuck: Tensor) -> Tensor:
         """Rows without progress go back to this stage's best iterate; their next steps are half as long."""
         self.restarts = self.restarts + stuck.long()
         self.shrink = torch.where(stuck, self.shrink / 2, self.shrink)
-        return _rows(stuck, self.reached, place)
-
-    def _draw(self, entries: int) -> Tensor:
-        """N(0, 1) for all rows (s, entries), each target's from its own generator."""
-        shape = (self.config.restarts, entries)
-        rows = [
-            torch.randn(shape, generator=generator, dtype=self.best.dtype, device=generator.device)
-            for generator in self.generators
-        ]
-        return torch.cat(rows).to(self.best.device)
+        return choose_rows(stuck, self.reached, place)
 
     def _agree(self, place: Tensor, evaluation: int, evaluations: int) -> None:
         """Make a new consensus of each target's starts where it is due."""
-        starts = self.config.restarts
+        starts = self.settings.restarts
         if starts == 1 or not any(group.due(evaluation, evaluations) for group in self.groups):
             return
         space, group = self.problem.space, self.groups[0]
@@ -261,29 +171,6 @@ class Search:
             for guesses, problem in zip(rows, self.problems, strict=True)
         ]
         self.consensus = torch.cat(agreed).reshape(len(place), -1)
-
-    def _save(self, state: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        tensors = {
-            **state,
-            "best": self.best,
-            "best_loss": self.best_loss,
-            "handed": self.handed,
-            "handed_loss": self.handed_loss,
-            "reached": self.reached,
-            "reached_loss": self.reached_loss,
-            "recoveries": self.recoveries,
-            "restarts": self.restarts,
-            "shrink": self.shrink,
-        }
-        if self.history:
-            tensors["history"] = torch.stack(self.history)
-        tensors |= self.populations.state()
-        if self.consensus is not None:
-            tensors["consensus"] = self.consensus
-        tensors |= {f"generator.{n}": generator.get_state() for n, generator in enumerate(self.generators)}
-        endings = [None if ending is None else ending.label for ending in self.endings]
-        counts = {"spent": self.spent, "passes": self.passes}
-        self.monitor.save(tensors, {**facts, **counts, "endings": endings, "identity": self.identity})
 
     def _load(self) -> Saved | None:
         checkpoint = self.monitor.checkpoint
@@ -318,7 +205,7 @@ class Search:
         """A hash of model, settings, updates, labels and starting points, before anything moves."""
         objective = self.problem.objective
         about = {
-            "attack": describe(self.config),
+            "attack": describe(self.settings),
             "release": [[p.release.describe(), describe(p.reading.last)] for p in self.problems],
             "loss": objective.loss_name,
             "mode": objective.mode.value,
@@ -338,14 +225,8 @@ class Search:
         weights = [] if prior is None else [*prior.weights.values(), *prior.module.buffers()]
         return fingerprint(about, [*model, *targets, *labels, *moments, *weights, self.best])
 
-    def _report(self, *, force: bool = False) -> None:
-        done = max(self.spent)
-        if force or done % 10 == 1:
-            best = self.best_loss[torch.isfinite(self.best_loss)]
-            self.monitor(done, self.planned, float(best.min()) if len(best) else float("inf"))
-
     def _claim(self, place: int) -> Reconstruction:
-        problem, starts = self.problems[place], self.config.restarts
+        problem, starts = self.problems[place], self.settings.restarts
         rows = slice(place * starts, (place + 1) * starts)
         losses = self.best_loss[rows]
         chosen = place * starts + int(losses.argmin())
@@ -356,7 +237,7 @@ class Search:
         facts = problem.facts()
         details = {
             **facts,
-            "information": [*facts["information"], *(prior.information(problem) for prior in self.config.priors)],
+            "information": [*facts["information"], *(prior.information(problem) for prior in self.settings.priors)],
             "route": self.evaluator.route.value,
             "group": len(self.problems),
             "starts": starts,
@@ -381,7 +262,7 @@ class Search:
         best = self.best[chosen]
         inputs, targets = problem.variables.decode(problem.space, best, problem.labels)
         fit = problem.fit(best)
-        notes = [problem.note, *(prior.note(problem) for prior in self.config.priors), fit.note]
+        notes = [problem.note, *(prior.note(problem) for prior in self.settings.priors), fit.note]
         if bool((self.history[0][rows] <= self.floor[place]).any()):
             # The first guess is random: when it fits, the update does not tell inputs apart.
             ending = Outcome.NOT_IDENTIFIABLE
@@ -397,20 +278,6 @@ class Search:
             note="; ".join(note for note in notes if note),
             details={**details, "relative_residual": fit.relative_residual, "scale": fit.scale},
         )
-
-
-def _rows(chosen: Tensor, one: Tensor, other: Tensor) -> Tensor:
-    """The rows of `one` (s, n) that are chosen (s,), those of `other` else.
-
-    On a processor nothing is copied where all rows or none are, as almost always: behind a generator n is the number of
-    its weights. Elsewhere looking would wait for the device.
-    """
-    if chosen.device.type == "cpu":
-        if bool(chosen.all()):
-            return one
-        if other.shape == one.shape and not bool(chosen.any()):
-            return other
-    return torch.where(chosen[:, None], one, other)
 
 
 def _span(places: Tensor | None) -> Tensor | slice | None:

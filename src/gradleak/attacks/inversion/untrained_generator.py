@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import torch
 
-from gradleak.attacks.inversion.engine import Inversion, SearchStage
+from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.latents import LatentsAndWeights
 from gradleak.attacks.inversion.local_training import LocalTraining
 from gradleak.attacks.inversion.matching import CosineDistance
@@ -17,10 +17,11 @@ from gradleak.attacks.inversion.preset import Preset
 from gradleak.attacks.inversion.priors import TotalVariation, weighted
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy
 from gradleak.attacks.inversion.schedules import StepDecay
+from gradleak.attacks.inversion.search_stage import Iterations, SearchStage
 from gradleak.attacks.inversion.variables import Part
 from gradleak.attacks.monitor import Monitor
 from gradleak.core import Knowledge, Reconstruction, Update
-from gradleak.results import FANG_2024, ULYANOV_2018, Citation
+from gradleak.results import FANG_2024, ULYANOV_2018, Citation, Count, NonNegative, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +54,12 @@ class UntrainedGenerator(Preset):
     citations: ClassVar[tuple[Citation, ...]] = (ULYANOV_2018, FANG_2024)
     summary: ClassVar[str] = "Weights of an untrained network that makes the image (deep image prior)."
 
-    iterations: int = 5000
-    restarts: int = 1
-    learning_rate: float = 1e-3
-    total_variation: float = 1e-6
+    iterations: Iterations = 5000
+    restarts: Count = 1
+    learning_rate: Positive = 1e-3
+    total_variation: NonNegative = 1e-6
     local_training: LocalTraining = LocalTraining.AVERAGE_GRADIENT
-    patience: int | None = None
+    patience: Count | None = None
 
     def compose(self) -> Inversion:
         """The composition that runs."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Domain, ImageGenerator
-from gradleak.results import UnsupportedError, check_flags
+from gradleak.results import Settings, UnsupportedError
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,7 +69,7 @@ class Code(NamedTuple):
     logits: Tensor | None = None
 
 
-class Variables(ABC):
+class Variables(Settings, ABC):
     """The unknown of one start as a flat vector z (n,)."""
 
     @property
@@ -137,10 +137,6 @@ class Pixels(Variables):
 
     start: Start = Start.UNIFORM
     box: bool = True
-
-    def __post_init__(self) -> None:
-        """Check the truth value."""
-        check_flags(self, "box")
 
     def initialize(self, space: Space, starts: int, generator: torch.Generator) -> Tensor:
         """Random inputs (s, b · d)."""

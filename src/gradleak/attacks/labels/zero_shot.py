@@ -12,7 +12,7 @@ from torch import Tensor
 from gradleak.attacks.labels.label_attack import LabelAttack, LabelRecovery, Unreadable, spelled_out
 from gradleak.attacks.labels.reading import Reading, read
 from gradleak.core import DiagonalGaussian, Knowledge, Update
-from gradleak.core.release import Noise, NotGaussian
+from gradleak.core.defense import Noise, NotGaussian
 from gradleak.results import YIN_2021, Citation, Outcome
 
 

@@ -45,7 +45,7 @@ class UtilityAudit(Audit[UtilityFinding]):
     def __post_init__(self) -> None:
         """Check the number of seeds."""
         if self.seeds < 1:
-            raise PlanError(f"utility.seeds: expected at least 1, got {self.seeds}")
+            raise PlanError(f"utility.seeds: expected a whole number of at least 1, got {self.seeds}")
 
     @classmethod
     def read(cls, plan: Mapping[str, Any], reader: Reader) -> Iterable[Self]:

@@ -13,7 +13,7 @@ from gradleak.attacks.inversion.gauss_newton.products import ScaledNormal
 from gradleak.attacks.inversion.gauss_newton.residual_system import ResidualSystem
 from gradleak.attacks.inversion.gauss_newton.steps import Steps
 from gradleak.linalg import LinearSolution, conjugate_gradient
-from gradleak.results import check_count, check_share
+from gradleak.results import Count, Natural, Share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,15 +42,9 @@ class KrylovSteps(Steps):
     rounds: ClassVar[int] = 3
     needs_matrix: ClassVar[bool] = False
 
-    iterations: int = 100
-    forcing: float = 1e-2
-    probes: int = 8
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        check_count("KrylovSteps.iterations", self.iterations)
-        check_share("KrylovSteps.forcing", self.forcing)
-        check_count("KrylovSteps.probes", self.probes, least=0)
+    iterations: Count = 100
+    forcing: Share = 1e-2
+    probes: Natural = 8
 
     def linearize(self, system: ResidualSystem, points: Tensor, generator: torch.Generator) -> list[LocalModel]:
         """One model a point."""

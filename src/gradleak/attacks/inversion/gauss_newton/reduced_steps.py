@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from gradleak.attacks.inversion.gauss_newton.residual_system import ResidualSyst
 from gradleak.attacks.inversion.gauss_newton.steps import DENSE_COPIES, Steps
 from gradleak.linalg import conjugate_gradient
 from gradleak.operators import Linearization
-from gradleak.results import InputError, check_positive
+from gradleak.results import Number
 
 FULL_ITERATIONS = 60
 """Conjugate gradients on all rows, preconditioned by the reduced factor: it needs some ten to twenty."""
@@ -60,14 +60,7 @@ class ReducedSteps(Steps):
 
     renewals: ClassVar[int] = 4
 
-    rows_per_unknown: float = 4.0
-
-    def __post_init__(self) -> None:
-        """Check the ratio."""
-        name = f"{type(self).__name__}.rows_per_unknown"
-        check_positive(name, self.rows_per_unknown)
-        if self.rows_per_unknown <= 1:
-            raise InputError(f"{name}: expected more than 1, got {self.rows_per_unknown}")
+    rows_per_unknown: Annotated[float, Number(1, excluded="low")] = 4.0
 
     @abstractmethod
     def draw(self, live: Tensor, size: int, generator: torch.Generator) -> Reduction:

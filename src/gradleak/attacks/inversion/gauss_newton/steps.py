@@ -11,12 +11,13 @@ from torch import Tensor
 
 from gradleak.attacks.inversion.gauss_newton.local_model import GramModel, LocalModel
 from gradleak.attacks.inversion.gauss_newton.residual_system import ResidualSystem
+from gradleak.results import Settings
 
 DENSE_COPIES = 3
 """Matrices (n, n) that a dense step holds at once: the Gram matrix, a part of it, and its factor."""
 
 
-class Steps(ABC):
+class Steps(Settings, ABC):
     """How steps of `GaussNewton` are computed; authors write these three.
 
     Attributes:

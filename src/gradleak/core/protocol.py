@@ -1,0 +1,140 @@
+"""Protocols: what a client computes from its batch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
+
+from torch import Tensor
+
+from gradleak.core.batch import Batch
+from gradleak.core.course import Course
+from gradleak.core.defense import ExampleDefense, Noise, NotGaussian
+from gradleak.core.example_gradients import example_gradients
+from gradleak.core.objective import Objective, Tensors
+from gradleak.core.update import UpdateKind
+from gradleak.results import Citation, Settings
+
+
+class Protocol(Settings, ABC):
+    """What a client computes from its batch before any update-stage defense."""
+
+    citations: ClassVar[tuple[Citation, ...]] = ()
+    kind: ClassVar[UpdateKind]
+    # Whether `mean` without defenses is `objective.gradient`: A is then a mixed derivative of the loss.
+    shares_gradient: ClassVar[bool] = False
+
+    @abstractmethod
+    def mean(
+        self,
+        objective: Objective,
+        params: Mapping[str, Tensor],
+        batch: Batch,
+        defenses: Sequence[ExampleDefense] = (),
+    ) -> Tensors:
+        """The update of `batch` at `params`, by parameter name; pure and safe under torch.func transforms.
+
+        Args:
+            objective: the client's loss.
+            params: where the client starts, by name.
+            batch: the private data.
+            defenses: of the example stage; every gradient that the client takes goes through them: authors call
+                `mean_gradient(objective, params, batch, defenses)` in place of `objective.gradient(params, batch)`.
+        """
+
+    def plain_gradients(self, examples: int) -> float:
+        """What one `mean` costs, in plain gradients of the whole batch; 1 unless a protocol says otherwise.
+
+        Args:
+            examples: b, the number of examples of the batch.
+        """
+        return 1.0
+
+    def gradient_scale(self) -> float | None:
+        """The factor s where `mean` without defenses is s times `objective.gradient`; None where it is no multiple."""
+        return 1.0 if self.shares_gradient else None
+
+    def mini_batch_weights(self, examples: int) -> Sequence[tuple[slice, float]] | None:
+        """What the gradient of each mini-batch weighs in the update while the parameters stay near where they began.
+
+        With weights w_j of mini-batches B_j the update is Σ_j w_j ∇L(θ₀; B_j) up to second order in the step size.
+        None where the update is no such sum (adaptive optimizers), which is the default.
+
+        Args:
+            examples: b, the number of examples of the batch.
+        """
+        return None
+
+    def course(self, examples: int) -> Course | None:
+        """The gradients that the client takes; None, the default for all but the gradient itself, where it is not known.
+
+        Args:
+            examples: b, the number of examples of the batch.
+        """
+        if not self.shares_gradient:
+            return None
+        return Course(epochs=1, sizes=[examples], whole=True, sums=[(examples, 1.0)])
+
+    @property
+    def of_client(self) -> Protocol:
+        """What a single client computes; itself, unless several clients' updates are put together."""
+        return self
+
+    @property
+    def client_sizes(self) -> Sequence[int] | None:
+        """How many examples of a batch each of several clients has; None where a batch may have any number."""
+        return None
+
+    def noise(self, law: Callable[[int], Noise], examples: int) -> Noise:
+        """The law, on the update, of noise that a defense adds to every gradient that the client takes.
+
+        The default is for one gradient, or none of it Gaussian: local training carries noise on in a way that is not
+        linear.
+
+        Args:
+            law: of the noise on one gradient of so many examples; independent from gradient to gradient.
+            examples: b, the number of examples of the batch.
+        """
+        noise = law(examples)
+        if noise is None or isinstance(noise, NotGaussian) or self.shares_gradient:
+            return noise
+        return NotGaussian(
+            reason=f"the noise is added to every gradient inside the local training of {type(self).__name__}, which "
+            "carries it on in a way that is not linear"
+        )
+
+    def note(self, examples: int) -> str:
+        """What a reader has to know of an update of this protocol, in a clause; "" for nothing."""
+        return ""
+
+
+def mean_gradient(
+    objective: Objective, params: Mapping[str, Tensor], batch: Batch, defenses: Sequence[ExampleDefense] = ()
+) -> Tensors:
+    """The gradient of one step by name: plain without defenses, else the mean of the defended per-example gradients.
+
+    An example's gradient is that of the loss of the batch that holds it alone, and the mean runs over the b examples.
+    For a loss that is a mean over examples, both are the same where no defense bites; for a sum the defended mean is
+    1/b of the plain gradient, and for a weighted mean (class weights, ignored targets) its weights are lost.
+
+    Args:
+        objective: the client's loss.
+        params: by name, where the gradient is taken.
+        batch: b examples.
+        defenses: of the example stage, in order; the last one makes the mean.
+
+    Raises:
+        UnsupportedError: with defenses, if the model mixes examples (BatchNorm in train mode).
+
+    Cost: one plain gradient; with defenses see `example_gradients`.
+    """
+    if not defenses:
+        return objective.gradient(params, batch)
+    gradients = example_gradients(objective, params, batch)
+    for defense in defenses:
+        gradients = defense.mean(gradients)
+    return defenses[-1].average(gradients)
+
+
+__all__ = ["Protocol", "mean_gradient"]
