@@ -389,7 +389,7 @@ def _made(context: Context) -> Section:
 
 def _facts(context: Context) -> list[tuple[str, str]]:
     run, findings = context.record.run, context.record.findings
-    spent = [number for one in findings if (number := as_number(getattr(one, "plain_gradients", None))) is not None]
+    spent = [finding.cost for finding in findings if finding.cost is not None]
     planned = as_number(words.mapping(run.get("estimate")).get("plain_gradients"))
     seconds = sum(finding.seconds for finding in findings)
     limits = (f"{name.replace('_', ' ')} {decimal(value)}" for name, value in context.thresholds.items())

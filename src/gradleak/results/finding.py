@@ -142,6 +142,11 @@ class Finding(Part):
     scores: tuple[ScoreLine, ...] = ()
     control: Control | None = None
 
+    @property
+    def cost(self) -> float | None:
+        """What it took in plain gradients of the plan's model; None where nobody counted."""
+        return None
+
     def score(self, name: str, unit: str | None = None, **about: str | int) -> Score | None:
         """The first score with this name, unit and marks, or None.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gradleak.auditing.control_tasks import NegativeControl, PositiveControl
-from gradleak.auditing.invention import CheckedClaim, check_estimate, claim_support
-from gradleak.reporting.adversaries import adversaries
-from gradleak.reporting.report import build
 from PIL import Image
 from tests.auditing.generator_models import generator_plan
 from torch import nn
 
 from gradleak.attacks import DGL, GIAS, Attack, Blind, Inversion, Latents
-from gradleak.auditing import Controls, Plan, control_tasks, estimate, judge, run_plan
+from gradleak.auditing import Controls, Plan, estimate, judge, run_plan
+from gradleak.audits.reconstruction import ReconstructionAudit, controls
+from gradleak.audits.reconstruction.controls import NOISE, NegativeControl, PositiveControl
+from gradleak.audits.reconstruction.invention import CheckedClaim, check_estimate, claim_support
 from gradleak.core import (
     Batch,
     Domain,
@@ -35,7 +33,10 @@ from gradleak.core import (
 from gradleak.models import mlp
 from gradleak.protocols import FedSGD
 from gradleak.reporting import write_html, write_json, write_markdown
-from gradleak.results import Outcome, PlanError, Record, VerdictKind
+from gradleak.reporting.markdown import render_markdown
+from gradleak.reporting.page import assemble
+from gradleak.results import Outcome, PlanError, Record, Status, VerdictKind
+from gradleak.results.findings.reconstruction import ReconstructionFinding
 
 DOMAIN = Domain.image(channels=1, height=4, width=4)
 
@@ -117,93 +118,106 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Record]:
     return plan, run_plan(plan, tmp_path_factory.mktemp("audited"), jobs=1)
 
 
-def _lines(record: Record, scenario: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    first, second = (line for line in record.items if line["kind"] == "attack" and line["scenario"] == scenario)
+def _found(record: Record) -> list[ReconstructionFinding]:
+    return [one for one in record.findings if isinstance(one, ReconstructionFinding)]
+
+
+def _both(record: Record, scenario: str) -> tuple[ReconstructionFinding, ReconstructionFinding]:
+    first, second = (one for one in _found(record) if one.scenario == scenario)
     return first, second
+
+
+def _gias(plan: Plan) -> Attack:
+    return next(audit.attacks["gias"] for audit in plan.audits if isinstance(audit, ReconstructionAudit))
+
+
+def _controlled(plan: Plan) -> Plan:
+    return replace(plan, site=replace(plan.site, controls=Controls()))
 
 
 @pytest.mark.parametrize("scenario", ["once", "trained"])
 def test_the_refined_picture_is_scored_as_a_claim_of_its_own(audited: tuple[Plan, Record], scenario: str) -> None:
     """The generator knows no digit and its claim is far off; the update alone leads from there to the digit."""
     plan, record = audited
-    line, refined = _lines(record, scenario)
-    assert (refined["item"], refined["attack"]) == (f"{line['item']}/refined", "gias refined without the generator")
-    assert (refined["refines"], refined["attack_config"]["use"]) == ("gias", "InventionCheck")
-    assert (refined["group"], refined["example"]) == (line["group"], line["example"])
-    assert refined["outcome"] == "converged"
-    assert refined["loss"] == pytest.approx(refined["details"]["relative_residual"] ** 2)
-    assert refined["details"]["relative_residual"] < 1e-5 < 0.5 < line["details"]["relative_residual"]
+    claim, refined = _both(record, scenario)
+    assert (refined.item, refined.attack) == (f"{claim.item}/refined", "gias refined without the generator")
+    assert (refined.refines, refined.settings["use"]) == ("gias", "InventionCheck")
+    assert refined.subject == claim.subject
+    groups = {row["item"]: row["group"] for row in record.lines if row["type"] == "finding"}
+    assert groups[refined.item] == groups[claim.item]
+    assert refined.outcome is Outcome.CONVERGED
+    assert refined.loss == pytest.approx(refined.details["relative_residual"] ** 2)
+    assert refined.details["relative_residual"] < 1e-5 < 0.5 < claim.details["relative_residual"]
     # What it goes by: labels as the attack had them, and the picture that it began with.
-    assert refined["labels"] == line["labels"] == "recovered"
-    assert refined["details"]["information"][:-1] == line["details"]["information"]
-    assert "labels were disclosed" not in refined["note"]
-    assert "what the update gives away is in the refined picture" in line["note"]
-    errors = {item: score.value for item, score in record.scores if score.name == "pixel_rmse"}
-    assert errors[refined["item"]] < 1e-6 < 0.3 < errors[line["item"]]
-    seen = np.asarray(Image.open(record.path.parent / refined["picture"])) / 255
-    truth = plan.batches[0].domain.to_pixels(plan.batches[0].inputs)[0, 0].numpy()
+    assert refined.labels == claim.labels == "recovered"
+    assert refined.details["information"][:-1] == claim.details["information"]
+    assert "labels were disclosed" not in refined.note
+    assert "what the update gives away is in the refined picture" in claim.note
+    assert (claim.support, claim.details["support"]["support"]) == ("contradicted", "contradicted")
+    errors = {one.item: one.value("pixel_rmse") for one in (claim, refined)}
+    assert errors[refined.item] < 1e-6 < 0.3 < errors[claim.item]
+    seen = np.asarray(Image.open(record.path.parent / refined.picture)) / 255
+    truth = plan.site.batches[0].domain.to_pixels(plan.site.batches[0].inputs)[0, 0].numpy()
     np.testing.assert_allclose(seen, truth, atol=0.5 / 255 + 1e-6)
     (verdict,) = (verdict for verdict in record.verdicts if verdict.item == f"{scenario}/example 0")
     assert (verdict.verdict, verdict.reason) == (VerdictKind.LEAKS, "attack_reached_threshold")
-    assert verdict.details["best_attack"] == refined["attack"]
+    assert verdict.details["best_attack"] == refined.attack
 
 
 def test_a_report_shows_it_and_its_cost(audited: tuple[Plan, Record], tmp_path: Path) -> None:
     _, record = audited
-    report = build(record)
-    assert report.worst.attack == "gias refined without the generator"
     for name, write in (("html", write_html), ("md", write_markdown), ("json", write_json)):
         write(record, tmp_path / f"report.{name}")
         assert "gias refined without the generator" in (tmp_path / f"report.{name}").read_text(encoding="utf-8")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "reached by gias refined without the generator" in page
     assert page.count("data:image/png") >= 5
-    spent = sum(line.get("plain_gradients") or 0 for line in record.items)
-    checks = sum(
-        line["details"]["support"]["plain_gradients"] for line in record.items if "support" in line.get("details", {})
-    )
+    spent = sum(one.plain_gradients or 0 for one in _found(record))
+    checks = sum(one.details["support"]["plain_gradients"] for one in _found(record) if "support" in one.details)
     assert spent > checks > 3000
-    assert f"{spent:,.0f} plain gradients" in dict(report.provenance.facts)["Cost"]
+    assert f"{spent:,.0f} plain gradients" in page
 
 
 def test_the_cost_of_a_check_without_a_refined_claim_is_not_lost(audited: tuple[Plan, Record]) -> None:
     _, record = audited
-    line = dict(_lines(record, "once")[0]) | {"check": {"plain_gradients": 12345.0, "seconds": 3600.0}}
-    told = build(replace(record, lines=[line])).provenance.facts
-    assert dict(told)["Cost"] == f"{12345 + line['plain_gradients']:,.0f} plain gradients"
-    assert "1 h" in dict(told)["Work time"]
+    claim = _both(record, "once")[0].but(check_plain_gradients=12345.0, seconds=3600.0)
+    assert claim.plain_gradients is not None
+    text = render_markdown(assemble(Record.of([claim])))
+    assert f"{12345 + claim.plain_gradients:,.0f} plain gradients" in text
+    assert "1 h" in text
 
 
 def test_the_estimate_counts_checks_and_controls(audited: tuple[Plan, Record]) -> None:
     plan, record = audited
-    line, refined = _lines(record, "once")
-    knowledge = plan.knowledge(plan.scenarios[0], 0)
-    gias, check = plan.attacks["gias"].estimate(knowledge), check_estimate(plan.attacks["gias"], knowledge)
-    assert line["plain_gradients"] == gias
+    claim, refined = _both(record, "once")
+    site, attack = plan.site, _gias(plan)
+    knowledge = site.knowledge(site.scenarios[0], 0)
+    gias, check = attack.estimate(knowledge), check_estimate(attack, knowledge)
+    assert claim.plain_gradients == gias
     # An upper bound: conjugate gradients may end early.
-    assert 0.1 * check < refined["plain_gradients"] <= check
-    trained = plan.knowledge(plan.scenarios[1], 0)
-    more = check_estimate(plan.attacks["gias"], trained)
-    assert _lines(record, "trained")[1]["plain_gradients"] <= more
+    assert refined.plain_gradients is not None
+    assert 0.1 * check < refined.plain_gradients <= check
+    trained = site.knowledge(site.scenarios[1], 0)
+    more = check_estimate(attack, trained)
+    assert (_both(record, "trained")[1].plain_gradients or 0.0) <= more
     bare = estimate(plan)
     # The attack's rule reads three local steps as their average gradient.
     rest = bare - (2 * gias + check + more)
     assert 0 < rest < 200
-    with_controls = estimate(replace(plan, controls=Controls()))
-    planted = PositiveControl("gias").estimate(plan)
+    planted = PositiveControl(audit="reconstruction", name="gias", attack=attack).cost(site)
     assert planted > gias + 100
-    assert with_controls - bare == pytest.approx(planted + gias + check)
+    assert estimate(_controlled(plan)) - bare == pytest.approx(planted + gias + check)
 
 
 def test_a_refined_claim_stands_and_falls_with_the_controls_of_its_attack(audited: tuple[Plan, Record]) -> None:
     plan, record = audited
-    refused = {
-        "type": "item", "item": "control/negative/gias", "kind": "control", "scenario": None, "example": None,
-        "attack": "gias", "status": "refused", "passed": None,
-    }  # fmt: skip
-    verdicts = {verdict.item: verdict for verdict in judge([*record.lines, refused], plan.thresholds)}
+    refused = ReconstructionFinding(
+        item="control/negative/gias", audit="reconstruction", attack="gias", status=Status.REFUSED, control=NOISE
+    )
+    verdicts = {one.item: one for one in judge(plan.audits, [*record.findings, refused], plan.site.thresholds)}
     assert verdicts["once/example 0"].reason == "control_not_run"
-    failed = refused | {"status": "done", "passed": False}
-    verdicts = {verdict.item: verdict for verdict in judge([*record.lines, failed], plan.thresholds)}
+    failed = refused.but(status=Status.DONE, control=NOISE.model_copy(update={"passed": False}))
+    verdicts = {one.item: one for one in judge(plan.audits, [*record.findings, failed], plan.site.thresholds)}
     assert verdicts["once/example 0"].reason == "control_failed"
 
 
@@ -211,52 +225,59 @@ def test_a_refined_claim_stands_and_falls_with_the_controls_of_its_attack(audite
 def test_controls_count_the_refined_claim_as_audits_do(
     exact: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = replace(generator_plan(), controls=Controls())
+    plan = _controlled(generator_plan())
 
     def refined(attack: Attack, found: Reconstruction, update: Update, knowledge: Knowledge) -> CheckedClaim:
         del attack, update, knowledge
-        inputs = plan.batches[0].inputs if exact else found.inputs
+        inputs = plan.site.batches[0].inputs if exact else found.inputs
         return CheckedClaim(sentence="", refined=replace(found, inputs=inputs), plain_gradients=1000.0, seconds=0.0)
 
-    monkeypatch.setattr(control_tasks, "claim_support", refined)
-    line, *_ = NegativeControl("gias")(plan, tmp_path)
+    monkeypatch.setattr(controls, "claim_support", refined)
+    (found,) = NegativeControl(audit="reconstruction", name="gias", attack=_gias(plan))(plan.site, tmp_path)
+    assert found.control is not None
+    assert found.draws is not None
     # From noise: an attack whose refined claims rebuild the batch cannot be believed.
-    assert (line["passed"], line["hits"]) == ((False, 3) if exact else (True, 0))
-    assert line["refined_pixel_rmse"] == 0.0 if exact else line["refined_pixel_rmse"] > 0.1
-    assert line["plain_gradients"] > line["draws"] * 1000
+    assert (found.control.passed, found.draws.hits) == ((False, 3) if exact else (True, 0))
+    assert found.refined_pixel_rmse is not None
+    assert found.refined_pixel_rmse == 0.0 if exact else found.refined_pixel_rmse > 0.1
+    assert found.plain_gradients is not None
+    assert found.plain_gradients > found.draws.tried * 1000
 
 
 def test_a_planted_leak_that_only_the_refinement_finds_is_found(tmp_path: Path) -> None:
-    line, *scores = PositiveControl("gias")(replace(generator_plan(), controls=Controls()), tmp_path)
-    own = next(score["value"] for score in scores if score["name"] == "pixel_rmse")
+    plan = _controlled(generator_plan())
+    (found,) = PositiveControl(audit="reconstruction", name="gias", attack=_gias(plan))(plan.site, tmp_path)
+    own = found.value("pixel_rmse")
+    assert own is not None
     assert own > 0.04  # not half of what a blind guess has: its own picture is no leak
-    assert own > 0.5 * line["baseline_pixel_rmse"]
-    assert line["refined_pixel_rmse"] < 1e-3
-    assert line["passed"]
+    assert found.control is not None
+    assert own > 0.5 * found.control.baseline
+    assert found.refined_pixel_rmse is not None
+    assert found.refined_pixel_rmse < 1e-3
+    assert found.control.passed
 
 
 def test_the_name_of_a_refined_claim_is_taken() -> None:
     with pytest.raises(PlanError, match="refined claims; choose another"):
-        generator_plan(attacks={"a refined without the generator": {"use": "GIAS"}}, scenarios=[])
+        generator_plan(attacks={"a refined without the generator": {"use": "GIAS"}}, scenarios=[{"name": "once"}])
 
 
 def test_both_adversaries_of_a_defended_release_have_one(tmp_path: Path) -> None:
     scenario = {"name": "clipped", "defenses": [{"use": "Clip", "max_norm": 0.05}], "attacks": {"gias": "all"}}
     record = run_plan(generator_plan(scenarios=[scenario]), tmp_path / "out", jobs=1)
-    found = {line["item"]: line.get("adversary") for line in record.items if "refines" in line}
+    found = {one.item: one.adversary for one in _found(record) if one.refines}
     assert found == {
         "clipped/example 0/gias/refined": "adaptive",
         "clipped/example 0/gias/static/refined": "static",
     }
-    told = {(view.attack, view.static.value is not None) for view in adversaries(build(record))}
-    assert ("gias refined without the generator", True) in told
+    section = render_markdown(assemble(record)).split("side by side")[1].split("###")[0]
+    row = next(line for line in section.splitlines() if "gias refined without the generator" in line)
+    assert "not run" not in row
 
 
 def test_all_lines_of_a_group_come_again_if_one_is_lost(audited: tuple[Plan, Record], tmp_path: Path) -> None:
     plan, record = audited
     kept = [json.dumps(record.run)]
-    kept += [
-        json.dumps(line) for line in record.lines if not str(line.get("item")).startswith("once/example 0/gias/refined")
-    ]
+    kept += [json.dumps(line) for line in record.lines if line["item"] != "once/example 0/gias/refined"]
     (tmp_path / "record.jsonl").write_text("\n".join(kept) + "\n", encoding="utf-8")
     assert run_plan(plan, tmp_path, jobs=1).canonical() == record.canonical()

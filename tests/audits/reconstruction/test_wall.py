@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
+from tests.auditing.conftest import SMALL_PLAN
 
-from gradleak.auditing import attack_generator, load_plan
+from gradleak.auditing import attack_generator, build_plan
 from gradleak.audits.reconstruction import ReconstructionAudit
 
 ADVERSARY = """
@@ -17,7 +19,7 @@ import sys
 import torch
 from safetensors.torch import load_file, save_file
 from gradleak.attacks import GaussNewton
-from gradleak.auditing import attack_generator
+from gradleak.audits.base import attack_generator
 from gradleak.core import Domain, Knowledge, Objective, Update
 from gradleak.protocols import FedSGD
 from tests.auditing.small_model import small_mlp
@@ -35,8 +37,8 @@ save_file({"inputs": found.inputs.contiguous(), "targets": found.targets}, sys.a
 """
 
 
-def test_the_same_bits_without_the_truth(small_plan: Path, tmp_path: Path) -> None:
-    plan = load_plan(small_plan)
+def test_the_same_bits_without_the_truth(tmp_path: Path) -> None:
+    plan = build_plan(tomllib.loads(SMALL_PLAN), folder=tmp_path)
     site, (audit,) = plan.site, [one for one in plan.audits if isinstance(one, ReconstructionAudit)]
     scenario = site.scenarios[0]
     update = site.released(scenario, 0)
@@ -60,4 +62,4 @@ def test_the_same_bits_without_the_truth(small_plan: Path, tmp_path: Path) -> No
 def _env(root: str) -> dict[str, str]:
     import os
 
-    return {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
+    return {**os.environ, "PYTHONPATH": f"{root}/src{os.pathsep}{root}", "OMP_NUM_THREADS": "1"}

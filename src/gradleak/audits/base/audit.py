@@ -48,6 +48,10 @@ class Refusal(NamedTuple):
     what: str
     reason: str
 
+    def __str__(self) -> str:
+        """One line for a terminal."""
+        return f"will be refused: {self.what}: {self.reason}"
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Audit(ABC, Generic[F]):

@@ -18,7 +18,7 @@ from gradleak.audits.reconstruction.assumption import protocol_sensitivity
 from gradleak.audits.reconstruction.invention import CHECK, CheckedClaim, check_estimate, claim_support, refined_name
 from gradleak.core import HALF, Knowledge, Reconstruction, Update, describe
 from gradleak.results import GradleakError, KnowledgeError, Outcome, Status, UnsupportedError
-from gradleak.results.findings.reconstruction import ReconstructionFinding, Spent
+from gradleak.results.findings.reconstruction import ReconstructionFinding
 from gradleak.results.score import jsonable
 from gradleak.scoring import score_images
 
@@ -94,7 +94,8 @@ class AttackTask:
                 support=str(checked.facts.get("support", "")),
                 details={**made.details, **({"support": jsonable(checked.facts)} if checked.facts else {})},
                 # With a refined claim the cost stands in the finding of that.
-                check=None if refined else Spent(plain_gradients=checked.plain_gradients, seconds=checked.seconds),
+                check_plain_gradients=None if refined else checked.plain_gradients,
+                seconds=made.seconds + (0.0 if refined else checked.seconds),
             )
         findings = [self._scored(site, out, found, made)]
         if checked is not None and checked.refined is not None:

@@ -9,18 +9,6 @@ from gradleak.results.attempt import Attempt
 from gradleak.results.finding import NumberOrNone, Part
 
 
-class Spent(Part):
-    """What a computation cost.
-
-    Attributes:
-        plain_gradients: in plain gradients of the attacked model.
-        seconds: in time.
-    """
-
-    plain_gradients: float = 0.0
-    seconds: float = 0.0
-
-
 class Draws(Part):
     """The draws of noise behind a control.
 
@@ -44,7 +32,7 @@ class ReconstructionFinding(Attempt):
         history: the matching loss on the way, thinned.
         picture: path of the reconstruction's picture beside the record, or None.
         support: of a claim out of a generator, whether the update bears it out: "supported", "contradicted", "undecided".
-        check: what that question cost, where no refined claim carries it.
+        check_plain_gradients: what that question cost, where no refined claim carries it.
         details: what else the attack wrote down.
         draws: of a noise control.
         refined_pixel_rmse: of a control, what the refined claim of its last draw reached.
@@ -58,10 +46,16 @@ class ReconstructionFinding(Attempt):
     history: tuple[NumberOrNone, ...] = ()
     picture: str | None = None
     support: str = ""
-    check: Spent | None = None
+    check_plain_gradients: NumberOrNone = None
     details: Mapping[str, Any] = {}
     draws: Draws | None = None
     refined_pixel_rmse: NumberOrNone = None
 
+    @property
+    def cost(self) -> float | None:
+        """The cost of attack and check in plain gradients."""
+        known = [one for one in (self.plain_gradients, self.check_plain_gradients) if one is not None]
+        return sum(known) if known else None
 
-__all__ = ["Draws", "ReconstructionFinding", "Spent"]
+
+__all__ = ["Draws", "ReconstructionFinding"]

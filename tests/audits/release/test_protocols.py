@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from tests.auditing.conftest import SMALL_PLAN
 from torch import nn
 
 import gradleak as gl
 from gradleak.auditing import build_plan, catalog
-
-from .conftest import SMALL_PLAN
+from gradleak.audits.reconstruction import ReconstructionAudit
+from gradleak.results.findings.reconstruction import ReconstructionFinding
+from gradleak.results.findings.release import ReleaseFinding
 
 QUIET = gl.AuditOptions(quiet=True)
 ATTACKS = {"gauss_newton": gl.GaussNewton(max_steps=30, starts=2, warm_iterations=100)}
@@ -24,8 +25,13 @@ def case() -> tuple[nn.Module, tuple[torch.Tensor, torch.Tensor]]:
     return model, (torch.rand((1, 1, 6, 6), generator=torch.Generator().manual_seed(1)), torch.tensor([2]))
 
 
-def item(record: gl.Record, kind: str) -> dict[str, Any]:
-    return next(item for item in record.items if item["kind"] == kind)
+def released(record: gl.Record) -> ReleaseFinding:
+    return next(one for one in record.findings if isinstance(one, ReleaseFinding))
+
+
+def attacked(record: gl.Record) -> ReconstructionFinding:
+    found = (one for one in record.findings if isinstance(one, ReconstructionFinding))
+    return next(one for one in found if one.control is None)
 
 
 def scores(record: gl.Record) -> dict[str, gl.Score]:
@@ -37,12 +43,11 @@ def test_a_fed_avg_release_leaks_and_says_what_it_was(tmp_path: Path) -> None:
     release = gl.Release(gl.FedAvg(learning_rate=0.1, epochs=3), [gl.ClipPerExample(0.5), gl.GaussianNoise(std=1e-6)])
     record = gl.audit(model, data, release=release, attacks=ATTACKS, out=tmp_path / "out", options=QUIET)
     assert record.complete
-    assert all(item["status"] == "done" for item in record.items), [item["note"] for item in record.items]
+    assert all(one.status == "done" for one in record.findings), [one.note for one in record.findings]
     assert record.verdicts[-1].verdict == "leaks"
-    released = item(record, "release")
-    assert released["gate"]["status"] == "consistent"
-    assert released["release"]["protocol"]["use"] == "FedAvg"
-    assert [defense["stage"] for defense in released["defenses"]] == ["example", "update"]
+    assert released(record).gate.status == "consistent"
+    assert released(record).release["protocol"]["use"] == "FedAvg"
+    assert [defense["stage"] for defense in released(record).defenses] == ["example", "update"]
     found = scores(record)
     assert found["inversion_influence"].value is not None
     assert found["inversion_influence"].outcome is gl.Outcome.CONVERGED
@@ -64,7 +69,7 @@ def test_a_delta_from_a_real_client(tmp_path: Path) -> None:
     record = gl.audit(
         model, (inputs, targets), update=update, release=release, attacks=ATTACKS, out=tmp_path / "a", options=QUIET
     )
-    assert item(record, "release")["gate"]["status"] == "consistent"
+    assert released(record).gate.status == "consistent"
     assert record.verdicts[-1].verdict == "leaks"
     wrong = gl.Release(gl.FedAvg(learning_rate=0.1, epochs=2))
     record = gl.audit(
@@ -80,11 +85,11 @@ def test_an_assumed_learning_rate_is_printed_as_assumed_with_its_sensitivity(tmp
     threat = gl.HonestButCurious(protocol=gl.FedAvg(learning_rate=0.1, epochs=2))
     attacks = {"inverting_gradients": gl.InvertingGradients(iterations=60, local_training="average_gradient")}
     record = gl.audit(model, data, release=release, threat=threat, attacks=attacks, out=tmp_path / "out", options=QUIET)
-    assert item(record, "release")["knowledge"]["assumed"] == ["protocol"]
-    attack = item(record, "attack")
-    assert "the client's protocol is not known; assumed was FedAvg(learning_rate=0.1" in attack["note"]
-    assert "smallest for learning_rate=0.2: the assumption looks wrong" in attack["note"]
-    rows = attack["details"]["assumed_protocol"]
+    assert released(record).knowledge["assumed"] == ["protocol"]
+    attack = attacked(record)
+    assert "the client's protocol is not known; assumed was FedAvg(learning_rate=0.1" in attack.note
+    assert "smallest for learning_rate=0.2: the assumption looks wrong" in attack.note
+    rows = attack.details["assumed_protocol"]
     assert [row["protocol"]["learning_rate"] for row in rows[:2]] == [0.1, 0.025]
     assert min(rows, key=lambda row: row["relative_residual"])["protocol"]["learning_rate"] == 0.2
     for write, name in ((gl.write_html, "report.html"), (gl.write_markdown, "report.md")):
@@ -127,7 +132,7 @@ def test_signs_are_inconclusive_never_safe(tmp_path: Path) -> None:
     assert verdict.verdict == "inconclusive"
     assert verdict.reason == "no_attack_reached_threshold"
     assert "no evidence of safety" in verdict.explanation
-    assert item(record, "release")["gate"]["status"] == "consistent"
+    assert released(record).gate.status == "consistent"
     closed = [score for name, score in scores(record).items() if name.startswith(("inversion", "gaussian"))]
     assert all(score.value is None and score.outcome is gl.Outcome.NOT_INFORMATIVE for score in closed)
 
@@ -160,7 +165,7 @@ protocol = { use = "FedAvg", learning_rate = 0.1, epochs = 2, batch_size = 1 }
 defenses = [{ use = "ClipPerExample", max_norm = 0.5 }, { use = "Prune", ratio = 0.5, by = "layer" }, { use = "Sign" }]
 """
     )
-    (scenario,) = build_plan(tomllib.loads(text), folder=Path()).scenarios
+    (scenario,) = build_plan(tomllib.loads(text), folder=Path()).site.scenarios
     assert scenario.release == gl.Release(
         gl.FedAvg(learning_rate=0.1, epochs=2, batch_size=1),
         (gl.ClipPerExample(0.5), gl.Prune(0.5, by="layer"), gl.Sign()),
@@ -189,8 +194,9 @@ attacks = { aga = "all" }
 """
     )
     plan = build_plan(tomllib.loads(text), folder=Path())
-    assert plan.threat == gl.HonestButCurious(protocol=gl.FedAvg(learning_rate=0.2, epochs=3))
-    assert plan.attacks["aga"].local_training is gl.LocalTraining.AVERAGE_GRADIENT
-    assert plan.scenarios[0].release.protocol == gl.LocalAdam(learning_rate=0.01, epochs=2)
+    attacks = next(audit.attacks for audit in plan.audits if isinstance(audit, ReconstructionAudit))
+    assert plan.site.threat == gl.HonestButCurious(protocol=gl.FedAvg(learning_rate=0.2, epochs=3))
+    assert attacks["aga"].local_training is gl.LocalTraining.AVERAGE_GRADIENT
+    assert plan.site.scenarios[0].release.protocol == gl.LocalAdam(learning_rate=0.01, epochs=2)
     with pytest.raises(gl.GradleakError, match="local_training"):
         build_plan(tomllib.loads(text.replace("average_gradient", "averaged")), folder=Path())
