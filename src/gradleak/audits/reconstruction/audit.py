@@ -111,6 +111,11 @@ class ReconstructionAudit(Audit[ReconstructionFinding]):
                 states=(task.item,),
             )
 
+    def parts(self) -> Iterable[object]:
+        """The attacks by name, and the protocol by which some of them read local training."""
+        averaged = (getattr(attack, "local_training", None) for attack in self.attacks.values())
+        return [*super().parts(), *([AverageGradient] if LocalTraining.AVERAGE_GRADIENT in averaged else [])]
+
     @classmethod
     def judge(cls, found: Sequence[ReconstructionFinding], grounds: Grounds) -> Iterable[Verdict]:
         """No verdict of its own: that on a release is given from all that is known about it."""
