@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from gradleak.attacks.inference import Ordinal, RandomForest
+from gradleak.audits.inference import finding_of_game
 from gradleak.games import DistributionGame, Knows
 from gradleak.results import InputError
 from tests.games.setting import population, settings
@@ -69,7 +70,7 @@ def test_the_ordinal_adversary_beats_chance_and_says_what_it_clipped() -> None:
     details = result.runs[0].details[Knows.ADAPTIVE][0]
     assert 0 < details["share_clipped"] < 0.5
     assert math.isclose(float(result.scores()[2].details["blind"]), 1 / 6)
-    assert [line for line in result.lines() if line["type"] == "item"][1]["runs"][0]["fits"][0]["share_clipped"] > 0
+    assert finding_of_game(result).runs[0].fits[1].rounds[0]["share_clipped"] > 0
 
 
 def test_a_planted_share_is_found_although_the_batches_of_the_game_are_small() -> None:

@@ -12,6 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 import gradleak as gl
 from gradleak.attacks.inference import AllEntries
+from gradleak.audits.inference import finding_of_game
 from gradleak.data import Split
 from gradleak.games import AttributeGame, DistributionGame, GameResult, Knows, PropertyGame
 from gradleak.models import mlp
@@ -214,7 +215,7 @@ def test_a_training_that_diverges_is_not_taken_for_safe() -> None:
     assert result.runs[0].utility is not None
     assert result.runs[0].utility.value is None
     assert "not_finite" in said[0]
-    json.dumps(result.lines())
+    json.dumps(finding_of_game(result).to_dict(), allow_nan=False)
 
 
 def test_a_model_that_learns_nothing_is_said_to_be_constant() -> None:
@@ -224,18 +225,15 @@ def test_a_model_that_learns_nothing_is_said_to_be_constant() -> None:
     assert game.play(0).outcome is Outcome.CONSTANT
 
 
-def test_the_lines_of_a_record_are_json_and_hold_no_row(played: GameResult) -> None:
-    lines = played.lines()
-    text = json.dumps(lines)
-    items = [line for line in lines if line["type"] == "item"]
-    assert [line["attack"] for line in items] == ["static", "adaptive"]
-    assert items[0]["runs"][0]["blind"] == played.runs[0].blind
+def test_the_finding_of_a_game_is_json_and_holds_no_row(played: GameResult) -> None:
+    found = finding_of_game(played)
+    text = json.dumps(found.to_dict(), allow_nan=False)
+    assert found.adversaries == ("static", "adaptive")
+    assert found.runs[0].blind == played.runs[0].blind
     # Utility once; for two adversaries success, AUROC, advantage and TPR together and in each of two rounds, and what the
     # updates say in nats with the advantage that it allows, bounded and estimated. Together also
     # the information, bounded and estimated, and the advantage by both.
-    scores = [line for line in lines if line["type"] == "score"]
-    assert len(scores) == 1 + 2 * (3 * 4 + 4)
-    assert all(gl.Score.from_dict(line) is not None for line in scores)
+    assert len(found.scores) == 1 + 2 * (3 * 4 + 4)
     assert len(text) < 100_000
     rows = population()
     assert not any(f"{value:.6g}" in text for value in rows.inputs[:50].flatten().tolist())

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 import gradleak as gl
+from gradleak.audits.inference import finding_of_game
 from gradleak.games.information import (
     channel_information,
     channel_std,
@@ -374,7 +375,8 @@ def test_a_game_states_what_its_updates_may_hold_and_what_an_adversary_shows(sid
         bound = found["fano_advantage", "upper_bound"]
         assert found["information_bound", "upper_bound"].details["noise_std"] == pytest.approx(8 / math.sqrt(8))
         assert reached.details["unclipped_interval"][0] <= number(bound) < 1.0
-        names = [line["name"] for line in result.lines() if line["type"] == "score" and line.get("rounds") == [0, 1]]
+        scores = finding_of_game(result).scores
+        names = [score.name for score in scores if "adversary" in score.about and "round" not in score.about]
         assert names.count("fano_advantage") == 2 * len(result.adversaries)
 
 

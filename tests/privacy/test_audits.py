@@ -15,6 +15,7 @@ from tests.privacy.setting import FEATURES, dp_sgd, small, table
 from torch import nn
 
 from gradleak.accounting import exact_gaussian_epsilon
+from gradleak.audits.privacy import finding_of_audit
 from gradleak.core import Batch, Objective, Release
 from gradleak.data import Population
 from gradleak.defenses import DPSGD, Clip, LaplaceNoise
@@ -85,21 +86,20 @@ def test_an_audit_is_the_same_for_the_same_seed(played: AuditResult) -> None:
             assert np.array_equal(scores.null, before.samples[name].null)
 
 
-def test_lines_are_ready_for_json_and_hold_no_trial_and_no_record(played: AuditResult) -> None:
-    lines = played.lines("mine")
-    text = json.dumps(lines)
-    assert [line["pair"] for line in lines if line["type"] == "item"] == [pair.name for pair in played.pairs]
-    items = [line for line in lines if line["type"] == "item"]
-    assert {line["kind"] for line in items} == {"privacy"}
-    for line in items:
-        assert {histogram["statistic"] for histogram in line["histograms"]} == {"distance", "likelihood_ratio"}
-        assert sum(line["histograms"][0]["null"]) == line["trials"] == 1500
-    scores = [line for line in lines if line["type"] == "score"]
-    assert all(Score.from_dict(line).unit == "epsilon" for line in scores)
-    estimated = [line for line in scores if line["statistic"]]
-    assert {line["estimator"] for line in estimated} == {
+def test_the_finding_of_an_audit_is_json_and_holds_no_trial_and_no_record(played: AuditResult) -> None:
+    found = finding_of_audit(played, item="mine")
+    text = json.dumps(found.to_dict(), allow_nan=False)
+    assert [pair.name for pair in found.pairs] == [pair.name for pair in played.pairs]
+    for pair in found.pairs:
+        assert {histogram.statistic for histogram in pair.histograms} == {"distance", "likelihood_ratio"}
+        assert sum(count or 0 for count in pair.histograms[0].null) == pair.trials == 1500
+    assert all(score.unit == "epsilon" for score in found.scores)
+    assert {score.about["estimator"] for score in found.scores if "statistic" in score.about} == {
         "SplitThresholdEpsilon", "CorrectedThresholdEpsilon", "GaussianFitEpsilon", "PlugInEpsilon",
     }  # fmt: skip
+    # All lower bounds hold together.
+    bounds = [score for score in found.scores if score.evidence is Evidence.LOWER_BOUND]
+    assert {score.details["comparisons"] for score in bounds} == {found.bounds} == {3 * 2 * len(found.pairs)}
     # Every number of a list is a count, an edge or a fact; the longest lists are the histograms'.
     sample = played.pairs[0].samples["distance"].null
     assert repr(float(sample[0])) not in text
@@ -155,7 +155,7 @@ def test_a_training_that_diverges_is_said_and_later_epochs_are_left_out() -> Non
     found = AttributeAudit(table(), **small(learning_rate=1e38, trials=50, canary=None)).play(0)
     assert found.outcome is Outcome.NOT_FINITE
     assert [pair.name for pair in found.pairs] == ["random record, epoch 0"]
-    assert "diverged" in found.lines()[0]["note"]
+    assert "diverged" in finding_of_audit(found).pairs[0].note
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_membership_audits_draw_members_and_refuse_a_batch_of_none() -> None:
     assert [pair.name for pair in found.pairs] == ["example 1, epoch 0", "example 2, epoch 0"]
     assert found.pairs[0].facts["others"] == 0
     assert found.kind == "membership"
-    assert json.dumps(found.lines())
+    assert json.dumps(finding_of_audit(found).to_dict(), allow_nan=False)
     with pytest.raises(InputError, match="members"):
         members(members=1)
     with pytest.raises(InputError, match="adjacency"):

@@ -58,7 +58,7 @@ def citations(plan: Plan) -> list[Citation]:
     return list(found.values())
 
 
-def _methods(values: Iterable[object], seen: set[int]) -> Iterator[object]:
+def _methods(values: Iterable[Any], seen: set[int]) -> Iterator[Any]:
     """Every object among the values and in their fields, lists and tables, in their order."""
     for value in values:
         if isinstance(value, Mapping):
