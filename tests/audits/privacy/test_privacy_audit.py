@@ -10,16 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 from cloudpickle import dumps, loads
-from gradleak.auditing.privacy_plan import PrivacyPlan
-from gradleak.auditing.privacy_task import PrivacyControl, PrivacyTask
 
-from gradleak.auditing import Plan, build_plan, estimate, load_plan, run_plan
-from gradleak.core import Release
+from gradleak.auditing import Plan, build_plan, estimate, load_plan, run_plan, tasks
+from gradleak.audits.base import Scenario
+from gradleak.audits.privacy import PrivacyAudit
+from gradleak.audits.privacy.claims import claim_of
+from gradleak.audits.privacy.controls import PrivacyControl, control_blank
+from gradleak.audits.privacy.trials import Hypotheses
 from gradleak.privacy import AuditResult
 from gradleak.privacy.lower_bounds import Reading, SplitThresholdEpsilon, TrialScores, gaussian_dp_epsilon
-from gradleak.results import PlanError, Record, VerdictKind
+from gradleak.results import Evidence, PlanError, Record, Score, Status, VerdictKind
+from gradleak.results.findings.privacy import Claim, PrivacyFinding
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAIRS = "tests.auditing.own_pairs:"
 MEMBER = {
     "use": "MembershipAudit",
@@ -78,17 +81,31 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
     return run_plan(plan(), tmp_path_factory.mktemp("audits"), jobs=1)
 
 
-def scores(record: Record, item: str, **fields: Any) -> list[dict[str, Any]]:
+def audits(of: Plan) -> dict[str, PrivacyAudit]:
+    return {audit.name: audit for audit in of.audits if isinstance(audit, PrivacyAudit)}
+
+
+def audited(record: Record) -> list[PrivacyFinding]:
+    return [one for one in record.findings if isinstance(one, PrivacyFinding) and one.control is None]
+
+
+def scores(record: Record, item: str, **about: str) -> list[Score]:
     return [
-        dict(line) for line in record.lines
-        if line["type"] == "score" and line["item"] == item and all(line.get(k) == v for k, v in fields.items())
+        score
+        for finding in record.findings if finding.item == item
+        for score in finding.scores if all(score.about.get(key) == value for key, value in about.items())
     ]  # fmt: skip
 
 
+def bounds(record: Record, item: str) -> list[Score]:
+    return [score for score in scores(record, item) if score.evidence is Evidence.LOWER_BOUND]
+
+
 def test_an_audit_is_carried_out_for_every_scenario_with_both_controls(record: Record) -> None:
-    done = [line["item"] for line in record.items if line["kind"] == "privacy"]
-    assert done == [f"{scenario['name']}/member" for scenario in content()["scenarios"]]
-    controls = {line["item"]: line["passed"] for line in record.items if line["kind"] == "control"}
+    assert [one.item for one in audited(record)] == [
+        f"{scenario['name']}/member" for scenario in content()["scenarios"]
+    ]
+    controls = {one.item: one.control.passed for one in record.findings if one.control is not None}
     assert controls == {"control/positive/member": True, "control/negative/member": True}
 
 
@@ -107,10 +124,10 @@ def test_a_divisor_that_tells_the_size_breaks_the_claim_and_a_public_one_does_no
 
 def test_without_noise_nothing_is_estimated(record: Record) -> None:
     for scenario in ("plain", "signs"):
-        (only,) = [score for score in scores(record, f"{scenario}/member") if score.get("estimator")]
-        assert (only["value"], only["evidence"], only["note"]) == (
-            "inf",
-            "exact",
+        (only,) = [score for score in scores(record, f"{scenario}/member") if "estimator" in score.about]
+        assert (only.value, only.evidence, only.note) == (
+            math.inf,
+            Evidence.EXACT,
             "no noise: perfectly distinguishable",
         )
         verdict = next(verdict for verdict in record.verdicts if verdict.item == f"{scenario}/member")
@@ -120,23 +137,29 @@ def test_without_noise_nothing_is_estimated(record: Record) -> None:
 def test_without_noise_every_seed_and_epoch_speaks_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Names of pairs begin alike (epoch 1, epoch 10), and a release can differ for one of them alone.
     monkeypatch.setattr(
-        "gradleak.auditing.privacy_task._apart", lambda pair: pair.name.endswith("epoch 1") and pair.seconds == 1.0
+        "gradleak.audits.privacy.measured.apart", lambda pair: pair.name.endswith("epoch 1") and pair.seconds == 1.0
     )
     chosen = plan(privacy={"member": MEMBER | {"seeds": 2, "epochs": [1, 10]}}, scenarios=[{"name": "plain"}])
-    audited = chosen.privacy["member"]
-    first = audited.seeds_of(chosen.seed, "member")[0]
-    play = PrivacyPlan.play
+    play = Hypotheses.play
+    seeds: list[int] = []
 
-    def played(self: PrivacyPlan, scenario: str, release: Release, seed: int, name: str) -> AuditResult:
-        found = play(self, scenario, release, seed, name)
-        return replace(found, pairs=[replace(pair, seconds=float(seed == first)) for pair in found.pairs])
+    def played(self: Hypotheses, scenario: Scenario, seed: int) -> AuditResult:
+        seeds.append(seed)
+        found = play(self, scenario, seed)
+        return replace(found, pairs=[replace(pair, seconds=float(seed == seeds[0])) for pair in found.pairs])
 
-    monkeypatch.setattr(PrivacyPlan, "play", played)
-    lines = PrivacyTask("member", "plain")(chosen, tmp_path)
-    told = {line["pair"]: line["value"] for line in lines if line.get("estimator") == "no noise"}
+    monkeypatch.setattr(Hypotheses, "play", played)
+    (task,) = [task for task in tasks(chosen) if task.name == "privacy/plain/member"]
+    (found,) = task.run(chosen.site, tmp_path)
+    told = {
+        str(score.about["pair"]): score.value for score in found.scores if score.about.get("estimator") == "no noise"
+    }
     ends = {pair.split(", ", 1)[1]: value for pair, value in told.items()}
-    assert ends == {"epoch 1, seed 1": "inf", "epoch 10, seed 1": 0.0, "epoch 1, seed 2": 0.0, "epoch 10, seed 2": 0.0}
-    assert all(line["note"].count("no noise") == 1 for line in lines if line["type"] == "item")
+    assert ends == {
+        "epoch 1, seed 1": math.inf, "epoch 10, seed 1": 0.0, "epoch 1, seed 2": 0.0, "epoch 10, seed 2": 0.0,
+    }  # fmt: skip
+    assert isinstance(found, PrivacyFinding)
+    assert all(pair.note.count("no noise") == 1 and not pair.histograms for pair in found.pairs)
 
 
 def test_a_guarantee_bounds_and_a_small_bound_alone_does_not(record: Record) -> None:
@@ -151,28 +174,30 @@ def test_a_guarantee_bounds_and_a_small_bound_alone_does_not(record: Record) -> 
 
 
 def test_bounds_of_an_audit_hold_together(record: Record) -> None:
-    items = [line for line in record.items if line["kind"] == "privacy"]
     # Six scenarios, one pair, two statistics, two estimators.
-    assert {line["bounds"] for line in items} == {24}
-    bounds = [score for line in items for score in scores(record, line["item"], evidence="lower_bound")]
-    assert {score["details"]["comparisons"] for score in bounds} == {24}
-    assert {score["details"]["confidence"] for score in bounds} == {0.95}
-    assert all("24 lower bounds" in line["settings"] and "6 settings were tried" in line["settings"] for line in items)
+    assert {one.bounds for one in audited(record)} == {24}
+    found = [score for one in audited(record) for score in bounds(record, one.item)]
+    assert {score.details["comparisons"] for score in found} == {24}
+    assert {score.details["confidence"] for score in found} == {0.95}
+    assert all("24 lower bounds" in one.terms and "6 settings were tried" in one.terms for one in audited(record))
 
 
 def test_a_record_holds_counts_and_no_single_trial(record: Record) -> None:
-    (line,) = [line for line in record.items if line["item"] == "expected size/member"]
-    assert {entry["statistic"] for entry in line["histograms"]} == {"distance", "likelihood_ratio"}
-    for entry in line["histograms"]:
-        assert (sum(entry["null"]), sum(entry["alternative"]), len(entry["edges"])) == (2000, 2000, 61)
-    assert not any(len(value) > 100 for value in line.values() if isinstance(value, list))
+    (one,) = [one for one in audited(record) if one.item == "expected size/member"]
+    (pair,) = one.pairs
+    assert {entry.statistic for entry in pair.histograms} == {"distance", "likelihood_ratio"}
+    for entry in pair.histograms:
+        assert (sum(c or 0 for c in entry.null), sum(c or 0 for c in entry.alternative)) == (2000, 2000)
+        assert len(entry.edges) == 61
+    assert not any(
+        len(value) > 100 for value in (one.scores, one.pairs, *pair.facts.values()) if isinstance(value, list | tuple)
+    )
 
 
-def test_a_group_gives_the_same_lines_in_another_process(record: Record, tmp_path: Path) -> None:
-    copy = loads(dumps(plan()))
-    lines = PrivacyTask("member", "expected size")(copy, tmp_path)
-    values = [line["value"] for line in lines if line["type"] == "score"]
-    assert values == [score["value"] for score in scores(record, "expected size/member")]
+def test_a_task_gives_the_same_numbers_in_another_process(record: Record, tmp_path: Path) -> None:
+    task, site = loads(dumps(next((task, of.site) for of in [plan()] for task in tasks(of) if "expected" in task.name)))
+    (found,) = task.run(site, tmp_path)
+    assert [score.value for score in found.scores] == [score.value for score in scores(record, "expected size/member")]
 
 
 @pytest.mark.slow
@@ -209,22 +234,23 @@ def test_an_attribute_is_audited_by_canary_and_random_record_at_every_epoch(tmp_
         scenarios=[{"name": "dp", "defenses": [DPSGD | {"noise_std": 0.5}]}],
     )
     found = run_plan(chosen, tmp_path, jobs=1)
-    items = [line for line in found.items if line["kind"] == "privacy"]
-    names = [line["pair"] for line in items]
+    (one,) = audited(found)
+    names = [pair.name for pair in one.pairs]
     assert len(set(names)) == len(names) == 8
     assert {"canary, epoch 0, seed 1", "random record, epoch 1, seed 2"} <= set(names)
-    assert all(line["status"] == "done" for line in items)
+    assert one.status is Status.DONE
     # Three values: the alternatives are a mixture, for which the Gaussian fit is no bound.
-    assert scores(found, "dp/group", evidence="lower_bound") == []
-    notes = {score["note"] for score in scores(found, "dp/group", estimator="GaussianFitEpsilon")}
+    assert bounds(found, "dp/group") == []
+    notes = {score.note for score in scores(found, "dp/group", estimator="GaussianFitEpsilon")}
     assert all("not known to be two Gaussians" in note for note in notes)
-    exact = scores(found, "dp/group", name="per_attribute_epsilon")
+    exact = [score for score in one.scores if score.name == "per_attribute_epsilon"]
     assert len(exact) == 8
-    assert all(score["value"] > 0 for score in exact)
+    assert all((score.value or 0.0) > 0 for score in exact)
     verdict = next(verdict for verdict in found.verdicts if verdict.item == "dp/group")
     assert (verdict.verdict, verdict.reason) == (VerdictKind.INCONCLUSIVE, "no_score")
     # One record in place of another moves a clipped sum by 2: mu = 4.
-    assert items[0]["claim"]["epsilon"] == pytest.approx(gaussian_dp_epsilon(4.0, 1e-3), rel=1e-4)
+    assert one.claim is not None
+    assert one.claim.epsilon == pytest.approx(gaussian_dp_epsilon(4.0, 1e-3), rel=1e-4)
 
 
 def test_a_pair_of_one_s_own_is_held_to_what_the_plan_claims(tmp_path: Path) -> None:
@@ -245,9 +271,7 @@ def test_a_pair_that_takes_a_release_gets_that_of_every_scenario(tmp_path: Path)
     noise = [{"name": str(std), "defenses": [{"use": "GaussianNoise", "std": std}]} for std in (0.5, 5.0)]
     chosen = plan(privacy={"mine": {"use": PAIRS + "ReleasedNothing", "trials": 3000}}, scenarios=noise)
     found = run_plan(chosen, tmp_path, jobs=1)
-    small, large = (
-        max(s["value"] for s in scores(found, f"{name}/mine", evidence="lower_bound")) for name in ("0.5", "5.0")
-    )
+    small, large = (max(score.value or 0.0 for score in bounds(found, f"{name}/mine")) for name in ("0.5", "5.0"))
     assert small > 2.0 > large
     assert all(bound <= gaussian_dp_epsilon(mu, 1e-5) for bound, mu in ((small, 2.0), (large, 0.2)))
 
@@ -270,33 +294,40 @@ def test_a_pair_that_gives_something_else_is_refused_before_anything_runs(
 
 def test_what_goes_wrong_later_is_a_failed_item_and_no_verdict(tmp_path: Path) -> None:
     found = run_plan(plan(**own("Faltering")), tmp_path, jobs=1)
-    states = {line["kind"]: line["status"] for line in found.items}
-    assert states["privacy"] == "failed"
-    assert "RuntimeError" in next(line["note"] for line in found.items if line["kind"] == "privacy")
+    (one,) = audited(found)
+    assert one.status is Status.FAILED
+    assert "RuntimeError" in one.note
     assert {verdict.reason for verdict in found.verdicts} == {"item_failed"}
 
 
 def test_trials_that_know_their_place_fail_the_control_and_nothing_can_be_read(tmp_path: Path) -> None:
     found = run_plan(plan(**own("Leaky")), tmp_path, jobs=1)
-    passed = {line["item"]: line["passed"] for line in found.items if line["kind"] == "control"}
+    passed = {one.item: one.control.passed for one in found.findings if one.control is not None}
     assert passed == {"control/positive/mine": True, "control/negative/mine": False}
     verdict = next(verdict for verdict in found.verdicts if verdict.item == "one/mine")
     assert (verdict.verdict, verdict.reason) == (VerdictKind.INCONCLUSIVE, "control_failed")
 
 
+def planted(estimator: SplitThresholdEpsilon) -> PrivacyFinding:
+    """The planted control of an own pair that one estimator reads."""
+    (own_audit,) = audits(plan(**own("RandomizedResponse"))).values()
+    hypotheses = replace(own_audit.hypotheses, reading=[estimator])
+    blank = control_blank("mine", planted=True)
+    (found,) = PrivacyControl(hypotheses=hypotheses, scenarios=["one"], seed=0, blank=blank)(plan().site, Path())
+    return found
+
+
 def test_a_bound_that_is_too_large_fails_the_planted_control() -> None:
-    chosen = plan(**own("RandomizedResponse"))
-    changed = PrivacyPlan(pairs=chosen.privacy["mine"].pairs, estimators=(_TooLarge(delta=1e-5),))
-    line, *found = PrivacyControl("mine", planted=True)(replace(chosen, privacy={"mine": changed}), Path())
-    assert line["passed"] is False
-    assert found[0]["value"] > gaussian_dp_epsilon(0.5, 1e-5)
+    found = planted(_TooLarge(delta=1e-5))
+    assert found.control is not None
+    assert found.control.passed is False
+    assert (found.value(found.control.measure) or 0.0) > gaussian_dp_epsilon(0.5, 1e-5)
 
 
 def test_a_bound_that_finds_nothing_fails_the_planted_control() -> None:
-    chosen = plan(**own("RandomizedResponse"))
-    changed = PrivacyPlan(pairs=chosen.privacy["mine"].pairs, estimators=(_Blind(delta=1e-5),))
-    line, *_ = PrivacyControl("mine", planted=True)(replace(chosen, privacy={"mine": changed}), Path())
-    assert line["passed"] is False
+    control = planted(_Blind(delta=1e-5)).control
+    assert control is not None
+    assert control.passed is False
 
 
 class _TooLarge(SplitThresholdEpsilon):
@@ -320,8 +351,8 @@ class _Blind(SplitThresholdEpsilon):
 )
 def test_too_few_trials_are_not_resolvable(trials: int, outcome: str, tmp_path: Path) -> None:
     found = run_plan(plan(**own("RandomizedResponse", trials=trials)), tmp_path, jobs=1)
-    assert {score["outcome"] for score in scores(found, "one/mine", name="epsilon_lower_bound")} == {outcome}
-    assert all(score["value"] is None for score in scores(found, "one/mine", name="epsilon_lower_bound"))
+    assert {score.outcome.label for score in bounds(found, "one/mine")} == {outcome}
+    assert all(score.value is None for score in bounds(found, "one/mine"))
     verdict = found.verdicts[0]
     assert (verdict.verdict, verdict.reason) == (VerdictKind.INCONCLUSIVE, outcome)
 
@@ -369,7 +400,7 @@ def test_what_does_not_fit_is_named_in_one_line(changes: dict[str, Any], message
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"privacy": {}}, "at least one batch, inference game, privacy audit"),
+        ({"privacy": {}}, "at least one batch or one section with rows of its own"),
         ({"privacy": {"a/b": MEMBER}}, "without '/'"),
         ({"privacy": {"member": {k: v for k, v in MEMBER.items() if k != "use"}}}, "names one of AttributeAudit, Member"),
         ({"privacy": {"mine": {"use": PAIRS + "RandomizedResponse"}}}, "expected .* to take a release"),
@@ -399,36 +430,41 @@ def test_a_scenario_that_an_audit_cannot_take_is_refused_and_the_others_are_done
     found = run_plan(
         plan(scenarios=[{"name": "secure", "protocol": secure}, {"name": "dp", "defenses": [DPSGD]}]), tmp_path, jobs=1
     )
-    lines = {line["scenario"]: line for line in found.items if line["kind"] == "privacy"}
-    assert (lines["secure"]["status"], lines["dp"]["status"]) == ("refused", "done")
-    assert "10" in lines["secure"]["note"]
+    by_scenario = {one.scenario: one for one in audited(found)}
+    assert (by_scenario["secure"].status, by_scenario["dp"].status) == (Status.REFUSED, Status.DONE)
+    assert "10" in by_scenario["secure"].note
     verdicts = {verdict.item: verdict.reason for verdict in found.verdicts}
     assert (verdicts["secure/member"], verdicts["dp/member"]) == ("audit_refused", "claim_broken")
-    assert all(line["passed"] for line in found.items if line["kind"] == "control")
+    assert all(one.control.passed for one in found.findings if one.control is not None)
 
 
 def test_the_claim_follows_from_release_and_audit() -> None:
     chosen = plan()
-    audit, releases = chosen.privacy["member"], {scenario.name: scenario.release for scenario in chosen.scenarios}
-    there = audit.claim(releases["expected size"], chosen.objective)
+    hypotheses = audits(chosen)["member"].hypotheses
+    releases = {scenario.name: scenario.release for scenario in chosen.site.scenarios}
+
+    def claim(name: str, of: Hypotheses = hypotheses, stated: float | None = None) -> Claim:
+        return claim_of(of, releases[name], chosen.site.objective, stated)
+
+    there = claim("expected size")
     assert (there.proven, there.reason) == (True, "")
     assert there.epsilon == pytest.approx(gaussian_dp_epsilon(1.0, 1e-3), rel=1e-4)
-    assert not audit.claim(releases["actual size"], chosen.objective).proven
-    replaced = replace(audit, audit=replace(audit.audit, adjacency="replace"))
-    assert replaced.claim(releases["actual size"], chosen.objective).epsilon == pytest.approx(
-        gaussian_dp_epsilon(2.0, 1e-3), rel=1e-4
-    )
-    assert audit.claim(releases["no bound"], chosen.objective).epsilon is None
-    stated = replace(audit, claimed_epsilon=0.1).claim(releases["plain"], chosen.objective)
-    assert (stated.epsilon, stated.of, stated.proven) == (0.1, "as the plan states", False)
-    assert there.to_dict()["evidence"] == "upper_bound"
+    assert not claim("actual size").proven
+    assert hypotheses.audit is not None
+    replaced = replace(hypotheses, audit=replace(hypotheses.audit, adjacency="replace"))
+    assert claim("actual size", replaced).epsilon == pytest.approx(gaussian_dp_epsilon(2.0, 1e-3), rel=1e-4)
+    assert claim("no bound").epsilon is None
+    stated = claim("plain", stated=0.1)
+    assert (stated.epsilon, stated.of, stated.proven, stated.evidence) == (0.1, "as the plan states", False, None)
+    assert there.evidence is Evidence.UPPER_BOUND
 
 
 def test_no_canary_is_had_by_false() -> None:
-    audit = plan(
+    chosen = plan(
         model={"use": "mlp", "features": 4, "hidden": [8], "classes": 2},
         privacy={"group": ATTRIBUTE | {"canary": False}},
-    ).privacy["group"]
+    )
+    audit = audits(chosen)["group"]
     assert audit.audit is not None
     assert audit.audit.canary is None
 
@@ -446,5 +482,14 @@ def test_the_estimate_counts_canaries_training_and_trials() -> None:
 def test_the_example_plan_is_one_that_can_be_carried_out() -> None:
     pytest.importorskip("xai", reason="the Adult census comes with the package xai")
     loaded = load_plan(ROOT / "examples" / "adult_privacy.toml")
-    loaded.privacy["sex"].check("sex", {scenario.name: scenario.release for scenario in loaded.scenarios})
-    assert loaded.scenarios[0].name == "no defense"
+    audits(loaded)["sex"].check(loaded.site)
+    assert loaded.site.scenarios[0].name == "no defense"
+
+
+def test_the_estimators_of_an_audit_are_part_of_the_digest_and_its_rows_are_not() -> None:
+    digest = plan().digest()
+    assert plan(privacy={"member": MEMBER | {"confidence": 0.9}}).digest() != digest
+    (audit,) = audits(plan()).values()
+    assert audit.audit is not None
+    assert not any(part is getattr(audit.audit, "population", None) for part in audit.parts())
+    assert list(audit.private()) != []

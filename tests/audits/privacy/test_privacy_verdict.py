@@ -1,78 +1,95 @@
-"""Verdicts on privacy audits, from lines that were made up."""
+"""Verdicts on privacy audits, from findings that were made up."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
-from gradleak.auditing.privacy_verdict import judge_privacy
-from gradleak.auditing.verdict import Thresholds, judge
 
-from gradleak.results import VerdictKind
+from gradleak.auditing import record_of
+from gradleak.audits.privacy.controls import TWICE
+from gradleak.audits.privacy.verdict import judge_privacy
+from gradleak.results import Evidence, Grounds, Leakier, Outcome, Score, Status, Thresholds, Verdict, VerdictKind
+from gradleak.results.findings.privacy import Claim, PrivacyFinding
 
-Row = dict[str, Any]
-CLAIM = {"epsilon": 2.0, "delta": 1e-5, "of": "a record replaced", "reason": "", "proven": True}
-NONE = {"epsilon": None, "delta": 1e-5, "of": "", "reason": "no noise with a guarantee is added", "proven": False}
+CLAIM = Claim(epsilon=2.0, delta=1e-5, of="a record replaced", proven=True)
+NONE = Claim(delta=1e-5, reason="no noise with a guarantee is added")
 
 
-def rows(*values: float | str | None, claim: Row = CLAIM, evidence: str = "lower_bound", **item: Any) -> list[Row]:
-    """A control, an audit, and a score a value."""
-    control = {"type": "item", "item": "control/negative/a", "kind": "control", "passed": True, "audit_name": "a"}
-    line = {"type": "item", "item": "s/a", "kind": "privacy", "scenario": "s", "audit_name": "a", "status": "done"}
-    line |= {"outcome": "converged", "note": "", "confidence": 0.95, "claim": claim} | item
+def audited(
+    *values: float | None, claim: Claim = CLAIM, evidence: str = "lower_bound", status: str = "done", **more: Any
+) -> list[PrivacyFinding]:
+    """A control, and an audit with a score a value."""
     scores = [
-        {
-            "type": "score",
-            "item": "s/a",
-            "statistic": "distance",
-            "estimator": "SplitThresholdEpsilon",
-            "name": "epsilon_lower_bound",
-            "value": value,
-            "evidence": evidence,
-            "outcome": "converged" if value is not None else "not_resolvable",
-            "n": 1000,
-            "note": "" if value is not None else "too few trials",
-            "details": {"largest_certifiable": 6.0},
-        }
+        Score(
+            name="epsilon_lower_bound",
+            value=value,
+            unit="epsilon",
+            leakier=Leakier.HIGHER,
+            evidence=Evidence(evidence),
+            outcome=Outcome.NOT_RESOLVABLE if value is None else Outcome.CONVERGED,
+            n=1000,
+            note="too few trials" if value is None else "",
+            details={"largest_certifiable": 6.0},
+            about={"pair": "p", "statistic": "distance", "estimator": "SplitThresholdEpsilon"},
+        )
         for value in values
     ]
-    return [control, line, *scores]
+    control = PrivacyFinding(item="control/negative/a", audit="a", control=TWICE.but(passed=True))
+    finding = PrivacyFinding(
+        item="s/a",
+        audit="a",
+        scenario="s",
+        status=Status(status),
+        outcome=Outcome.CONVERGED,
+        confidence=0.95,
+        claim=claim,
+        scores=tuple(scores),
+        **more,
+    )
+    return [control, finding]
+
+
+def judged(findings: list[PrivacyFinding], allowed: float = 1.0) -> Verdict:
+    (found,) = judge_privacy(findings, Grounds(thresholds=Thresholds(epsilon=allowed)))
+    return found
 
 
 @pytest.mark.parametrize(
     ("given", "verdict", "reason"),
     [
-        (rows(2.5), VerdictKind.LEAKS, "claim_broken"),
-        (rows(0.4, 2.5), VerdictKind.LEAKS, "claim_broken"),
-        (rows(1.5), VerdictKind.LEAKS, "epsilon_above_threshold"),
-        (rows(1.5, claim=NONE), VerdictKind.LEAKS, "epsilon_above_threshold"),
-        (rows("inf", evidence="exact"), VerdictKind.LEAKS, "no_noise"),
-        (rows(0.5), VerdictKind.INCONCLUSIVE, "epsilon_within_claim"),
-        (rows(0.5, claim=NONE), VerdictKind.INCONCLUSIVE, "epsilon_below_threshold"),
-        (rows(0.0), VerdictKind.INCONCLUSIVE, "nothing_told_apart"),
-        (rows(0.0, claim=NONE), VerdictKind.INCONCLUSIVE, "nothing_told_apart"),
+        (audited(2.5), VerdictKind.LEAKS, "claim_broken"),
+        (audited(0.4, 2.5), VerdictKind.LEAKS, "claim_broken"),
+        (audited(1.5), VerdictKind.LEAKS, "epsilon_above_threshold"),
+        (audited(1.5, claim=NONE), VerdictKind.LEAKS, "epsilon_above_threshold"),
+        (audited(math.inf, evidence="exact"), VerdictKind.LEAKS, "no_noise"),
+        (audited(0.5), VerdictKind.INCONCLUSIVE, "epsilon_within_claim"),
+        (audited(0.5, claim=NONE), VerdictKind.INCONCLUSIVE, "epsilon_below_threshold"),
+        (audited(0.0), VerdictKind.INCONCLUSIVE, "nothing_told_apart"),
+        (audited(0.0, claim=NONE), VerdictKind.INCONCLUSIVE, "nothing_told_apart"),
         # A guarantee bounds; that a bound is small does not, nor what the plan merely states.
-        (rows(0.5, claim=CLAIM | {"epsilon": 0.9}), VerdictKind.BOUNDED, "epsilon_bounded"),
-        (rows(0.0, claim=CLAIM | {"epsilon": 0.9}), VerdictKind.BOUNDED, "epsilon_bounded"),
-        (rows(0.5, claim=CLAIM | {"epsilon": 0.9, "proven": False}), VerdictKind.INCONCLUSIVE, "epsilon_within_claim"),
-        (rows(0.95, claim=CLAIM | {"epsilon": 0.9}), VerdictKind.LEAKS, "claim_broken"),
+        (audited(0.5, claim=CLAIM.but(epsilon=0.9)), VerdictKind.BOUNDED, "epsilon_bounded"),
+        (audited(0.0, claim=CLAIM.but(epsilon=0.9)), VerdictKind.BOUNDED, "epsilon_bounded"),
+        (audited(0.5, claim=CLAIM.but(epsilon=0.9, proven=False)), VerdictKind.INCONCLUSIVE, "epsilon_within_claim"),
+        (audited(0.95, claim=CLAIM.but(epsilon=0.9)), VerdictKind.LEAKS, "claim_broken"),
         # An estimate is no bound, however large.
-        (rows(9.0, evidence="estimate"), VerdictKind.INCONCLUSIVE, "no_score"),
-        (rows(None), VerdictKind.INCONCLUSIVE, "not_resolvable"),
-        (rows(), VerdictKind.INCONCLUSIVE, "no_score"),
-        (rows(status="refused", note="why"), VerdictKind.INCONCLUSIVE, "audit_refused"),
-        (rows(status="failed", note="why"), VerdictKind.INCONCLUSIVE, "item_failed"),
+        (audited(9.0, evidence="estimate"), VerdictKind.INCONCLUSIVE, "no_score"),
+        (audited(None), VerdictKind.INCONCLUSIVE, "not_resolvable"),
+        (audited(), VerdictKind.INCONCLUSIVE, "no_score"),
+        (audited(status="refused", note="why"), VerdictKind.INCONCLUSIVE, "audit_refused"),
+        (audited(status="failed", note="why"), VerdictKind.INCONCLUSIVE, "item_failed"),
     ],
 )
-def test_verdicts(given: list[Row], verdict: VerdictKind, reason: str) -> None:
-    (found,) = judge_privacy(given, 1.0)
+def test_verdicts(given: list[PrivacyFinding], verdict: VerdictKind, reason: str) -> None:
+    found = judged(given)
     assert (found.verdict, found.reason) == (verdict, reason)
-    assert found.details["audit"] == "a"
+    assert (found.item, found.audit, found.scenario, found.noun) == ("s/a", "a", "s", "privacy audits")
     assert len(found.explanation) > 20
 
 
 def test_a_broken_claim_is_said_loudly_with_both_numbers_and_its_terms() -> None:
-    (found,) = judge_privacy(rows(2.5), 1.0)
+    found = judged(audited(2.5))
     for part in (
         "THE CLAIM IS BROKEN",
         "at least 2.5",
@@ -85,30 +102,30 @@ def test_a_broken_claim_is_said_loudly_with_both_numbers_and_its_terms() -> None
 
 
 def test_no_noise_breaks_every_claim() -> None:
-    (found,) = judge_privacy(rows("inf", evidence="exact"), 1.0)
+    found = judged(audited(math.inf, evidence="exact"))
     assert "THE CLAIM IS BROKEN: 2 is claimed" in found.explanation
 
 
 def test_what_trials_can_certify_stands_beside_a_bound() -> None:
-    (found,) = judge_privacy(rows(0.0, claim=NONE), 1.0)
+    found = judged(audited(0.0, claim=NONE))
     assert "so many trials certify 6 at most" in found.explanation
     assert "no evidence of safety" in found.explanation
 
 
 @pytest.mark.parametrize("passed", [False, None])
 def test_a_control_that_did_not_pass_takes_its_own_audit_out_alone(passed: bool | None) -> None:
-    lines = rows(2.5)
-    lines[0]["passed"] = passed
-    other = [line | {"item": "s/b", "audit_name": "b"} for line in lines[1:]]
-    verdicts = {verdict.item: (verdict.verdict, verdict.reason) for verdict in judge([*lines, *other], Thresholds())}
+    control, finding = audited(2.5)
+    broken = control.but(control=TWICE.but(passed=passed))
+    other = finding.but(item="s/b", audit="b")
+    verdicts = {one.item: (one.verdict, one.reason) for one in record_of([broken, finding, other]).verdicts}
     assert verdicts["s/a"] == (VerdictKind.INCONCLUSIVE, "control_failed")
     assert verdicts["s/b"] == (VerdictKind.LEAKS, "claim_broken")
     assert verdicts["run"] == (VerdictKind.LEAKS, "claim_broken")
 
 
 def test_a_broken_claim_is_worse_than_anything_else_of_a_run() -> None:
-    mild = [line | {"item": "t/a", "scenario": "t"} for line in rows("inf", evidence="exact")[1:]]
-    verdicts = {verdict.item: verdict for verdict in judge([*rows(2.5), *mild], Thresholds())}
+    mild = audited(math.inf, evidence="exact")[1].but(item="t/a", scenario="t")
+    verdicts = {verdict.item: verdict for verdict in record_of([*audited(2.5), mild]).verdicts}
     assert verdicts["run"].reason == "claim_broken"
     assert verdicts["run"].details["worst"] == "s/a"
     assert "The only privacy audit leaks. Worst" in verdicts["s"].explanation
@@ -116,6 +133,6 @@ def test_a_broken_claim_is_worse_than_anything_else_of_a_run() -> None:
 
 
 def test_the_threshold_is_one_of_the_plan() -> None:
-    (strict,), (lax,) = judge_privacy(rows(0.5, claim=NONE), 0.1), judge_privacy(rows(0.5, claim=NONE), 1.0)
+    strict, lax = judged(audited(0.5, claim=NONE), 0.1), judged(audited(0.5, claim=NONE), 1.0)
     assert (strict.reason, lax.reason) == ("epsilon_above_threshold", "epsilon_below_threshold")
     assert strict.details["threshold_epsilon"] == 0.1
