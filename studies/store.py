@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from gradleak.attacks import Checkpoint
 from gradleak.core import Batch
-from gradleak.results import GradleakError, InputError, RecordWriter
+from gradleak.results import GradleakError, InputError, RecordWriter, UnknownFinding
 
 Key = Mapping[str, Any]
 T = TypeVar("T")
@@ -128,12 +128,12 @@ def _open(path: Path) -> RecordWriter:
 
 
 def _write(writer: RecordWriter, group: str, key: Key, cell: Any) -> None:
-    writer.write_group(group, [{"type": "item", "item": group, "key": dict(key), "cell": cell}])
+    writer.write_group(group, [UnknownFinding(kind="cell", item=group, audit="studies", key=dict(key), cell=cell)])
 
 
 def _cell(writer: RecordWriter, group: str) -> Any:
-    (line,) = writer.lines(group)
-    return line.get("cell")
+    (found,) = writer.findings(group)
+    return (found.model_extra or {}).get("cell")
 
 
 def _digest(key: Key) -> str:

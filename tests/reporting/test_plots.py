@@ -5,10 +5,10 @@ import re
 import pytest
 from gradleak.reporting.plots import TradeOff, noise_plot, spectrum_plot, standalone, trade_off_plot
 from gradleak.reporting.report import Report
+from gradleak.reporting.risk_view import NoiseStudy, Spectrum
 from tests.reporting.parsed import Page
 
 from gradleak.reporting.drawing import TickLabels
-from gradleak.reporting.risk_view import NoiseStudy, Spectrum
 
 
 def spectrum(label: str, eigenvalues: list[float]) -> Spectrum:

@@ -9,12 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gradleak.reporting.reading import read
-from gradleak.reporting.report import Report, build
-from gradleak.reporting.summary import summarize
-from tests.reporting.parsed import Page
-
-from gradleak.reporting.html import render_html
 from gradleak.reporting.inference_plots import (
     advantage_utility_plot,
     batch_size_plot,
@@ -34,6 +28,12 @@ from gradleak.reporting.inference_view import (
     noted,
     warnings,
 )
+from gradleak.reporting.reading import read
+from gradleak.reporting.report import Report, build
+from gradleak.reporting.summary import summarize
+from tests.reporting.parsed import Page
+
+from gradleak.reporting.html import render_html
 from gradleak.reporting.markdown import render_markdown
 from gradleak.results import Evidence, Leakier, Outcome, Record, Score
 from gradleak.scoring import score_posteriors

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from gradleak.reporting.privacy_plots import epsilon_plot, histogram_plot, privacy_plots
+from gradleak.reporting.privacy_view import PrivacyView, broken, noted, privacies, shown_theory
 from gradleak.reporting.reading import read
 from gradleak.reporting.report import build
 from gradleak.reporting.summary import summarize
@@ -15,8 +17,6 @@ from tests.reporting.parsed import Page
 
 from gradleak.reporting.html import render_html
 from gradleak.reporting.markdown import render_markdown
-from gradleak.reporting.privacy_plots import epsilon_plot, histogram_plot, privacy_plots
-from gradleak.reporting.privacy_view import PrivacyView, broken, noted, privacies, shown_theory
 from gradleak.results import Evidence, Leakier, Outcome, Record, Score
 
 Row = dict[str, Any]
