@@ -47,7 +47,7 @@ from gradleak.core import (
 from gradleak.games import InferenceGame, PerturbedGame
 from gradleak.privacy import EpsilonEstimator, HypothesisPair, PrivacyAudit
 from gradleak.results import GradleakError, PlanError
-from gradleak.risk import LatentInformation, LayerMeasure, Measure, OriginalInformation, SettingMeasure
+from gradleak.risk import LayerMeasure, Measure, SettingMeasure
 
 SCENARIO = ("name", "protocol", "defenses", "examples", "attacks", "perfect_attacker", "adversaries", "perturbation")
 # What an argument may hold.
@@ -61,7 +61,7 @@ BASES: Mapping[str, tuple[type, ...]] = {
     "defenses": (Defense,),
     "games": (InferenceGame,),
     "measures": (Measure, SettingMeasure),
-    "layer measures": (Measure, SettingMeasure, LayerMeasure, LatentInformation, OriginalInformation),
+    "layer measures": (LayerMeasure,),
     "protocols": (Protocol,),
     "threats": (ThreatModel,),
 }

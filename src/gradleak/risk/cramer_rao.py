@@ -83,6 +83,10 @@ class GaussianReconstructionError(Measure):
             )
         object.__setattr__(self, "unit", Unit.named(self.unit))
 
+    def predicts_noise(self, std: float) -> Unit | None:
+        """Its unit, for its own std."""
+        return Unit(self.unit) if std == self.std else None
+
     @property
     def _unit(self) -> str:
         return Unit(self.unit).squared

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gradleak.results import MO_2021, YE_LIM_2016, Citation, InputError, Leakier, Outcome, Score, check_count, member
-from gradleak.risk.layer_measure import LayerMeasure, coordinates
+from gradleak.risk.gradient_measure import GradientMeasure, coordinates
 
 # Of the largest distance, what the angles of equal subspaces have by round-off.
 _FLAT = 1e-9
@@ -36,7 +36,7 @@ class GrassmannMetric(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubspaceDistance(LayerMeasure):
+class SubspaceDistance(GradientMeasure):
     """The Grassmann distance between what a layer's gradients span with and without an attribute, beside a null.
 
     Of each group the first m gradients of a random order are the columns of a matrix G⁽ᵃ⁾ (P_l, m), m the same for
@@ -85,6 +85,8 @@ class SubspaceDistance(LayerMeasure):
     citations: ClassVar[tuple[Citation, ...]] = (MO_2021, YE_LIM_2016)
     summary: ClassVar[str] = "Grassmann distance between the gradients with and without an attribute, by layer"
     leakier: ClassVar[Leakier] = Leakier.HIGHER
+    needs_values: ClassVar[bool] = True
+    most_values: ClassVar[int | None] = 2
 
     metric: GrassmannMetric | str = GrassmannMetric.GEODESIC
     dimension: int = 8
@@ -98,6 +100,11 @@ class SubspaceDistance(LayerMeasure):
         check_count("permutations", self.permutations, least=19)
         if self.columns is not None:
             check_count("columns", self.columns, least=2)
+
+    @property
+    def variant(self) -> str:
+        """The metric."""
+        return str(self.metric)
 
     @property
     def _unit(self) -> str:

@@ -174,7 +174,7 @@ class _Release:
         """The expected error under the release's own Gaussian noise, or, without noise, how much of it would be needed."""
         std = self.noise_std
         if std is not None and std > 0:
-            asked = {m.unit for m in measures if isinstance(m, GaussianReconstructionError) and m.std == std}
+            asked = {measure.predicts_noise(std) for measure in measures if isinstance(measure, Measure)}
             return [
                 GaussianReconstructionError(std=std, unit=unit)(self.exposure, operator=operator)
                 for unit in Unit
