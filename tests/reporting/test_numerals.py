@@ -4,7 +4,17 @@ import math
 
 import pytest
 
-from gradleak.reporting.numerals import as_number, count, decimal, duration, median, percent, quantity
+from gradleak.reporting.numerals import (
+    Quantity,
+    as_number,
+    beside_blind,
+    count,
+    decimal,
+    duration,
+    median,
+    percent,
+    quantity,
+)
 from gradleak.results import Evidence, Leakier, Outcome, Score
 
 
@@ -68,3 +78,13 @@ def test_a_score_without_value_shows_its_outcome() -> None:
     )
     shown = quantity(score)
     assert (shown.value, shown.raw, shown.text, shown.note) == (None, "", "unsupported", "too small")
+
+
+@pytest.mark.parametrize(
+    ("value", "blind", "shown"),
+    [(0.3, 0.31, "0.3"), (14.2, 0.394, "above blind (14.2)"), (0.9, None, "0.9"), (1.5, None, "above the range (1.5)")],
+)
+def test_a_prediction_above_blind_is_said_in_words(value: float, blind: float | None, shown: str) -> None:
+    made = beside_blind(Quantity(value=value, text=decimal(value)), Quantity(value=blind))
+    assert made.text == shown
+    assert made.value == value

@@ -32,7 +32,7 @@ def plan(model: str = "small_mlp", *, std: float = 0.3, measure: dict[str, Any] 
             "van_trees": measure or VAN_TREES,
             "influence": {"use": "InversionInfluence", "unit": "pixel_rmse"},
         },
-        "attacks": {"gauss_newton": {"use": "GaussNewton", "max_steps": 8, "starts": 1}},
+        "attacks": {"gauss_newton": {"use": "GaussNewton", "max_steps": 3, "starts": 1}},
         "controls": {"positive": False, "negative": False},
         "scenarios": [
             {"name": "noisy", "attacks": {"gauss_newton": [0]}, "perfect_attacker": {"below": 0.05}}
@@ -125,9 +125,11 @@ def test_differential_privacy_needs_no_derivative_and_public_examples_make_its_p
 
 def test_an_isotropic_prior_and_a_network_that_jumps(tmp_path: Path) -> None:
     isotropic = {"use": "BayesianCramerRao", "unit": "pixel_rmse", "samples": 16, "prior_std": 0.3}
-    smooth = run_plan(plan(measure=isotropic), tmp_path / "smooth", jobs=1)
+    noisy = [{"name": "noisy", "examples": [0], "defenses": [{"use": "GaussianNoise", "std": 0.3}]}]
+    alone: dict[str, Any] = {"measure": isotropic, "scenarios": noisy, "attacks": {}}
+    smooth = run_plan(plan(**alone), tmp_path / "smooth", jobs=1)
     assert "isotropic Gaussian, mean 0.5 and std 0.3 of the valid range" in smooth.verdicts[0].explanation
-    jumps = run_plan(plan("relu_mlp", measure=isotropic), tmp_path / "jumps", jobs=1)
+    jumps = run_plan(plan("relu_mlp", **alone), tmp_path / "jumps", jobs=1)
     assert {score.evidence.value for score in bounds(jumps).values()} == {"estimate"}
     assert {verdict.verdict for verdict in jumps.verdicts} == {VerdictKind.INCONCLUSIVE}
     assert "an estimate, no bound" in jumps.verdicts[0].explanation

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gradleak.reporting.report import build
-from gradleak.reporting.summary import summarize
 
-from gradleak.auditing import build_plan, estimate, run_plan
+from gradleak.auditing import Plan, estimate, run_plan
+from gradleak.auditing.plan_reader import PlanReader
+from gradleak.audits.base import Site
+from gradleak.audits.utility import UtilityAudit
 from gradleak.reporting.html import render_html
 from gradleak.reporting.markdown import render_markdown
-from gradleak.results import InputError, PlanError, Record
+from gradleak.reporting.page import assemble
+from gradleak.results import Grounds, InputError, Outcome, PlanError, Record, Status
+from gradleak.results.findings.utility import ReleaseSize, UtilityFinding
 
 PLAN = """
 name = "small"
@@ -50,94 +53,124 @@ def content(**changes: Any) -> dict[str, Any]:
     return table
 
 
-def test_every_scenario_has_its_utility_in_record_and_reports(tmp_path: Path) -> None:
-    plan = build_plan(content(), folder=tmp_path)
-    record = run_plan(plan, tmp_path / "run", jobs=1)
-    found = {name: score for name, score in record.scores if score.name == "test_accuracy"}
-    assert list(found) == ["undefended/utility", "private/utility"]
-    assert found["undefended/utility"].value > 0.6
-    assert found["undefended/utility"].interval[0] < found["undefended/utility"].value
-    epsilons = {name: score for name, score in record.scores if score.name == "pld_epsilon"}
-    assert epsilons["undefended/utility"].value is None
-    assert epsilons["private/utility"].value > 1
-    assert "2 settings were tried" in epsilons["private/utility"].note
-    line = next(line for line in record.items if line["item"] == "private/utility")
-    assert (line["kind"], line["status"], line["outcome"]) == ("utility", "done", "converged")
-    assert line["training"]["rounds"] == 30
-    # Two runs of one plan are equal, and a finished one is read back.
-    assert run_plan(plan, tmp_path / "run", jobs=1).canonical() == record.canonical()
+def made(table: dict[str, Any]) -> Plan:
+    """The plan of this audit alone."""
+    reader = PlanReader(folder=Path(), seed=table["seed"], content=table)
+    batches, _ = reader.batches(table["data"])
+    site = Site(
+        name=table["name"],
+        seed=table["seed"],
+        objective=reader.objective(table["model"], table.get("objective", {})),
+        batches=batches,
+        scenarios=[reader.scenario(spec, place, len(batches)) for place, spec in enumerate(table["scenarios"])],
+    )
+    audits = list(UtilityAudit.read(table, replace(reader, private=batches, about=site)))
+    return Plan(site=site, audits=audits, source=table)
 
-    report = build(Record.load(tmp_path / "run"))
-    page, text, document = render_html(report), render_markdown(report), summarize(report)
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Path]:
+    """A plan of two scenarios, carried out with two learning rates to choose from."""
+    table = content(rounds=12, momentum=0.8, learning_rates=[0.5, 1.0])
+    del table["utility"]["learning_rate"]
+    plan, folder = made(table), tmp_path_factory.mktemp("utility") / "run"
+    run_plan(plan, folder, jobs=1)
+    return plan, folder
+
+
+def test_every_scenario_has_its_utility_in_the_record(small: tuple[Plan, Path]) -> None:
+    plan, folder = small
+    record = Record.load(folder)
+    names = [finding.item for finding in record.findings]
+    assert names == ["undefended/utility", "private/utility"]
+    undefended, private = record.findings
+    assert isinstance(undefended, UtilityFinding)
+    assert isinstance(private, UtilityFinding)
+    worth = undefended.worth
+    assert worth is not None
+    assert worth.name == "test_accuracy"
+    assert (worth.value or 0.0) > 0.6
+    assert worth.interval is not None
+    assert worth.interval[0] < (worth.value or 0.0)
+    assert undefended.credit
+    assert undefended.value("pld_epsilon") is None
+    assert private.epsilon is not None
+    assert (private.epsilon.value or 0.0) > 1
+    assert "4 settings were tried" in private.epsilon.note
+    assert "the best of 2 learning rates was chosen on private rows" in private.epsilon.note
+    assert (private.kind, private.audit, private.subject) == ("utility", "utility", None)
+    assert (private.status, private.outcome) == (Status.DONE, Outcome.CONVERGED)
+    assert private.training["rounds"] == 12
+    assert private.training["learning_rate"] in (0.5, 1.0)
+    assert private.trained is not None
+    assert private.trained.examples == 50
+    assert private.trained.noise_std == pytest.approx(0.02)
+    assert private.attacked == (ReleaseSize(examples=1, noise_std=1.0),)
+    assert len(private.runs) == 3
+    assert list(UtilityAudit.judge([undefended, private], Grounds(findings=record.findings))) == []
+    # Two runs of one plan are equal, and a finished one is read back.
+    assert run_plan(plan, folder, jobs=1).canonical() == record.canonical()
+
+
+def test_what_stands_side_by_side_says_of_which_release_it_is(small: tuple[Plan, Path]) -> None:
+    """Epsilon with its terms, the learning rate, and privacy and utility of different releases."""
+    report = assemble(Record.load(small[1]))
+    page, text = render_html(report), render_markdown(report)
     for shown in (page, text):
         assert "Utility beside privacy" in shown
-        assert "2 settings were tried on the private data" in shown
-    assert "| undefended | accuracy |" in text
-    views = {view["scenario"]: view for view in document["utility"]}
-    assert views["undefended"]["credit"] is True
-    assert views["undefended"]["epsilon"] is None
-    assert views["private"]["epsilon"] == epsilons["private/utility"].value
-    assert json.dumps(document)
-
-
-def test_what_stands_side_by_side_says_of_which_release_it_is(tmp_path: Path) -> None:
-    """Epsilon with its terms, the learning rate, and privacy and utility of different releases."""
-    table = content(rounds=8, learning_rates=[0.1, 0.5])
-    del table["utility"]["learning_rate"]
-    report = build(run_plan(build_plan(table, folder=tmp_path), tmp_path / "run", jobs=1))
-    page, text, document = render_html(report), render_markdown(report), summarize(report)
-    for shown in (page, text):
         assert (
             "undefended: what was attacked and what was trained through are different releases (1 example against "
             in shown
         )
         assert "(1 example, noise std 1 against 50 examples, noise std 0.02)" in shown
-        # 300 training rows are six batches of 50: twice in eight rounds.
+        # 300 training rows are six batches of 50: twice in twelve rounds.
         assert "δ = 10⁻⁵, takes part in 2 rounds, no sampling, add or remove, hides one example" in shown
         assert "4 settings were tried on the private data" in shown
         assert "the best of 2 learning rates was chosen on private rows" in shown
     assert "none \\[" not in text
-    views = {view["scenario"]: view for view in document["utility"]}
-    assert views["private"]["learning_rate"] in ("0.1", "0.5")
-    assert views["private"]["trained_through"] == "50 examples, noise std 0.02"
 
 
-def test_the_clients_of_secure_aggregation_make_up_the_batch(tmp_path: Path) -> None:
+def test_the_clients_of_secure_aggregation_make_up_the_batch() -> None:
     table = content(rounds=4, seeds=1, batch_size=6)
     protocol = {"use": "SecureAggregation", "protocol": {"use": "FedSGD"}, "examples": [2, 4], "clients": 10}
     table["data"] |= {"count": 6, "batch_size": 6}
     table["scenarios"] = [{"name": "sum of 2", "protocol": protocol}]
-    record = run_plan(build_plan(table, folder=tmp_path), tmp_path / "run", jobs=1)
-    (score,) = [score for _, score in record.scores if score.name == "test_accuracy"]
-    assert score.value is not None
+    ((found,),) = [one.run(made(table).site, Path()) for one in made(table).audits[0].tasks(made(table).site)]
+    assert found.worth.value is not None
     for changes, given in (
         ({"batch_size": 5}, "of 5;"),
         ({"batch_size": None, "sampling_rate": 0.1}, "Poisson sample"),
     ):
         wrong = {key: value for key, value in (table["utility"] | changes).items() if value is not None}
+        plan = made(table | {"utility": wrong})
         with pytest.raises(InputError, match="write batch_size = 6") as caught:
-            run_plan(build_plan(table | {"utility": wrong}, folder=tmp_path), tmp_path / "other", jobs=1)
+            plan.audits[0].check(plan.site)
         assert given in str(caught.value)
         assert "\n" not in str(caught.value)
 
 
-def test_a_release_that_the_model_refuses_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_release_that_the_model_refuses_is_refused_by_name() -> None:
     table = content(rounds=2, seeds=1)
-    table["model"] = {"use": "tests.auditing.test_utility:normalized"}
+    table["model"] = {"use": "tests.audits.utility.test_utility:normalized"}
     table["objective"] = {"mode": "train"}
     table["data"] |= {"count": 2, "batch_size": 2}
     table["scenarios"] = [{"name": "clipped", "defenses": [{"use": "ClipPerExample", "max_norm": 1.0}]}]
-    plan = build_plan(table, folder=tmp_path)
-    from gradleak.auditing.utility_task import UtilityTask
 
-    (line,) = UtilityTask("clipped")(plan, tmp_path)
-    assert (line["status"], line["outcome"]) == ("refused", "unsupported")
-    assert "GroupNorm" in line["note"]
+    def done() -> UtilityFinding:
+        plan = made(table)
+        (task,) = plan.audits[0].tasks(plan.site)
+        (found,) = task.run(plan.site, Path())
+        assert isinstance(found, UtilityFinding)
+        return found
+
+    refused = done()
+    assert (refused.status, refused.outcome, refused.scores) == (Status.REFUSED, Outcome.UNSUPPORTED, ())
+    assert "GroupNorm" in refused.note
     table["utility"]["replacement"] = {"channels_per_group": 4}
-    first, score, *_ = UtilityTask("clipped")(build_plan(table, folder=tmp_path), tmp_path)
-    assert first["replaced"][0]["was"].startswith("BatchNorm1d(8")
-    assert first["replaced"][0]["values"] == 4
-    assert score["name"] == "test_accuracy"
+    found = done()
+    assert found.replaced[0].was.startswith("BatchNorm1d(8")
+    assert found.replaced[0].values == 4
+    assert found.scores[0].name == "test_accuracy"
 
 
 def normalized(generator: object) -> Any:
@@ -146,13 +179,22 @@ def normalized(generator: object) -> Any:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 10))
 
 
-def test_the_plan_costs_more_with_utility_and_its_digest_knows_of_it(tmp_path: Path) -> None:
-    plan, longer = (build_plan(content(rounds=rounds), folder=tmp_path) for rounds in (30, 60))
+def test_the_plan_costs_more_with_utility_and_its_digest_knows_of_it() -> None:
+    plan, longer = (made(content(rounds=rounds)) for rounds in (30, 60))
     assert estimate(longer) - estimate(plan) == 3 * 30 * 2 * 3
     assert plan.digest() != longer.digest()
-    without = {key: value for key, value in content().items() if key != "utility"}
-    assert build_plan(without, folder=tmp_path).utility is None
-    assert "utility" not in build_plan(without, folder=tmp_path).resolved()
+    reader = PlanReader(folder=Path(), seed=3, content={})
+    assert list(UtilityAudit.read({}, reader)) == []
+
+
+def test_private_rows_are_no_part_of_the_digest() -> None:
+    plan, other = (made(content(data={"use": "scikit_digits", "count": 400, "first": first})) for first in (0, 1000))
+    audit, another = plan.audits[0], other.audits[0]
+    assert isinstance(audit, UtilityAudit)
+    assert isinstance(another, UtilityAudit)
+    swapped = replace(audit, task=replace(audit.task, train=another.task.train, test=another.task.test))
+    assert replace(plan, audits=[swapped]).digest() == plan.digest()
+    assert len(list(audit.private())) == 2
 
 
 @pytest.mark.parametrize(
@@ -167,13 +209,13 @@ def test_the_plan_costs_more_with_utility_and_its_digest_knows_of_it(tmp_path: P
         ({"replacement": {"channels": 3}}, "utility.replacement: unknown key 'channels'"),
     ],
 )
-def test_a_bad_section_is_one_clear_line(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_bad_section_is_one_clear_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(PlanError) as caught:
-        build_plan(content(**changes), folder=tmp_path)
+        made(content(**changes))
     assert message in str(caught.value)
 
 
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
+def test_what_is_missing_is_named() -> None:
     for key, message in (
         ("data", "expected data"),
         ("test_rows", "test_rows too"),
@@ -182,4 +224,4 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         table = content()
         del table["utility"][key]
         with pytest.raises(PlanError, match=message):
-            build_plan(table, folder=tmp_path)
+            made(table)

@@ -1,121 +1,170 @@
-"""Utility beside privacy: credit, warnings and what an epsilon holds for, from made-up lines of a record."""
+"""Utility beside privacy: credit, warnings and what an epsilon holds for, from made-up findings."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from gradleak.reporting.reading import load, read
-from gradleak.reporting.utility_view import UtilityView, epsilon_terms, utilities, warnings
 
-from gradleak.reporting.numerals import Quantity, beside_blind, quantity
-from gradleak.results import Evidence, Leakier, Outcome, Score
+from gradleak.reporting.blocks import Small, Table, Tag
+from gradleak.reporting.context import Context
+from gradleak.reporting.html import render_html
+from gradleak.reporting.markdown import render_markdown
+from gradleak.reporting.page import assemble
+from gradleak.reporting.pages.utility import epsilon_terms, page, warnings
+from gradleak.results import Evidence, Finding, Leakier, Outcome, Record, Score, Status, UnknownFinding
+from gradleak.results.findings.utility import ReleaseSize, Replacement, SentUpdate, Standing, UtilityFinding
 
 
-def _score(name: str, value: float | None, **fields: Any) -> Score:
+def score(name: str, value: float | None, **fields: Any) -> Score:
     return Score(
         name=name,
         value=value,
         unit=fields.pop("unit", "share"),
         leakier=Leakier.NEITHER,
-        evidence=Evidence.ESTIMATE,
+        evidence=fields.pop("evidence", Evidence.ESTIMATE),
         n=200,
         outcome=fields.pop("outcome", Outcome.CONVERGED),
-        note="",
+        note=fields.pop("note", ""),
         **fields,
     )
 
 
-def _views(folder: Path, *rows: dict[str, Any]) -> list[UtilityView]:
-    """One scenario a row: name, value, interval, and what else stands in its line."""
-    lines: list[dict[str, Any]] = [
-        {"type": "run", "schema": 1, "gradleak": "0", "plan_digest": "0", "name": "u", "seed": 0}
-    ]
-    for row in rows:
-        item = f"{row['name']}/utility"
-        place = {"item": item, "scenario": row["name"], "example": None, "attack": None}
-        release = {"use": "Release", "defenses": row.get("defenses", [])}
-        lines.append({"type": "item", "kind": "utility", "status": "done", "outcome": "converged", "note": "", **place}
-                     | {"release": release, "seconds": 0.0} | row.get("line", {}))  # fmt: skip
-        made = _score(
-            "test_accuracy", row["value"], interval=row["interval"], details={"blind": 0.13, "seeds": [0, 1, 2]}
-        )
-        lines.append({"type": "score", **place, **made.to_dict()})
-        for other in row.get("more", ()):
-            lines.append({"type": "item", "status": "done", "outcome": None, "note": "", "seconds": 0.0} | other)
-    for place, line in enumerate(lines[1:]):
-        line |= {"group": "all", "line": place, "of": len(lines) - 1}
-    folder.mkdir(exist_ok=True)
-    (folder / "record.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return utilities(read(load(folder)))
+def found(
+    name: str,
+    value: float,
+    interval: tuple[float, float],
+    *,
+    standing: Standing | None = Standing.ABOVE,
+    defenses: list[dict[str, Any]] | None = None,
+    more: tuple[Score, ...] = (),
+    **fields: Any,
+) -> UtilityFinding:
+    """The finding of one scenario."""
+    worth = score("test_accuracy", value, interval=interval, details={"blind": 0.13, "seeds": [0, 1, 2]})
+    return UtilityFinding(
+        item=f"{name}/utility",
+        audit="utility",
+        scenario=name,
+        standing=standing,
+        release={"use": "Release", "defenses": defenses or []},
+        scores=(worth, *more),
+        **fields,
+    )
 
 
-def test_a_reference_that_learned_nothing_is_no_measure(tmp_path: Path) -> None:
-    undefended = {"name": "undefended", "value": 0.28, "interval": (0.131, 0.49), "line": {"standing": "above"}}
-    sign = {"name": "sign", "value": 0.75, "interval": (0.46, 0.92), "defenses": [{"use": "Sign"}]}
-    found = warnings(_views(tmp_path / "a", undefended, sign))
-    assert len(found) == 2
-    assert "undefended, the reference without a defense, is itself near the best answer" in found[0]
-    assert "sign does better than undefended" in found[1]
-    good = undefended | {"value": 0.93, "interval": (0.9, 0.95)}
-    assert warnings(_views(tmp_path / "b", good, sign)) == []
-    unresolved = good | {"interval": (0.1, 1.0), "line": {"standing": "not_resolvable"}}
-    (told,) = warnings(_views(tmp_path / "d", unresolved))
-    assert "cannot be told from the best answer that ignores the input (10 % to 100 % holds 13 %)" in told.replace(
+def row(one: UtilityFinding, *others: Finding) -> dict[str, Any]:
+    """The cells of its row by the heading."""
+    section = page([one], Context(record=Record.of([one, *others])))
+    assert section is not None
+    (table,) = [block for block in section.blocks if isinstance(block, Table)]
+    return {column.label: cell for column, cell in zip(table.columns, table.rows[0], strict=True)}
+
+
+SIGN = found("sign", 0.75, (0.46, 0.92), defenses=[{"use": "Sign"}])
+
+
+def test_a_reference_that_learned_nothing_is_no_measure() -> None:
+    told = warnings([found("undefended", 0.28, (0.131, 0.49)), SIGN])
+    assert len(told) == 2
+    assert "undefended, the reference without a defense, is itself near the best answer" in told[0]
+    assert "sign does better than undefended" in told[1]
+    assert warnings([found("undefended", 0.93, (0.9, 0.95)), SIGN]) == []
+    (one,) = warnings([found("undefended", 0.93, (0.1, 1.0), standing=Standing.UNRESOLVED)])
+    assert "cannot be told from the best answer that ignores the input (10 % to 100 % holds 13 %)" in one.replace(
         "\u00a0", " "
     )
-    assert "No undefended training" in warnings(_views(tmp_path / "c", sign))[0]
+    assert "No undefended training" in warnings([SIGN])[0]
+    assert warnings([]) == []
 
 
 @pytest.mark.parametrize(
-    ("line", "shown"),
+    ("standing", "shown"),
     [
-        ({"standing": "above", "credit": True}, "yes"),
-        ({"standing": "not_above", "credit": False}, "no"),
-        ({"standing": "not_resolvable", "credit": False}, "not resolvable"),
-        ({"credit": True}, "yes"),  # records of before
+        (Standing.ABOVE, "yes"),
+        (Standing.NOT_ABOVE, "no"),
+        (Standing.UNRESOLVED, "not resolvable"),
+        (None, "no"),  # nothing was trained
     ],
 )
-def test_credit_has_three_answers(line: dict[str, Any], shown: str, tmp_path: Path) -> None:
-    (view,) = _views(tmp_path, {"name": "a", "value": 0.2, "interval": (0.1, 0.3), "line": line})
-    assert view.standing == shown
+def test_credit_has_three_answers(standing: Standing | None, shown: str) -> None:
+    assert row(found("a", 0.2, (0.1, 0.3), standing=standing))["Credit"] == shown
 
 
-def test_privacy_and_utility_of_the_same_release_need_no_warning(tmp_path: Path) -> None:
-    attacked = {
-        "item": "a/example 0",
-        "kind": "release",
-        "scenario": "a",
-        "example": 0,
-        "batch_size": 16,
-        "noise_std": 0.5,
-    }
-    row = {"name": "a", "value": 0.9, "interval": (0.8, 0.95), "more": [attacked]}
-    row["line"] = {"standing": "above", "examples": 16, "noise_std": 0.5}
-    assert warnings(_views(tmp_path / "same", row)) == []
-    row["line"] = {"standing": "above", "examples": 16, "noise_std": 0.25}
-    (found,) = warnings(_views(tmp_path / "other", row))
-    assert "(16 examples, noise std 0.5 against 16 examples, noise std 0.25)" in found
+def test_privacy_and_utility_of_the_same_release_need_no_warning() -> None:
+    attacked = (ReleaseSize(examples=16, noise_std=0.5),)
+    same = found("a", 0.9, (0.8, 0.95), attacked=attacked, trained=ReleaseSize(examples=16, noise_std=0.5))
+    assert warnings([same]) == []
+    other = same.but(trained=ReleaseSize(examples=16, noise_std=0.25))
+    (told,) = warnings([other])
+    assert "(16 examples, noise std 0.5 against 16 examples, noise std 0.25)" in told
+    assert row(other)["Trained through"] == "16 examples, noise std 0.25"
+    two = same.but(attacked=(*attacked, ReleaseSize(examples=1)))
+    assert row(two)["Attacked"] == "1 example or 16 examples, noise std 0.5"
 
 
-@pytest.mark.parametrize(
-    ("value", "blind", "shown"),
-    [(0.3, 0.31, "0.3"), (14.2, 0.394, "above blind (14.2)"), (0.9, None, "0.9"), (1.5, None, "above the range (1.5)")],
-)
-def test_a_prediction_above_blind_is_said_in_words(value: float, blind: float | None, shown: str) -> None:
-    made = beside_blind(quantity(_score("inversion_influence", value, unit="pixel_rmse")), Quantity(value=blind))
-    assert made.text == shown
-    assert made.value == value
+def test_what_attacks_reached_stands_beside_whatever_their_kind() -> None:
+    tried = [
+        UnknownFinding(kind="tried", item=f"a/{place}", audit="x", scenario=scenario, scores=(error,))
+        for place, (scenario, error) in enumerate(
+            [
+                ("a", score("pixel_rmse", 0.3, unit="pixel_rmse", evidence=Evidence.ATTACK)),
+                ("a", score("pixel_rmse", 0.2, unit="pixel_rmse", evidence=Evidence.ATTACK)),
+                ("a", score("pixel_rmse", 0.1, unit="pixel_rmse", evidence=Evidence.EXACT)),
+                ("b", score("pixel_rmse", 0.0, unit="pixel_rmse", evidence=Evidence.ATTACK)),
+            ]
+        )
+    ]
+    assert row(found("a", 0.9, (0.8, 0.95)), *tried)["Smallest pixel RMSE reached"].value == 0.2
 
 
-def test_a_verdict_calls_a_batch_what_the_tables_call_it(tmp_path: Path) -> None:
-    attacked = {"item": "a/example 1", "kind": "release", "scenario": "a", "example": 1, "batch_size": 2}
-    _views(tmp_path, {"name": "a", "value": 0.9, "interval": (0.8, 0.95), "more": [attacked]})
-    reading = read(load(tmp_path))
-    assert reading.printed("Worst, a/example 1: gn rebuilt an example.") == "Worst, a/batch 1: gn rebuilt an example."
-    assert reading.printed("Worst, a/example 0, one example.") == "Worst, a/example 0, one example."
+def test_a_row_tells_all_that_was_measured() -> None:
+    details = {"delta": 1e-5, "rounds": 2, "sampling": "none", "adjacency": "add_or_remove", "unit": "example"}
+    epsilon = score("pld_epsilon", 1.9, unit="epsilon", evidence=Evidence.UPPER_BOUND, details=details)
+    one = found(
+        "a",
+        0.9,
+        (0.8, 0.95),
+        more=(epsilon,),
+        training={"learning_rate": 0.5},
+        closeness=SentUpdate(kept_share=0.1, cosine=0.31, probes=3),
+        replaced=(Replacement(name="3", was="BatchNorm2d(16)", now="GroupNorm(16, 16)", erases=True),),
+    )
+    cells = row(one)
+    assert cells["Learning rate"] == "0.5"
+    assert cells["Rows, seeds"] == "200, 3"
+    assert (cells["Blind answer"], cells["Kept share"]) == ("13\u00a0%", "10\u00a0%")
+    assert cells["Cosine to the true update"] == "0.31"
+    assert cells["Layers replaced"] == "3: BatchNorm2d by GroupNorm, which erases its input"
+    assert cells["Epsilon"][2] == Small(
+        "δ = 10⁻⁵, takes part in 2 rounds, no sampling, add or remove, hides one example"
+    )
+    assert cells["Worth on test rows"][1] == Small("accuracy")
+    assert not any(isinstance(cell, Tag) for cell in cells.values())
+
+
+def test_a_release_without_a_guarantee_has_no_epsilon_and_says_why() -> None:
+    none = score("pld_epsilon", None, unit="epsilon", outcome=Outcome.NOT_INFORMATIVE, note="none: heuristic")
+    one = found("a", 0.9, (0.8, 0.95), more=(none,))
+    assert row(one)["Epsilon"] == "none"
+    report = assemble(Record.of([one]))
+    for shown in (render_html(report), render_markdown(report)):
+        assert "Utility beside privacy" in shown
+        assert "a: none: heuristic" in shown
+
+
+def test_a_refused_scenario_has_its_reason() -> None:
+    refused = UtilityFinding(
+        item="a/utility",
+        audit="utility",
+        scenario="a",
+        status=Status.REFUSED,
+        outcome=Outcome.UNSUPPORTED,
+        note="no way",
+    )
+    cells = row(refused)
+    assert (cells["Credit"], cells["Rows, seeds"], cells["Epsilon"].text) == ("no", "0, 0", "–")  # noqa: RUF001
+    assert "a: no way" in render_markdown(assemble(Record.of([refused])))
 
 
 def test_an_epsilon_says_what_it_holds_for() -> None:
@@ -127,8 +176,8 @@ def test_an_epsilon_says_what_it_holds_for() -> None:
         "adjacency": "add_or_remove",
         "unit": "example",
     }
-    assert epsilon_terms(_score("pld_epsilon", 1.9, unit="epsilon", details=details)) == (
+    assert epsilon_terms(score("pld_epsilon", 1.9, unit="epsilon", details=details)) == (
         "δ = 10⁻⁵, takes part in 100 rounds of 2 steps, Poisson sampling at rate 0.01, add or remove, hides one example"
     )
-    none = _score("pld_epsilon", None, unit="epsilon", outcome=Outcome.NOT_INFORMATIVE)
+    none = score("pld_epsilon", None, unit="epsilon", outcome=Outcome.NOT_INFORMATIVE)
     assert epsilon_terms(none) == epsilon_terms(None) == ""

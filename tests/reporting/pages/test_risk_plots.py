@@ -1,0 +1,60 @@
+"""Plots of closed-form risk."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tests.reporting.pages.made_up_risk import context, digits
+from tests.reporting.parsed import Page
+
+from gradleak.reporting.pages.risk.noise import NoiseStudy, noise_study
+from gradleak.reporting.pages.risk.plots import noise_plot, spectrum_plot
+from gradleak.results.findings.risk import RiskFinding
+
+SPECTRA = {f"example {place}": [2.0 + place, 1.0, 0.5] for place in range(6)}
+
+
+@pytest.fixture(scope="module")
+def study() -> NoiseStudy:
+    sample = digits()
+    return noise_study([one for one in sample if isinstance(one, RiskFinding)], context(sample))
+
+
+def test_plots_take_their_colors_from_the_page(study: NoiseStudy) -> None:
+    for text in (noise_plot(study), spectrum_plot(SPECTRA)):
+        Page(text)
+        bare = re.sub(r"var\(--[a-z0-9-]+, #[0-9a-f]+\)", "", text)
+        assert re.findall(r"#[0-9a-f]{6}\b", bare) == []
+        assert "currentColor" in text
+        assert "<style" not in text
+        assert "DejaVu" not in text
+
+
+def test_plots_are_the_same_each_time_and_hold_no_date(study: NoiseStudy) -> None:
+    for first, second in ((noise_plot(study), noise_plot(study)), (spectrum_plot(SPECTRA), spectrum_plot(SPECTRA))):
+        assert first == second
+        assert "<metadata" not in first
+        assert re.search(r"20\d\d-\d\d", first) is None
+
+
+def test_every_series_is_named(study: NoiseStudy) -> None:
+    text = noise_plot(study)
+    for name in ("predicted by I²F", "perfect attacker", "real attack", "lower bound", "blind baseline"):
+        assert name in text
+
+
+def test_without_data_there_is_no_plot() -> None:
+    assert noise_plot(NoiseStudy(levels=[])) == ""
+    assert spectrum_plot({}) == ""
+    assert spectrum_plot({"dead": [0.0, 0.0]}) == ""
+
+
+def test_names_are_text_and_no_formula() -> None:
+    text = spectrum_plot({"<b>$\\frac$&": [3.0, 2.0, 0.0]})
+    Page(text)
+    assert "&lt;b&gt;$\\frac$&amp;" in text
+
+
+def test_many_spectra_do_without_legend() -> None:
+    assert "example 1" not in spectrum_plot({f"example {k}": [2.0, 1.0] for k in range(13)})
