@@ -314,11 +314,13 @@ def _routes(findings: Sequence[RiskFinding]) -> list[Block]:
     for finding in findings:
         if finding.spectrum is not None and finding.spectrum.route:
             by_scenario.setdefault(str(finding.scenario), []).append(finding.spectrum.route)
-    told = {scenario: "; ".join(dict.fromkeys(routes)) for scenario, routes in by_scenario.items()}
-    if not told:
+    by_route: dict[str, list[str]] = {}
+    for scenario, routes in by_scenario.items():
+        by_route.setdefault("; ".join(dict.fromkeys(routes)), []).append(scenario)
+    if not by_route:
         return []
-    alike = len(set(told.values())) == 1
-    which = next(iter(told.values())) if alike else "; ".join(f"{name}: {route}" for name, route in told.items())
+    told = [f"{route} ({', '.join(scenarios)})" for route, scenarios in by_route.items()]
+    which = next(iter(by_route)) if len(by_route) == 1 else "; ".join(told)
     return [Text(style=Style.FINE, parts=[f"Derivatives of the release were taken by: {as_is(which)}."])]
 
 
@@ -357,6 +359,7 @@ def _measures(findings: Sequence[RiskFinding], context: Context) -> Section | No
             Fold(
                 title=f"All {len(rows)} closed-form measures",
                 blocks=[Table(columns=columns, rows=rows, shown=40, folded="more measures", dense=True, single=True)],
+                printed=True,
             )
         ],
     )
