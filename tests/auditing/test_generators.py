@@ -14,7 +14,7 @@ from gradleak.auditing import Plan, build_plan, catalog, load_plan, train_genera
 from gradleak.auditing.fingerprint import fingerprint
 from gradleak.core import HonestButCurious, ImageGenerator
 from gradleak.models.generators import trained_generator
-from gradleak.reporting.pages.release.texts import knowledge as in_words
+from gradleak.reporting.pages.release import knowledge as in_words
 from gradleak.results import PlanError
 from tests.auditing.conftest import SMALL_PLAN
 from tests.auditing.generator_models import TinyGenerator, made_elsewhere

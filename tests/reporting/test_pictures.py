@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.reporting.sample_record import save, shape
 
-from gradleak.reporting.pictures import LARGEST_PICTURE, data_uri
+from gradleak.reporting.context import LARGEST_PICTURE, data_uri
 
 
 @pytest.fixture

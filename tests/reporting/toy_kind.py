@@ -65,7 +65,12 @@ class DeadUnitsFinding(Finding):
     kind: str = "dead_units"
     dead: int = 0
     picture: str | None = None
-    plain_gradients: float = 0.0
+    plain_gradients: float | None = None
+
+    @property
+    def cost(self) -> float | None:
+        """What it took."""
+        return self.plain_gradients
 
 
 def page(findings: Sequence[DeadUnitsFinding], context: Context) -> Section | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from gradleak.reporting.numerals import as_number
-from gradleak.reporting.pictures import data_uri
 from gradleak.results import (
     Evidence,
     Finding,
@@ -24,6 +24,9 @@ from gradleak.results import (
     entry_noun,
     error_name,
 )
+
+LARGEST_PICTURE = 4 * 2**20
+_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,4 +133,29 @@ class Context:
         return {verdict.item: verdict for verdict in self.record.verdicts}
 
 
-__all__ = ["Context"]
+def data_uri(folder: Path | None, name: Any) -> str | None:
+    """A PNG file beside the record as a `data:` address, or None if there is none that may be shown.
+
+    A record is untrusted: only PNG files inside its own folder are read, links out of it and files above 4 MiB are
+    not.
+
+    Args:
+        folder: folder of the record.
+        name: path relative to it, as the record says.
+    """
+    if folder is None or not isinstance(name, str) or not name or "\0" in name:
+        return None
+    root = folder.resolve()
+    try:
+        file = (root / name).resolve()
+        if not file.is_relative_to(root) or not file.is_file() or file.stat().st_size > LARGEST_PICTURE:
+            return None
+        content = file.read_bytes()
+    except OSError:
+        return None
+    if not content.startswith(_PNG):
+        return None
+    return "data:image/png;base64," + base64.b64encode(content).decode("ascii")
+
+
+__all__ = ["LARGEST_PICTURE", "Context", "data_uri"]

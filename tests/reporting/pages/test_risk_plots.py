@@ -8,8 +8,8 @@ import pytest
 from tests.reporting.pages.made_up_risk import context, digits
 from tests.reporting.parsed import Page
 
-from gradleak.reporting.pages.risk.noise import NoiseStudy, noise_study
-from gradleak.reporting.pages.risk.plots import noise_plot, spectrum_plot
+from gradleak.reporting.pages.risk import spectrum_plot
+from gradleak.reporting.pages.risk.noise import NoiseStudy, noise_plot, noise_study
 from gradleak.results.findings.risk import RiskFinding
 
 SPECTRA = {f"example {place}": [2.0 + place, 1.0, 0.5] for place in range(6)}

@@ -23,8 +23,13 @@ from gradleak.reporting.blocks import (
 )
 from gradleak.reporting.context import Context
 from gradleak.reporting.numerals import MISSING, as_number, count
-from gradleak.reporting.pages.reconstruction.adversaries import adversary_section
-from gradleak.reporting.pages.reconstruction.attempts import AttemptView, attempt_section, attempts, exact_hits
+from gradleak.reporting.pages.reconstruction.attempts import (
+    AttemptView,
+    adversary_section,
+    attempt_section,
+    attempts,
+    exact_hits,
+)
 from gradleak.results import Evidence
 from gradleak.results.findings.reconstruction import ReconstructionFinding
 

@@ -1,18 +1,35 @@
-"""Attacks on single releases as a page shows them: the worst first."""
+"""Attacks on single releases as a page shows them, the worst first, and both adversaries side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gradleak.reporting import words
 from gradleak.reporting.blocks import Block, Column, Fold, Section, Small, Style, Table, Text, Words, as_is
 from gradleak.reporting.context import Context
 from gradleak.reporting.numerals import MISSING, Quantity, as_number, count, quantity
-from gradleak.reporting.pages.reconstruction.texts import LABEL_ROUTES, WRONG_PAIRING, attack_name
-from gradleak.results import Evidence, Score
+from gradleak.results import Evidence, Outcome, Score
 from gradleak.results.findings.reconstruction import ReconstructionFinding
 
+WRONG_PAIRING = (
+    "Claims on a batch come in no order and are paired with its examples one to one before they are scored. The same "
+    "claims, each held against a wrong example, reach the errors below on average: an error near its own has found nothing "
+    "about single examples, however small it looks."
+)
+
+ADVERSARIES = (
+    "Who attacks a defended release either knows the defenses and their constants (adaptive), or takes the update for an "
+    "undefended one (static); both start from the same guesses. The stronger counts: what keeps off the static adversary alone "
+    "is no protection, and a refused attack is no evidence of safety. Error and blind baseline are those of the example of a "
+    "batch that came out closest, which need not be the same one in every row."
+)
+
+LABEL_ROUTES: Mapping[str, str] = {
+    "recovered": "recovered",
+    "disclosed": "given",
+    "optimized": "optimized",
+}
 ROWS = 12
 _COST = "cost in gradients of the same model on the same batch size"
 
@@ -244,4 +261,68 @@ def _information(views: Sequence[AttemptView]) -> list[Block]:
     ]
 
 
-__all__ = ["AttemptView", "attempt_section", "attempts", "exact_hits"]
+def adversary_section(views: Sequence[AttemptView], context: Context) -> Section | None:
+    """One row for every attack on a defended release, the worst first; None where no release is defended.
+
+    Args:
+        views: of all attacks, the worst first.
+        context: the rest of the record.
+    """
+    found: dict[tuple[str, str, str], dict[str, AttemptView]] = {}
+    for view in views:
+        if view.finding.adversary:
+            place = (view.scenario, view.place, view.finding.attack)
+            found.setdefault(place, {})[view.finding.adversary] = view
+    if not found:
+        return None
+    error = words.sentence(context.error)
+    columns = [
+        Column(label="Scenario"),
+        Column(label="Example"),
+        Column(label="Attack"),
+        Column(label=f"{error}, static", numeric=True, evidence=Evidence.ATTACK),
+        Column(label=f"{error}, adaptive", numeric=True, evidence=Evidence.ATTACK),
+        Column(label="Blind baseline", numeric=True, evidence=Evidence.EXACT),
+    ]
+    rows = [_side_by_side(place, by) for place, by in found.items()]
+    notes = dict.fromkeys(
+        f"{view.scenario}: {view.label}: {as_is(view.note)}"
+        for by in found.values()
+        for view in by.values()
+        if view.finding.outcome is Outcome.UNSUPPORTED
+    )
+    blocks: list[Block] = [Text(parts=[ADVERSARIES])]
+    blocks.append(
+        Table(columns=columns, rows=rows, shown=ROWS, folded="more attacks on defended releases", single=True)
+    )
+    blocks += [Text(parts=list(notes), style=Style.FINE)] if notes else []
+    return Section(anchor="adversaries", title="Static and adaptive, side by side", label="Adversaries", blocks=blocks)
+
+
+def _side_by_side(place: tuple[str, str, str], by: Mapping[str, AttemptView]) -> list[Words]:
+    scenario, example, attack = place
+    blind = next((view.baseline for view in by.values() if view.baseline.value is not None), Quantity())
+    return [scenario, example, as_is(attack), _reached(by.get("static")), _reached(by.get("adaptive")), blind]
+
+
+def _reached(view: AttemptView | None) -> Quantity:
+    if view is None:
+        return Quantity(text="not run")
+    outcome = view.finding.outcome
+    if view.scored or outcome is None:
+        return view.error
+    text = "refused" if outcome is Outcome.UNSUPPORTED else outcome.label.replace("_", " ")
+    return replace(view.error, text=text, outcome=outcome, note=view.note)
+
+
+def attack_name(attack: str, adversary: str) -> str:
+    """The attack, and which adversary ran it, where there are two.
+
+    Args:
+        attack: its name.
+        adversary: "adaptive", "static" or "".
+    """
+    return f"{attack}, {adversary}" if adversary else attack
+
+
+__all__ = ["AttemptView", "adversary_section", "attempt_section", "attempts", "exact_hits"]

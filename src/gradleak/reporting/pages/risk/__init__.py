@@ -255,11 +255,6 @@ def _spectra(findings: Sequence[RiskFinding]) -> Section:
             ]
         )
 
-    def draw() -> str:
-        from gradleak.reporting.pages.risk.plots import spectrum_plot
-
-        return spectrum_plot(curves)
-
     blocks: list[Block] = [Text(parts=["The record holds no spectrum."])]
     if rows:
         blocks = [
@@ -272,7 +267,7 @@ def _spectra(findings: Sequence[RiskFinding]) -> Section:
                 ]
             ),
             Figure(
-                draw=draw,
+                draw=lambda: spectrum_plot(curves),
                 alt="Eigenvalues on a log scale, largest first, one line an example; the table below holds the largest and "
                 "the smallest.",
             ),
@@ -408,6 +403,45 @@ def _validations(findings: Sequence[RiskFinding], context: Context) -> list[Bloc
             ],
         )
     ]
+
+
+def spectrum_plot(spectra: Mapping[str, Sequence[float]]) -> str:
+    """Eigenvalues of AᵀA, one line an example, as SVG; "" without spectra.
+
+    Args:
+        spectra: eigenvalues by the name of the example, largest first.
+    """
+    shown = {label: values for label, values in spectra.items() if any(value > 0 for value in values)}
+    if not shown:
+        return ""
+    import matplotlib
+
+    from gradleak.reporting.drawing import DASHES, SERIES, STYLE, as_svg, finish, new_figure
+
+    with matplotlib.rc_context(STYLE):
+        figure, axes = new_figure(7.4, 3.7)
+        for place, (label, eigenvalues) in enumerate(shown.items()):
+            ranks, values = zip(*((rank, value) for rank, value in enumerate(eigenvalues, 1) if value > 0), strict=True)
+            axes.plot(
+                ranks,
+                values,
+                color=SERIES[place % len(SERIES)],
+                linestyle=DASHES[(place // len(SERIES)) % len(DASHES)],
+                linewidth=1.5,
+                label=label if len(shown) <= 12 else None,
+            )
+        axes.set_yscale("log")
+        axes.set_xlim(0, None)
+        axes.set_xlabel("direction of the input, from the most to the least visible")
+        axes.set_ylabel("eigenvalue of AᵀA")
+        finish(figure, axes)
+        return as_svg(
+            figure,
+            prefix="spectrum",
+            title="Spectrum of AᵀA",
+            description="Eigenvalues on a log scale, largest first, one line an example; the table below holds the "
+            "largest and the smallest.",
+        )
 
 
 __all__ = ["BOUNDS_TITLE", "CHANCES_TITLE", "page"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gradleak.reporting.blocks import Badge, Block, Column, Figure, Section, Small, Style, Table, Text, Words
 from gradleak.reporting.context import Context
@@ -14,7 +15,7 @@ from gradleak.results.findings.risk import RiskFinding
 # The prediction is linear in the noise; beyond this error it is not held against the perfect attacker.
 SMALL_PREDICTION = 0.05
 
-SERIES = ("lower_bound", "predicted", "perfect_attacker", "attack", "baseline")
+_COLUMNS = ("lower_bound", "predicted", "perfect_attacker", "attack", "baseline")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,11 +157,6 @@ def noise_section(findings: Sequence[RiskFinding], context: Context) -> Section:
 
 
 def _studied(study: NoiseStudy, context: Context) -> list[Block]:
-    def draw() -> str:
-        from gradleak.reporting.pages.risk.plots import noise_plot
-
-        return noise_plot(study, context.error)
-
     found = study.differences
     checked: Sequence[str | Quantity] = (
         f"No release with a prediction below {SMALL_PREDICTION} was also given to the perfect attacker, so the prediction "
@@ -182,7 +178,7 @@ def _studied(study: NoiseStudy, context: Context) -> list[Block]:
             ]
         ),
         Figure(
-            draw=draw,
+            draw=lambda: noise_plot(study, context.error),
             alt=f"Log-log plot of {context.error} against the standard deviation of the noise; the table below holds the "
             "medians.",
         ),
@@ -228,7 +224,7 @@ def _studied(study: NoiseStudy, context: Context) -> list[Block]:
 
 def _row(level: NoiseLevel) -> list[Words]:
     cells: list[Words] = [decimal(level.noise_std), decimal(level.noise_std**2), str(len(level.points))]
-    for name in SERIES:
+    for name in _COLUMNS:
         values = level.values(name)
         middle = median(values)
         cell = Quantity(value=middle, text=decimal(middle))
@@ -292,6 +288,57 @@ def _blind(context: Context, scenario: str, subject: Subject, best: Score | None
 def _per_example(details: Mapping[str, object]) -> list[float | None]:
     listed = details.get("per_example")
     return [as_number(value) for value in listed] if isinstance(listed, list | tuple) else []
+
+
+def noise_plot(study: NoiseStudy, error: str = "pixel RMSE") -> str:
+    """Predicted against reached error over noise levels, log-log, as SVG; "" without noisy releases.
+
+    Thin markers are single examples, lines are medians over them, the dashed level is what the blind adversary
+    reaches.
+
+    Args:
+        study: the noisy releases.
+        error: what the error is called.
+    """
+    if not study.levels:
+        return ""
+    import matplotlib
+
+    from gradleak.reporting.drawing import INK, SERIES, STYLE, as_svg, finish, new_figure
+
+    # name of the series -> (legend, color, dash, marker)
+    drawn: dict[str, tuple[str, str, Any, str]] = {
+        "predicted": ("predicted by I²F", SERIES[0], "solid", "o"),
+        "perfect_attacker": ("perfect attacker (validation)", SERIES[2], (0, (5, 2)), "D"),
+        "attack": ("real attack, random start", SERIES[3], (0, (6, 2, 1, 2)), "s"),
+        "lower_bound": ("lower bound of I²F", SERIES[1], (0, (1, 1.4)), "v"),
+    }
+    with matplotlib.rc_context(STYLE):
+        figure, axes = new_figure(7.4, 4.3)
+        for name, (legend, color, dash, marker) in drawn.items():
+            points = [(point.noise_std, value) for point in study.points if (value := getattr(point, name))]
+            if not points:
+                continue
+            levels = sorted({std for std, _ in points})
+            middles = [median([value for std, value in points if std == level]) or 0.0 for level in levels]
+            axes.plot(*zip(*points, strict=True), marker, color=color, markersize=4.5, fillstyle="none", alpha=0.75)
+            axes.plot(levels, middles, color=color, linestyle=dash, linewidth=1.9, label=legend, marker=marker, ms=3)
+        blind = [point.baseline for point in study.points if point.baseline]
+        if blind:
+            level = min(blind)
+            axes.axhline(level, color=INK, linestyle=(0, (2, 3)), linewidth=1.0, label="blind baseline")
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("standard deviation of the noise on each shared number")
+        axes.set_ylabel(error)
+        finish(figure, axes)
+        return as_svg(
+            figure,
+            prefix="noise",
+            title="Predicted and reached error over noise levels",
+            description=f"Log-log plot of {error} against the standard deviation of the noise; the table below holds the "
+            "medians.",
+        )
 
 
 __all__ = ["SMALL_PREDICTION", "NoiseLevel", "NoisePoint", "NoiseStudy", "noise_section", "noise_study", "predicted"]
