@@ -250,8 +250,8 @@ def _control(
                 as_is(words.sentence(finding.note)),
             ]
         )
-    passed = all(finding.control is not None and finding.control.passed for finding in findings)
-    unrun = any(finding.control is not None and finding.control.passed is None for finding in findings)
+    results = [finding.control.passed for finding in findings if finding.control is not None]
+    failed, unrun = False in results, None in results
     blocks: list[Block] = [
         Text(parts=[as_is(expects)] if expects else []),
         Table(
@@ -265,9 +265,9 @@ def _control(
             rows=rows,
         ),
     ]
-    if meaning and passed:
+    if meaning and not failed and not unrun:
         blocks.append(Text(parts=[f"If it had failed: {as_is(meaning)}"], style=Style.FINE))
-    elif meaning:
+    elif meaning and failed:
         blocks.append(Note(title="What that means.", text=as_is(meaning), level=Level.LOUD))
     if unrun:
         blocks.append(Note(title="Not run.", text=words.CONTROL_NOT_RUN, level=Level.WARN))

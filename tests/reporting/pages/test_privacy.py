@@ -1,103 +1,145 @@
-"""The section on measured privacy loss, from lines that were made up: nothing is tried."""
+"""The page on privacy audits, from findings that were made up: nothing is tried."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from gradleak.reporting.privacy_plots import epsilon_plot, histogram_plot, privacy_plots
-from gradleak.reporting.privacy_view import PrivacyView, broken, noted, privacies, shown_theory
-from gradleak.reporting.reading import read
-from gradleak.reporting.report import build
-from gradleak.reporting.summary import summarize
 from tests.reporting.parsed import Page
 
+from gradleak.reporting.blocks import Figure, Note, Section
+from gradleak.reporting.context import Context
+from gradleak.reporting.document import summarize
 from gradleak.reporting.html import render_html
 from gradleak.reporting.markdown import render_markdown
-from gradleak.results import Evidence, Leakier, Outcome, Record, Score
+from gradleak.reporting.page import assemble
+from gradleak.reporting.pages.privacy import page
+from gradleak.reporting.pages.privacy.figures import figures
+from gradleak.reporting.pages.privacy.view import PrivacyView, broken, noted, privacies, shown_theory
+from gradleak.results import Control, Evidence, Finding, Leakier, Outcome, Record, Score, Status, Verdict, VerdictKind
+from gradleak.results.findings.privacy import Claim, Histogram, Pair, PrivacyFinding
 
-Row = dict[str, Any]
+PAIR = "canary, epoch 0"
+Audit = tuple[PrivacyFinding, Verdict]
 
 
-def score_line(place: Mapping[str, Any], name: str, value: float | None, **more: Any) -> Row:
-    beside = {key: more.pop(key) for key in ("statistic", "estimator") if key in more}
-    score = Score(
+def number(name: str, value: float | None, **more: Any) -> Score:
+    about = {key: more.pop(key) for key in ("pair", "statistic", "estimator") if key in more}
+    return Score(
         name=name,
         value=value,
         unit="epsilon",
         leakier=Leakier.HIGHER,
         evidence=Evidence(more.pop("evidence", "lower_bound")),
         n=more.pop("n", 4000),
+        about=about,
         **more,
     )
-    return {"type": "score", **place, **beside, **score.to_dict()}
 
 
-def audited(
-    scenario: str,
-    bound: float | None,
-    *,
-    pair: str = "canary, epoch 0",
-    claim: float | None = 5.0,
-    exact: float | None = 4.0,
-    reason: str = "epsilon_above_threshold",
-    **item: Any,
-) -> list[Row]:
-    """The lines of one pair of one audit: two statistics, a bound and an estimate, theory and histograms."""
-    place = {"item": f"{scenario}/sex", "scenario": scenario, "pair": pair}
-    counts = {"edges": [0.0, 1.0, 2.0, 4.0], "null": [70, 30, 0], "alternative": [10, 40, 50]}
-    line = {
-        "type": "item",
-        "kind": "privacy",
-        **place,
-        "audit_name": "sex",
-        "audit": {"use": "AttributeAudit"},
-        "status": "done",
-        "outcome": "converged",
-        "note": "",
-        "trials": 2000,
-        "settings": "all hold together",
-        "claim": {"epsilon": claim, "delta": 1e-5, "of": "a record replaced", "reason": "nothing is added"},
-        "histograms": [{"statistic": name, **counts} for name in ("distance", "likelihood_ratio")],
-    } | item
-    details = {"largest_certifiable": 6.5, "direction": "higher_values_for_h1", "selection": "a separate split"}
-    lines = [line]
+def measured(bound: float | None, *, pair: str = PAIR, exact: float | None = 4.0) -> list[Score]:
+    """The scores of one pair: theory, and of two statistics a bound and an estimate."""
+    scores: list[Score] = []
     if exact is not None:
-        lines.append(score_line(place, "per_attribute_epsilon", exact, evidence="exact"))
-        lines.append(score_line(place, "gaussian_epsilon", 2 * exact, evidence="exact"))
+        scores.append(number("per_attribute_epsilon", exact, pair=pair, evidence="exact"))
+        scores.append(number("gaussian_epsilon", 2 * exact, pair=pair, evidence="exact"))
+    details = {"largest_certifiable": 6.5, "direction": "higher_values_for_h1", "selection": "a separate split"}
     for statistic, share in (("distance", 0.5), ("likelihood_ratio", 1.0)):
         value = None if bound is None else share * bound
-        outcome = Outcome.NOT_RESOLVABLE if bound is None else Outcome.CONVERGED
-        lines.append(
-            score_line(
-                place,
+        scores.append(
+            number(
                 "epsilon_lower_bound",
                 value,
+                pair=pair,
                 statistic=statistic,
                 estimator="SplitThresholdEpsilon",
                 interval=None if value is None else (0.9 * value, 1.2 * value),
-                outcome=outcome,
+                outcome=Outcome.NOT_RESOLVABLE if bound is None else Outcome.CONVERGED,
                 details=details,
                 note="" if bound is not None else "too few trials",
             )
         )
-    lines.append(
-        score_line(place, "epsilon_estimate", 9.0, statistic="distance", estimator="PlugInEpsilon", evidence="estimate")
+    guess = number(
+        "epsilon_estimate", 9.0, pair=pair, statistic="distance", estimator="PlugInEpsilon", evidence="estimate"
     )
-    verdict = {"type": "verdict", "item": f"{scenario}/sex", "verdict": "leaks", "reason": reason, "explanation": "so"}
-    lines.append(verdict | {"details": {"threshold_epsilon": 1.0}})
-    return lines
+    return [*scores, guess]
 
 
-def record(*groups: Sequence[Mapping[str, Any]]) -> Record:
-    return Record(run={"type": "run", "name": "audits"}, lines=tuple(line for group in groups for line in group))
+def shares(statistic: str = "distance", edges: Sequence[float | None] = (0.0, 1.0, 2.0, 4.0), **more: Any) -> Histogram:
+    counts = {"null": (70, 30, 0), "alternative": (10, 40, 50)} | more
+    return Histogram(statistic=statistic, edges=tuple(edges), **counts)
 
 
-def views(*groups: Sequence[Mapping[str, Any]]) -> list[PrivacyView]:
-    return privacies(read(record(*groups)))
+BOTH = (shares("distance"), shares("likelihood_ratio"))
+
+
+def audited(
+    scenario: str,
+    bound: float | None = None,
+    *,
+    bounds: dict[str, float | None] | None = None,
+    claim: float | None = 5.0,
+    exact: float | None = 4.0,
+    reason: str = "epsilon_above_threshold",
+    note: str = "",
+    terms: str = "all hold together",
+    histograms: Sequence[Histogram] = BOTH,
+) -> Audit:
+    """The finding of one audit, a bound for each pair, and the verdict on it."""
+    pairs = {PAIR: bound} if bounds is None else bounds
+    claimed = Claim(epsilon=claim, delta=1e-5, of="a record replaced", reason="nothing is added")
+    finding = PrivacyFinding(
+        item=f"{scenario}/sex",
+        audit="sex",
+        scenario=scenario,
+        outcome=Outcome.CONVERGED,
+        variety="attribute",
+        method={"use": "AttributeAudit"},
+        claim=claimed,
+        pairs=tuple(Pair(name=name, trials=2000, note=note, histograms=tuple(histograms)) for name in pairs),
+        terms=terms,
+        scores=tuple(score for name, value in pairs.items() for score in measured(value, pair=name, exact=exact)),
+    )
+    verdict = Verdict(
+        item=finding.item,
+        verdict=VerdictKind.LEAKS,
+        reason=reason,
+        explanation="so",
+        details={"threshold_epsilon": 1.0},
+        audit="sex",
+        scenario=scenario,
+    )
+    return finding, verdict
+
+
+def record(*audits: Audit, beside: Sequence[Finding] = ()) -> Record:
+    return Record.of([*(finding for finding, _ in audits), *beside], [verdict for _, verdict in audits], name="audits")
+
+
+def views(*audits: Audit) -> list[PrivacyView]:
+    return privacies([finding for finding, _ in audits], Context(record=record(*audits)))
+
+
+def html(*audits: Audit) -> str:
+    return render_html(assemble(record(*audits)))
+
+
+def text(*audits: Audit) -> str:
+    return render_markdown(assemble(record(*audits)))
+
+
+def drawings(of: Sequence[PrivacyView]) -> dict[str, str]:
+    """The SVG of every figure by its anchor."""
+    return {one.anchor: _drawing(one) for one in figures(of)}
+
+
+def _drawing(section: Section) -> str:
+    (figure,) = [block for block in section.blocks if isinstance(block, Figure)]
+    return figure.draw()
 
 
 def test_the_largest_bound_stands_beside_claim_theory_and_ceiling() -> None:
@@ -135,82 +177,91 @@ def test_a_broken_claim_stands_at_the_top_of_every_report() -> None:
     assert broken(views(*groups)) == [
         "dp · attribute sex · canary, epoch 0: epsilon is at least 6, and 5 is claimed (a record replaced)."
     ]
-    report = build(record(*groups))
-    page = Page(render_html(report)).text
-    assert page.index("The claim is broken.") < page.index("Empirical privacy loss")
-    text = render_markdown(report)
-    assert text.index("THE CLAIM IS BROKEN") < text.index("## Empirical privacy loss")
-    assert "Largest lower bound on epsilon: 6 \\[lower bound\\] (dp · attribute sex · canary, epoch 0)" in text
-    assert "So many trials can certify at most: 6.5" in text
-    assert [entry["claim_broken"] for entry in summarize(report)["privacy"]] == [True, False]
+    shown, written = Page(html(*groups)).text, text(*groups)
+    for said in (shown, written):
+        assert (
+            said.lower().index("the claim is broken") < said.index("Claimed there") < said.index("Two hypotheses that")
+        )
+    assert (
+        "Epsilon, at least: 6 \\[lower bound\\] (dp · attribute sex · canary, epoch 0, by log likelihood ratio)"
+        in written
+    )
+    assert "so many trials can certify at most 6.5" in written
+    found = page([finding for finding, _ in groups], Context(record=record(*groups)))
+    assert found is not None
+    assert [block.title for block in found.front if isinstance(block, Note)] == ["The claim is broken."]
 
 
 def test_every_number_is_in_the_document_for_machines() -> None:
-    (entry,) = summarize(build(record(audited("dp", 3.0))))["privacy"]
-    assert (entry["epsilon_lower_bound"], entry["claimed_epsilon"], entry["delta"]) == (3.0, 5.0, 1e-5)
-    assert entry["theory"]["per_attribute_epsilon"] == {"value": 4.0, "evidence": "exact"}
-    assert [(m["statistic"], m["value"], m["evidence"]) for m in entry["measured"]] == [
+    (entry,) = summarize(assemble(record(audited("dp", 3.0))))["findings"]
+    assert (entry["claim"]["epsilon"], entry["claim"]["delta"]) == (5.0, 1e-5)
+    scores = entry["scores"]
+    theory = next(score for score in scores if score["name"] == "per_attribute_epsilon")
+    assert (theory["value"], theory["evidence"]) == (4.0, "exact")
+    trials = [score for score in scores if "estimator" in score["about"]]
+    assert [(score["about"]["statistic"], score["value"], score["evidence"]) for score in trials] == [
         ("distance", 1.5, "lower_bound"),
         ("likelihood_ratio", 3.0, "lower_bound"),
         ("distance", 9.0, "estimate"),
     ]
-    assert entry["measured"][1]["largest_certifiable"] == 6.5
-    assert entry["histograms"][0]["null"] == [70, 30, 0]
+    assert trials[1]["details"]["largest_certifiable"] == 6.5
+    assert entry["pairs"][0]["histograms"][0]["null"] == [70, 30, 0]
 
 
 def test_without_noise_there_is_infinity_and_no_figure() -> None:
-    lines = audited("plain", None, claim=None, exact=None, histograms=[], reason="no_noise")
-    place = {key: lines[0][key] for key in ("item", "scenario", "pair")}
-    certain = score_line(
-        place, "epsilon", float("inf"), statistic="the release itself", estimator="no noise", evidence="exact"
+    certain = number(
+        "epsilon", math.inf, pair=PAIR, statistic="the release itself", estimator="no noise", evidence="exact"
     )
-    lines = [line for line in lines if not line.get("estimator")] + [certain]
-    (view,) = views(lines)
+    finding, verdict = audited("plain", claim=None, exact=None, histograms=(), reason="no_noise")
+    audit = (finding.but(scores=(certain,)), verdict)
+    (view,) = views(audit)
     assert (view.epsilon.text, view.epsilon.evidence, view.exact.text) == ("∞", "exact", "∞")
     assert view.state == "no noise: perfectly distinguishable"
-    assert privacy_plots([view]) == {}
-    report = build(record(lines))
-    assert "∞ \\[exact\\]" in render_markdown(report)
-    assert summarize(report)["privacy"][0]["epsilon_lower_bound"] == "inf"
-    json.dumps(summarize(report), allow_nan=False)
-    Page(render_html(report))
+    assert figures([view]) == []
+    assert "∞ \\[exact\\]" in text(audit)
+    document = summarize(assemble(record(audit)))
+    assert document["findings"][0]["scores"][0]["value"] == "inf"
+    json.dumps(document, allow_nan=False)
+    Page(html(audit))
 
 
 def test_too_few_trials_are_words_and_no_number() -> None:
-    (view,) = views(audited("dp", None, reason="not_resolvable"))
+    audit = audited("dp", None, reason="not_resolvable")
+    (view,) = views(audit)
     assert (view.epsilon.text, view.epsilon.value) == ("not resolvable", None)
-    report = build(record(audited("dp", None, reason="not_resolvable")))
-    assert "not resolvable" in render_markdown(report)
+    assert "not resolvable" in text(audit)
     assert ("dp · attribute sex · canary, epoch 0", "too few trials") in noted([view])
 
 
 def test_refused_and_failed_audits_have_a_row_with_the_reason() -> None:
-    place = {"type": "item", "kind": "privacy", "item": "x/sex", "scenario": "x", "audit_name": "sex"}
-    refused = place | {"status": "refused", "outcome": "unsupported", "note": "the model mixes examples"}
-    verdict = {"type": "verdict", "item": "x/sex", "verdict": "inconclusive", "reason": "audit_refused", "details": {}}
-    report = build(record([refused, verdict]))
-    for text in (Page(render_html(report)).text, render_markdown(report)):
-        assert "the model mixes examples" in text
-        assert "refused" in text
-    (view,) = views([refused, verdict])
+    _, verdict = audited("x", reason="audit_refused")
+    refused = PrivacyFinding(
+        item="x/sex",
+        audit="sex",
+        scenario="x",
+        status=Status.REFUSED,
+        outcome=Outcome.UNSUPPORTED,
+        note="the model mixes examples",
+    )
+    for said in (Page(html((refused, verdict))).text, text((refused, verdict))):
+        assert "the model mixes examples" in said
+        assert "refused" in said
+    (view,) = views((refused, verdict))
     assert (view.epsilon.text, view.state) == ("unsupported", "refused")
 
 
 def test_notes_stand_once_and_name_whom_they_are_about() -> None:
-    groups = [audited("a", 3.0), audited("a", 2.0, pair="random record, epoch 0"), audited("b", 3.0)]
-    assert ("all audits", "all hold together") in noted(views(*groups))
-    for group in groups[:2]:
-        group[0]["note"] = "of scenario a"
-    groups[2][0]["note"] = "of scenario b"
-    found = noted(views(*groups))
+    several = {PAIR: 3.0, "random record, epoch 0": 2.0}
+    found = noted(views(audited("a", bounds=several, note="of scenario a"), audited("b", 3.0, note="of scenario b")))
+    assert ("all audits", "all hold together") in found
     assert ("a · attribute sex", "of scenario a") in found
     assert ("b · attribute sex · canary, epoch 0", "of scenario b") in found
 
 
 def test_both_hypotheses_are_drawn_by_the_statistic_that_tells_most() -> None:
-    svg = histogram_plot(views(audited("$\\sigma$", 3.0), audited("b", 1.0)))
+    svg = drawings(views(audited("$\\sigma$", 3.0), audited("b", 1.0)))["privacy-hypotheses"]
     Page(svg)
-    assert svg == histogram_plot(views(audited("$\\sigma$", 3.0), audited("b", 1.0)))
+    assert svg == drawings(views(audited("$\\sigma$", 3.0), audited("b", 1.0)))["privacy-hypotheses"]
     for words in ("null hypothesis", "alternative", "log likelihood ratio", "$\\sigma$ · attribute sex"):
         assert words in svg
     assert "distance" not in svg
@@ -226,24 +277,23 @@ def test_both_hypotheses_are_drawn_by_the_statistic_that_tells_most() -> None:
     ],
 )
 def test_ticks_of_a_histogram_are_the_numbers_at_which_they_stand(edges: list[float], ticks: list[str]) -> None:
-    histogram = {"statistic": "distance", "edges": edges, "null": [70, 30], "alternative": [10, 90]}
-    page = Page(histogram_plot(views(audited("a", 3.0, histograms=[histogram]))))
-    shown = [text.strip() for text in page.by_tag["text"]]
+    histogram = shares(edges=edges, null=(70, 30), alternative=(10, 90))
+    svg = Page(drawings(views(audited("a", 3.0, histograms=[histogram])))["privacy-hypotheses"])
+    shown = [label.strip() for label in svg.by_tag["text"]]
     assert shown[: shown.index("distance")] == ticks
 
 
 def test_broken_claims_are_drawn_before_others_and_long_names_on_several_lines() -> None:
     quiet = [audited(f"quiet {place}", 0.5, reason="epsilon_within_claim") for place in range(6)]
     loud = audited("DP-SGD with a divisor that depends on the data", 6.0, reason="claim_broken")
-    svg = histogram_plot(views(*quiet, loud))
-    words = Page(svg).by_tag["text"]
-    assert any("DP-SGD with a divisor" in text for text in words)
-    assert not any("quiet 5" in text for text in words)
+    words = Page(drawings(views(*quiet, loud))["privacy-hypotheses"]).by_tag["text"]
+    assert any("DP-SGD with a divisor" in label for label in words)
+    assert not any("quiet 5" in label for label in words)
     assert max(map(len, words)) <= 42
 
 
 def test_epsilon_is_drawn_against_theory_where_there_are_two_points() -> None:
-    svg = epsilon_plot(views(audited("a", 3.0), audited("b", 0.0, exact=0.5)))
+    svg = drawings(views(audited("a", 3.0), audited("b", 0.0, exact=0.5)))["privacy-measured"]
     Page(svg)
     for words in (
         "exact epsilon of the two hypotheses",
@@ -251,108 +301,119 @@ def test_epsilon_is_drawn_against_theory_where_there_are_two_points() -> None:
         "PlugInEpsilon",
     ):
         assert words in svg
-    assert epsilon_plot(views(audited("a", 3.0))) == ""
-    assert epsilon_plot(views(audited("a", 3.0, exact=None), audited("b", 3.0, exact=None))) == ""
+    for alone in ([audited("a", 3.0)], [audited("a", 3.0, exact=None), audited("b", 3.0, exact=None)]):
+        assert [one.anchor for one in figures(views(*alone))] == ["privacy-hypotheses"]
 
 
 @pytest.mark.parametrize(
     "histogram",
     [
-        {"statistic": "x", "edges": [0, 1], "null": [1], "alternative": [1, 2]},
-        {"statistic": "x", "edges": [1, 0], "null": [1], "alternative": [1]},
-        {"statistic": "x", "edges": [0, "inf"], "null": [1], "alternative": [1]},
-        {"statistic": "x", "edges": "0, 1", "null": 3, "alternative": None},
-        "no histogram",
-        None,
+        shares(edges=(0, 1), null=(1,), alternative=(1, 2)),
+        shares(edges=(1, 0), null=(1,), alternative=(1,)),
+        shares(edges=(0, math.inf), null=(1,), alternative=(1,)),
+        shares(edges=(0, None), null=(1,), alternative=(1,)),
+        shares(edges=(), null=(), alternative=()),
     ],
 )
-def test_a_histogram_that_cannot_be_drawn_is_left_out(histogram: Any) -> None:
+def test_a_histogram_that_cannot_be_drawn_is_left_out(histogram: Histogram) -> None:
     (view,) = views(audited("a", 3.0, histograms=[histogram]))
     assert view.histograms == []
-    assert histogram_plot([view]) == ""
+    assert figures([view]) == []
+
+
+def controls(*, passed: bool | None, note: str = "", **values: float) -> PrivacyFinding:
+    control = Control(
+        planted=False,
+        title="Negative control of a privacy audit: one hypothesis twice",
+        expects="bounds of 0",
+        meaning="No bound of this audit can be trusted.",
+        passed=passed,
+        measure="epsilon_lower_bound",
+    )
+    return PrivacyFinding(
+        item="control/negative/sex",
+        audit="sex",
+        note=note,
+        status=Status.REFUSED if passed is None else Status.DONE,
+        outcome=Outcome.UNSUPPORTED if passed is None else Outcome.CONVERGED,
+        control=control,
+        scores=tuple(number("epsilon_lower_bound", value) for value in values.values()),
+    )
 
 
 def test_controls_of_an_audit_speak_of_its_bound() -> None:
-    lines: list[Row] = []
-    for kind, values, passed in (("positive", (0.4, 0.9), True), ("negative", (0.0, 0.7), False)):
-        place = {"item": f"control/{kind}/sex", "audit_name": "sex"}
-        lines.append({"type": "item", "kind": "control", **place, "passed": passed, "status": "done", "note": ""})
-        lines += [score_line(place, "epsilon_lower_bound", value) for value in values]
-    report = build(record(audited("a", 3.0), lines))
-    positive, negative = report.controls
-    assert positive.title == "Positive control of a privacy audit: a planted difference, sex"
-    # The one that is nearest to a failure.
-    assert (positive.pixel_rmse.value, negative.pixel_rmse.value) == (0.4, 0.7)
-    assert [entry["epsilon_lower_bound"] for entry in summarize(report)["controls"]] == [0.4, 0.7]
-    text = render_markdown(report)
-    assert "**FAILED**, epsilon of at least 0.7" in text
-    assert "No bound of this audit can be trusted" in text
-    assert "The controls of a privacy audit speak of that audit alone" in Page(render_html(report)).text
+    report = assemble(record(audited("a", 3.0), beside=[controls(passed=False, first=0.7, second=0.0)]))
+    # The one that is nearest to a failure stands first.
+    assert [entry["epsilon_lower_bound"] for entry in summarize(report)["controls"]] == [0.7]
+    for said in (Page(render_html(report)).text, render_markdown(report)):
+        assert "0.7" in said
+        assert "bounds of 0" in said
+        assert "No bound of this audit can be trusted" in said
 
 
 def test_hostile_names_are_text() -> None:
     name = "<script>alert(1)</script> | $x$ *"
-    report = build(record(audited(name, 3.0), audited(name + "2", 1.0, exact=1.0)))
-    html = render_html(report)
-    Page(html)
-    assert "<script>" not in html
-    assert "<script>" not in render_markdown(report)
+    audits = [audited(name, 3.0), audited(name + "2", 1.0, exact=1.0)]
+    shown = html(*audits)
+    Page(shown)
+    assert "<script>" not in shown
+    assert "<script>" not in text(*audits)
 
 
-def test_a_record_cut_short_is_read_as_far_as_it_goes() -> None:
-    lines = [*audited("a", 3.0), *audited("b", 1.0)]
-    for end in range(len(lines)):
-        render_markdown(build(record(lines[:end])))
-    bare = {"type": "item", "kind": "privacy", "item": "a/sex"}
-    odd = bare | {"claim": 3, "histograms": "x", "audit": None, "scenario": None, "trials": "many"}
-    (view,) = views([odd])
+def test_a_finding_with_nothing_in_it_has_a_row() -> None:
+    bare = PrivacyFinding(item="a/sex", audit="sex")
+    (view,) = privacies([bare], Context(record=Record.of([bare])))
     assert (view.epsilon.text, view.state, view.trials) == ("–", "not judged", None)  # noqa: RUF001
-    render_html(build(record([odd])))
+    render_html(assemble(Record.of([bare])))
+    assert page([], Context(record=Record.of([bare]))) is None
 
 
 def test_a_broken_claim_of_several_pairs_is_one_sentence_in_one_box() -> None:
-    bounds = (6.0, 9.0, 7.0, 8.0)
-    groups = [audited("a, b", b, pair=f"epoch {n}", reason="claim_broken") for n, b in enumerate(bounds)]
-    (sentence,) = broken(views(*groups))
+    bounds = {f"epoch {n}": bound for n, bound in enumerate((6.0, 9.0, 7.0, 8.0))}
+    audit = audited("a, b", bounds=bounds, reason="claim_broken")
+    (sentence,) = broken(views(audit))
     assert sentence == (
         "a, b · attribute sex: epsilon is at least 9 (epoch 1), 8 (epoch 3), 7 (epoch 2) and above the claim for 1 more, and 5 "
         "is claimed (a record replaced)."
     )
-    assert render_html(build(record(*groups))).count('class="callout callout-loud"') == 1
+    assert html(audit).count("<strong>The claim is broken.</strong>") == 1
 
 
 def test_a_note_on_the_same_pairs_of_all_scenarios_names_them_once() -> None:
-    groups = [audited(s, 3.0, pair=p, settings=f"on {p}") for s in "ab" for p in ("canary", "random")]
-    found = noted(views(*groups))
+    both = {"canary": 3.0, "random": 3.0}
+    audits = []
+    for scenario in "ab":
+        finding, verdict = audited(scenario, bounds=both)
+        pairs = tuple(pair.but(note=f"on {pair.name}") for pair in finding.pairs)
+        audits.append((finding.but(pairs=pairs), verdict))
+    found = noted(views(*audits))
     assert ("attribute sex · canary · all scenarios", "on canary") in found
     assert ("attribute sex · random · all scenarios", "on random") in found
 
 
 def test_a_report_of_audits_alone_explains_its_words_and_speaks_of_no_reconstruction() -> None:
-    report = build(record(audited("dp", 3.0)))
-    page, text = Page(render_html(report)), render_markdown(report)
-    for shown in (page.text, text):
-        assert "δ is the small chance" in shown
-        assert "A canary is a record that was made to be told apart" in shown
-        assert "At most certifiable is the largest bound" in shown
-        assert "log likelihood ratio" in shown
+    shown, written = Page(html(audited("dp", 3.0))), text(audited("dp", 3.0))
+    for said in (shown.text, written):
+        assert "δ is the small chance" in said
+        assert "A canary is a record that was made to be told apart" in said
+        assert "At most certifiable is the largest bound" in said
+        assert "log likelihood ratio" in said
+        assert "The auditor knows the model, its parameters, both hypotheses" in said
+        assert "A privacy audit leaks where a lower bound on epsilon lies above" in said
         for absent in ("RMSE", "lind baseline", "No reconstruction was tried", "Attacks, "):
-            assert absent not in shown
-    assert ("a", {"href": "#examples"}) not in page.tags
-    assert ("a", {"href": "#scores"}) in page.tags
+            assert absent not in said
+    assert "#scores" in [attrs.get("href") for tag, attrs in shown.tags if tag == "a"]
 
 
 def test_it_is_said_that_not_all_pairs_are_drawn() -> None:
     several = views(*(audited(f"s{n}", 3.0, exact=1.0 + n) for n in range(7)))
-    assert "6 of 7 pairs are drawn, broken claims first" in next(iter(privacy_plots(several)))
-    assert not any("are drawn" in caption for caption in privacy_plots(several[:6]))
+    assert "6 of 7 pairs are drawn, broken claims first" in figures(several)[0].title
+    assert not any("are drawn" in one.title for one in figures(several[:6]))
 
 
 def test_a_control_that_was_not_run_is_not_called_broken() -> None:
-    place = {"item": "control/positive/sex", "audit_name": "sex"}
-    line = {"type": "item", "kind": "control", **place, "passed": None, "status": "refused", "note": "too few rows"}
-    report = build(record(audited("a", 3.0), [line]))
-    for shown in (Page(render_html(report)).text, render_markdown(report)):
-        assert "could not be run, so that nothing was checked" in shown
-        assert "Too few rows" in shown
-        assert "do not find what is there" not in shown
+    report = assemble(record(audited("a", 3.0), beside=[controls(passed=None, note="too few rows")]))
+    for said in (Page(render_html(report)).text, render_markdown(report)):
+        assert "could not be run, so that nothing was checked" in said
+        assert "oo few rows" in said
+        assert "No bound of this audit can be trusted" not in said
