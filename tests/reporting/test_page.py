@@ -249,3 +249,9 @@ def test_a_report_on_one_attack_enters_fourteen_files_of_reporting_at_most() -> 
     drawn, files = told(code)
     assert drawn == "True"
     assert len(files.split()) <= 14
+
+
+def test_units_of_squares_are_said_in_words() -> None:
+    assert words.unit("input^2", "image") == "input units squared"
+    assert words.unit("gradient^2/input^2", "image") == "release²/input²"
+    assert words.unit("pixel_rmse", "tabular") == "feature RMSE"

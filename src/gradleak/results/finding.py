@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, PlainValidator, ValidationError
 
 from gradleak.results.errors import InputError
+from gradleak.results.numbers import is_number
 from gradleak.results.outcome import Outcome
 from gradleak.results.score import Score, jsonable
 
@@ -144,8 +145,9 @@ class Finding(Part):
 
     @property
     def cost(self) -> float | None:
-        """What it took in plain gradients of the plan's model; None where nobody counted."""
-        return None
+        """The plain gradients of the plan's model that it took; None where nobody counted."""
+        spent = getattr(self, "plain_gradients", None)
+        return float(spent) if is_number(spent) else None
 
     def score(self, name: str, unit: str | None = None, **about: str | int) -> Score | None:
         """The first score with this name, unit and marks, or None.
