@@ -41,7 +41,8 @@ class Part(BaseModel):
 
     def but(self, **changes: Any) -> Self:
         """The same with some fields changed, checked."""
-        return type(self)(**{**{name: getattr(self, name) for name in type(self).model_fields}, **changes})
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**{**fields, **(self.model_extra or {}), **changes})
 
 
 class Subject(Part):
