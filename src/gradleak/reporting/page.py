@@ -200,7 +200,7 @@ def _by_scenario(context: Context) -> Iterable[Block]:
     columns = [
         Column(label="Scenario"),
         Column(label="Verdict"),
-        Column(label="Leaking, of those tested", numeric=True),
+        Column(label="Leaking, of those tested"),
     ]
     yield Table(columns=[*columns, Column(label="Why", why=True)], rows=rows)
 
