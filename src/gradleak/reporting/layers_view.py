@@ -41,8 +41,8 @@ from gradleak.reporting.layers_words import (
     plain_why,
 )
 from gradleak.reporting.numerals import Quantity, as_number, between, quantity
-from gradleak.reporting.privacy_view import named
 from gradleak.reporting.reading import Line, Reading, sequence
+from gradleak.reporting.words import named
 from gradleak.results import Leakier, Score
 
 _ORDER = ("original", "latent")

@@ -205,6 +205,15 @@ CONTROL_NOT_RUN = (
 )
 
 
+def named(*parts: str) -> str:
+    """One name of several, with a mark between them that names hardly hold.
+
+    Args:
+        parts: for instance scenario, audit, pair; empty ones and repetitions are left out.
+    """
+    return " · ".join(dict.fromkeys(part for part in parts if part))
+
+
 def next_step(verdict: Verdict) -> str:
     """What to do after this verdict.
 

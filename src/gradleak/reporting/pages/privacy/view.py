@@ -183,15 +183,6 @@ def noted(views: Sequence[PrivacyView]) -> list[tuple[str, str]]:
     return [(_whom(names, views), note) for note, names in about.items()]
 
 
-def named(*parts: str) -> str:
-    """One name of several, with a mark between them that names hardly hold.
-
-    Args:
-        parts: scenario, audit, pair; empty ones and repetitions are left out.
-    """
-    return " · ".join(dict.fromkeys(part for part in parts if part))
-
-
 def _whom(names: Sequence[str], views: Sequence[PrivacyView]) -> str:
     """The labels in short: no pair where a note is on all of an audit, no scenario where it is the same in all."""
     if len(names) == len(views) > 1:
@@ -210,9 +201,9 @@ def _whom(names: Sequence[str], views: Sequence[PrivacyView]) -> str:
             for scenario, mine in told.items()
         }
         if len(told) == len(every) > 1 and len(set(pairs.values())) == 1:
-            found.append(named(audit, next(iter(pairs.values())), "all scenarios"))
+            found.append(words.named(audit, next(iter(pairs.values())), "all scenarios"))
         else:
-            found += [named(scenario, audit, mine) for scenario, mine in pairs.items()]
+            found += [words.named(scenario, audit, mine) for scenario, mine in pairs.items()]
     return "; ".join(found)
 
 
@@ -241,7 +232,7 @@ def _least(group: Sequence[PrivacyView]) -> str:
     shown = [f"{view.epsilon.text} ({view.pair})" for view in group[:_PAIRS_NAMED]]
     if len(group) > len(shown):
         shown.append(f"above the claim for {len(group) - len(shown)} more")
-    return f"{named(first.scenario, first.audit)}: epsilon is at least {', '.join(shown[:-1])} and {shown[-1]}"
+    return f"{words.named(first.scenario, first.audit)}: epsilon is at least {', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def shown_theory(views: Sequence[PrivacyView]) -> list[str]:
@@ -264,7 +255,7 @@ def _view(finding: PrivacyFinding, pair: Pair, verdict: Verdict | None) -> Priva
     audit = " ".join(part for part in (use, finding.audit) if part)
     reason = _reason(verdict, measured, claim.epsilon)
     return PrivacyView(
-        label=named(scenario, audit, pair.name),
+        label=words.named(scenario, audit, pair.name),
         scenario=scenario,
         audit=audit,
         pair=pair.name,
@@ -351,7 +342,6 @@ __all__ = [
     "Measured",
     "PrivacyView",
     "broken",
-    "named",
     "noted",
     "privacies",
     "shown_theory",
