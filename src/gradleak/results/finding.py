@@ -147,7 +147,7 @@ class Finding(Part):
     @property
     def cost(self) -> float | None:
         """The plain gradients of the plan's model that it took; None where nobody counted."""
-        spent = getattr(self, "plain_gradients", None)
+        spent: Any = getattr(self, "plain_gradients", None)
         return float(spent) if is_number(spent) else None
 
     def score(self, name: str, unit: str | None = None, **about: str | int) -> Score | None:
