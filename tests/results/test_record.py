@@ -299,3 +299,20 @@ def test_the_lock_holds_against_another_process_and_dies_with_it(tmp_path: Path)
         os.kill(other.pid, signal.SIGKILL)
     with RecordWriter(path, RUN) as writer:
         assert writer.missing(["a"]) == ["a"]
+
+
+def test_findings_that_were_made_in_python_are_a_record_that_can_be_kept(tmp_path: Path) -> None:
+    record = Record.of([found("a/1", scores=(SCORE,)), found("a/2")], [VERDICT], name="mine")
+    assert record.complete
+    assert (record.run["name"], record.run["groups"]) == ("mine", ["a/1", "a/2", "verdicts"])
+    for target in (tmp_path, tmp_path / "other.jsonl"):
+        again = Record.load(record.save(target))
+        assert again.canonical() == record.canonical()
+        assert (again.scores, again.verdicts) == (record.scores, [VERDICT])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.jsonl", "record.jsonl"]
+
+
+@pytest.mark.parametrize("items", [[], ["a/1", "a/1"]])
+def test_no_record_is_made_of_nothing_or_of_an_item_twice(items: list[str]) -> None:
+    with pytest.raises(InputError, match="at least one finding, and each item once"):
+        Record.of([found(item) for item in items])
