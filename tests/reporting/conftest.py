@@ -2,21 +2,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.reporting import toy_kind
 from tests.reporting.parsed import Page
-from tests.reporting.sample_record import digits_audit
 
 from gradleak.reporting.html import render_html
 from gradleak.reporting.page import Report, assemble
-
-
-@pytest.fixture(scope="session")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of a realistic record of the digits audit."""
-    return digits_audit(tmp_path_factory.mktemp("digits"))
 
 
 @pytest.fixture

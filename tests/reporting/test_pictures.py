@@ -4,7 +4,7 @@ import base64
 from pathlib import Path
 
 import pytest
-from tests.reporting.sample_record import save, shape
+from tests.reporting.toy_kind import PNG
 
 from gradleak.reporting.context import LARGEST_PICTURE, data_uri
 
@@ -13,8 +13,8 @@ from gradleak.reporting.context import LARGEST_PICTURE, data_uri
 def folder(tmp_path: Path) -> Path:
     run = tmp_path / "run"
     (run / "pictures").mkdir(parents=True)
-    save(shape(0), run / "pictures" / "a.png")
-    save(shape(0), tmp_path / "outside.png")
+    (run / "pictures" / "a.png").write_bytes(PNG)
+    (tmp_path / "outside.png").write_bytes(PNG)
     return run
 
 
