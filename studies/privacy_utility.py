@@ -18,7 +18,7 @@ from gradleak.datasets import adult_census, mnist_digits, scikit_digits
 from gradleak.defenses import DPSGD, Clip, GaussianNoise, Prune, Sign, VariationalBottleneck
 from gradleak.models import lenet_dlg, mlp
 from gradleak.protocols import FedSGD
-from gradleak.reporting.curve import curve_figure
+from gradleak.reporting.pages.utility.curve import curve_figure
 from gradleak.results import LI_2024, ZHANG_2023, Citation, Outcome, Score
 from gradleak.training import PerturbedRounds, Task, Training, split
 from studies.study import Finding, Say, Study, StudyResult, Table

@@ -8,7 +8,7 @@ from tests.audits.utility.setting import digits, release, task
 
 import gradleak as gl
 from gradleak.audits.utility import Adversary, ReconstructionProbe, Setting, best_learning_rate, privacy_utility_curve
-from gradleak.reporting.curve import curve_figure, curve_table
+from gradleak.reporting.pages.utility.curve import curve_figure, curve_table
 from gradleak.results import InputError, Outcome
 from gradleak.training import Training
 

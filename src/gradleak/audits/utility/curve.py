@@ -97,7 +97,7 @@ class Curve:
         return (*([self.original] if self.original else []), self.undefended, *self.points)
 
     def summary(self) -> CurveSummary:
-        """The curve as `gradleak.reporting.curve_table` and `curve_figure` show it, without models and outputs."""
+        """The curve as its table and figure are made of it (`gradleak.reporting.pages.utility.curve`), without models."""
         return CurveSummary(
             task=self.task,
             settings_tried=self.settings_tried,

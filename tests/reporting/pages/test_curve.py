@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.reporting.parsed import Page
 
-from gradleak.reporting.curve import TradeOff, standalone, trade_off_plot
+from gradleak.reporting.pages.utility.curve import TradeOff, standalone, trade_off_plot
 
 
 def test_a_trade_off_has_a_panel_an_attacker_and_marks_what_earns_no_credit() -> None:
