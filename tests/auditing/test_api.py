@@ -206,7 +206,7 @@ def test_a_one_dimensional_signal(tmp_path: Path) -> None:
         ({"update": "g.pt"}, r"expected a gradleak\.Update, got str; use Update\.load"),
         ({"release": gl.GaussianNoise(std=1e-3)}, r"Release\(FedSGD\(\), \[defense\]\)"),
         ({"loss": nn.CrossEntropyLoss}, r"write CrossEntropyLoss\(\)"),
-        ({"attacks": [gl.DLG()]}, "expected a dict of attacks by name, got list"),
+        ({"attacks": [gl.attacks.DLG()]}, "expected a dict of attacks by name, got list"),
         ({"threat": "curious"}, "expected a threat model"),
         ({"batch": [1, 2]}, "from a DataLoader take next"),
         ({"batch": images()}, "expected a gradleak.Batch or a pair"),
@@ -268,7 +268,7 @@ def test_dark_images_of_a_plan_do_not_make_its_range_wrong(tmp_path: Path) -> No
     assert range_notes(plan.batches)
     assert range_notes([*plan.batches, bright]) == []
     scenario = replace(plan.scenarios[0], examples=[0, 1], attacks={"inverting_gradients": [0, 1]})
-    attacks: dict[str, gl.Attack] = {"inverting_gradients": gl.InvertingGradients(iterations=2, restarts=1)}
+    attacks: dict[str, gl.attacks.Attack] = {"inverting_gradients": gl.InvertingGradients(iterations=2, restarts=1)}
     whole = replace(plan, batches=[*plan.batches, bright], scenarios=[scenario], attacks=attacks, measures=[])
     record = run_plan(replace(whole, controls=Controls(positive=False)), tmp_path / "out", jobs=1)
     assert not any("declared range" in str(line) for line in record.lines)
@@ -276,7 +276,7 @@ def test_dark_images_of_a_plan_do_not_make_its_range_wrong(tmp_path: Path) -> No
 
 def test_the_planted_leak_is_for_an_attack_that_runs(tmp_path: Path) -> None:
     plan = default_plan(classifier(), gl.Batch(images(), torch.tensor([2]), gl.Domain(shape=(1, 6, 6))))
-    attacks: dict[str, gl.Attack] = {"gias": gl.GIAS(), "gauss_newton": gl.GaussNewton(max_steps=20)}
+    attacks: dict[str, gl.attacks.Attack] = {"gias": gl.attacks.GIAS(), "gauss_newton": gl.GaussNewton(max_steps=20)}
     scenario = replace(plan.scenarios[0], attacks={"gias": [0], "gauss_newton": [0]})
     plan = replace(plan, scenarios=[scenario], attacks=attacks, measures=[])
     record = run_plan(plan, tmp_path / "out", jobs=1)

@@ -103,7 +103,7 @@ def test_the_numbers_are_those_of_the_measures_called_by_hand(record: Record) ->
     few = gl.Batch(rows.inputs[order[:6]], rows.targets[order[:6]], domain)
     exposure = gl.Exposure(loaded.objective, few, release)
     for norm in ("frobenius", "inf"):
-        by_hand = gl.mean_sensitivity(exposure, gl.Sensitivity(norm=norm, by="layer"))
+        by_hand = gl.risk.mean_sensitivity(exposure, gl.Sensitivity(norm=norm, by="layer"))
         for layer, line in lines(record, f"mean_sensitivity ({norm})").items():
             assert line["score"]["value"] == pytest.approx(by_hand[layer].value, rel=1e-9)
             assert line["score"]["interval"] == pytest.approx(by_hand[layer].interval, rel=1e-9)
@@ -113,10 +113,10 @@ def test_the_numbers_are_those_of_the_measures_called_by_hand(record: Record) ->
     ).matrices
     told = rows.sensitive[order[:300]]
     latent = chosen.audit.labels["latent_information"]
-    assert isinstance(latent, gl.LatentInformation)
+    assert isinstance(latent, gl.risk.LatentInformation)
     for layer, score in latent(matrices, told).scores.items():
         assert lines(record, "latent_information")[layer]["score"]["value"] == pytest.approx(score.value, rel=1e-9)
-    subspace = gl.SubspaceDistance(dimension=2, permutations=19)
+    subspace = gl.risk.SubspaceDistance(dimension=2, permutations=19)
     generator = derive_generator(seed, "measure", "subspace_distance")
     for layer, score in subspace(matrices, told, generator=generator).items():
         assert lines(record, "subspace_distance")[layer]["score"]["value"] == pytest.approx(score.value, rel=1e-9)
@@ -128,7 +128,7 @@ def test_a_closed_form_measure_of_a_layer_is_that_of_the_layer_alone(record: Rec
     rows, seed = chosen.audit.rows, chosen.seed_of(loaded.seed, "group")
     order = torch.randperm(rows.size, generator=derive_generator(seed, "rows"))[:6]
     measure = gl.LinearizedPosteriorError(noise_std=0.1, prior_std=0.3)
-    head = gl.VisibleLayers.of(loaded.objective, "2")
+    head = gl.risk.VisibleLayers.of(loaded.objective, "2")
     values = []
     for place in order:
         batch = gl.Batch(rows.inputs[place][None], rows.targets[place][None], gl.Domain.guess(rows.inputs))
@@ -218,8 +218,8 @@ def test_python_gives_the_same_record(record: Record) -> None:
     loaded = plan()
     chosen = loaded.layers["group"]
     seed = chosen.seed_of(loaded.seed, "group")
-    found = gl.profile_layers(loaded.objective, chosen.audit.rows, audit=chosen.audit, seed=seed)
-    mine = gl.record_layers({"plain": found}, setting="group")
+    found = gl.auditing.profile_layers(loaded.objective, chosen.audit.rows, audit=chosen.audit, seed=seed)
+    mine = gl.auditing.record_layers({"plain": found}, setting="group")
     theirs = [line for line in record.items if line.get("scenario") == "plain" and line["kind"] == "layers"]
     skipped = {"group", "line", "of", "seconds"}
     assert [
@@ -235,14 +235,14 @@ def test_python_gives_the_same_record(record: Record) -> None:
     ]
     assert found.visible["latent_information"].scores.keys() == {"last layer"}
     with pytest.raises(InputError, match="at least one result"):
-        gl.record_layers({})
+        gl.auditing.record_layers({})
 
 
 def test_rows_that_carry_nothing_are_measured_by_what_needs_nothing() -> None:
     batch = gl.Batch(torch.rand(5, 6, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 1, 0, 1, 1]))
-    found = gl.profile_layers(plan().objective, batch)
+    found = gl.auditing.profile_layers(plan().objective, batch)
     assert list(found.profiles) == ["mean_sensitivity"]
-    record = gl.record_layers(found)
+    record = gl.auditing.record_layers(found)
     assert [verdict.reason for verdict in record.verdicts] == ["layers_compared"] * 3
     (score,) = {score.n for score in found.profiles["mean_sensitivity"].scores.values()}
     assert score == 5
@@ -277,15 +277,15 @@ def _of_users(seed: int, users: int = 24, each: int = 9) -> Population:
 
 
 def test_batches_of_a_user_are_not_told_by_others_of_that_user() -> None:
-    measures = [gl.LatentInformation(classifier=gl.LogisticRegression(), folds=2, resamples=200)]
+    measures = [gl.risk.LatentInformation(classifier=gl.attacks.LogisticRegression(), folds=2, resamples=200)]
     for seed in range(3):
         rows = _of_users(seed)
         model = mlp(
             features=6, hidden=(8,), classes=2, activation="tanh", generator=torch.Generator().manual_seed(seed)
         )
-        audit = gl.LayerAudit(rows=rows, measures=measures, batch_size=4)
-        found = gl.profile_layers(model, rows, audit=audit, seed=seed)
-        assert gl.record_layers(found).verdicts[-1].reason == "nothing_told"
+        audit = gl.auditing.LayerAudit(rows=rows, measures=measures, batch_size=4)
+        found = gl.auditing.profile_layers(model, rows, audit=audit, seed=seed)
+        assert gl.auditing.record_layers(found).verdicts[-1].reason == "nothing_told"
         drawn = audit._source.drawn(seed)
         assert drawn.batches is not None
         assert drawn.clusters is not None
@@ -304,12 +304,14 @@ def test_two_values_have_any_two_numbers() -> None:
     scores = []
     for numbers in (values, 7 * values - 5):
         rows = gl.Batch(inputs, values, sensitive=numbers)
-        found = gl.profile_layers(plan().objective, rows, [gl.SubspaceDistance(dimension=2, permutations=19)])
+        found = gl.auditing.profile_layers(
+            plan().objective, rows, [gl.risk.SubspaceDistance(dimension=2, permutations=19)]
+        )
         scores.append([score.value for score in found.profiles["subspace_distance"].scores.values()])
     assert None not in scores[0]
     assert scores[0] == scores[1]
     with pytest.raises(InputError, match="the rows with value -5 among 60"):
-        gl.LayerAudit(rows=rows, measures=[gl.SubspaceDistance()], batch_size=40)._source.drawn(0)
+        gl.auditing.LayerAudit(rows=rows, measures=[gl.risk.SubspaceDistance()], batch_size=40)._source.drawn(0)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +325,7 @@ def test_two_values_have_any_two_numbers() -> None:
 def test_what_is_no_set_and_no_threat_model_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
     rows = gl.Batch(torch.zeros(4, 6), torch.arange(4) % 2)
     with pytest.raises(InputError, match=message):
-        gl.LayerAudit(rows=rows, measures=[gl.Sensitivity()], **changes)
+        gl.auditing.LayerAudit(rows=rows, measures=[gl.Sensitivity()], **changes)
 
 
 def test_batches_are_measured_as_batches(tmp_path: Path) -> None:
@@ -490,10 +492,10 @@ def test_an_inversion_is_the_adversary_of_the_plan(tmp_path: Path) -> None:
     record = run_plan(loaded, tmp_path, jobs=1)
     chosen = loaded.layers["group"]
     measure = chosen.audit.labels["original_information"]
-    assert isinstance(measure, gl.OriginalInformation)
+    assert isinstance(measure, gl.risk.OriginalInformation)
     batches = chosen.audit._source.drawn(chosen.seed_of(loaded.seed, "group")).releases
     exposures = [gl.Exposure(loaded.objective, batch, gl.Release(gl.FedSGD())) for batch in batches]
-    told = gl.OriginalInformation(
+    told = gl.risk.OriginalInformation(
         attack=measure.attack,
         by="layer",
         threat_model=gl.HonestButCurious(targets=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -50,5 +51,6 @@ def test_the_changelog_names_everything_a_plan_can_use() -> None:
 
 
 def test_the_public_names_resolve() -> None:
-    assert all(getattr(gl, name) is not None for name in gl.__all__)
+    names = [name for name in gl.__all__ if not inspect.ismodule(getattr(gl, name))]
+    assert 40 <= len(names) <= 50
     assert set(dir(gl)) == set(gl.__all__)

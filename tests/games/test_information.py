@@ -240,7 +240,7 @@ def test_the_norm_it_states_is_that_of_updates_that_are_drawn() -> None:
         [gl.GaussianNoise(std=1.0)],
         [gl.Clip(1.0)],
         [gl.Prune(0.9)],
-        [gl.Clip(1.0), gl.LaplaceNoise(scale=1.0)],
+        [gl.Clip(1.0), gl.defenses.LaplaceNoise(scale=1.0)],
         [gl.GaussianNoise(std=1.0), gl.Clip(1.0)],
     ],
 )

@@ -82,7 +82,7 @@ def found(key: str, oracle: Oracle, operator: gl.GradientJacobian) -> Any:
         "delta_norm": lambda: float(oracle.delta.norm()),
         "i2f_lower_bound": lambda: value(gl.InversionInfluenceLowerBound()),
         "i2f_exact": lambda: value(gl.InversionInfluence()),
-        "lavp_fusion": lambda: value(gl.VulnerabilityFusion()),
+        "lavp_fusion": lambda: value(gl.risk.VulnerabilityFusion()),
         "bayesian_cramer_rao_trace_sigma_0.01_prior_std_0.3": lambda: value(
             gl.LinearizedPosteriorError(noise_std=0.01, prior_std=0.3)
         ),

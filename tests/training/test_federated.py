@@ -133,7 +133,7 @@ def test_closeness_is_to_the_undefended_update_of_the_same_rows() -> None:
 
 
 def test_a_bottleneck_is_drawn_anew_in_every_round_and_judged_by_its_mean() -> None:
-    defense = gl.VariationalBottleneck(beta=0.001, width=16)
+    defense = gl.defenses.VariationalBottleneck(beta=0.001, width=16)
 
     def model(generator: torch.Generator) -> nn.Module:
         encoder = nn.Sequential(nn.Flatten(), perceptron(generator)[1][:2])

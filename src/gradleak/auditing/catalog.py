@@ -6,9 +6,10 @@ import inspect
 from abc import ABC
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from enum import Enum
+from importlib import import_module
 from typing import Any
 
-import gradleak
 import gradleak.attacks
 import gradleak.attacks.inference
 import gradleak.datasets
@@ -29,6 +30,27 @@ from gradleak.privacy import Canary, EpsilonEstimator, PrivacyAudit
 from gradleak.risk import ClaimError, LayerMeasure, Measure, SettingMeasure
 
 Constructor = Callable[..., Any]
+# Where names stand that are for Python alone, in the order in which they are listed.
+NAMESPACES = (
+    "auditing",
+    "core",
+    "data",
+    "attacks",
+    "attacks.inference",
+    "risk",
+    "accounting",
+    "privacy",
+    "games",
+    "training",
+    "scoring",
+    "operators",
+    "linalg",
+    "defenses",
+    "models",
+    "results",
+    "reporting",
+    "testing",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,31 +111,30 @@ def catalog() -> dict[str, dict[str, Entry]]:
 
 
 def from_python() -> dict[str, dict[str, Entry]]:
-    """What is for training files and for Python alone: no plan can name it. From what the packages export, by heading."""
+    """What is for training files and for Python alone: no plan can name it. What the namespaces export, by heading."""
     planned = {entry.constructor for entries in catalog().values() for entry in entries.values()}
     trainers = gradleak.models.generators
     rooms = {
         "trainers of generators (training files)": {
             name: getattr(trainers, name) for name in trainers.__all__ if name.startswith("train_")
-        },
-        "attacks and their checks (Python)": _others(gradleak.attacks, planned),
-        "measures and where it leaks (Python)": _others(gradleak.risk, planned)
-        | {name: getattr(gradleak, name) for name in ("profile_layers", "record_layers")},
+        }
     }
+    for namespace in NAMESPACES:
+        rooms[f"gradleak.{namespace} (Python)"] = _others(import_module(f"gradleak.{namespace}"), planned)
     return {
         room: {name: Entry(name=name, room=room, constructor=item) for name, item in sorted(items.items())}
         for room, items in rooms.items()
+        if items
     }
 
 
 def _others(package: Any, planned: Collection[Constructor]) -> dict[str, Constructor]:
-    """Classes that can be made and functions of a package, of those that the whole exports."""
-    found = {name: getattr(package, name) for name in package.__all__ if name in gradleak.__all__}
+    """The functions and classes that a package exports and no plan can name; errors and enumerations are not listed."""
+    found = {name: getattr(package, name) for name in package.__all__}
     return {
         name: item
         for name, item in found.items()
-        if (inspect.isfunction(item) or (inspect.isclass(item) and not inspect.isabstract(item)))
-        and ABC not in getattr(item, "__bases__", ())
+        if (inspect.isfunction(item) or (inspect.isclass(item) and not issubclass(item, Exception | Enum)))
         and item not in planned
     }
 

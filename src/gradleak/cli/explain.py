@@ -8,7 +8,6 @@ import inspect
 import re
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 
 from gradleak.cli.arguments import arguments, without_attributes
 from gradleak.cli.studies import factories, studies
@@ -93,8 +92,7 @@ def explanation(name: str) -> str:
 
 
 def _texts() -> dict[str, Callable[[], str]]:
-    import gradleak
-    from gradleak.auditing import catalog
+    from gradleak.auditing.catalog import catalog, from_python
     from gradleak.models.generators import train_dcgan, train_vae
 
     texts: dict[str, Callable[[], str]] = {}
@@ -128,28 +126,10 @@ def _texts() -> dict[str, Callable[[], str]]:
         texts.setdefault(code, partial(str, told))
     for score, meaning in words.SCORE_NAMES.items():
         texts.setdefault(score, partial(str, f"score {score}: {meaning.replace('{entry}', 'pixel')}"))
-    for name in gradleak.__all__:
-        texts.setdefault(name, partial(_documentation, getattr(gradleak, name)))
-    # Parts of attacks and measures, which plans may name and only their rooms export.
-    for room in (
-        "attacks",
-        "attacks.inference",
-        "scoring",
-        "risk",
-        "core",
-        "accounting",
-        "games",
-        "defenses",
-        "protocols",
-        "training",
-        "utility",
-        "data",
-        "privacy",
-    ):
-        package = import_module(f"gradleak.{room}")
-        for name in package.__all__:
-            if callable(getattr(package, name)):
-                texts.setdefault(name, partial(_documentation, getattr(package, name)))
+    # What is for Python alone, and what only a namespace exports.
+    for entries in from_python().values():
+        for entry in entries.values():
+            texts.setdefault(entry.name, partial(_documentation, entry.constructor))
     return texts
 
 

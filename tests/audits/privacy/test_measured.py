@@ -42,8 +42,8 @@ def plain() -> AuditResult:
 
 
 def test_results_by_scenario_stand_side_by_side(noisy: AuditResult, plain: AuditResult, tmp_path: Path) -> None:
-    findings = gl.findings_of_audits({"noise": noisy, "none": plain}, claims={"noise": 1e-3})
-    record = gl.record_of(findings, name="two")
+    findings = gl.audits.privacy.findings_of_audits({"noise": noisy, "none": plain}, claims={"noise": 1e-3})
+    record = gl.auditing.record_of(findings, name="two")
     verdicts = {verdict.item: verdict for verdict in record.verdicts}
     assert (verdicts["noise/membership"].verdict, verdicts["noise/membership"].reason) == (
         VerdictKind.LEAKS,
@@ -58,7 +58,7 @@ def test_results_by_scenario_stand_side_by_side(noisy: AuditResult, plain: Audit
 
 
 def test_all_bounds_of_a_record_hold_together(noisy: AuditResult, plain: AuditResult) -> None:
-    noise, none = gl.findings_of_audits({"noise": noisy, "none": plain})
+    noise, none = gl.audits.privacy.findings_of_audits({"noise": noisy, "none": plain})
     assert noise.bounds == none.bounds > 1
     comparisons = {score.details["comparisons"] for score in noise.scores if score.name == "epsilon_lower_bound"}
     assert comparisons == {noise.bounds}
@@ -67,7 +67,7 @@ def test_all_bounds_of_a_record_hold_together(noisy: AuditResult, plain: AuditRe
 
 
 def test_one_result_needs_no_name_and_none_is_refused(noisy: AuditResult) -> None:
-    (found,) = gl.findings_of_audits(noisy)
+    (found,) = gl.audits.privacy.findings_of_audits(noisy)
     assert (found.item, found.audit, found.scenario, found.claim) == (
         "release/membership",
         "membership",
@@ -77,6 +77,6 @@ def test_one_result_needs_no_name_and_none_is_refused(noisy: AuditResult) -> Non
     text = json.dumps(found.to_dict(), allow_nan=False)
     assert PrivacyFinding.from_dict(json.loads(text)).to_dict() == found.to_dict()
     with pytest.raises(InputError, match="at least one result"):
-        gl.findings_of_audits({})
+        gl.audits.privacy.findings_of_audits({})
     with pytest.raises(InputError, match=r"claims: expected some of release, got noise"):
-        gl.findings_of_audits(noisy, claims={"noise": 1.0})
+        gl.audits.privacy.findings_of_audits(noisy, claims={"noise": 1.0})

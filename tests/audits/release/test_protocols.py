@@ -196,7 +196,7 @@ attacks = { aga = "all" }
     plan = build_plan(tomllib.loads(text), folder=Path())
     attacks = next(audit.attacks for audit in plan.audits if isinstance(audit, ReconstructionAudit))
     assert plan.site.threat == gl.HonestButCurious(protocol=gl.FedAvg(learning_rate=0.2, epochs=3))
-    assert attacks["aga"].local_training is gl.LocalTraining.AVERAGE_GRADIENT
-    assert plan.site.scenarios[0].release.protocol == gl.LocalAdam(learning_rate=0.01, epochs=2)
+    assert attacks["aga"].local_training is gl.attacks.LocalTraining.AVERAGE_GRADIENT
+    assert plan.site.scenarios[0].release.protocol == gl.protocols.LocalAdam(learning_rate=0.01, epochs=2)
     with pytest.raises(gl.GradleakError, match="local_training"):
         build_plan(tomllib.loads(text.replace("average_gradient", "averaged")), folder=Path())

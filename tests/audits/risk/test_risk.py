@@ -207,7 +207,7 @@ def test_groups_of_a_sensitivity_are_checked_with_the_plan() -> None:
 
 
 def test_a_measure_that_refuses_does_not_take_the_others_with_it() -> None:
-    foreign = gl.GaussianPrior(mean=torch.zeros(3), covariance=torch.eye(3))
+    foreign = gl.risk.GaussianPrior(mean=torch.zeros(3), covariance=torch.eye(3))
     measures = [gl.LinearizedPosteriorError(noise_std=0.1, prior=foreign), gl.GradientNorm(), gl.Vulnerability()]
     one = found(site(batches=digits(1)), *measures)["noisy/example 0/risk"]
     refused = one.score("linearized_posterior_error")

@@ -77,7 +77,9 @@ def test_an_attack_that_is_refused_is_a_word_and_not_a_number() -> None:
     rows = digits()[0]
     probe = ReconstructionProbe(
         batch=gl.Batch(rows.inputs[:2], rows.targets[:2], rows.domain),
-        adversaries=[Adversary(name="told", attack=gl.DGL(iterations=1), threat=gl.HonestButCurious(targets=False))],
+        adversaries=[
+            Adversary(name="told", attack=gl.attacks.DGL(iterations=1), threat=gl.HonestButCurious(targets=False))
+        ],
     )
     score = next(s for s in probe(release(), task().start(torch.Generator()).objective) if s.name == "reached_told")
     assert (score.value, score.outcome) == (None, Outcome.UNSUPPORTED)
@@ -109,7 +111,9 @@ def test_no_setting_and_equal_names_are_refused() -> None:
     with pytest.raises(InputError, match="at least one setting"):
         privacy_utility_curve(task(), TRAINING, [])
     with pytest.raises(InputError, match="different names"):
-        ReconstructionProbe(batch=digits()[0].example(0), adversaries=[Adversary(name="a", attack=gl.Blind())] * 2)
+        ReconstructionProbe(
+            batch=digits()[0].example(0), adversaries=[Adversary(name="a", attack=gl.attacks.Blind())] * 2
+        )
 
 
 def test_a_reference_that_hardly_learned_is_told_in_the_table() -> None:

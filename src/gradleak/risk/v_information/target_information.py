@@ -87,7 +87,7 @@ class TargetInformation:
         >>> objective = gl.Objective.from_module(torch.nn.Sequential(*layers).double())
         >>> batches = [gl.Batch(pixels[i : i + 1], torch.tensor([i % 3]), image) for i in range(4)]
         >>> alone = [gl.Exposure(objective, batch, gl.Release(gl.FedSGD())) for batch in batches]
-        >>> found = gl.TargetInformation(attack=gl.GaussNewton())(alone)
+        >>> found = gl.risk.TargetInformation(attack=gl.GaussNewton())(alone)
         >>> found.details["ssim"] > 0.99, found.details["above_exchanged"] > 10.0
         (True, True)
     """
