@@ -44,6 +44,7 @@ def test_the_leakiest_value_of_a_scenario_is_that_of_the_record(tmp_path: Path) 
     scores = {one["score"]: one for one in document["scenarios"][0]["scores"]}
     assert scores["pixel_rmse"]["leakiest"] == 0.1
     assert scores["dead_share"]["leakiest"] == 0.3
+    assert (scores["dead_share"]["smallest"], scores["dead_share"]["largest"]) == (0.1, 0.3)
     assert (scores["dead_share"]["evidence"], scores["dead_share"]["count"]) == ("exact", 3)
     assert (scores["answers"]["leakiest"], scores["answers"]["without_value"]) == (None, 3)
 

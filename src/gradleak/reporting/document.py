@@ -139,6 +139,8 @@ def _scenario(name: str, context: Context) -> dict[str, Any]:
                 "unit": unit,
                 "evidence": evidence.value,
                 "leakiest": _leakiest(found),
+                "smallest": min(_values(found), default=None),
+                "largest": max(_values(found), default=None),
                 "count": len(found),
                 "without_value": sum(one.value is None for one in found),
             }
@@ -148,12 +150,14 @@ def _scenario(name: str, context: Context) -> dict[str, Any]:
 
 
 def _leakiest(scores: list[Score]) -> float | None:
-    values = [score.value for score in scores if score.value is not None]
-    if not values:
-        return None
+    """The value that gives away most, None where neither larger nor smaller ones do."""
     if scores[0].leakier is Leakier.LOWER:
-        return min(values)
-    return max(values) if scores[0].leakier is Leakier.HIGHER or len(set(values)) == 1 else None
+        return min(_values(scores), default=None)
+    return max(_values(scores), default=None) if scores[0].leakier is Leakier.HIGHER else None
+
+
+def _values(scores: list[Score]) -> list[float]:
+    return [score.value for score in scores if score.value is not None]
 
 
 def _control(finding: Finding) -> dict[str, Any]:

@@ -109,12 +109,7 @@ def _pages(context: Context) -> Iterable[Section]:
         by_kind.setdefault(finding.kind, []).append(finding)
     for name, kind in kinds().items():
         found = by_kind.pop(name, [])
-        if not found:
-            continue
-        try:
-            page = kind.load_page()(found, context)
-        except ModuleNotFoundError:  # until every kind has its page
-            page = plain_page(name, found, context)
+        page = kind.load_page()(found, context) if found else None
         if page is not None:
             yield page
     for name, found in by_kind.items():

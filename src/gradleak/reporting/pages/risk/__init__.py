@@ -272,6 +272,7 @@ def _spectra(findings: Sequence[RiskFinding]) -> Section:
                 "the smallest.",
             ),
             Table(
+                single=True,
                 caption=("Eigenvalues of AᵀA ", Badge(Evidence.EXACT)),
                 columns=[
                     Column(label="Example", heading=True),
