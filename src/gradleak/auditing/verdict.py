@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from gradleak.auditing.adversary import Adversary
 from gradleak.auditing.bound import Limits, bound_on
@@ -12,7 +12,17 @@ from gradleak.auditing.inference_verdict import judge_games
 from gradleak.auditing.layer_verdict import COMPARED, judge_layers
 from gradleak.auditing.privacy_verdict import judge_privacy
 from gradleak.auditing.verdict_sets import RUN, worst_of
-from gradleak.results import PlanError, Verdict, VerdictKind, error_name
+from gradleak.results import (
+    GradleakError,
+    PlanError,
+    Positive,
+    Settings,
+    Share,
+    ShareOrAll,
+    Verdict,
+    VerdictKind,
+    error_name,
+)
 from gradleak.scoring import beyond_luck
 
 Line = Mapping[str, Any]
@@ -20,7 +30,7 @@ CONVERGED_LOSS = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class Thresholds:
+class Thresholds(Settings):
     """When an attack counts as having rebuilt an example, and when none can be expected to.
 
     Attributes:
@@ -33,27 +43,14 @@ class Thresholds:
             this epsilon is *bounded*.
     """
 
-    pixel_rmse: float = 0.1
-    baseline_ratio: float = 0.5
-    reconstruction_probability: float = 0.05
-    advantage: float = 0.05
-    epsilon: float = 1.0
+    refused_with: ClassVar[type[GradleakError]] = PlanError
+    called: ClassVar[str] = "thresholds"
 
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        if not 0 < self.pixel_rmse < 1:
-            raise PlanError(f"thresholds.pixel_rmse: expected a number between 0 and 1, got {self.pixel_rmse}")
-        if not 0 < self.baseline_ratio <= 1:
-            raise PlanError(f"thresholds.baseline_ratio: expected a number in (0, 1], got {self.baseline_ratio}")
-        if not 0 < self.reconstruction_probability < 1:
-            raise PlanError(
-                "thresholds.reconstruction_probability: expected a number between 0 and 1, got "
-                f"{self.reconstruction_probability}"
-            )
-        if not 0 < self.advantage < 1:
-            raise PlanError(f"thresholds.advantage: expected a number between 0 and 1, got {self.advantage}")
-        if not 0 < self.epsilon < float("inf"):
-            raise PlanError(f"thresholds.epsilon: expected a finite number above 0, got {self.epsilon}")
+    pixel_rmse: Share = 0.1
+    baseline_ratio: ShareOrAll = 0.5
+    reconstruction_probability: Share = 0.05
+    advantage: Share = 0.05
+    epsilon: Positive = 1.0
 
     def leaks(
         self,

@@ -10,14 +10,14 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from gradleak.results import Citation, Evidence, InputError, Leakier, Outcome, Score
+from gradleak.results import Citation, Evidence, InputError, Leakier, Outcome, Score, Settings
 
 # Columns of a layer that are brought into float64 at a time.
 _BLOCK = 2**16
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerMeasure(ABC):
+class LayerMeasure(Settings, ABC):
     """A number for each layer, from its gradients on many examples or batches, or a named outcome where there is none.
 
     The defender's side: it holds gradients and what may leak from them. Layers are whatever the names stand for: one

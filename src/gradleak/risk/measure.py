@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gradleak.core import Exposure, NotGaussian, Objective
 from gradleak.operators import GradientJacobian
-from gradleak.results import Citation, Evidence, InputError, Leakier, Outcome, Score, member
+from gradleak.results import Citation, Evidence, InputError, Leakier, Outcome, Score, Settings
 
 Delta = Tensor | Mapping[str, Tensor]
 # A number with a larger bound on its relative error (three digits) is an estimate, however it was computed.
@@ -38,18 +38,9 @@ class Unit(StrEnum):
         """The unit of a score whose formula is a squared error, of which `pixel_rmse` takes the root."""
         return "input^2" if self is Unit.INPUT else str(self)
 
-    @classmethod
-    def named(cls, unit: Unit | str) -> Unit:
-        """The unit by its name.
-
-        Raises:
-            InputError: for another name.
-        """
-        return member("unit", cls, unit)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Measure(ABC):
+class Measure(Settings, ABC):
     """A number that is computed from an exposure in closed form, or a named outcome where there is none.
 
     Authors write `_measure`; the public call checks the perturbation, prepares everything in float64 and never
@@ -113,7 +104,7 @@ class Measure(ABC):
     def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
         """The score; `delta` is flat, finite and in the dtype of `operator`, and not None if `needs_delta`."""
 
-    def check(self, objective: Objective) -> None:  # noqa: B027 - most measures take every model
+    def check(self, objective: Objective) -> None:
         """Refuse a model that this measure, as it is configured, does not fit, before anything is computed.
 
         Raises:

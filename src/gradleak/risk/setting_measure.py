@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Domain, Objective, Release
-from gradleak.results import Citation, Evidence, InputError, Leakier, Outcome, Score, check_count
+from gradleak.results import Citation, Evidence, InputError, Leakier, Outcome, Score, Settings, check_count
 from gradleak.risk.measure import Unit
 
 
@@ -34,7 +34,7 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SettingMeasure(ABC):
+class SettingMeasure(Settings, ABC):
     """A number about a setting, or a named outcome where there is none.
 
     A `Measure` is about one exposure and needs the private inputs; a measure of a setting averages over what an

@@ -5,12 +5,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
-from gradleak.results import MO_2021, YE_LIM_2016, Citation, InputError, Leakier, Outcome, Score, check_count, member
+from gradleak.results import (
+    MO_2021,
+    YE_LIM_2016,
+    Citation,
+    Count,
+    InputError,
+    Leakier,
+    Outcome,
+    Score,
+    Whole,
+)
 from gradleak.risk.layer_measure import LayerMeasure, coordinates
 
 # Of the largest distance, what the angles of equal subspaces have by round-off.
@@ -87,17 +97,9 @@ class SubspaceDistance(LayerMeasure):
     leakier: ClassVar[Leakier] = Leakier.HIGHER
 
     metric: GrassmannMetric | str = GrassmannMetric.GEODESIC
-    dimension: int = 8
-    columns: int | None = None
-    permutations: int = 199
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        object.__setattr__(self, "metric", member("metric", GrassmannMetric, self.metric))
-        check_count("dimension", self.dimension)
-        check_count("permutations", self.permutations, least=19)
-        if self.columns is not None:
-            check_count("columns", self.columns, least=2)
+    dimension: Count = 8
+    columns: Annotated[int, Whole(2)] | None = None
+    permutations: Annotated[int, Whole(19)] = 199
 
     @property
     def _unit(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from gradleak.results import InputError, Outcome, Score, check_count
+from gradleak.results import Count, InputError, Outcome, Score
 from gradleak.risk.layer_measure import LayerMeasure, coordinates
 
 # So near to the largest number that the sample can give, a value says how many rows there were.
@@ -32,24 +32,11 @@ class InformationEstimator(LayerMeasure):
         components: the number of principal components of the gradients, and of real inputs.
     """
 
-    components: int = 8
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        check_count("components", self.components)
-        self._check_fields()
+    components: Count = 8
 
     @property
     def _unit(self) -> str:
         return "nat"
-
-    @abstractmethod
-    def _check_fields(self) -> None:
-        """Check the fields of the estimator itself.
-
-        Raises:
-            InputError: naming the field.
-        """
 
     @property
     @abstractmethod
