@@ -52,6 +52,7 @@ from gradleak.results import InputError, Outcome, UnsupportedError
 from gradleak.scoring import score_images, score_perceptual
 from studies.attack_lines import Line, blind_lines
 from studies.store import Store, content_of
+from studies.summaries import resampled
 
 CURVE = 24
 """Places of a search at which the loss is kept."""
@@ -438,11 +439,6 @@ def mean_psnr(lines: Sequence[Line]) -> float | None:
     return mean([capped(line) for line in lines])
 
 
-def number(value: float | None, form: str) -> str:
-    """A number as it is printed, "-" for none."""
-    return "-" if value is None else format(value, form)
-
-
 def paired(
     first: Sequence[Line], second: Sequence[Line], *, seed: int
 ) -> tuple[float, tuple[float, float], int] | None:
@@ -458,7 +454,4 @@ def paired(
     ]
     if len(gaps) < 2:
         return None
-    drawn = np.random.default_rng(seed).integers(0, len(gaps), (2000, len(gaps)))
-    medians = np.median(np.asarray(gaps)[drawn], axis=1)
-    low, high = np.quantile(medians, (0.025, 0.975))
-    return float(np.median(gaps)), (float(low), float(high)), len(gaps)
+    return float(np.median(gaps)), resampled(gaps, np.median, seed=seed), len(gaps)
