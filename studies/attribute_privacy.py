@@ -310,7 +310,7 @@ class _Row:
 
     @property
     def is_canary(self) -> bool:
-        return self.found.facts["record"] == "canary"
+        return bool(self.found.facts["record"] == "canary")
 
     @property
     def is_valid(self) -> bool:
@@ -318,7 +318,7 @@ class _Row:
 
     @property
     def distance(self) -> float:
-        return max(self.found.facts["distances"])
+        return float(max(self.found.facts["distances"]))
 
     @property
     def exact(self) -> float | None:

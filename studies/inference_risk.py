@@ -166,7 +166,7 @@ class InferenceRisk(Study):
                 features=MaxPooling(kernel=10),
                 **shared,
             )
-        kinds = {
+        kinds: dict[RiskGame, type[AttributeGame] | type[PropertyGame] | type[DistributionGame]] = {
             RiskGame.ATTRIBUTE: AttributeGame, RiskGame.PROPERTY: PropertyGame, RiskGame.DISTRIBUTION: DistributionGame,
         }  # fmt: skip
         population = census(

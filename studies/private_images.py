@@ -141,4 +141,5 @@ def pixel_rmse(claim: Tensor | None, example: Batch) -> float | None:
 def isotropic(objective: Objective, norm: float, generator: torch.Generator) -> Tensor:
     """A perturbation (P,) of this norm in a direction that is uniform on the sphere; float64."""
     drawn = torch.randn(objective.size, generator=generator, dtype=torch.float64)
-    return norm * drawn / drawn.norm()
+    length: Tensor = drawn.norm()
+    return norm * drawn / length

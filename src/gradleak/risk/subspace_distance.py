@@ -221,6 +221,7 @@ def _distance(metric: GrassmannMetric, angles: Tensor) -> float:
 
 def _basis(matrix: Tensor, dimension: int) -> Tensor:
     """An orthonormal basis of the leading directions of the columns, at most as many as the rank."""
+    left: Tensor
     left, values, _ = torch.linalg.svd(matrix, full_matrices=False)
     floor = max(matrix.shape) * torch.finfo(matrix.dtype).eps * float(values[0])
     return left[:, : min(dimension, int((values > floor).sum()))]

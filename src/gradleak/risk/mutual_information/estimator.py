@@ -148,6 +148,7 @@ def components_of(rows: Tensor, count: int, *, fitted_on: Tensor | None = None) 
     """
     known = rows if fitted_on is None else rows[fitted_on]
     center = known.mean(dim=0)
+    directions: Tensor
     _, values, directions = torch.linalg.svd(known - center, full_matrices=False)
     kept = min(count, max(1, int((values > _FLAT * values[0]).sum())))
     spread = values[:kept] / (len(known) - 1) ** 0.5
