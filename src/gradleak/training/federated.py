@@ -23,7 +23,7 @@ from gradleak.results import (
     ShareOrAll,
     UnsupportedError,
 )
-from gradleak.training.metric import Floats, constant_answers, same_for_all
+from gradleak.training.metric import Floats, same_for_all
 from gradleak.training.rounds import AnyRelease
 from gradleak.training.task import Start, Task
 
@@ -276,17 +276,8 @@ class _Server:
         )
 
     def _finished(self, objective: Objective) -> Run:
-        outputs = self.task.outputs(objective)
-        rounds = self.training.rounds
-        if not bool(torch.isfinite(torch.from_numpy(outputs)).all()):
-            return self._result(
-                objective, None, Outcome.NOT_FINITE, rounds, "the trained model returns NaN or infinity"
-            )
-        if constant_answers(self.task.judged_by(outputs.shape[1]), outputs):
-            what = "the same numbers" if same_for_all(outputs) else "the same class"
-            note = f"the trained model gives {what} for every test row"
-            return self._result(objective, outputs, Outcome.CONSTANT, rounds, note)
-        return self._result(objective, outputs, Outcome.CONVERGED, rounds, "")
+        outcome, outputs, note = self.task.judge(objective)
+        return self._result(objective, outputs, outcome, self.training.rounds, note)
 
     def _result(self, objective: Objective, outputs: Floats | None, outcome: Outcome, rounds: int, note: str) -> Run:
         return Run(
