@@ -46,11 +46,12 @@ from gradleak.core import (
     describe,
 )
 from gradleak.datasets import idx_file, image_file, mnist_digits
-from gradleak.models import convnet, initialize_uniform, lenet_dlg, lenet_i2f, resnet18
+from gradleak.models import initialize_uniform, lenet_dlg, lenet_i2f, resnet18
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Outcome, UnsupportedError
 from gradleak.scoring import score_images, score_perceptual
 from studies.attack_lines import Line, blind_lines
+from studies.networks import convnet
 from studies.store import Store, content_of
 from studies.summaries import resampled
 
