@@ -38,9 +38,9 @@ from gradleak.risk import (
     OriginalInformation,
     Sensitivity,
     VisibleLayers,
+    each_example,
     measure_visible,
 )
-from gradleak.risk.examples import each_example
 from gradleak.risk.layer_groups import layer_groups
 from studies.networks import alexnet_small, vgg9
 from studies.store import Store, content_of

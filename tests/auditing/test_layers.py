@@ -18,6 +18,7 @@ from gradleak.data import Population
 from gradleak.models import mlp
 from gradleak.results import Evidence, InputError, Leakier, Outcome, PlanError, Record, Score, VerdictKind
 from gradleak.training import layer_gradients
+from tests.auditing.own_measure import Entries
 
 ROOT = Path(__file__).parents[2]
 GROUPS = {"use": "tests.auditing.small_population:two_groups"}
@@ -360,6 +361,12 @@ def test_the_plan_has_columns_labels_groups_and_sets(tmp_path: Path) -> None:
     audit = build_plan(own, folder=ROOT).layers["group"].audit
     assert audit.rows.size == 4
     assert audit.rows.sensitive is not None
+
+
+def test_a_plan_names_a_measure_of_somebody_else() -> None:
+    own = {"use": "tests.auditing.own_measure:Entries", "few": 2}
+    measures = plan({"measures": [own, {"use": "Sensitivity"}]}).layers["group"].audit.measures
+    assert measures[0] == Entries(few=2)
 
 
 @pytest.mark.parametrize(

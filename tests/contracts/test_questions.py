@@ -55,7 +55,7 @@ from gradleak.core import (
 from gradleak.games.information import gaussian_channel_information
 from gradleak.protocols import FedAvg, FedSGD, LocalAdam, SecureAggregation
 from gradleak.results import InputError, Outcome
-from gradleak.risk import VisibleLayers
+from gradleak.risk import LayerMeasure, VisibleLayers
 from gradleak.testing import check_defense
 from gradleak.training import BatchReleases, Route
 
@@ -338,11 +338,11 @@ def test_protocols_say_which_gradients_they_take(examples: int) -> None:
     assert (together.of_client, FedSGD().of_client) == (FedSGD(), FedSGD())
 
 
-ROOMS = {"defenses": Defense, "protocols": Protocol, "attacks": Attack}
+ROOMS = {"defenses": Defense, "protocols": Protocol, "attacks": Attack, "risk": LayerMeasure}
 
 
 def _concrete(room: str) -> frozenset[str]:
-    """The names of the classes of a room that can be made: defenses, protocols or attacks."""
+    """The names of the classes of a room that can be made: defenses, protocols, attacks, or measures of risk."""
     module = importlib.import_module(f"gradleak.{room}")
     return frozenset(
         name
@@ -433,7 +433,7 @@ def test_other_uses_are_not(line: str) -> None:
     assert switches(ast.parse(line), _concrete("defenses")) == []
 
 
-@pytest.mark.parametrize(("room", "least"), [("defenses", 13), ("protocols", 4), ("attacks", 8)])
+@pytest.mark.parametrize(("room", "least"), [("defenses", 13), ("protocols", 4), ("attacks", 8), ("risk", 15)])
 def test_nobody_outside_of_a_room_asks_for_the_type_of_one(room: str, least: int) -> None:
     files = {file: tree for file, tree in _trees().items() if room not in file.parts}
     assert len(files) > 100

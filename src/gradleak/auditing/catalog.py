@@ -26,7 +26,7 @@ from gradleak.core import Defense, HonestButCurious, Protocol, ThreatModel
 from gradleak.games import InferenceGame
 from gradleak.linalg import Solver
 from gradleak.privacy import Canary, EpsilonEstimator, PrivacyAudit
-from gradleak.risk import ClaimError, LatentInformation, LayerMeasure, Measure, OriginalInformation, SettingMeasure
+from gradleak.risk import ClaimError, LayerMeasure, Measure, SettingMeasure
 
 Constructor = Callable[..., Any]
 
@@ -55,6 +55,7 @@ class Entry:
 
 def catalog() -> dict[str, dict[str, Entry]]:
     """All entries by room and name, taken from what the packages export."""
+    closed_form = _classes(gradleak.risk, (Measure, SettingMeasure))
     rooms: dict[str, Mapping[str, Constructor]] = {
         "attacks": _classes(gradleak.attacks, Attack),
         "labels": _classes(gradleak.attacks, LabelAttack),
@@ -66,9 +67,11 @@ def catalog() -> dict[str, dict[str, Entry]]:
         "audits": _classes(gradleak.privacy, PrivacyAudit),
         "canaries": {"Canary": Canary},
         "estimators": _classes(gradleak.privacy, EpsilonEstimator),
-        "measures": _classes(gradleak.risk, (Measure, SettingMeasure)),
+        "measures": closed_form,
         "claim errors": _classes(gradleak.risk, ClaimError),
-        "layer measures": _classes(gradleak.risk, (LayerMeasure, LatentInformation, OriginalInformation)),
+        "layer measures": {
+            name: item for name, item in _classes(gradleak.risk, LayerMeasure).items() if name not in closed_form
+        },
         "solvers": _classes(gradleak.linalg, Solver),
         "defenses": _classes(gradleak.defenses, Defense),
         "protocols": _classes(gradleak.protocols, Protocol),

@@ -7,45 +7,27 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from gradleak.auditing.layer_averages import averaged, without_value
-from gradleak.auditing.layer_rows import Drawn, LayerRows, Told
-from gradleak.core import (
-    Batch,
-    Exposure,
-    HonestButCurious,
-    Objective,
-    Release,
-    ThreatModel,
-    derive_generator,
-    derive_seed,
-    describe,
-)
+from gradleak.auditing.layer_rows import LayerRows, Told
+from gradleak.core import Batch, HonestButCurious, Knowledge, Objective, Release, ThreatModel, describe
 from gradleak.data import Population
-from gradleak.operators import check_derivative
-from gradleak.results import GradleakError, InputError, Outcome, check_share, member
+from gradleak.protocols import FedSGD
+from gradleak.results import GradleakError, InputError, check_share, member
 from gradleak.risk import (
     Consecutive,
-    LatentInformation,
+    DrawnRows,
     LayerAdvice,
     LayerMeasure,
     LayerProfile,
-    Measure,
-    OriginalInformation,
+    LayerScale,
+    LayerSite,
     Partition,
-    Sensitivity,
-    SettingMeasure,
-    SubspaceDistance,
     VisibleLayers,
     advise,
     layer_groups,
 )
 from gradleak.risk.layer_groups import Grouping
-from gradleak.training import layer_gradients
-
-OfLayers = Measure | SettingMeasure | LayerMeasure | LatentInformation | OriginalInformation
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,7 +66,7 @@ class LayerAudit:
     """
 
     rows: Population | Batch = field(repr=False)
-    measures: Sequence[OfLayers]
+    measures: Sequence[LayerMeasure]
     told: Told | str = Told.SENSITIVE
     value: str | int | None = None
     count: int | None = 1000
@@ -109,7 +91,7 @@ class LayerAudit:
         if not self.measures:
             raise InputError("measures: expected at least one measure of layers, got none")
         for measure in self.measures:
-            if not isinstance(measure, OfLayers):
+            if not isinstance(measure, LayerMeasure):
                 raise InputError(
                     "measures: expected Sensitivity, another closed-form measure, LatentInformation, OriginalInformation, "
                     f"SubspaceDistance, MINE or NeighborInformation, got {type(measure).__name__}"
@@ -117,13 +99,13 @@ class LayerAudit:
         self._check_told()
 
     @cached_property
-    def labels(self) -> dict[str, OfLayers]:
+    def labels(self) -> dict[str, LayerMeasure]:
         """The measures by the name of their profiles; where two have one name, what tells them apart stands behind it."""
-        bases = [base_name(measure) for measure in self.measures]
-        found: dict[str, OfLayers] = {}
+        bases = [measure.layer_name for measure in self.measures]
+        found: dict[str, LayerMeasure] = {}
         for base, measure in zip(bases, self.measures, strict=True):
-            variant = _variant(measure)
-            label = base if bases.count(base) == 1 or not variant else f"{base} ({variant})"
+            several = bases.count(base) > 1 and measure.variant
+            label = f"{base} ({measure.variant})" if several else base
             taken = [label, *(f"{label} ({number})" for number in range(2, len(bases) + 2))]
             found[next(free for free in taken if free not in found)] = measure
         return found
@@ -151,7 +133,8 @@ class LayerAudit:
         Raises:
             GradleakError: where the measure and the release do not fit together.
         """
-        return self._profile(label, objective, release, self._source.drawn(seed), seed, shuffled=False)
+        site = self._site(label, objective, release, seed)
+        return self.labels[label].by_layer(site, self.groups(objective))
 
     def null_profile(self, label: str, objective: Objective, release: Release, *, seed: int = 0) -> LayerProfile:
         """The profile of a measure that reads gradients, with the attribute (labels, inputs) of another row for each row.
@@ -166,9 +149,10 @@ class LayerAudit:
             InputError: for a measure that reads no attribute.
             GradleakError: where the measure and the release do not fit together.
         """
-        if not reads_gradients(self.labels[label]):
+        if not self.labels[label].reads_told:
             raise InputError(f"null_profile: {label} reads no attribute, so that there is none to shuffle")
-        return self._profile(label, objective, release, self._source.drawn(seed), seed, shuffled=True)
+        site = replace(self._site(label, objective, release, seed), shuffled=True)
+        return self.labels[label].by_layer(site, self.groups(objective))
 
     def visible_profile(self, label: str, objective: Objective, release: Release, *, seed: int = 0) -> LayerProfile:
         """The profile of one measure over the sets of visible tensors: each as if nothing else were released.
@@ -185,19 +169,7 @@ class LayerAudit:
         """
         if not self.visible:
             raise InputError("visible: expected at least one set of visible tensors, got none")
-        measure, drawn = self.labels[label], self._source.drawn(seed)
-        if isinstance(measure, OriginalInformation):
-            return self._inverted(label, measure, self._exposures(objective, release, drawn), dict(self.visible))
-        scores = {}
-        for name, sets in self.visible.items():
-            hidden = replace(self, by={name: sets.names}, visible={})
-            try:
-                whole = sets.objective(objective), sets.release(objective, release)
-                scores[name] = hidden._profile(label, *whole, drawn, seed, shuffled=False).scores[name]
-            except GradleakError as refusal:
-                scores[name] = without_value(measure, Outcome.UNSUPPORTED, str(refusal))
-        groups = {name: sets.names for name, sets in self.visible.items()}
-        return LayerProfile(measure=label, scores=scores, groups=groups)
+        return self.labels[label].by_visible(self._site(label, objective, release, seed), self.visible)
 
     def refused(self, label: str, groups: Mapping[str, tuple[str, ...]], reason: str) -> LayerProfile:
         """The profile of a measure that could not be taken: no group has a value, and the reason is told.
@@ -207,8 +179,7 @@ class LayerAudit:
             groups: the tensors of every group.
             reason: as the measure gives it.
         """
-        lost = without_value(self.labels[label], Outcome.UNSUPPORTED, reason)
-        return LayerProfile(measure=label, scores=dict.fromkeys(groups, lost), groups=dict(groups))
+        return self.labels[label].refused(label, groups, reason)
 
     def advice(self, profiles: Sequence[LayerProfile], objective: Objective) -> LayerAdvice:
         """Which layers to protect first, from all profiles of one release; see `advise`.
@@ -246,7 +217,7 @@ class LayerAudit:
                 sets.objective(objective)
             except InputError as error:
                 raise InputError(f"visible {name!r}: {error}") from error
-        if any(reads_gradients(measure) for measure in self.measures):
+        if any(measure.reads_told for measure in self.measures):
             width = sum(objective.params[name].numel() for members in groups.values() for name in members)
             needed = len(drawn.target) * width * objective.dtype.itemsize
             if needed > self.max_bytes // 2:
@@ -255,11 +226,10 @@ class LayerAudit:
                     f"half of {self.max_bytes:,}; take a smaller count, or groups of fewer tensors"
                 )
         for label, measure in self.labels.items():
-            if isinstance(measure, OriginalInformation):
-                obstacle = measure.error.obstacle(drawn.releases[0])
-                if obstacle:
-                    raise InputError(f"{label}: {obstacle}; in a plan: error = {{ use = 'NormalizedError' }}")
-            public = measure.public_inputs if isinstance(measure, SettingMeasure) else None
+            obstacle = measure.obstacle(drawn.releases[0])
+            if obstacle:
+                raise InputError(f"{label}: {obstacle}")
+            public = measure.public_inputs
             if public is not None and _shared(public, drawn.batch):
                 raise InputError(
                     f"{type(measure).__name__}.public: expected examples that are not among the private rows; take them out"
@@ -295,8 +265,7 @@ class LayerAudit:
         Args:
             label: a name of `labels`.
         """
-        measure = self.labels[label]
-        if not reads_gradients(measure):
+        if not self.labels[label].reads_told:
             told = f"{_counted(self._source.many, 'release')} of {_counted(self.batch_size, 'row')}"
             return {"grouping": self._grouping, "about": "original", "settings": told}
         each = "row" if self.batch_size == 1 else f"batch of {self.batch_size} rows that share it"
@@ -317,20 +286,16 @@ class LayerAudit:
             objective: the client's loss.
             null: whether gradients are read a second time with shuffled attributes.
         """
-        total, entries = 0.0, self.batch_size * int(self.rows.inputs[0].numel())
-        groups, sets = len(self.groups(objective)), len(self.visible)
-        for measure in self.measures:
-            if reads_gradients(measure):
-                total += min(self.count or self.rows.size, self.rows.size) * (1 + null + sets)
-            elif isinstance(measure, OriginalInformation):
-                exposures = self._exposures(objective, Release(_plain()), self._source.drawn(0))
-                known = self.threat.disclose(objective, exposures[0].release, exposures[0].batch)
-                total += (groups + sets) * self._source.many * measure.attack.estimate(known)
-            elif isinstance(measure, SettingMeasure):
-                total += (groups + sets) * measure.estimate(entries)
-            else:
-                total += self._source.many * entries * ((1 if isinstance(measure, Sensitivity) else groups) + sets)
-        return total
+        scale = LayerScale(
+            rows=min(self.count or self.rows.size, self.rows.size),
+            releases=self._source.many,
+            unknowns=self.batch_size * int(self.rows.inputs[0].numel()),
+            groups=len(self.groups(objective)),
+            sets=len(self.visible),
+            null=null,
+            known=lambda: self._known(objective, Release(FedSGD()), self._source.drawn(0)),
+        )
+        return sum(measure.layer_cost(scale) for measure in self.measures)
 
     @cached_property
     def _source(self) -> LayerRows:
@@ -341,7 +306,7 @@ class LayerAudit:
             count=self.count,
             batch_size=self.batch_size,
             releases=self.releases,
-            asked=any(reads_gradients(measure) for measure in self.measures),
+            asked=any(measure.reads_told for measure in self.measures),
         )
 
     @property
@@ -353,87 +318,41 @@ class LayerAudit:
     def _check_told(self) -> None:
         """Refuse measures that cannot be about what is told."""
         source = self._source
-        of_values = [one for one in self.measures if isinstance(one, LatentInformation | SubspaceDistance)]
+        of_values = [measure for measure in self.measures if measure.needs_values]
         if self.told is Told.INPUTS and of_values:
             raise InputError(
                 f"told: {type(of_values[0]).__name__} compares values of an attribute or label, and inputs have none; MINE and "
                 "NeighborInformation alone are about inputs"
             )
-        if any(isinstance(measure, SubspaceDistance) for measure in of_values):
-            values = len(source.target().unique())
-            if values > 2:
+        limited = [measure for measure in of_values if measure.most_values is not None]
+        values = len(source.target().unique()) if limited else 0
+        for measure in limited:
+            if values > (measure.most_values or 0):
                 raise InputError(
-                    f"SubspaceDistance holds two groups against each other, and there are {values} values; name the one that "
-                    f"is held against all others: value = {source.names[0]!r}, for instance"
+                    f"{type(measure).__name__} holds two groups against each other, and there are {values} values; name the "
+                    f"one that is held against all others: value = {source.names[0]!r}, for instance"
                 )
 
-    def _profile(
-        self, label: str, objective: Objective, release: Release, drawn: Drawn, seed: int, *, shuffled: bool
-    ) -> LayerProfile:
-        measure, groups = self.labels[label], self.groups(objective)
-        if isinstance(measure, OriginalInformation):
-            every = {name: VisibleLayers(names=members) for name, members in groups.items()}
-            return self._inverted(label, measure, self._exposures(objective, release, drawn), every)
-        if isinstance(measure, LayerMeasure | LatentInformation):
-            found = layer_gradients(
-                objective,
-                drawn.batch,
-                release=release,
-                generator=derive_generator(seed, "gradients", device=objective.device),
-                batches=drawn.batches,
-                groups=groups,
-                max_bytes=self.max_bytes,
-            )
-            order = torch.arange(len(drawn.target))
-            if shuffled:
-                order = torch.randperm(len(order), generator=derive_generator(seed, "shuffled", label))
-            target = drawn.target[order]
-            if isinstance(measure, LatentInformation):
-                fitted = replace(measure, by=None)(found.matrices, target, clusters=drawn.clusters)
-                return replace(fitted, measure=label, groups=groups)
-            scores = measure(found.matrices, target, generator=derive_generator(seed, "measure", label))
-            return LayerProfile(measure=label, scores=scores, groups=groups)
-        if isinstance(measure, SettingMeasure):
-            domain = drawn.batch.domain
-            scores = {}
-            for name, members in groups.items():
-                sets = VisibleLayers(names=members)
-                scores[name] = measure(
-                    sets.objective(objective),
-                    sets.release(objective, release),
-                    batch_size=self.batch_size,
-                    domain=domain,
-                    generator=derive_generator(seed, "measure", label),
-                )
-            return LayerProfile(measure=label, scores=scores, groups=groups)
-        exposures = self._exposures(objective, release, drawn)
-        wrong = ""
-        if measure.reads_derivative:
-            found_check = check_derivative(exposures[0], generator=derive_generator(seed, "derivative"))
-            wrong = found_check.note if found_check.outcome is Outcome.INCONSISTENT else ""
-        if wrong:
-            return self.refused(label, groups, wrong)
-        return averaged(
-            measure, exposures, groups, label=label, seed=derive_seed(seed, "noise"), max_bytes=self.max_bytes
+    def _site(self, label: str, objective: Objective, release: Release, seed: int) -> LayerSite:
+        """What the measure of this name reads of a release."""
+        return LayerSite(
+            label=label,
+            objective=objective,
+            release=release,
+            rows=self._source.drawn(seed),
+            threat=self.threat,
+            seed=seed,
+            max_bytes=self.max_bytes,
         )
 
-    def _inverted(
-        self,
-        label: str,
-        measure: OriginalInformation,
-        exposures: Sequence[Exposure],
-        sets: Mapping[str, VisibleLayers],
-    ) -> LayerProfile:
-        return replace(replace(measure, threat_model=self.threat)(exposures, visible=sets), measure=label)
-
-    def _exposures(self, objective: Objective, release: Release, drawn: Drawn) -> list[Exposure]:
-        return [Exposure(objective, batch, release) for batch in drawn.releases]
+    def _known(self, objective: Objective, release: Release, drawn: DrawnRows) -> Knowledge:
+        """What the adversary of a first release knows."""
+        return self.threat.disclose(objective, release, drawn.releases[0])
 
     def _partial(self, profile: LayerProfile) -> bool:
-        """Whether a closed-form measure has no value for some group."""
-        measure = self.labels[profile.measure]
-        closed = isinstance(measure, Measure | SettingMeasure) and not isinstance(measure, Sensitivity)
-        return closed and any(score.value is None for score in profile.scores.values())
+        """Whether a measure that needs every group has no value for some."""
+        lost = any(score.value is None for score in profile.scores.values())
+        return lost and self.labels[profile.measure].needs_every_layer
 
     def _refusal(self, objective: Objective, release: Release, batch: Batch) -> str:
         """Why nothing can be measured on a release, or no inversion of the audit run on it; "" where it can."""
@@ -443,37 +362,10 @@ class LayerAudit:
             return str(error)
         known = self.threat.disclose(objective, release, batch)
         for label, measure in self.labels.items():
-            if isinstance(measure, OriginalInformation):
-                reason = measure.attack.refusal(known)
-                if reason:
-                    return f"{label}: {type(measure.attack).__name__} cannot run, whatever the layers: {reason}"
+            reason = measure.refusal(known)
+            if reason:
+                return f"{label}: {reason}"
         return ""
-
-
-def reads_gradients(measure: OfLayers) -> bool:
-    """Whether a measure reads gradients of many rows, and what is told of each."""
-    return isinstance(measure, LayerMeasure | LatentInformation)
-
-
-def base_name(measure: OfLayers) -> str:
-    """The name of the scores of a measure."""
-    return "mean_sensitivity" if isinstance(measure, Sensitivity) else measure.name
-
-
-def _variant(measure: OfLayers) -> str:
-    if isinstance(measure, Sensitivity):
-        return str(measure.norm)
-    if isinstance(measure, LatentInformation):
-        return type(measure.classifier).__name__
-    if isinstance(measure, OriginalInformation):
-        return type(measure.attack).__name__
-    return str(getattr(measure, "metric", getattr(measure, "unit", "")))
-
-
-def _plain() -> Any:
-    from gradleak.protocols import FedSGD
-
-    return FedSGD()
 
 
 def _shared(public: Tensor, private: Batch) -> bool:
@@ -486,4 +378,4 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-__all__ = ["LayerAudit", "OfLayers", "base_name", "reads_gradients"]
+__all__ = ["LayerAudit"]

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from gradleak.auditing.items import Line
-from gradleak.auditing.layer_audit import LayerAudit, OfLayers
+from gradleak.auditing.layer_audit import LayerAudit
 from gradleak.auditing.layer_reach import VISIBLE
 from gradleak.auditing.layer_rows import Told
 from gradleak.auditing.layer_task import advised, measured, profiles_of
@@ -24,6 +24,7 @@ from gradleak.results.record import SCHEMA
 from gradleak.risk import (
     LatentInformation,
     LayerAdvice,
+    LayerMeasure,
     LayerProfile,
     Partition,
     Sensitivity,
@@ -69,7 +70,7 @@ class LayerProfiles:
 def profile_layers(
     model: nn.Module | Objective,
     rows: Population | Batch | tuple[Tensor, Tensor],
-    measures: Sequence[OfLayers] | None = None,
+    measures: Sequence[LayerMeasure] | None = None,
     *,
     told: Told | str = Told.SENSITIVE,
     by: Grouping = Partition.LAYER,
@@ -183,7 +184,7 @@ def record_layers(
         citation.key: citation
         for found in given.values()
         for measure in found.audit.measures
-        for source in (measure, getattr(measure, "attack", None), getattr(measure, "classifier", None))
+        for source in (measure, *measure.layer_parts)
         for citation in getattr(source, "citations", ())
     }
     return Record(
@@ -207,9 +208,9 @@ def record_layers(
     )
 
 
-def _measures(rows: Population | Batch) -> list[OfLayers]:
+def _measures(rows: Population | Batch) -> list[LayerMeasure]:
     """What fits every model and these rows."""
-    found: list[OfLayers] = [Sensitivity()]
+    found: list[LayerMeasure] = [Sensitivity()]
     if rows.sensitive is None:
         return found
     found.append(LatentInformation())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -15,6 +14,7 @@ from torch import Tensor
 from gradleak.core import Batch, Domain, derive_generator
 from gradleak.data import Population
 from gradleak.results import InputError, check_count
+from gradleak.risk import DrawnRows
 
 # Releases of closed-form measures and inversions where none is stated.
 MOST = 32
@@ -26,25 +26,6 @@ class Told(StrEnum):
     SENSITIVE = "sensitive"
     LABEL = "label"
     INPUTS = "inputs"
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Drawn:
-    """The rows of a seed.
-
-    Attributes:
-        batch: rows that gradients are taken of.
-        target: what is told, one entry a gradient; zeros where nothing is asked for.
-        batches: places of the rows of each gradient, None for every row by itself.
-        clusters: what belongs together, or None.
-        releases: batches of closed-form measures and inversions.
-    """
-
-    batch: Batch
-    target: Tensor
-    batches: Tensor | None
-    clusters: Tensor | None
-    releases: Sequence[Batch]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -115,7 +96,7 @@ class LayerRows:
         codes = self._codes()
         return codes.unique(return_inverse=True)[1] if self.value is None else (codes == self._code()).long()
 
-    def drawn(self, seed: int) -> Drawn:
+    def drawn(self, seed: int) -> DrawnRows:
         """The rows of a seed: another seed draws others.
 
         Args:
@@ -139,7 +120,7 @@ class LayerRows:
             if self.batch_size > 1:
                 batches, target = self._of_one_value(target, clusters)
                 clusters = None if clusters is None else _together(clusters[batches])
-        return Drawn(batch=batch, target=target, batches=batches, clusters=clusters, releases=releases)
+        return DrawnRows(batch=batch, target=target, batches=batches, clusters=clusters, releases=releases)
 
     def _of_one_value(self, target: Tensor, users: Tensor | None) -> tuple[Tensor, Tensor]:
         """As many batches of one value as the rows make, of which no two share a row; and few share a user."""
@@ -228,4 +209,4 @@ def _together(users: Tensor) -> Tensor:
     return torch.from_numpy(connected_components(links, directed=False)[1][:count].astype(np.int64))
 
 
-__all__ = ["Drawn", "LayerRows", "Told"]
+__all__ = ["LayerRows", "Told"]

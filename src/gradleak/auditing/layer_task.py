@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gradleak.auditing.items import Line, item_line
-from gradleak.auditing.layer_audit import LayerAudit, reads_gradients
+from gradleak.auditing.layer_audit import LayerAudit
 from gradleak.auditing.layer_reach import VISIBLE, reaches
 from gradleak.auditing.plan import Plan
 from gradleak.core import Objective, Release
@@ -70,7 +70,7 @@ def measured(
     groups = audit.groups(objective)
     profile, refusal = _tried(audit, label, groups, lambda: audit.profile(label, objective, release, seed=seed))
     shuffled: LayerProfile | None = None
-    if null and reads_gradients(audit.labels[label]) and not refusal:
+    if null and audit.labels[label].reads_told and not refusal:
         shuffled, _ = _tried(audit, label, groups, lambda: audit.null_profile(label, objective, release, seed=seed))
     lines = profile_lines(profile, item, facts, refusal, shuffled)
     if audit.visible:

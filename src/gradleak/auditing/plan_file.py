@@ -48,7 +48,7 @@ from gradleak.games import InferenceGame, PerturbedGame
 from gradleak.privacy import HypothesisPair, PrivacyAudit
 from gradleak.privacy.lower_bounds import EpsilonEstimator
 from gradleak.results import GradleakError, InputError, PlanError
-from gradleak.risk import LatentInformation, LayerMeasure, Measure, OriginalInformation, SettingMeasure
+from gradleak.risk import LayerMeasure, Measure, SettingMeasure
 from gradleak.training import GroupNormForBatchNorm, Task, Training, split
 
 TOP_LEVEL = ("name", "seed", "pictures", "save_updates", "checkpoint_seconds", "model", "data", "objective", "threat",
@@ -66,7 +66,7 @@ BASES: Mapping[str, tuple[type, ...]] = {
     "defenses": (Defense,),
     "games": (InferenceGame,),
     "measures": (Measure, SettingMeasure),
-    "layer measures": (Measure, SettingMeasure, LayerMeasure, LatentInformation, OriginalInformation),
+    "layer measures": (LayerMeasure,),
     "protocols": (Protocol,),
     "threats": (ThreatModel,),
 }

@@ -262,7 +262,7 @@ def _noise_scores(plan: Plan, exposure: Exposure, operator: GradientJacobian) ->
     noise = exposure.noise
     std = uniform_std(noise) if isinstance(noise, DiagonalGaussian) else None
     if std is not None and std > 0:
-        asked = {m.unit for m in plan.measures if isinstance(m, GaussianReconstructionError) and m.std == std}
+        asked = {measure.predicts_noise(std) for measure in plan.measures if isinstance(measure, Measure)}
         return [
             GaussianReconstructionError(std=std, unit=unit)(exposure, operator=operator)
             for unit in Unit

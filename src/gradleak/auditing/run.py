@@ -288,7 +288,7 @@ def _citations(plan: Plan) -> list[Citation]:
         sources += [audited.audit, *audited.pairs.values(), *audited.reading, getattr(audited.audit, "canary", None)]
     for chosen in plan.layers.values():
         sources += chosen.audit.measures
-        sources += [getattr(one, name, None) for one in chosen.audit.measures for name in ("attack", "classifier")]
+        sources += [part for measure in chosen.audit.measures for part in measure.layer_parts]
     for scenario in plan.scenarios:
         sources += [scenario.release.protocol, *scenario.release.defenses, scenario.perturbation]
     averaged = [

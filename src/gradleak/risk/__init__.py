@@ -3,25 +3,25 @@
 from gradleak.risk.bayesian_cramer_rao import BayesianCramerRao
 from gradleak.risk.cramer_rao import GaussianReconstructionError
 from gradleak.risk.directions import PerturbationDirections, perturbation_directions
-from gradleak.risk.examples import each_example
 from gradleak.risk.fisher import FisherInformationLoss
+from gradleak.risk.gradient_measure import GradientMeasure
 from gradleak.risk.gradient_norm import GradientNorm
 from gradleak.risk.influence import InversionInfluence, InversionInfluenceLowerBound
 from gradleak.risk.layer_advice import AdvisedLayer, LayerAdvice, advise
-from gradleak.risk.layer_exposure import VisibleLayers, measure_visible, what_ifs
-from gradleak.risk.layer_groups import Consecutive, layer_groups
+from gradleak.risk.layer_exposure import VisibleLayers, what_ifs
+from gradleak.risk.layer_groups import Consecutive, Partition, layer_groups
 from gradleak.risk.layer_measure import LayerMeasure
 from gradleak.risk.layer_profile import LayerProfile
+from gradleak.risk.layer_site import DrawnRows, LayerScale, LayerSite
 from gradleak.risk.lipschitz_bound import LipschitzBound
-from gradleak.risk.mean_sensitivity import mean_sensitivity, sensitivity_profile
-from gradleak.risk.measure import Measure, Unit
+from gradleak.risk.measure import Measure, Unit, each_example, measure_visible
 from gradleak.risk.mutual_information import MINE, NeighborInformation
 from gradleak.risk.paired_rows import PairedRows
 from gradleak.risk.perfect_attacker import PerfectAttack, perfect_attacker
 from gradleak.risk.posterior import LinearizedPosteriorError
 from gradleak.risk.prior import GaussianPrior
 from gradleak.risk.reconstruction_probability import ReconstructionProbability
-from gradleak.risk.sensitivity import JacobianNorm, Partition, Sensitivity
+from gradleak.risk.sensitivity import JacobianNorm, Sensitivity, mean_sensitivity, sensitivity_profile
 from gradleak.risk.setting_measure import Setting, SettingMeasure
 from gradleak.risk.subspace_distance import GrassmannMetric, SubspaceDistance, principal_angles
 from gradleak.risk.v_information import (
@@ -42,10 +42,12 @@ __all__ = [
     "ClaimError",
     "Consecutive",
     "CosineError",
+    "DrawnRows",
     "Extremum",
     "FisherInformationLoss",
     "GaussianPrior",
     "GaussianReconstructionError",
+    "GradientMeasure",
     "GradientNorm",
     "GrassmannMetric",
     "InversionInfluence",
@@ -55,6 +57,8 @@ __all__ = [
     "LayerAdvice",
     "LayerMeasure",
     "LayerProfile",
+    "LayerScale",
+    "LayerSite",
     "LinearizedPosteriorError",
     "LipschitzBound",
     "MatchingLoss",

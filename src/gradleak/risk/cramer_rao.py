@@ -72,6 +72,10 @@ class GaussianReconstructionError(Measure):
     solver: Annotated[DenseSolver | TraceSolver | None, Hint("LanczosQuadrature, for instance")] = None
     dense_limit: Natural = DENSE_LIMIT
 
+    def predicts_noise(self, std: float) -> Unit | None:
+        """Its unit, for its own std."""
+        return Unit(self.unit) if std == self.std else None
+
     @property
     def _unit(self) -> str:
         return Unit(self.unit).squared

@@ -26,8 +26,6 @@ from gradleak.core.protocol import Protocol
 from gradleak.defenses.layers import layers
 from gradleak.results import InputError, UnsupportedError
 from gradleak.risk.layer_groups import members_of
-from gradleak.risk.layer_profile import LayerProfile
-from gradleak.risk.measure import Measure
 
 Sets = Mapping[str, "VisibleLayers"]
 
@@ -297,31 +295,6 @@ def what_ifs(objective: Objective, domain: Domain) -> dict[str, VisibleLayers]:
     return found
 
 
-def measure_visible(exposure: Exposure, visible: Sets, measure: Measure) -> LayerProfile:
-    """A closed-form measure of the visible part of a release, one score a set of visible tensors.
-
-    Args:
-        exposure: of the whole release.
-        visible: sets by name, for instance `what_ifs(exposure.objective, exposure.domain)`.
-        measure: one that needs no perturbation.
-
-    Raises:
-        InputError: for a measure that needs a perturbation of the release, no set, or unknown tensors.
-        UnsupportedError: if the release cannot be differentiated, or looks at the batch after hiding.
-
-    **Cost**: that of the measure, once a set.
-    """
-    if measure.needs_delta:
-        raise InputError(
-            f"measure_visible: expected a measure that needs no perturbation, got {type(measure).__name__}; call it with "
-            "visible.exposure(exposure) and the perturbation of the visible tensors"
-        )
-    scores = {label: measure(sets.exposure(exposure)) for label, sets in visible.items()}
-    return LayerProfile(
-        measure=measure.name, scores=scores, groups={label: sets.names for label, sets in visible.items()}
-    )
-
-
 def _head(objective: Objective, domain: Domain) -> tuple[str, ...]:
     found = objective.classifier(domain)
     return () if found is None else tuple(name for name in objective.params if name in (found.weight, found.bias))
@@ -340,4 +313,4 @@ def _some(names: tuple[str, ...], what: str) -> tuple[str, ...]:
     return names
 
 
-__all__ = ["PartlyShared", "VisibleLayers", "measure_visible", "what_ifs"]
+__all__ = ["PartlyShared", "VisibleLayers", "what_ifs"]

@@ -5,9 +5,16 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from gradleak.results import Count, InputError, Settings
-from gradleak.risk.sensitivity import Partition
+
+
+class Partition(StrEnum):
+    """How the shared tensors are grouped: each by itself, or those of one layer together."""
+
+    TENSOR = "tensor"
+    LAYER = "layer"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,4 +96,4 @@ def _within(name: str, asked: str) -> bool:
     return name == asked or name.startswith(f"{asked}.") or (asked == "(root)" and "." not in name)
 
 
-__all__ = ["Consecutive", "Grouping", "layer_groups", "members_of"]
+__all__ = ["Consecutive", "Grouping", "Partition", "layer_groups", "members_of"]

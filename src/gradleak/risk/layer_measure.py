@@ -1,123 +1,154 @@
-"""What every measure of the gradients of single layers shares."""
+"""What every measure of where a release leaks shares: one profile over the layers of a release, and what to know of it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import ClassVar
 
-import torch
 from torch import Tensor
 
-from gradleak.results import Citation, Evidence, InputError, Leakier, Outcome, Score, Settings
+from gradleak.core import Batch, Knowledge
+from gradleak.results import Citation, Evidence, GradleakError, Leakier, Outcome, Score, Settings
+from gradleak.risk.layer_exposure import VisibleLayers
+from gradleak.risk.layer_groups import layer_groups
+from gradleak.risk.layer_profile import LayerProfile
+from gradleak.risk.layer_site import Groups, LayerScale, LayerSite
 
-# Columns of a layer that are brought into float64 at a time.
-_BLOCK = 2**16
 
-
-@dataclass(frozen=True, kw_only=True)
 class LayerMeasure(Settings, ABC):
-    """A number for each layer, from its gradients on many examples or batches, or a named outcome where there is none.
+    """A number for each layer of a release, or each group of tensors, with what an audit has to know of the measure.
 
-    The defender's side: it holds gradients and what may leak from them. Layers are whatever the names stand for: one
-    tensor, one layer, or any group of tensors whose gradients are put side by side. Authors write `_measure`.
+    Authors write `by_layer` and `layer_cost`; everything else has a default that asks for nothing and claims nothing.
+    A profile has paired intervals where the measure says what every row or release contributes (`LayerProfile.rows`).
 
     Attributes:
         name: the name of the scores.
         citations: where the measure comes from.
         summary: one line for listings.
         leakier: which direction leaks.
+        reads_told: whether it reads gradients of many rows and what is told of each (an attribute, labels, inputs). Shuffled
+            attributes are then its null control.
+        needs_values: whether what is told has to have values (an attribute, labels), which inputs have none of.
+        most_values: how many values there may be, None for any number.
+        needs_every_layer: whether layers can be compared only where all of them have a value.
     """
 
     name: ClassVar[str]
     citations: ClassVar[tuple[Citation, ...]]
     summary: ClassVar[str]
     leakier: ClassVar[Leakier] = Leakier.HIGHER
+    reads_told: ClassVar[bool] = False
+    needs_values: ClassVar[bool] = False
+    most_values: ClassVar[int | None] = None
+    needs_every_layer: ClassVar[bool] = False
 
-    @final
-    def __call__(
-        self, gradients: Mapping[str, Tensor], target: Tensor, *, generator: torch.Generator | None = None
-    ) -> dict[str, Score]:
-        """The score of each layer, in the order of `gradients`.
+    @abstractmethod
+    def by_layer(self, site: LayerSite, groups: Groups) -> LayerProfile:
+        """The profile over groups of tensors, called as the site's label.
 
         Args:
-            gradients: by layer, (n, P_l): one row an example (or a batch), the same rows in every layer.
-            target: (n, ...) what may leak, one entry a row.
-            generator: of all random numbers; None is a fresh one with seed 0. Every layer meets the same ones.
+            site: objective, release and rows.
+            groups: names of tensors.
 
         Raises:
-            InputError: for no layer, a layer that is no real matrix, other numbers of rows, or a target that the
-                measure cannot take.
-        """
-        if not isinstance(gradients, Mapping) or not gradients:
-            raise InputError(f"gradients: expected matrices by layer, got {type(gradients).__name__} without any")
-        if not isinstance(target, Tensor) or target.dim() == 0:
-            raise InputError(f"target: expected a tensor with one entry a row, got {type(target).__name__}")
-        if not isinstance(generator, torch.Generator | None):
-            raise InputError(f"generator: expected a torch.Generator or None, got {type(generator).__name__}")
-        for layer, matrix in gradients.items():
-            if not isinstance(matrix, Tensor) or matrix.dim() != 2 or not matrix.is_floating_point():
-                what = tuple(matrix.shape) if isinstance(matrix, Tensor) else type(matrix).__name__
-                raise InputError(f"gradients[{layer!r}]: expected a real matrix (n, P_l), got {what}")
-            if matrix.shape[0] != target.shape[0] or matrix.shape[1] == 0:
-                raise InputError(
-                    f"gradients[{layer!r}]: expected {target.shape[0]} rows, one for each entry of target, and at "
-                    f"least one column, got {tuple(matrix.shape)}"
-                )
-        self._check(target)
-        draws = generator or torch.Generator().manual_seed(0)
-        seed = int(torch.randint(2**31, (), generator=draws))
-        return {layer: self._layer(matrix.detach(), target.detach(), seed) for layer, matrix in gradients.items()}
-
-    @abstractmethod
-    def _check(self, target: Tensor) -> None:
-        """Refuse a target that the measure cannot take.
-
-        Raises:
-            InputError: for such a target.
+            GradleakError: where the measure and the release do not fit together.
         """
 
     @abstractmethod
-    def _measure(self, matrix: Tensor, target: Tensor, generator: torch.Generator) -> Score:
-        """The score of one layer with finite gradients that are not all zero; all random numbers come from `generator`."""
+    def layer_cost(self, scale: LayerScale) -> float:
+        """The cost of the profiles of one release in plain gradients of a row, roughly.
+
+        Args:
+            scale: how much there is to measure.
+        """
+
+    def by_visible(self, site: LayerSite, visible: Mapping[str, VisibleLayers]) -> LayerProfile:
+        """The profile over sets of visible tensors: each as if nothing else were released.
+
+        Args:
+            site: objective, release and rows; of all tensors.
+            visible: sets by name, at least one.
+        """
+        scores = {}
+        for name, sets in visible.items():
+            try:
+                seen = site.seen(sets)
+                groups = layer_groups(list(seen.objective.params), {name: sets.names})
+                scores[name] = self.by_layer(seen, groups).scores[name]
+            except GradleakError as refusal:
+                scores[name] = self.without_layer(Outcome.UNSUPPORTED, str(refusal))
+        groups = {name: sets.names for name, sets in visible.items()}
+        return LayerProfile(measure=site.label, scores=scores, groups=groups)
 
     @property
-    @abstractmethod
-    def _unit(self) -> str:
-        """The unit of the scores."""
+    def layer_name(self) -> str:
+        """The name of the scores of layers."""
+        return self.name
 
-    def _layer(self, matrix: Tensor, target: Tensor, seed: int) -> Score:
-        facts = {"rows": matrix.shape[0], "entries": matrix.shape[1]}
-        if not bool(torch.isfinite(matrix).all()):
-            return self._without_value(Outcome.NOT_FINITE, "the gradients have NaN or infinite entries", **facts)
-        if not bool(matrix.any()):
-            return self._without_value(Outcome.NO_SIGNAL, "the gradients of this layer are zero", **facts)
-        return self._measure(matrix, target, torch.Generator().manual_seed(seed))
+    @property
+    def variant(self) -> str:
+        """What tells this measure from others of its name, "" for nothing."""
+        return ""
 
-    def _score(self, value: float | None, **rest: Any) -> Score:
+    @property
+    def layer_parts(self) -> tuple[object, ...]:
+        """What it is made of that has sources of its own: an attack, a classifier."""
+        return ()
+
+    @property
+    def public_inputs(self) -> Tensor | None:
+        """Public examples (n, ...) that the measure rests on; an audit sees to it that no private one is among them."""
+        return None
+
+    def obstacle(self, batch: Batch) -> str:
+        """Why the measure is not defined for such examples, and what to do in a plan; "" where it is.
+
+        Args:
+            batch: examples of a release.
+        """
+        return ""
+
+    def refusal(self, known: Knowledge) -> str:
+        """Why nothing can be measured against an adversary with such knowledge, whatever the layers; "" where it can.
+
+        Args:
+            known: about the whole release.
+        """
+        return ""
+
+    def without_layer(self, outcome: Outcome, note: str) -> Score:
+        """The score of a layer that could not be measured.
+
+        Args:
+            outcome: why.
+            note: why, in words.
+        """
         return Score(
-            name=self.name,
-            value=value,
+            name=self.layer_name,
+            value=None,
             unit=self._unit,
             leakier=self.leakier,
             evidence=Evidence.ESTIMATE,
-            **rest,
+            outcome=outcome,
+            note=note,
         )
 
-    def _without_value(self, outcome: Outcome, note: str, **details: Any) -> Score:
-        return self._score(None, outcome=outcome, note=note, n=int(details.get("rows", 1)), details=details)
+    def refused(self, label: str, groups: Groups, reason: str) -> LayerProfile:
+        """The profile of a measure that could not be taken: no group has a value, and the reason is told.
+
+        Args:
+            label: of the profile.
+            groups: the tensors of every group.
+            reason: as the measure gives it.
+        """
+        lost = self.without_layer(Outcome.UNSUPPORTED, reason)
+        return LayerProfile(measure=label, scores=dict.fromkeys(groups, lost), groups=dict(groups))
+
+    @property
+    def _unit(self) -> str:
+        """The unit of the scores."""
+        return "nats"
 
 
-def coordinates(rows: Tensor) -> Tensor:
-    """The rows (n, P) in an orthonormal basis of what they span, (n, min(n, P)) float64, on the CPU.
-
-    With the QR factorization rowsᵀ = QR these are the columns of R, which is built block by block.
-    """
-    factor = rows.new_zeros((0, rows.shape[0]), dtype=torch.float64)
-    for block in rows.T.split(_BLOCK):
-        factor = torch.linalg.qr(torch.cat([factor, block.double()]), mode="r").R
-    return factor.T.cpu()
-
-
-__all__ = ["LayerMeasure", "coordinates"]
+__all__ = ["LayerMeasure"]

@@ -1,10 +1,10 @@
-"""What every closed-form measure shares."""
+"""What every closed-form measure shares, and how one is taken of each example, of each layer, of what is visible."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, final
@@ -12,9 +12,14 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from gradleak.core import Exposure, NotGaussian, Objective
-from gradleak.operators import GradientJacobian
-from gradleak.results import Citation, Evidence, InputError, Leakier, Outcome, Score, Settings
+from gradleak.core import DiagonalGaussian, Exposure, NotGaussian, Objective, derive_generator
+from gradleak.operators import GradientJacobian, check_derivative, example_operators
+from gradleak.results import Evidence, InputError, Leakier, Outcome, Score
+from gradleak.risk.layer_averages import mean_profile, together
+from gradleak.risk.layer_exposure import VisibleLayers
+from gradleak.risk.layer_measure import LayerMeasure
+from gradleak.risk.layer_profile import LayerProfile
+from gradleak.risk.layer_site import Groups, LayerScale, LayerSite
 
 Delta = Tensor | Mapping[str, Tensor]
 # A number with a larger bound on its relative error (three digits) is an estimate, however it was computed.
@@ -40,24 +45,21 @@ class Unit(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measure(Settings, ABC):
+class Measure(LayerMeasure):
     """A number that is computed from an exposure in closed form, or a named outcome where there is none.
 
     Authors write `_measure`; the public call checks the perturbation, prepares everything in float64 and never
-    changes the exposure.
+    changes the exposure. Of layers it is the mean over releases of which a layer is all that is seen: an error over the
+    directions that one layer sees cannot be compared with one over others, so a layer that leaves directions unseen has
+    no value there.
 
     Attributes:
-        name: the name of the scores.
-        citations: where the measure comes from.
-        summary: one line for listings.
         needs_delta: whether a perturbation of the release must be given.
         reads_derivative: whether A is used at all, not the released mean alone.
     """
 
-    name: ClassVar[str]
-    citations: ClassVar[tuple[Citation, ...]]
-    summary: ClassVar[str]
     leakier: ClassVar[Leakier] = Leakier.LOWER
+    needs_every_layer: ClassVar[bool] = True
     needs_delta: ClassVar[bool] = False
     reads_derivative: ClassVar[bool] = True
 
@@ -100,6 +102,58 @@ class Measure(Settings, ABC):
             check_operator(exposure, operator)
         return self._measure(exposure, None if flat is None else flat.to(operator.dtype), operator)
 
+    def by_layer(self, site: LayerSite, groups: Groups) -> LayerProfile:
+        """The means over the site's releases, with Student's intervals, once their derivative was checked."""
+        exposures = site.exposures
+        if self.reads_derivative:
+            check = check_derivative(exposures[0], generator=derive_generator(site.seed, "derivative"))
+            if check.outcome is Outcome.INCONSISTENT and check.note:
+                return self.refused(site.label, groups, check.note)
+        return self._over_releases(site, groups, exposures)
+
+    def layer_cost(self, scale: LayerScale) -> float:
+        """One product an unknown, release and layer."""
+        return scale.releases * scale.unknowns * (scale.groups + scale.sets)
+
+    @property
+    def variant(self) -> str:
+        """The unit, or the metric, that it is stated in, where it has one."""
+        return str(getattr(self, "metric", getattr(self, "unit", "")))
+
+    def _over_releases(self, site: LayerSite, groups: Groups, exposures: Sequence[Exposure]) -> LayerProfile:
+        """The profile of releases whose derivative was checked."""
+        drawn = self._perturbations(exposures, site.derived_seed("noise"))
+        if isinstance(drawn, str):
+            lost = self.unsupported(drawn)
+            return LayerProfile(measure=site.label, scores=dict.fromkeys(groups, lost), groups=groups)
+        of_each: dict[str, Sequence[Score]] = {}
+        for name, members in groups.items():
+            sets = VisibleLayers(names=members)
+            deltas = [None if delta is None else {one: delta[one] for one in sets.names} for delta in drawn]
+            visible = [sets.exposure(exposure) for exposure in exposures]
+            if all(exposure.batch.size == 1 for exposure in exposures):
+                given = None if deltas[0] is None else [delta for delta in deltas if delta is not None]
+                of_each[name] = each_example(self, together(visible), given, max_bytes=site.max_bytes)
+            else:
+                of_each[name] = [self(one, delta=delta) for one, delta in zip(visible, deltas, strict=True)]
+        return mean_profile(site.label, groups, of_each)
+
+    def _perturbations(self, exposures: Sequence[Exposure], seed: int) -> list[Mapping[str, Tensor] | None] | str:
+        """What noise did to each release, for measures that ask for it; why there is none otherwise."""
+        if not self.needs_delta:
+            return [None] * len(exposures)
+        if not isinstance(exposures[0].noise, DiagonalGaussian):
+            return (
+                f"{type(self).__name__} predicts what noise of the release does, and this one has none that is Gaussian"
+            )
+        found: list[Mapping[str, Tensor] | None] = []
+        for place, exposure in enumerate(exposures):
+            objective = exposure.objective
+            generator = derive_generator(seed, str(place), device=objective.device)
+            update = objective.flatten(exposure.release(objective, exposure.batch, generator).tensors).double()
+            found.append(objective.unflatten(update - exposure.to(torch.float64).released_mean()))
+        return found
+
     @abstractmethod
     def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
         """The score; `delta` is flat, finite and in the dtype of `operator`, and not None if `needs_delta`."""
@@ -110,6 +164,14 @@ class Measure(Settings, ABC):
         Raises:
             InputError: saying what does not fit.
         """
+
+    def predicts_noise(self, std: float) -> Unit | None:
+        """The unit in which it states the error that Gaussian noise of this std makes; None where it states another thing.
+
+        Args:
+            std: of every entry.
+        """
+        return None
 
     def unsupported(self, reason: str) -> Score:
         """The score without a value, for a reason that lies outside of the measure."""
@@ -150,6 +212,78 @@ class Measure(Settings, ABC):
             Outcome.UNSUPPORTED,
             f"d = {operator.shape[1]} is above the limit of {limit} for a whole spectrum; {remedy}",
         )
+
+
+def each_example(
+    measure: Measure,
+    exposure: Exposure,
+    delta: Tensor | Sequence[Delta] | None = None,
+    *,
+    max_bytes: int = 2**30,
+    lockstep: bool = True,
+) -> list[Score]:
+    """The scores of independent exposures, one for each example of the batch, which share the parameters.
+
+    This is not the joint exposure of the batch (`measure(exposure)`), where one release mixes all examples: here each
+    example is a batch of its own. Small inputs are differentiated in lockstep, with the values of the loop.
+
+    Args:
+        measure: any measure.
+        exposure: the examples as one batch, the objective and the release.
+        delta: for measures that need it: one perturbation an example (b, P), a sequence of b, or one (P,) for all.
+        max_bytes: memory budget.
+        lockstep: False for the loop, one example after the other.
+
+    Raises:
+        InputError: for another number of perturbations, and as the measure does.
+
+    Cost: that of the measure for each example; on an MLP 12-32-16-3 the matrices A of 64 examples take 13 ms in
+    lockstep and 810 ms one by one.
+    """
+    if not isinstance(measure, Measure):
+        raise InputError(f"each_example: expected a measure, got {type(measure).__name__}")
+    if not isinstance(exposure, Exposure):
+        raise InputError(f"each_example: expected an Exposure, got {type(exposure).__name__}")
+    count = exposure.batch.size
+    deltas: Sequence[Delta | None]
+    if delta is None or (isinstance(delta, Tensor) and delta.dim() == 1):
+        deltas = [delta] * count
+    else:
+        if not isinstance(delta, Tensor | Sequence) or (isinstance(delta, Tensor) and delta.dim() == 0):
+            raise InputError(f"delta: expected one perturbation for each of {count} examples, got {_what(delta)}")
+        deltas = list(delta)
+        if len(deltas) != count:
+            raise InputError(f"delta: expected one perturbation for each of {count} examples, got {len(deltas)}")
+    operators = example_operators(exposure, max_bytes=max_bytes, lockstep=lockstep and measure.reads_derivative)
+    return [
+        measure(operator.exposure, delta=one, operator=operator)
+        for operator, one in zip(operators, deltas, strict=True)
+    ]
+
+
+def measure_visible(exposure: Exposure, visible: Mapping[str, VisibleLayers], measure: Measure) -> LayerProfile:
+    """A closed-form measure of the visible part of a release, one score a set of visible tensors.
+
+    Args:
+        exposure: of the whole release.
+        visible: sets by name, for instance `what_ifs(exposure.objective, exposure.domain)`.
+        measure: one that needs no perturbation.
+
+    Raises:
+        InputError: for a measure that needs a perturbation of the release, no set, or unknown tensors.
+        UnsupportedError: if the release cannot be differentiated, or looks at the batch after hiding.
+
+    **Cost**: that of the measure, once a set.
+    """
+    if measure.needs_delta:
+        raise InputError(
+            f"measure_visible: expected a measure that needs no perturbation, got {type(measure).__name__}; call it with "
+            "visible.exposure(exposure) and the perturbation of the visible tensors"
+        )
+    scores = {label: measure(sets.exposure(exposure)) for label, sets in visible.items()}
+    return LayerProfile(
+        measure=measure.name, scores=scores, groups={label: sets.names for label, sets in visible.items()}
+    )
 
 
 def check_operator(exposure: Exposure, operator: GradientJacobian) -> None:
@@ -208,6 +342,10 @@ def rank_facts(operator: GradientJacobian) -> tuple[Outcome, str, dict[str, Any]
         "them is not counted",
         details,
     )
+
+
+def _what(delta: object) -> str:
+    return "a tensor without axes" if isinstance(delta, Tensor) else type(delta).__name__
 
 
 def _is_real(entry: object) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
@@ -10,7 +10,11 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Domain, Objective, Release
-from gradleak.results import Citation, Evidence, InputError, Leakier, Outcome, Score, Settings, check_count
+from gradleak.results import Evidence, InputError, Leakier, Outcome, Score, check_count
+from gradleak.risk.layer_exposure import VisibleLayers
+from gradleak.risk.layer_measure import LayerMeasure
+from gradleak.risk.layer_profile import LayerProfile
+from gradleak.risk.layer_site import Groups, LayerScale, LayerSite
 from gradleak.risk.measure import Unit
 
 
@@ -34,24 +38,18 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SettingMeasure(Settings, ABC):
+class SettingMeasure(LayerMeasure):
     """A number about a setting, or a named outcome where there is none.
 
     A `Measure` is about one exposure and needs the private inputs; a measure of a setting averages over what an
     adversary may believe about them, and needs none. Authors write `_measure` and `estimate`.
 
     Attributes:
-        name: the name of the scores.
-        citations: where the measure comes from.
-        summary: one line for listings.
-        leakier: which direction leaks.
         reads_derivative: whether it is taken from the derivative of the release.
     """
 
-    name: ClassVar[str]
-    citations: ClassVar[tuple[Citation, ...]]
-    summary: ClassVar[str]
     leakier: ClassVar[Leakier] = Leakier.LOWER
+    needs_every_layer: ClassVar[bool] = True
     reads_derivative: ClassVar[bool] = True
 
     @final
@@ -107,10 +105,29 @@ class SettingMeasure(Settings, ABC):
     def estimate(self, unknowns: int) -> float:
         """The cost for a batch of so many unknowns in plain gradients, roughly."""
 
+    def by_layer(self, site: LayerSite, groups: Groups) -> LayerProfile:
+        """The scores of settings in which a group is all that is released."""
+        first = site.rows.releases[0]
+        scores = {}
+        for name, members in groups.items():
+            sets = VisibleLayers(names=members)
+            scores[name] = self(
+                sets.objective(site.objective),
+                sets.release(site.objective, site.release),
+                batch_size=first.size,
+                domain=site.rows.batch.domain,
+                generator=site.draws,
+            )
+        return LayerProfile(measure=site.label, scores=scores, groups=groups)
+
+    def layer_cost(self, scale: LayerScale) -> float:
+        """Its own cost for each group and set."""
+        return (scale.groups + scale.sets) * self.estimate(scale.unknowns)
+
     @property
-    def public_inputs(self) -> Tensor | None:
-        """Public examples (n, ...) that the measure rests on; an audit sees to it that no private one is among them."""
-        return None
+    def variant(self) -> str:
+        """The unit that it is stated in, where it has one."""
+        return str(getattr(self, "metric", getattr(self, "unit", "")))
 
     def unsupported(self, reason: str) -> Score:
         """The score without a value, for a reason that lies outside of the measure."""

@@ -21,7 +21,7 @@ from gradleak.results import (
     Score,
     Whole,
 )
-from gradleak.risk.layer_measure import LayerMeasure, coordinates
+from gradleak.risk.gradient_measure import GradientMeasure, coordinates
 
 # Of the largest distance, what the angles of equal subspaces have by round-off.
 _FLAT = 1e-9
@@ -46,7 +46,7 @@ class GrassmannMetric(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubspaceDistance(LayerMeasure):
+class SubspaceDistance(GradientMeasure):
     """The Grassmann distance between what a layer's gradients span with and without an attribute, beside a null.
 
     Of each group the first m gradients of a random order are the columns of a matrix G⁽ᵃ⁾ (P_l, m), m the same for
@@ -95,11 +95,18 @@ class SubspaceDistance(LayerMeasure):
     citations: ClassVar[tuple[Citation, ...]] = (MO_2021, YE_LIM_2016)
     summary: ClassVar[str] = "Grassmann distance between the gradients with and without an attribute, by layer"
     leakier: ClassVar[Leakier] = Leakier.HIGHER
+    needs_values: ClassVar[bool] = True
+    most_values: ClassVar[int | None] = 2
 
     metric: GrassmannMetric | str = GrassmannMetric.GEODESIC
     dimension: Count = 8
     columns: Annotated[int, Whole(2)] | None = None
     permutations: Annotated[int, Whole(19)] = 199
+
+    @property
+    def variant(self) -> str:
+        """The metric."""
+        return str(self.metric)
 
     @property
     def _unit(self) -> str:

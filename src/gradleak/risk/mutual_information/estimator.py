@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gradleak.results import Count, InputError, Outcome, Score
-from gradleak.risk.layer_measure import LayerMeasure, coordinates
+from gradleak.risk.gradient_measure import GradientMeasure, coordinates
 
 # So near to the largest number that the sample can give, a value says how many rows there were.
 _NEAR_CEILING = 0.5
@@ -21,7 +21,7 @@ _FLAT = 1e-7
 
 
 @dataclass(frozen=True, kw_only=True)
-class InformationEstimator(LayerMeasure):
+class InformationEstimator(GradientMeasure):
     """An estimate of I(G_l; T) in nats for each layer, T the labels (whole numbers) or the inputs (real numbers).
 
     Gradients and inputs are first put into their `components` leading principal components, each of unit variance:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -25,12 +25,13 @@ from gradleak.results import (
     Outcome,
     Score,
     Seed,
-    Settings,
     Share,
     Whole,
 )
 from gradleak.risk.layer_groups import Consecutive, layer_groups
+from gradleak.risk.layer_measure import LayerMeasure
 from gradleak.risk.layer_profile import LayerProfile
+from gradleak.risk.layer_site import Groups, LayerScale, LayerSite
 from gradleak.risk.paired_rows import PairedRows
 from gradleak.risk.v_information.held_out import (
     Floats,
@@ -47,7 +48,7 @@ _LEAST = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class LatentInformation(Settings):
+class LatentInformation(LayerMeasure):
     """The V-information of an attribute a in the gradients of every layer, in nats: mean log f[g](a) − mean log f[∅](a).
 
     Both terms are of rows that the attacker was not fitted on: rows are split into folds, and each is judged by a model of
@@ -96,6 +97,8 @@ class LatentInformation(Settings):
     name: ClassVar[str] = "latent_information"
     citations: ClassVar[tuple[Citation, ...]] = (MO_2021,)
     summary: ClassVar[str] = "V-information of an attribute in the gradients of each layer, for a family of classifiers"
+    reads_told: ClassVar[bool] = True
+    needs_values: ClassVar[bool] = True
 
     classifier: Classifier = field(default_factory=RandomForest)
     features: Features = field(default_factory=AllEntries)
@@ -170,6 +173,25 @@ class LatentInformation(Settings):
             seed=derive_seed(self.seed, "differences"),
         )
         return LayerProfile(measure=self.name, scores=scores, groups=groups, rows=paired)
+
+    def by_layer(self, site: LayerSite, groups: Groups) -> LayerProfile:
+        """The V-information of what is told in the site's gradients, which takes the groups as they are."""
+        fitted = replace(self, by=None)(site.gradients(groups), site.target, clusters=site.rows.clusters)
+        return replace(fitted, measure=site.label, groups=groups)
+
+    def layer_cost(self, scale: LayerScale) -> float:
+        """One gradient a row, each time that they are read."""
+        return scale.rows * (1 + scale.null + scale.sets)
+
+    @property
+    def variant(self) -> str:
+        """The classifier."""
+        return type(self.classifier).__name__
+
+    @property
+    def layer_parts(self) -> tuple[object, ...]:
+        """The classifier."""
+        return (self.classifier,)
 
     def _groups(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         if self.by is None:

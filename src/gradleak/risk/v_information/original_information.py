@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 
 from gradleak.attacks.attack import Attack
 from gradleak.attacks.blind import Blind
-from gradleak.core import Exposure, HonestButCurious, Knowledge, ThreatModel, Update, derive_generator, derive_seed
+from gradleak.core import (
+    Batch,
+    Exposure,
+    HonestButCurious,
+    Knowledge,
+    ThreatModel,
+    Update,
+    derive_generator,
+    derive_seed,
+)
 from gradleak.core.describe import describe
 from gradleak.results import (
     MO_2021,
@@ -27,13 +36,14 @@ from gradleak.results import (
     Positive,
     Score,
     Seed,
-    Settings,
     Share,
     UnsupportedError,
 )
 from gradleak.risk.layer_exposure import VisibleLayers
 from gradleak.risk.layer_groups import Consecutive, Grouping, layer_groups
+from gradleak.risk.layer_measure import LayerMeasure
 from gradleak.risk.layer_profile import LayerProfile
+from gradleak.risk.layer_site import Groups, LayerScale, LayerSite
 from gradleak.risk.paired_rows import PairedRows
 from gradleak.risk.v_information.claim_error import ClaimError, Numbers, StructuralDissimilarity
 
@@ -41,7 +51,7 @@ SIGMA = 1.0 / (2.0 * math.pi)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OriginalInformation(Settings):
+class OriginalInformation(LayerMeasure):
     """The V-information of the inputs in the gradients of sets of layers: what an inversion from them alone reaches.
 
     The pseudo-density of the truth x given a claim x̂ is exp(−e(x̂, x)²/(2σ²)), so that
@@ -142,6 +152,39 @@ class OriginalInformation(Settings):
             seed=derive_seed(self.seed, "differences"),
         )
         return LayerProfile(measure=self.name, scores=scores, groups=groups, rows=paired)
+
+    def by_layer(self, site: LayerSite, groups: Groups) -> LayerProfile:
+        """What an inversion by the site's adversary reaches from each group alone."""
+        return self.by_visible(site, {name: VisibleLayers(names=members) for name, members in groups.items()})
+
+    def by_visible(self, site: LayerSite, visible: Mapping[str, VisibleLayers]) -> LayerProfile:
+        """The same of sets of visible tensors: every set gets the same releases."""
+        found = replace(self, threat_model=site.threat)(site.exposures, visible=visible)
+        return replace(found, measure=site.label)
+
+    def layer_cost(self, scale: LayerScale) -> float:
+        """One run of the attack a group, set and release."""
+        return (scale.groups + scale.sets) * scale.releases * self.attack.estimate(scale.known())
+
+    @property
+    def variant(self) -> str:
+        """The attack."""
+        return type(self.attack).__name__
+
+    @property
+    def layer_parts(self) -> tuple[object, ...]:
+        """The attack."""
+        return (self.attack,)
+
+    def obstacle(self, batch: Batch) -> str:
+        """Why the error is not defined for such examples."""
+        found = self.error.obstacle(batch)
+        return f"{found}; in a plan: error = {{ use = 'NormalizedError' }}" if found else ""
+
+    def refusal(self, known: Knowledge) -> str:
+        """Why the attack cannot run."""
+        reason = self.attack.refusal(known)
+        return f"{type(self.attack).__name__} cannot run, whatever the layers: {reason}" if reason else ""
 
     def estimate(self, exposures: Sequence[Exposure]) -> float:
         """The cost in plain gradients.
