@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from benchmarks.measure import Row, plain_gradient, ratio
 from gradleak.core import Batch, Objective, Release
 from gradleak.defenses import ClipPerExample
-from gradleak.models import lenet5, vgg9
+from gradleak.models import lenet5
 from gradleak.protocols import FedSGD
 from gradleak.training import layer_gradients
+from studies.networks import vgg9
 
 # As many examples go through the loop; its time is proportional to their number.
 LOOPED = 16

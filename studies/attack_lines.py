@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from scipy import stats
-
 from gradleak.attacks import Blind
 from gradleak.core import Batch
 from gradleak.scoring import blind_baseline
 from studies.study import Finding
+from studies.summaries import median_interval, shown
 
 BASELINE = "best guess without the update, chosen with the truth"
 
@@ -119,29 +118,20 @@ class Row:
             self.attack,
             self.labels,
             str(len(self.lines)),
-            _number(self.median("psnr"), ".1f"),
+            shown(self.median("psnr"), ".1f"),
             f"{values[0]:.1f} to {values[-1]:.1f}" if values else "-",
-            _number(self.median("ssim"), ".3f"),
-            _number(self.median("mse"), ".2g"),
+            shown(self.median("ssim"), ".3f"),
+            shown(self.median("mse"), ".2g"),
             f"{sum(line.exact for line in self.lines)} of {len(self.lines)}",
-            _number(counted, ",.0f"),
-            _number(measured, ",.0f"),
+            shown(counted, ",.0f"),
+            shown(measured, ",.0f"),
             ", ".join(f"{sum(line.outcome == end for line in self.lines)} {end}" for end in ends),
         ]
 
     def sentence(self) -> str:
         """A line of progress."""
-        psnr, counted = _number(self.median("psnr"), ".1f"), _number(self.median("counted"), ",.0f")
+        psnr, counted = shown(self.median("psnr"), ".1f"), shown(self.median("counted"), ",.0f")
         return f"{self.title}: median PSNR {psnr} dB of {len(self.lines)} images for {counted} plain gradients"
-
-
-def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Of ascending values, the innermost pair of order statistics that holds the median with 95 %; None for too few."""
-    count = len(values)
-    outside = int(stats.binom.ppf(0.025, count, 0.5)) - 1
-    while outside >= 0 and stats.binom.cdf(outside, count, 0.5) > 0.025:
-        outside -= 1
-    return None if outside < 0 else (values[outside], values[count - 1 - outside])
 
 
 def conclude(rows: Sequence[Row]) -> list[str]:
@@ -163,10 +153,6 @@ def conclude(rows: Sequence[Row]) -> list[str]:
         )
         lines.append(text + (f"; no better than without the update: {', '.join(poor)}." if poor else "."))
     return lines
-
-
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
 
 
 def blind_lines(examples: Sequence[Batch]) -> list[Line]:

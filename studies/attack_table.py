@@ -41,11 +41,12 @@ from gradleak.core import (
     running_statistics,
 )
 from gradleak.datasets import image_file, mnist_digits
-from gradleak.models import convnet, initialize_uniform, lenet_dlg, lenet_i2f, resnet18
+from gradleak.models import initialize_uniform, lenet_dlg, lenet_i2f, resnet18
 from gradleak.protocols import FedSGD
 from gradleak.results import GEIPING_2020, YIN_2021, ZHANG_2023, ZHAO_2020, ZHU_2019, Citation, UnsupportedError
 from gradleak.scoring import score_images
 from studies.attack_lines import BASELINE, Line, Row, blind_lines, conclude
+from studies.networks import convnet
 from studies.store import Store, content_of
 from studies.study import Say, Study, StudyResult, Table
 

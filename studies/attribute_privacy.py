@@ -30,6 +30,7 @@ from gradleak.protocols import FedSGD
 from gradleak.results import LI_2024, Citation, Score
 from studies.attribute_privacy_figures import histograms, measured_against_theory
 from studies.study import Finding, Say, Study, StudyResult, Table
+from studies.summaries import shown
 
 # theory/ε̂ in units of N, by Δ and σ: section 7, figure 9.
 PAPER: dict[tuple[float, float], float] = {(4.0, 0.1): 1.86, (1.5, 0.1): 1.14, (2.0, 0.08): 1.20, (2.0, 0.13): 1.33}
@@ -171,12 +172,12 @@ class AttributePrivacy(Study):
             "record", "‖g₁ - g₀‖", "exact ε", "AUROC by distance", "AUROC by likelihood ratio",
             "ε̂ by distance: plug-in", "bound", "Gaussian fit", "by likelihood ratio: bound", "Gaussian fit",
         )  # fmt: skip
-        shown = [row for row in rows if row.is_base(self.clip_norm, self.noise_std, self.trials)]
+        own = [row for row in rows if row.is_base(self.clip_norm, self.noise_std, self.trials)]
         cells = [
             [
                 row.found.name,
                 f"{row.distance:.3f}",
-                _number(row.exact),
+                shown(row.exact, ".4g"),
                 f"{row.auroc(Statistic.DISTANCE):.4f}",
                 f"{row.auroc(Statistic.LIKELIHOOD_RATIO):.4f}",
                 _text(row.score(Statistic.DISTANCE, PLUG_IN)),
@@ -185,7 +186,7 @@ class AttributePrivacy(Study):
                 _text(row.score(Statistic.LIKELIHOOD_RATIO, SPLIT)),
                 _text(row.score(Statistic.LIKELIHOOD_RATIO, FIT)),
             ]
-            for row in shown
+            for row in own
         ]
         title = f"Figure 8: Δ = {self.clip_norm:g}, noise {self.noise_std:g}, {self.trials} trials a hypothesis"
         return Table(title=title, columns=columns, rows=cells)
@@ -196,7 +197,7 @@ class AttributePrivacy(Study):
             "Δ", "noise", "trials", "‖g₁ - g₀‖", "exact ε", "classical total / N", "exact total / N", "ε̂ by distance: plug-in",
             "(classical total/ε̂)/N", "paper", "bound by distance", "Gaussian fit", "bound by likelihood ratio", "Gaussian fit",
         )  # fmt: skip
-        shown = sorted(
+        own = sorted(
             (row for row in rows if row.is_canary and row.found.facts["epoch"] == epoch and not row.is_valid),
             key=lambda row: (row.std != self.noise_std, row.clip, row.std, row.found.trials),
         )
@@ -206,18 +207,18 @@ class AttributePrivacy(Study):
                 f"{row.std:g}",
                 str(row.found.trials),
                 f"{row.distance:.3f}",
-                _number(row.exact),
-                _number(row.found.known("classical_epsilon_share").value),
-                _number(row.found.known("gaussian_epsilon_share").value),
+                shown(row.exact, ".4g"),
+                shown(row.found.known("classical_epsilon_share").value, ".4g"),
+                shown(row.found.known("gaussian_epsilon_share").value, ".4g"),
                 _text(row.score(Statistic.DISTANCE, PLUG_IN)),
-                _number(row.ratio),
-                _number(PAPER.get((row.clip, row.std))),
+                shown(row.ratio, ".4g"),
+                shown(PAPER.get((row.clip, row.std)), ".4g"),
                 _text(row.score(Statistic.DISTANCE, SPLIT)),
                 _text(row.score(Statistic.DISTANCE, FIT)),
                 _text(row.score(Statistic.LIKELIHOOD_RATIO, SPLIT)),
                 _text(row.score(Statistic.LIKELIHOOD_RATIO, FIT)),
             ]
-            for row in shown
+            for row in own
         ]
         return Table(title=f"Figure 9: canaries after {epoch} epochs, δ = {self.delta:g}", columns=columns, rows=cells)
 
@@ -309,7 +310,7 @@ class _Row:
 
     @property
     def is_canary(self) -> bool:
-        return self.found.facts["record"] == "canary"
+        return bool(self.found.facts["record"] == "canary")
 
     @property
     def is_valid(self) -> bool:
@@ -317,7 +318,7 @@ class _Row:
 
     @property
     def distance(self) -> float:
-        return max(self.found.facts["distances"])
+        return float(max(self.found.facts["distances"]))
 
     @property
     def exact(self) -> float | None:
@@ -332,7 +333,7 @@ class _Row:
 
     @property
     def told(self) -> str:
-        return f"{self.found.name}, distance {self.distance:.3f}, exact epsilon {_number(self.exact)}"
+        return f"{self.found.name}, distance {self.distance:.3f}, exact epsilon {shown(self.exact, '.4g')}"
 
     def is_base(self, clip: float, std: float, trials: int) -> bool:
         return (self.clip, self.std, self.found.trials) == (clip, std, trials)
@@ -406,10 +407,6 @@ def _text(score: Score) -> str:
         return f"{score.value:.3g}{mark}"
     low, high = score.interval
     return f"{score.value:.3g} ({low:.3g} to {high:.3g}){mark}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
 
 
 __all__ = ["AttributePrivacy"]

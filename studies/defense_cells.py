@@ -13,9 +13,9 @@ from gradleak.core import Batch, Exposure, Objective, Release, Update
 from gradleak.operators import GradientJacobian
 from gradleak.results import GradleakError
 from gradleak.risk import InversionInfluence, InversionInfluenceLowerBound
-from studies.private_images import median, shown
 from studies.shields import Shield
 from studies.study import Finding, Table
+from studies.summaries import median, shown
 
 STATIC, ADAPTIVE = "static", "adaptive"
 

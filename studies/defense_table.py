@@ -27,10 +27,11 @@ from studies.defense_cells import (
     predict,
     sentence,
 )
-from studies.private_images import SmallNetwork, draw_images, median, pixel_rmse
+from studies.private_images import SmallNetwork, draw_images, pixel_rmse
 from studies.shields import Shield
 from studies.store import Store, content_of
 from studies.study import Say, Study, StudyResult
+from studies.summaries import median
 from studies.table_utility import UtilitySettings, worth_with
 
 ATTACKS = ("gauss_newton", "inverting_gradients")

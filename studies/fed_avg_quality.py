@@ -20,6 +20,7 @@ from gradleak.protocols import FedAvg, FedSGD
 from gradleak.results import FANG_2024, GEIPING_2020, Citation, InputError
 from gradleak.scoring import blind_baseline, score_images
 from studies.study import Finding, Say, Study, StudyResult
+from studies.summaries import resampled
 
 UNROLLED, AVERAGE = LocalTraining.UNROLLED, LocalTraining.AVERAGE_GRADIENT
 TIMED_ITERATIONS = 20
@@ -230,11 +231,7 @@ class FedAvgQuality(Study):
 
     def _interval(self, values: Sequence[float]) -> tuple[float, float]:
         """Percentile bootstrap of the median over images."""
-        random = np.random.default_rng(self.seed)
-        numbers = np.array(values, dtype=float)
-        draws = np.median(numbers[random.integers(0, len(numbers), (self.resamples, len(numbers)))], axis=1)
-        low, high = np.percentile(draws, [2.5, 97.5])
-        return float(low), float(high)
+        return resampled(values, np.median, seed=self.seed, resamples=self.resamples)
 
 
 _QUALITIES = ("psnr", "ssim", "mse")

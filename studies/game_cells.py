@@ -13,6 +13,7 @@ from gradleak.results import GradleakError
 from studies.game_plays import PlayStore
 from studies.store import Store
 from studies.study import Finding
+from studies.summaries import shown_with
 
 SCORES = ("auroc", "tpr_at_fpr", "attack_success_rate", "advantage")
 WORDS: Mapping[str, str] = {
@@ -55,9 +56,7 @@ class Cell:
     def text(self, name: str) -> str:
         """A score with its interval, as it is printed."""
         value, low, high = self.scores.get(name, (None, None, None))
-        if value is None:
-            return "-"
-        return f"{value:.3f}" if low is None or high is None else f"{value:.3f} ({low:.3f} to {high:.3f})"
+        return shown_with(value, None if low is None or high is None else (low, high), ".3f")
 
     def spread(self, name: str) -> str:
         """The sample standard deviation of a score over seeds and its range, as printed; a dash for one seed."""

@@ -21,12 +21,12 @@ from studies.prior_cells import (
     cells,
     mean,
     mean_psnr,
-    number,
     paired,
     there,
 )
 from studies.store import Store
 from studies.study import Finding, Say, Study, StudyResult, Table
+from studies.summaries import shown
 
 MARKS = (0.125, 0.25, 0.5, 0.75, 1.0)
 """Shares of the budget at which losses are compared."""
@@ -174,7 +174,7 @@ class GeneratorQuestions(Study):
         before = store.reused
         _, lines = cells(setting, entrant, store, seed=self.seed, compute=self.compute, check=check)
         words = f"{setting.prior}, {entrant.value}{', checked' if check else ''}"
-        say(f"{words}: mean PSNR {number(mean_psnr(lines), '.2f')} dB of {len(lines)}{there(store, before)}")
+        say(f"{words}: mean PSNR {shown(mean_psnr(lines), '.2f')} dB of {len(lines)}{there(store, before)}")
         return lines
 
     def _findings(
@@ -206,9 +206,9 @@ class GeneratorQuestions(Study):
         for entrant, lines, which in groups:
             behind = UNTRAINED if entrant is PriorAttack.UNTRAINED else which if entrant.needs_generator else "pixels"
             rows.append([
-                entrant.value, behind, str(len(lines)), number(mean_psnr(lines), ".2f"),
-                number(mean([line.ssim for line in lines]), ".3f"), number(mean([line.st_lpips for line in lines]), ".3g"),
-                number(mean([line.counted for line in lines]), ",.0f"),
+                entrant.value, behind, str(len(lines)), shown(mean_psnr(lines), ".2f"),
+                shown(mean([line.ssim for line in lines]), ".3f"), shown(mean([line.st_lpips for line in lines]), ".3g"),
+                shown(mean([line.counted for line in lines]), ",.0f"),
             ])  # fmt: skip
         columns = ("attack", "prior", "n", "PSNR mean (dB)", "SSIM mean", "ST-LPIPS mean", "plain gradients")
         return Table(title="Variants at equal cost", columns=columns, rows=rows)
@@ -218,7 +218,7 @@ class GeneratorQuestions(Study):
         for entrant, lines in found.items():
             at = [[_loss_at(line, mark * self.budget) for line in lines] for mark in MARKS]
             medians = [statistics.median(known) if (known := [v for v in row if v is not None]) else None for row in at]
-            rows.append([entrant.value, *(number(value, ".3g") for value in medians)])
+            rows.append([entrant.value, *(shown(value, ".3g") for value in medians)])
         columns = ("attack", *(f"{mark * self.budget:,.0f} plain gradients" for mark in MARKS))
         return Table(title="Median matching loss so far", columns=columns, rows=rows)
 
@@ -230,8 +230,8 @@ class GeneratorQuestions(Study):
                     continue
                 error = math.sqrt(line.mse)
                 rows.append([
-                    prior, entrant.value, str(line.image), number(error, ".3f"), number(line.residual, ".2g"),
-                    number(line.moved, ".3f"), line.support,
+                    prior, entrant.value, str(line.image), shown(error, ".3f"), shown(line.residual, ".2g"),
+                    shown(line.moved, ".3f"), line.support,
                 ])  # fmt: skip
                 counts[Support(line.support)][error > self.check.tolerance] += 1
         columns = ("prior", "attack", "image", "true error", "relative residual", "moved", "the update says")

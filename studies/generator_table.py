@@ -24,7 +24,7 @@ from gradleak.results import (
     check_seed,
     member,
 )
-from studies.attack_lines import BASELINE, Line, median_interval
+from studies.attack_lines import BASELINE, Line
 from studies.prior_cells import (
     ImageSource,
     PriorAttack,
@@ -35,12 +35,12 @@ from studies.prior_cells import (
     cells,
     mean,
     mean_psnr,
-    number,
     paired,
     there,
 )
 from studies.store import Store
 from studies.study import Finding, Say, Study, StudyResult, Table
+from studies.summaries import median_interval, shown
 
 PAPER: dict[str, str] = {
     PriorAttack.IGIMS: "26.33",
@@ -172,7 +172,7 @@ class GeneratorTable(Study):
                             title += " (beyond the budget)"
                         prior = setting.prior if entrant.needs_generator else "pixels"
                         rows.append((network.value, title, prior, lines))
-                        value = number(mean_psnr(lines), ".2f")
+                        value = shown(mean_psnr(lines), ".2f")
                         say(f"{network.value}, {entrant.value}: mean PSNR {value} dB{there(store, before)}")
         return StudyResult(
             study=self.name,
@@ -271,9 +271,9 @@ def _cells(network: str, attack: str, prior: str, lines: Sequence[Line]) -> list
         ("st_lpips", ".3g", False),
     ):
         values = [capped(line) if name == "psnr" else getattr(line, name) for line in lines]
-        row += [number(mean(values), form), number(_worst(values, largest=largest), form)]
+        row += [shown(mean(values), form), shown(_worst(values, largest=largest), form)]
     hits = sum(line.exact for line in lines)
-    return [*row, f"{hits} of {len(lines)}", number(mean([line.counted for line in lines]), ",.0f")]
+    return [*row, f"{hits} of {len(lines)}", shown(mean([line.counted for line in lines]), ",.0f")]
 
 
 def _shown(interval: tuple[float, float] | None) -> str:

@@ -23,18 +23,10 @@ from gradleak.models.generators import untrained_dcgan
 from gradleak.protocols import FedSGD
 from gradleak.results import FANG_2024, JEON_2021, Citation, InputError
 from studies.attack_lines import Line
-from studies.prior_cells import (
-    ImageSource,
-    PriorAttack,
-    PriorNetwork,
-    PriorSetting,
-    cells,
-    mean,
-    number,
-    paired,
-)
+from studies.prior_cells import ImageSource, PriorAttack, PriorNetwork, PriorSetting, cells, mean, paired
 from studies.store import Store
 from studies.study import Finding, Say, Study, StudyResult, Table
+from studies.summaries import shown
 
 NEVER, LEARNED = "never trained", "GIML"
 
@@ -121,7 +113,7 @@ class GIMLQuality(Study):
                     attacked = replace(held, generator=own, prior=name, budget=float(budget))
                     lines = cells(attacked, PriorAttack.GIAS, store, seed=self.seed)[1]
                     found[budget][name] = lines
-                    mean_psnr = number(mean([line.psnr for line in lines]), ".2f")
+                    mean_psnr = shown(mean([line.psnr for line in lines]), ".2f")
                     say(f"GIAS behind {name}, {budget:,} plain gradients: mean PSNR {mean_psnr} dB")
         return self._result(found, learned)
 
@@ -186,10 +178,10 @@ class GIMLQuality(Study):
 def _row(budget: int, name: str, lines: Sequence[Line], learning: float) -> list[str]:
     known = [line.psnr for line in lines if line.psnr is not None]
     return [
-        f"{budget:,}", name, str(len(lines)), number(statistics.median(known) if known else None, ".2f"),
-        number(mean([line.psnr for line in lines]), ".2f"), number(mean([line.ssim for line in lines]), ".3f"),
-        number(mean([line.st_lpips for line in lines]), ".3g"), number(mean([line.counted for line in lines]), ",.0f"),
-        number(learning, ",.0f"),
+        f"{budget:,}", name, str(len(lines)), shown(statistics.median(known) if known else None, ".2f"),
+        shown(mean([line.psnr for line in lines]), ".2f"), shown(mean([line.ssim for line in lines]), ".3f"),
+        shown(mean([line.st_lpips for line in lines]), ".3g"), shown(mean([line.counted for line in lines]), ",.0f"),
+        shown(learning, ",.0f"),
     ]  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from studies.datasets import speech_digits
 from studies.game_cells import SCORES, Cell, facts, play
 from studies.store import Store
 from studies.study import Finding, Say, Study, StudyResult, Table
+from studies.summaries import shown
 
 
 class RiskGame(StrEnum):
@@ -165,7 +166,7 @@ class InferenceRisk(Study):
                 features=MaxPooling(kernel=10),
                 **shared,
             )
-        kinds = {
+        kinds: dict[RiskGame, type[AttributeGame] | type[PropertyGame] | type[DistributionGame]] = {
             RiskGame.ATTRIBUTE: AttributeGame, RiskGame.PROPERTY: PropertyGame, RiskGame.DISTRIBUTION: DistributionGame,
         }  # fmt: skip
         population = census(
@@ -293,18 +294,14 @@ def _table(rows: Sequence[_Played]) -> Table:
     lines = []
     for row in rows:
         area, gain = row.played.best_round
-        single = f"{_number(area)}, {_number(gain)}"
+        single = f"{shown(area, '.3f')}, {shown(gain, '.3f')}"
         lines.append(
             [row.kind.value, str(row.batch_size), str(row.public_rows), str(row.seeds), f"{row.played.blind:.3f}",
              *(row.played.text(name) for name in SCORES), row.played.spread("auroc"),
-             ", ".join(_number(found) for count, (found, _) in row.played.first.items() if count != "10"),
+             ", ".join(shown(found, ".3f") for count, (found, _) in row.played.first.items() if count != "10"),
              single, f"{row.played.seconds:.0f}"]
         )  # fmt: skip
     return Table(title="Inference from gradients, undefended", columns=columns, rows=lines)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 def _conclude(rows: Sequence[_Played]) -> list[str]:

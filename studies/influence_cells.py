@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
-import scipy.stats
 import torch
 from torch import Tensor
 
@@ -21,6 +19,7 @@ from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Score
 from gradleak.risk import LatentInformation, Sensitivity, TargetInformation, mean_sensitivity
 from gradleak.training import layer_gradients
+from studies.summaries import student
 
 EVERYTHING, SHUFFLED = "everything", "shuffled"
 STATIC, ADAPTIVE = "static", "adaptive"
@@ -277,12 +276,8 @@ def over_seeds(values: Sequence[float | None]) -> tuple[float | None, tuple[floa
     numbers = np.array([value for value in values if value is not None])
     if not len(numbers):
         return None, None
-    mean = float(numbers.mean())
-    if len(numbers) < 2 or not np.ptp(numbers):
-        # Zeros, mostly: values are at least 0, and no spread is no certainty.
-        return mean, None
-    reach = float(scipy.stats.t.isf(0.025, len(numbers) - 1)) * float(numbers.std(ddof=1)) / math.sqrt(len(numbers))
-    return mean, (mean - reach, mean + reach)
+    # Zeros, mostly: values are at least 0, and no spread is no certainty.
+    return float(numbers.mean()), student(numbers) if np.ptp(numbers) else None
 
 
 def interval_of(numbers: Numbers, name: str) -> tuple[float, float] | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from studies.influence_cells import ADAPTIVE, EVERYTHING, SHUFFLED, STATIC, Numbers, interval_of, over_seeds
 from studies.study import Finding, Table
+from studies.summaries import shown, shown_with
 
 Interval = tuple[float, float] | None
 ORIGINAL, LATENT = "original", "latent"
@@ -60,7 +61,9 @@ class Point:
 
     def text(self) -> str:
         """A line of progress."""
-        return f"{_cell(self.value, self.interval)}, above its control {_cell(self.above, self.above_interval)}"
+        return (
+            f"{shown_with(self.value, self.interval)}, above its control {shown_with(self.above, self.above_interval)}"
+        )
 
     def finding(self) -> Finding:
         """A line of the study."""
@@ -73,7 +76,7 @@ class Point:
             interval=self.interval,
             paper=PAPER.get((self.leakage, self.part, self.x), ""),
             n=self.n,
-            note=f"{control}: {_number(self.null)}; above it {_cell(self.above, self.above_interval)}",
+            note=f"{control}: {shown(self.null)}; above it {shown_with(self.above, self.above_interval)}",
         )
 
 
@@ -123,9 +126,9 @@ def _latent_point(part: str, place: str, x: float, seeds: Sequence[Numbers], nam
     value, interval = over_seeds([numbers.get(name) for numbers in seeds])
     null, _ = over_seeds([numbers.get(SHUFFLED) for numbers in seeds])
     differences = [
-        shown - lost
+        mine - lost
         for numbers in seeds
-        if (shown := numbers.get(name)) is not None and (lost := numbers.get(SHUFFLED)) is not None
+        if (mine := numbers.get(name)) is not None and (lost := numbers.get(SHUFFLED)) is not None
     ]
     above, above_interval = over_seeds(differences)
     others = [one for one in seeds[0] if one not in (name, SHUFFLED)]
@@ -161,10 +164,10 @@ def curve_table(leakage: str, part: str, points: Sequence[Point]) -> Table:
         rows=[
             [
                 f"{point.x:g}",
-                _cell(point.value, point.interval),
-                _number(point.null),
-                _cell(point.above, point.above_interval),
-                *(_number(point.beside.get(name)) for name in beside),
+                shown_with(point.value, point.interval),
+                shown(point.null),
+                shown_with(point.above, point.above_interval),
+                *(shown(point.beside.get(name)) for name in beside),
                 str(point.n),
             ]
             for point in points
@@ -184,9 +187,9 @@ def noise_table(leakage: str, points: Sequence[Point]) -> Table:
     for place, attacker in dict.fromkeys((point.place, point.attacker) for point in points):
         mine = {point.x: point for point in points if (point.place, point.attacker) == (place, attacker)}
         quiet = next((point.beside["quiet"] for point in mine.values() if point.beside.get("quiet") is not None), None)
-        cells = [_cell(mine[std].value, mine[std].interval) if std in mine else "-" for std in stds]
-        rows.append([place, attacker, *cells, _number(quiet)])
-    control = [_number(_largest([point.null for point in points if point.x == std])) for std in stds]
+        cells = [shown_with(mine[std].value, mine[std].interval) if std in mine else "-" for std in stds]
+        rows.append([place, attacker, *cells, shown(quiet)])
+    control = [shown(_largest([point.null for point in points if point.x == std])) for std in stds]
     rows.append(["control, the largest", "-", *control, "-"])
     return Table(
         title=f"{leakage.capitalize()} information (nats) against noise on some layers, after clipping to norm 1",
@@ -210,9 +213,9 @@ def _of_aggregation(leakage: str, points: Sequence[Point]) -> list[str]:
     ordered = sorted(points, key=lambda point: point.x)
     if not ordered:
         return []
-    curve = ", ".join(f"{_number(point.above)} at n = {point.x:g}" for point in ordered)
-    shown = [point.x for point in ordered if point.shown]
-    last = f"the interval lies above 0 up to n = {max(shown):g}" if shown else "no interval lies above 0"
+    curve = ", ".join(f"{shown(point.above)} at n = {point.x:g}" for point in ordered)
+    above = [point.x for point in ordered if point.shown]
+    last = f"the interval lies above 0 up to n = {max(above):g}" if above else "no interval lies above 0"
     said = (
         "the paper: near zero at 30 by sensitivity, which is 1/(n + 1) of that of the target alone whatever an attack does"
         if leakage == ORIGINAL
@@ -226,7 +229,7 @@ def _of_epochs(leakage: str, points: Sequence[Point]) -> list[str]:
     if len(ordered) < 2:
         return []
     first, last = ordered[0], ordered[-1]
-    curve = ", ".join(f"{_number(point.value)} after {point.x:g}" for point in ordered)
+    curve = ", ".join(f"{shown(point.value)} after {point.x:g}" for point in ordered)
     apart = first.interval is not None and last.interval is not None and not _meet(first.interval, last.interval)
     change = "differs from" if apart else "is not told from"
     return [
@@ -259,16 +262,6 @@ def _meet(first: tuple[float, float], second: tuple[float, float]) -> bool:
 
 def _largest(values: Sequence[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
-
-
-def _cell(value: float | None, interval: Interval) -> str:
-    if value is None or interval is None:
-        return _number(value)
-    return f"{value:.3g} ({interval[0]:.3g} to {interval[1]:.3g})"
 
 
 __all__ = ["Point", "conclude", "curve_table", "latent_points", "noise_table", "original_point"]

@@ -30,8 +30,9 @@ from gradleak.protocols import FedSGD
 from gradleak.results import ZHANG_2023, Citation
 from gradleak.risk import GaussianReconstructionError, LinearizedPosteriorError
 from gradleak.scoring import blind_baseline
-from studies.private_images import draw_images, known, median, pixel_rmse, reach, shown
+from studies.private_images import draw_images, pixel_rmse, reach
 from studies.study import Finding, Say, Study, StudyResult, Table
+from studies.summaries import known, median, shown
 
 Rows = Sequence[dict[str, Any]]
 

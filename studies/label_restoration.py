@@ -33,6 +33,7 @@ from gradleak.scoring import label_accuracy
 from studies.cifar_resnet20 import MEAN, STD, cifar_resnet20
 from studies.label_batches import draw_with_labels, unbalanced_labels
 from studies.study import Finding, Say, Study, StudyResult
+from studies.summaries import resampled
 
 # Table 2 of the paper, CIFAR-100.
 PAPER = {
@@ -252,9 +253,7 @@ class LabelRestoration(Study):
 
     def _finding(self, quantity: str, rows: Sequence[Row], paper: str) -> Finding:
         values = np.array([row["accuracy"] for row in rows])
-        random = np.random.default_rng(self.seed)
-        means = values[random.integers(0, len(values), (self.resamples, len(values)))].mean(axis=1)
-        low, high = np.quantile(means, (0.025, 0.975))
+        interval = resampled(values, np.mean, seed=self.seed, resamples=self.resamples)
         exact = sum(row["accuracy"] == 1 for row in rows)
         sure = [row for row in rows if row["confidence"] >= SURE]
         wrong = sum(row["accuracy"] < 1 for row in sure)
@@ -262,7 +261,7 @@ class LabelRestoration(Study):
             quantity=quantity,
             ours=float(values.mean()),
             paper=paper,
-            interval=(float(low), float(high)),
+            interval=interval,
             n=len(rows),
             note=f"all counts right in {exact}, sure in {len(sure)}, of which wrong {wrong}",
         )

@@ -219,7 +219,8 @@ def _paired(first: Sequence[float | None], second: Sequence[float | None]) -> np
     """The pairs in which both values are known and finite, (n, 2)."""
     rows = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
     pairs = np.array(rows, dtype=float).reshape(-1, 2)
-    return pairs[np.isfinite(pairs).all(axis=1)]
+    known: np.ndarray = pairs[np.isfinite(pairs).all(axis=1)]
+    return known
 
 
 def _spearman(pairs: np.ndarray) -> float | None:

@@ -51,6 +51,7 @@ from studies.layer_latent_findings import (
 )
 from studies.store import Store, content_of
 from studies.study import Finding, Say, Study, StudyResult, Table
+from studies.summaries import shown_with
 
 _MEASURES = {
     DISTANCE: "subspace distance",
@@ -282,7 +283,7 @@ def _correlations(together: dict[tuple[str, str], Correlation]) -> Table:
     names = ("pearson", "spearman", "scaled", "within", "within_ranks")
     rows = [
         [
-            _MEASURES[name], _FAMILIES[attacker], *(_with_interval(found, one) for one in names),
+            _MEASURES[name], _FAMILIES[attacker], *(_told(found, one) for one in names),
             str(found.points), str(found.cells), str(found.models),
         ]
         for (name, attacker), found in together.items()
@@ -290,13 +291,6 @@ def _correlations(together: dict[tuple[str, str], Correlation]) -> Table:
     return Table(
         title="Measures and V-information over layers (the paper: R = 0.686 to 0.707)", columns=columns, rows=rows
     )
-
-
-def _with_interval(found: Correlation, name: str) -> str:
-    value, interval = getattr(found, name), found.intervals[name]
-    if value is None:
-        return "-"
-    return f"{value:.2f}" if interval is None else f"{value:.2f} ({interval[0]:.2f} to {interval[1]:.2f})"
 
 
 def _trend_findings(trends: dict[str, Trend | None]) -> list[Finding]:
@@ -408,11 +402,15 @@ def _foreseen(together: dict[tuple[str, str], Correlation]) -> list[str]:
         else:
             verdict = "the interval holds 0 as well as the paper's 0.686 to 0.707"
         lines.append(
-            f"{_MEASURES[name]} and V-information of the forest: R = {_with_interval(found, 'pearson')} pooled over "
-            f"{found.points} layers of {found.models} models, Spearman {_with_interval(found, 'spearman')}; within cells "
-            f"R = {_with_interval(found, 'within')}: {verdict}."
+            f"{_MEASURES[name]} and V-information of the forest: R = {_told(found, 'pearson')} pooled over "
+            f"{found.points} layers of {found.models} models, Spearman {_told(found, 'spearman')}; within cells "
+            f"R = {_told(found, 'within')}: {verdict}."
         )
     return lines
+
+
+def _told(found: Correlation, name: str) -> str:
+    return shown_with(getattr(found, name), found.intervals[name], ".2f")
 
 
 def _mutual(cells: Cells) -> list[str]:

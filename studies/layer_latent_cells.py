@@ -27,6 +27,7 @@ from gradleak.risk import (
 from gradleak.risk.gradient_measure import coordinates
 from gradleak.training import layer_gradients
 from studies.layer_latent_data import LatentNetwork, Parts, after_epochs, objective
+from studies.summaries import shown_with
 
 FOREST, LOGISTIC = "forest", "logistic"
 ATTACKERS = (FOREST, LOGISTIC)
@@ -64,11 +65,8 @@ class Reading:
 
     def text(self, form: str = ".2f") -> str:
         """As it is printed."""
-        if self.value is None:
-            return "-"
-        if self.low is None or self.high is None:
-            return format(self.value, form)
-        return f"{self.value:{form}} ({self.low:{form}} to {self.high:{form}})"
+        interval = None if self.low is None or self.high is None else (self.low, self.high)
+        return shown_with(self.value, interval, form)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,10 +15,11 @@ from torch.nn import functional
 from gradleak.core import Domain, Mode, Objective, derive_generator
 from gradleak.data import Population
 from gradleak.datasets import adult_population, mnist_digits, sentences
-from gradleak.models import alexnet_small, lenet5, mlp, text_classifier
+from gradleak.models import lenet5, mlp, text_classifier
 from gradleak.results import InputError
 from studies.datasets import speech_digits
 from studies.datasets.planted import PlantedProperty, plant
+from studies.networks import alexnet_small
 from studies.private_images import trained
 
 SIZE = 28

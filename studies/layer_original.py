@@ -51,9 +51,10 @@ from studies.layer_original_findings import (
     set_finding,
     table,
 )
-from studies.private_images import known, trained
+from studies.private_images import trained
 from studies.store import Store
 from studies.study import Finding, Say, Study, StudyResult
+from studies.summaries import known
 
 _CIFAR_CLASSES, _MNIST_CLASSES = 100, 10
 

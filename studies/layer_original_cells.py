@@ -28,7 +28,7 @@ from gradleak.core import (
     derive_seed,
     describe,
 )
-from gradleak.models import Activation, alexnet_small, initialize_uniform, lenet5, lenet_dlg, lenet_i2f, vgg9
+from gradleak.models import Activation, initialize_uniform, lenet5, lenet_dlg, lenet_i2f
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError
 from gradleak.risk import (
@@ -42,6 +42,7 @@ from gradleak.risk import (
     measure_visible,
 )
 from gradleak.risk.layer_groups import layer_groups
+from studies.networks import alexnet_small, vgg9
 from studies.store import Store, content_of
 
 EVERYTHING = "everything"

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from gradleak.risk import JacobianNorm, PairedRows
 from gradleak.risk.v_information.original_information import SIGMA
 from studies.layer_correlation import Correlation
 from studies.layer_original_cells import ATTACK, BLIND, SWAPPED, Claims
-from studies.private_images import known, shown
 from studies.study import Finding, Table
+from studies.summaries import known, shown, student
 
 FROBENIUS, ONE, INF = (f"{norm.value} norm" for norm in (JacobianNorm.FROBENIUS, JacobianNorm.ONE, JacobianNorm.INF))
 PER_ENTRY, ENTRIES, POSTERIOR = "frobenius norm per root entry", "number of entries", "posterior precision"
@@ -77,14 +75,6 @@ def mean_of(values: Sequence[float | None]) -> float | None:
     """The mean; None unless there are values and all are numbers."""
     numbers = known(values)
     return float(np.mean(numbers)) if numbers and len(numbers) == len(values) else None
-
-
-def student(values: Sequence[float]) -> tuple[float, float] | None:
-    """Student's interval of 95 % for the mean; None for one value."""
-    if len(values) < 2:
-        return None
-    reach = float(stats.t.isf(0.025, len(values) - 1)) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return float(np.mean(values)) - reach, float(np.mean(values)) + reach
 
 
 def clear(values: Sequence[float]) -> bool:

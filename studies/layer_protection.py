@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import ClassVar
 
-from scipy import stats
-
 from gradleak.attacks import InvertingGradients, RandomForest
 from gradleak.core import Batch, derive_seed, describe, one_thread
 from gradleak.data import Encoding
@@ -26,9 +24,10 @@ from studies.layer_protection_cells import (
     ImageRecipe,
     ProtectedSetting,
 )
-from studies.private_images import draw_images, shown
+from studies.private_images import draw_images
 from studies.store import Store
 from studies.study import Finding, Say, Study, StudyResult, Table
+from studies.summaries import Interval, shown, shown_with, student
 
 CONTROLS = (OTHERS, SCATTERED, LEAST)
 """Of the same size as the set that the profile chooses, without one of its entries."""
@@ -232,15 +231,15 @@ class Compared:
         drawn = [found for label, found in values.items() if label.startswith(f"{OTHERS} (")]
         return [_mean(one) if None not in one else None for one in zip(*drawn, strict=True)]
 
-    def gap(self, name: str) -> tuple[float, tuple[float, float], int] | None:
+    def gap(self, name: str) -> tuple[float, Interval, int] | None:
         """By how much the attack is better if this set is protected in place of the profile's: mean, interval, pairs."""
         pairs = zip(self.of(name), self.of(PROFILE), strict=True)
-        return student([one - mine for one, mine in pairs if one is not None and mine is not None])
+        return _summary([one - mine for one, mine in pairs if one is not None and mine is not None])
 
     def findings(self) -> list[Finding]:
         """The level with the profile's set, and the paired difference of every other set from it."""
         title = f"{self.setting}, {self.kind}: {self.quantity}"
-        level = student([value for value in self.of(PROFILE) if value is not None])
+        level = _summary([value for value in self.of(PROFILE) if value is not None])
         found = [_finding(f"{title} with the profile's entries protected", level, "")]
         for name in (NOTHING, *self.others):
             found.append(
@@ -267,13 +266,10 @@ class Compared:
         return text
 
 
-def student(values: Sequence[float], confidence: float = 0.95) -> tuple[float, tuple[float, float], int] | None:
+def _summary(values: Sequence[float]) -> tuple[float, Interval, int] | None:
     """The mean, Student's interval and the count; None for fewer than two values."""
-    if len(values) < 2:
-        return None
-    mean = statistics.fmean(values)
-    reach = float(stats.t.isf((1 - confidence) / 2, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
-    return mean, (mean - reach, mean + reach), len(values)
+    interval = student(values)
+    return None if interval is None else (statistics.fmean(values), interval, len(values))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -281,7 +277,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return statistics.fmean(known) if known else None
 
 
-def _finding(quantity: str, found: tuple[float, tuple[float, float], int] | None, note: str) -> Finding:
+def _finding(quantity: str, found: tuple[float, Interval, int] | None, note: str) -> Finding:
     if found is None:
         return Finding(quantity=quantity, ours=None, n=0, note="too few values")
     return Finding(quantity=quantity, ours=found[0], interval=found[1], n=found[2], note=note)
@@ -312,10 +308,10 @@ def _table(compared: Sequence[Compared]) -> Table:
     rows = []
     for one in compared:
         for name in (NOTHING, PROFILE, *one.others):
-            level = student([value for value in one.of(name) if value is not None])
+            level = _summary([value for value in one.of(name) if value is not None])
             gap = None if name == PROFILE else one.gap(name)
             rows.append(
-                [one.setting, one.kind, name, one.quantity, _with_interval(level), "-" if gap is None else _with_interval(gap),
+                [one.setting, one.kind, name, one.quantity, _told(level), _told(gap),
                  shown(_mean(one.of(name, one.beside)), ".3f"), str(0 if level is None else level[2])]
             )  # fmt: skip
     columns = ("setting", "protection", "protected", "quantity", "attack reaches", "less that with the profile's choice",
@@ -323,8 +319,8 @@ def _table(compared: Sequence[Compared]) -> Table:
     return Table(title="The same number of entries protected", columns=columns, rows=rows)
 
 
-def _with_interval(found: tuple[float, tuple[float, float], int] | None) -> str:
-    return "-" if found is None else f"{found[0]:.3f} ({found[1][0]:.3f} to {found[1][1]:.3f})"
+def _told(found: tuple[float, Interval, int] | None) -> str:
+    return "-" if found is None else shown_with(found[0], found[1], ".3f")
 
 
 __all__ = ["LayerProtection"]

@@ -46,12 +46,14 @@ from gradleak.core import (
     describe,
 )
 from gradleak.datasets import idx_file, image_file, mnist_digits
-from gradleak.models import convnet, initialize_uniform, lenet_dlg, lenet_i2f, resnet18
+from gradleak.models import initialize_uniform, lenet_dlg, lenet_i2f, resnet18
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Outcome, UnsupportedError
 from gradleak.scoring import score_images, score_perceptual
 from studies.attack_lines import Line, blind_lines
+from studies.networks import convnet
 from studies.store import Store, content_of
+from studies.summaries import resampled
 
 CURVE = 24
 """Places of a search at which the loss is kept."""
@@ -438,11 +440,6 @@ def mean_psnr(lines: Sequence[Line]) -> float | None:
     return mean([capped(line) for line in lines])
 
 
-def number(value: float | None, form: str) -> str:
-    """A number as it is printed, "-" for none."""
-    return "-" if value is None else format(value, form)
-
-
 def paired(
     first: Sequence[Line], second: Sequence[Line], *, seed: int
 ) -> tuple[float, tuple[float, float], int] | None:
@@ -458,7 +455,4 @@ def paired(
     ]
     if len(gaps) < 2:
         return None
-    drawn = np.random.default_rng(seed).integers(0, len(gaps), (2000, len(gaps)))
-    medians = np.median(np.asarray(gaps)[drawn], axis=1)
-    low, high = np.quantile(medians, (0.025, 0.975))
-    return float(np.median(gaps)), (float(low), float(high)), len(gaps)
+    return float(np.median(gaps)), resampled(gaps, np.median, seed=seed), len(gaps)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -144,28 +141,5 @@ def pixel_rmse(claim: Tensor | None, example: Batch) -> float | None:
 def isotropic(objective: Objective, norm: float, generator: torch.Generator) -> Tensor:
     """A perturbation (P,) of this norm in a direction that is uniform on the sphere; float64."""
     drawn = torch.randn(objective.size, generator=generator, dtype=torch.float64)
-    return norm * drawn / drawn.norm()
-
-
-def known(values: Sequence[float | None]) -> list[float]:
-    """Those that are numbers."""
-    return [value for value in values if value is not None]
-
-
-def median(values: Sequence[float | None]) -> float | None:
-    """Of those that are numbers; None without any."""
-    numbers = known(values)
-    return statistics.median(numbers) if numbers else None
-
-
-def geometric_mean(values: Sequence[float], *, seed: int, resamples: int = 2000) -> tuple[float, tuple[float, float]]:
-    """With its percentile bootstrap interval of 95 %."""
-    logs = np.log(np.asarray(values))
-    means = logs[np.random.default_rng(seed).integers(0, len(logs), (resamples, len(logs)))].mean(axis=1)
-    low, high = np.exp(np.quantile(means, (0.025, 0.975)))
-    return math.exp(float(logs.mean())), (float(low), float(high))
-
-
-def shown(value: float | None, form: str = ".3g") -> str:
-    """A number as it is printed, "-" for none."""
-    return "-" if value is None else format(value, form)
+    length: Tensor = drawn.norm()
+    return norm * drawn / length

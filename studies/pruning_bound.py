@@ -26,8 +26,9 @@ from gradleak.defenses import Prune
 from gradleak.operators import GradientJacobian
 from gradleak.protocols import FedSGD
 from gradleak.results import ZHANG_2023, Citation, GradleakError
-from studies.private_images import SmallNetwork, draw_images, median, pixel_rmse, reach, shown
+from studies.private_images import SmallNetwork, draw_images, pixel_rmse, reach
 from studies.study import Finding, Say, Study, StudyResult, Table
+from studies.summaries import median, shown
 
 ATTACKS = ("gauss_newton", "inverting_gradients")
 

@@ -13,7 +13,7 @@ import typer
 import studies
 from gradleak.auditing import configure
 from gradleak.results import InputError
-from studies import datasets
+from studies import datasets, networks
 from studies.study import Study
 
 app = typer.Typer(name="studies", add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
@@ -27,8 +27,9 @@ def known_studies() -> dict[str, type[Study]]:
 
 
 def factories() -> dict[str, Callable[..., Any]]:
-    """The data sets of the studies, by what a plan in a checkout writes after `use =`."""
-    return {f"{datasets.__name__}:{name}": getattr(datasets, name) for name in datasets.__all__}
+    """The data sets and networks of the studies, by what a plan in a checkout writes after `use =`."""
+    rooms = (datasets, networks)
+    return {f"{room.__name__}:{name}": getattr(room, name) for room in rooms for name in room.__all__}
 
 
 def find_study(name: str) -> type[Study]:

@@ -26,18 +26,9 @@ from gradleak.defenses import SpectralNoise
 from gradleak.operators import GradientJacobian
 from gradleak.protocols import FedSGD
 from gradleak.results import ZHANG_2023, Citation, UnsupportedError
-from studies.private_images import (
-    SmallNetwork,
-    draw_images,
-    geometric_mean,
-    isotropic,
-    known,
-    median,
-    pixel_rmse,
-    reach,
-    shown,
-)
+from studies.private_images import SmallNetwork, draw_images, isotropic, pixel_rmse, reach
 from studies.study import Finding, Say, Study, StudyResult, Table
+from studies.summaries import geometric_mean, known, median, shown
 
 ISOTROPIC = "isotropic"
 FREE, BOXED = "GaussNewton without the box", "GaussNewton in the box"

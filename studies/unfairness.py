@@ -19,17 +19,9 @@ from gradleak.operators import GradientJacobian
 from gradleak.protocols import FedSGD
 from gradleak.results import ZHANG_2023, Citation
 from gradleak.risk import GaussianReconstructionError, LinearizedPosteriorError
-from studies.private_images import (
-    SmallNetwork,
-    balanced,
-    known,
-    median,
-    pixel_rmse,
-    reach,
-    shown,
-    trained,
-)
+from studies.private_images import SmallNetwork, balanced, pixel_rmse, reach, trained
 from studies.study import Finding, Say, Study, StudyResult, Table
+from studies.summaries import known, median, shown
 
 POOL = 5000
 PRIVATE = 1000

@@ -38,7 +38,9 @@ def test_options_are_those_of_the_runner() -> None:
 def test_the_names_of_studies_are_known_in_a_checkout() -> None:
     assert checkout.studies()["giml_quality"] is GIMLQuality
     assert "  giml_quality " in CliRunner().invoke(app, ["list"]).output
-    assert "  studies.datasets:celeba " in CliRunner().invoke(app, ["list"]).output
+    listed = CliRunner().invoke(app, ["list"]).output
+    assert "  studies.datasets:celeba " in listed
+    assert "  studies.networks:convnet " in listed
     assert "CelebA" in CliRunner().invoke(app, ["explain", "celeba"]).output
     assert "gradleak study giml_quality --out" in CliRunner().invoke(app, ["explain", "giml_quality"]).output
 

@@ -229,7 +229,7 @@ def test_is_near_the_linearized_error_for_a_narrow_prior(mlp: Oracle) -> None:
         ({"prior_std": 0.3}, "expected one of public, prior and prior_std"),
         ({"prior": None, "prior_std": -1.0}, "prior_std: expected a finite positive number"),
         ({"prior_mean": float("nan")}, "prior_mean: expected a finite number"),
-        ({"prior": None, "public": [1.0]}, "expected public as a tensor or a Batch"),
+        ({"prior": None, "public": [1.0]}, "public: expected a tensor, a Batch or None"),
         ({"unit": "pixels"}, "unit: expected one of input, pixel_rmse"),
     ],
 )

@@ -131,7 +131,7 @@ def test_sampled_norms_on_a_larger_network() -> None:
 def test_bad_fields(mlp: Oracle) -> None:
     with pytest.raises(InputError, match="norm: expected one of frobenius, one, inf, got 'two'"):
         Sensitivity(norm="two")
-    with pytest.raises(InputError, match="by: expected one of tensor, layer or named groups, got 'block'"):
+    with pytest.raises(InputError, match="by: expected one of tensor, layer or lists of texts by name, got 'block'"):
         Sensitivity(by="block")
     with pytest.raises(InputError, match="samples: expected a whole number of at least 2, got 1"):
         Sensitivity(samples=1)

@@ -18,7 +18,8 @@ from gradleak.models import initialize_uniform, lenet_i2f, resnet8
 from gradleak.protocols import FedSGD
 from gradleak.results import UnsupportedError
 from studies import AttackTable, Entrant, StudyResult, TableNetwork
-from studies.attack_lines import BASELINE, median_interval
+from studies.attack_lines import BASELINE
+from studies.summaries import median_interval
 
 LENET, CONVNET, DEEP = TableNetwork.LENET, TableNetwork.CONVNET, TableNetwork.RESNET18
 

@@ -12,8 +12,9 @@ from gradleak.core import Batch
 from gradleak.results import Evidence, InputError, Leakier, Score
 from gradleak.risk import LayerProfile
 from studies import LayerProtection, ProtectedSetting
-from studies.layer_protection import Compared, student
+from studies.layer_protection import Compared
 from studies.layer_protection_cells import LEAST, NOTHING, OTHERS, PROFILE, SCATTERED, Chosen, telling_entries
+from studies.summaries import student
 
 SMALL = LayerProtection(draws=1, examples=2, profiled=1, iterations=2, seeds=2, batches=40, steps=20, hidden=(8,))
 

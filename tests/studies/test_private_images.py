@@ -13,17 +13,8 @@ from gradleak.datasets import mnist_digits
 from gradleak.operators import GradientJacobian
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError
-from studies.private_images import (
-    SmallNetwork,
-    balanced,
-    draw_images,
-    geometric_mean,
-    isotropic,
-    median,
-    pixel_rmse,
-    reach,
-    trained,
-)
+from studies.private_images import SmallNetwork, balanced, draw_images, isotropic, pixel_rmse, reach, trained
+from studies.summaries import geometric_mean, median
 
 LENET = SmallNetwork.SIGMOID_LENET
 

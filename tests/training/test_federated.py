@@ -182,7 +182,7 @@ def test_what_cannot_be_trained_is_refused() -> None:
         Training(rounds=1, learning_rate=0.1, batch_size=2, sampling_rate=0.1)
     with pytest.raises(InputError, match="sampling_rate"):
         Training(rounds=1, learning_rate=0.1, sampling_rate=1.5)
-    with pytest.raises(InputError, match="momentum: expected a number below 1"):
+    with pytest.raises(InputError, match="momentum: expected a number from 0 to below 1"):
         Training(rounds=1, learning_rate=0.1, batch_size=2, momentum=1.0)
     with pytest.raises(InputError, match="at least 300 rows for each of 2 clients, got 400"):
         train(task(), release(), Training(rounds=1, learning_rate=0.1, batch_size=300, clients=2), seed=0)

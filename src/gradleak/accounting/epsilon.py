@@ -16,15 +16,17 @@ from dp_accounting import pld, rdp
 from gradleak.accounting.mechanism import mechanism_of
 from gradleak.core import Adjacency, GaussianMechanism, NoGuarantee, Objective, Release
 from gradleak.results import (
+    Count,
     Evidence,
     InputError,
     Leakier,
     Outcome,
     Score,
+    Settings,
+    Share,
+    ShareOrAll,
     UnsupportedError,
-    check_count,
     is_number,
-    member,
 )
 
 # Grid cells within a standard deviation of the loss of a round, and beyond so many rounds, where round-off adds up.
@@ -164,7 +166,7 @@ def rdp_epsilon(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Accounting:
+class Accounting(Settings):
     """How releases are repeated, and what epsilon they have then: the scores of a run.
 
     Attributes:
@@ -179,17 +181,11 @@ class Accounting:
         InputError: for a number out of range.
     """
 
-    delta: float
-    rounds: int = 1
-    sampling_rate: float = 1.0
+    delta: Share
+    rounds: Count = 1
+    sampling_rate: ShareOrAll = 1.0
     adjacency: Adjacency | str = Adjacency.ADD_OR_REMOVE
-    settings_tried: int = 1
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        _check(self.delta, self.rounds, self.sampling_rate)
-        object.__setattr__(self, "adjacency", member("Accounting.adjacency", Adjacency, self.adjacency))
-        check_count("Accounting.settings_tried", self.settings_tried)
+    settings_tried: Count = 1
 
     def __call__(self, release: Release, objective: Objective, examples: int) -> list[Score]:
         """Four scores: one step by the classical formula and exactly, all rounds by PLD and by RDP.

@@ -165,7 +165,7 @@ def list_() -> None:
         typer.echo(f"{room}:")
         for entry in entries.values():
             typer.echo(f"  {entry.name:<32} {entry.summary}")
-    for room, named in {"studies": studies(), "data sets of the studies": factories()}.items():
+    for room, named in {"studies": studies(), "data sets and networks of the studies": factories()}.items():
         if named:
             typer.echo(f"{room}:")
         for name, item in named.items():

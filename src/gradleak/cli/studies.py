@@ -32,7 +32,7 @@ def studies() -> Mapping[str, type]:
 
 
 def factories() -> Mapping[str, Callable[..., object]]:
-    """Data sets of the studies by what a plan writes after `use =`; none outside of a checkout."""
+    """Data sets and networks of the studies by what a plan writes after `use =`; none outside of a checkout."""
     found = runner()
     return {} if found is None else found.factories()
 

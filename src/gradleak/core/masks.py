@@ -41,7 +41,7 @@ def _generators(device: torch.device) -> Sequence[torch.Generator]:
     """The global generators that a model on this device can draw from."""
     generators = [torch.default_generator]
     if device.type == "cuda":
-        torch.cuda.init()  # type: ignore[no-untyped-call]
+        torch.cuda.init()
         index = torch.cuda.current_device() if device.index is None else device.index
         generators.append(torch.cuda.default_generators[index])
     return generators

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gradleak.results import check_count, check_positive
+from gradleak.results import Count, Positive, Settings
 
 
 class Adjacency(StrEnum):
@@ -23,7 +23,7 @@ class Unit(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianMechanism:
+class GaussianMechanism(Settings):
     """A quantity that one unit moves by at most `sensitivity`, with Gaussian noise of `std` on every entry.
 
     Attributes:
@@ -36,18 +36,12 @@ class GaussianMechanism:
         tight: whether `std` is that of every entry; else it is the smallest, and every epsilon an upper bound.
     """
 
-    sensitivity: float
-    std: float
-    steps: int = 1
+    sensitivity: Positive
+    std: Positive
+    steps: Count = 1
     unit: Unit = Unit.EXAMPLE
     fixed: bool = True
     tight: bool = True
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        for name, value in (("sensitivity", self.sensitivity), ("std", self.std)):
-            check_positive(f"GaussianMechanism.{name}", value)
-        check_count("GaussianMechanism.steps", self.steps)
 
     @property
     def noise_multiplier(self) -> float:

@@ -111,7 +111,7 @@ def computed_in_half(tensors: Iterable[Tensor]) -> torch.dtype | None:
         if int(exponents.max()) - int((exponents - digits).min()) <= most + _GRID:
             continue
         bits, count = max(bits, most), count + digits.numel()
-        different = torch.cat([different, mantissas.cpu().float()]).unique()  # type: ignore[no-untyped-call]
+        different = torch.cat([different, mantissas.cpu().float()]).unique()
     if count < _ENOUGH or different.numel() < _ENOUGH // 2:
         return None
     return next((dtype for dtype, most in _BITS.items() if bits <= most), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Annotated
 
 from gradleak.core.batch import Batch
 from gradleak.core.batch_norm import batch_norm_statistics
@@ -14,10 +15,10 @@ from gradleak.core.knowledge import Knowledge
 from gradleak.core.objective import Objective
 from gradleak.core.protocol import Protocol
 from gradleak.core.release import Release
-from gradleak.results import InputError, check_flags
+from gradleak.results import Hint, InputError, Settings
 
 
-class ThreatModel(ABC):
+class ThreatModel(Settings, ABC):
     """Decides which facts of a setting the adversary gets."""
 
     @abstractmethod
@@ -59,22 +60,7 @@ class HonestButCurious(ThreatModel):
     statistics: bool = False
     protocol: Protocol | None = None
     masks: bool = False
-    generator: ImageGenerator | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse what is no truth value, no public data and no generator of images.
-
-        Raises:
-            InputError: naming the field, and what to wrap a generator in.
-        """
-        check_flags(self, "batch_size", "domain", "targets", "defenses", "statistics", "masks")
-        if not isinstance(self.public, Batch | None):
-            raise InputError(f"HonestButCurious.public: expected a Batch or None, got {type(self.public).__name__}")
-        if not isinstance(self.generator, ImageGenerator | None):
-            raise InputError(
-                f"HonestButCurious.generator: expected an ImageGenerator, got {type(self.generator).__name__}; wrap a "
-                "module in ImageGenerator or own_generator"
-            )
+    generator: Annotated[ImageGenerator | None, Hint("wrap a module in ImageGenerator or own_generator")] = None
 
     def disclose(self, objective: Objective, release: Release, batch: Batch) -> Knowledge:
         """The knowledge of this adversary; the batch contributes its size, domain and, if disclosed, its labels.

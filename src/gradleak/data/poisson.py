@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from gradleak.core import Batch, Objective, Release, Update
+from gradleak.data.rows import rows_of
 from gradleak.results import InputError, is_number
 
 
@@ -37,11 +38,8 @@ def poisson_sample(data: Batch, *, rate: float, generator: torch.Generator) -> B
     if not is_number(rate) or not 0 < rate <= 1:
         raise InputError(f"poisson_release: expected a rate above 0 and at most 1, got {rate!r}")
     coins = torch.rand(data.size, generator=generator, dtype=torch.float64, device=generator.device)
-    places = (coins < rate).nonzero().flatten().to(data.inputs.device)
-    if places.numel() == 0:
-        return None
-    sensitive = None if data.sensitive is None else data.sensitive[places]
-    return Batch(data.inputs[places], data.targets[places], data.domain, sensitive)
+    places = (coins < rate).nonzero().flatten()
+    return rows_of(data, places) if len(places) else None
 
 
 def poisson_release(

@@ -10,8 +10,9 @@ from gradleak.core import Batch
 
 
 def rows_of(data: Batch, places: Tensor) -> Batch:
-    """Some rows of a batch, with their sensitive variable."""
-    sensitive = None if data.sensitive is None else data.sensitive[places]
+    """The rows of a batch at these places (k,), with their sensitive variable."""
+    places = places.to(data.inputs.device)
+    sensitive = None if data.sensitive is None else data.sensitive[places.to(data.sensitive.device)]
     return replace(data, inputs=data.inputs[places], targets=data.targets[places], sensitive=sensitive)
 
 

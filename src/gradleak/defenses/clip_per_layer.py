@@ -53,4 +53,5 @@ class ClipPerLayer(UpdateDefense):
 
     def bound(self, shapes: Mapping[str, Tensor]) -> float:
         """C·√L for L layers."""
-        return float(self.max_norm) * len(layers(shapes)) ** 0.5
+        bound: float = float(self.max_norm) * len(layers(shapes)) ** 0.5
+        return bound

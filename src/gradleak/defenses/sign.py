@@ -48,7 +48,8 @@ class Sign(UpdateDefense):
 
     def bound(self, shapes: Mapping[str, Tensor]) -> float:
         """√P for P entries."""
-        return sum(tensor.numel() for tensor in shapes.values()) ** 0.5
+        bound: float = sum(tensor.numel() for tensor in shapes.values()) ** 0.5
+        return bound
 
     @property
     def keeps_scale(self) -> bool:

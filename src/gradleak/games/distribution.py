@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from gradleak.data import Split
 from gradleak.games.draws import Draw, digits, rows_without_replacement
 from gradleak.games.game import Challenge, Control
 from gradleak.games.value_game import ValueGame, values_of
-from gradleak.results import InputError, check_count
+from gradleak.results import InputError, Natural, Whole
 
 # Rows of a batch at which the counts of two bins seldom meet.
 LEAST_OF_CONTROL = 128
@@ -47,17 +47,16 @@ class DistributionGame(ValueGame):
 
     batch_size: int = 128
     adversary: Classifier = field(default_factory=Ordinal)
-    bins: int = 6
-    having: int = 1
+    bins: Annotated[int, Whole(3)] = 6
+    having: Natural = 1
 
     def __post_init__(self) -> None:
-        """Check the bins and the property."""
+        """Check what depends on more than one field."""
         super().__post_init__()
-        check_count("DistributionGame.bins", self.bins, least=3)
         if not 0 <= self.having < len(self.population.values):
             raise InputError(
-                f"DistributionGame.having: expected 0 to {len(self.population.values) - 1}, a value of the sensitive "
-                f"variable, got {self.having!r}"
+                f"DistributionGame.having: expected 0 to {len(self.population.values) - 1}, a value of the sensitive variable, "
+                f"got {self.having!r}"
             )
 
     @property

@@ -26,13 +26,14 @@ from gradleak.protocols import FedSGD
 from gradleak.results import (
     LI_2024,
     Citation,
+    Count,
     InputError,
+    Natural,
     Outcome,
+    Positive,
     Score,
+    Settings,
     check_count,
-    check_flags,
-    check_positive,
-    member,
 )
 from gradleak.training import AnyRelease, MakeModel, Metric, Task, Trajectory, check_one_row, follow
 
@@ -75,7 +76,7 @@ class Challenge:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class InferenceGame(ABC):
+class InferenceGame(Settings, ABC):
     """The game of definition 3.1: how well a sensitive variable a can be inferred from gradients.
 
     In one trial a and one batch of private rows with it are drawn, once. At each observed round the update of that very
@@ -130,46 +131,37 @@ class InferenceGame(ABC):
     loss: str | Loss = "cross_entropy"
     mode: Mode | str = Mode.EVAL
     metric: Metric | str | None = None
-    batch_size: int = 16
-    rounds: int = 10
-    observed: Sequence[int] | None = None
-    learning_rate: float = 0.01
+    batch_size: Count = 16
+    rounds: Count = 10
+    observed: Sequence[Natural] | None = None
+    learning_rate: Positive = 0.01
     features: Features = field(default_factory=MaxPooling)
-    trials: int = 5000
-    shadow_batches: int = 5000
+    trials: Count = 5000
+    shadow_batches: Count = 5000
     adversaries: Sequence[Knows | str] = (Knows.STATIC, Knows.ADAPTIVE)
     split: Split | None = field(default=None, repr=False)
     side: bool = False
     control: Control | str = Control.NONE
 
     def __post_init__(self) -> None:
-        """Check the numbers and the lists."""
+        """Check what depends on more than one field."""
+        super().__post_init__()
         name = type(self).__name__
-        if isinstance(self.model, nn.Module) or not callable(self.model):
+        if isinstance(self.model, nn.Module):
             raise InputError(
                 f"{name}.model: expected a function of a generator that makes a new model for every seed, got "
                 f"{type(self.model).__name__}; write model=lambda generator: MyModel()"
             )
-        for count in ("batch_size", "rounds", "trials", "shadow_batches"):
-            check_count(f"{name}.{count}", getattr(self, count))
-        check_flags(self, "side")
-        check_positive(f"{name}.learning_rate", self.learning_rate)
         observed = self.seen
-        if (
-            not observed
-            or len(set(observed)) < len(observed)
-            or not all(0 <= round_ < self.rounds for round_ in observed)
-        ):
+        if not observed or len(set(observed)) < len(observed) or max(observed) >= self.rounds:
             raise InputError(
-                f"{name}.observed: expected different rounds from 0 to {self.rounds - 1}, at least one, got "
-                f"{list(observed)}"
+                f"{name}.observed: expected different rounds from 0 to {self.rounds - 1}, at least one, got {list(observed)}"
             )
         object.__setattr__(self, "observed", tuple(sorted(observed)))
-        known = list(self.adversaries)
-        if not known or len(set(known)) < len(known) or any(entry not in tuple(Knows) for entry in known):
-            raise InputError(f"{name}.adversaries: expected some of {', '.join(Knows)}, each once, got {known}")
-        object.__setattr__(self, "adversaries", tuple(Knows(entry) for entry in known))
-        object.__setattr__(self, "control", member(f"{name}.control", Control, self.control))
+        if not self.adversaries or len(set(self.adversaries)) < len(self.adversaries):
+            raise InputError(
+                f"{name}.adversaries: expected some of {', '.join(Knows)}, each once, got {list(self.adversaries)}"
+            )
         if self.split is not None and self.split.population is not self.population:
             raise InputError(f"{name}.split: expected a split of this game's population, got one of another")
         if self.side and self.population.side is None:

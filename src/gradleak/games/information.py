@@ -432,10 +432,11 @@ def _weight(defense: ExampleDefense, examples: int) -> float:
 
 
 def _distribution(prior: Sequence[float] | Floats) -> Floats:
-    law = np.asarray(prior, dtype=np.float64)
+    law: Floats = np.asarray(prior, dtype=np.float64)
     if law.ndim != 1 or not law.size or not np.isfinite(law).all() or (law < 0).any() or abs(law.sum() - 1.0) > 1e-6:
         raise InputError(f"prior: expected probabilities that sum to 1, got {np.asarray(prior).tolist()}")
-    return law / law.sum()
+    normalized: Floats = law / law.sum()
+    return normalized
 
 
 def _score(

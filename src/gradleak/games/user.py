@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from gradleak.games.draws import Draw, digits, draw_of_one_value
 from gradleak.games.game import Challenge, InferenceGame
 from gradleak.games.public_release import PerturbedGame
 from gradleak.games.reading import Read, RoundTask, reduce
-from gradleak.results import InputError, check_count
+from gradleak.results import Count, InputError, Natural, Whole
 from gradleak.training import BatchReleases, PerturbedRounds, Trajectory, releases_of
 
 # Below so many private users intervals are too short where users are of different kinds; see `Clusters` for the figures.
@@ -62,19 +62,19 @@ class UserGame(InferenceGame):
     batch_size: int = 8
     trials: int = 1000
     encoder: PrototypeEncoder = field(default_factory=PrototypeEncoder)
-    candidates: int = 5
-    private_users: int = 15
-    public_users: int = 30
-    test_users: int | None = None
+    candidates: Annotated[int, Whole(2)] = 5
+    private_users: Count = 15
+    public_users: Annotated[int, Whole(2)] = 30
+    test_users: Natural | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers, and that the rows have users."""
         super().__post_init__()
-        check_count("UserGame.candidates", self.candidates, least=2)
-        check_count("UserGame.public_users", self.public_users, least=2)
-        check_count("UserGame.private_users", self.private_users, least=self.candidates)
-        if self.test_users is not None:
-            check_count("UserGame.test_users", self.test_users, least=0)
+        if self.private_users < self.candidates:
+            raise InputError(
+                f"UserGame.private_users: expected a whole number of at least {self.candidates}, one a candidate, got "
+                f"{self.private_users}"
+            )
         if self.population.users is None:
             raise InputError("UserGame: expected a population with users, got none; pass Population(..., users=...)")
         if self.side:

@@ -18,7 +18,7 @@ from gradleak.data import Population, Split
 from gradleak.games.draws import Draw, digits, draw_of_one_value, labels_by_law, law_of
 from gradleak.games.game import Challenge, InferenceGame
 from gradleak.games.reading import Read, RoundTask
-from gradleak.results import InputError, check_count, check_flags
+from gradleak.results import Count, InputError, Natural
 from gradleak.training import BatchReleases, Trajectory
 
 
@@ -41,9 +41,9 @@ class ValueGame(InferenceGame):
     inside: ClassVar[bool | None] = None
 
     adversary: Classifier = field(default_factory=RandomForest)
-    private_rows: int = 5000
-    public_rows: int = 1000
-    test_rows: int | None = None
+    private_rows: Count = 5000
+    public_rows: Count = 1000
+    test_rows: Natural | None = None
     balanced: bool = True
     public: Population | None = field(default=None, repr=False)
     coincidences: bool = False
@@ -52,11 +52,6 @@ class ValueGame(InferenceGame):
     def __post_init__(self) -> None:
         """Check the numbers."""
         super().__post_init__()
-        check_flags(self, "balanced", "coincidences")
-        for count in ("private_rows", "public_rows"):
-            check_count(f"{type(self).__name__}.{count}", getattr(self, count))
-        if self.test_rows is not None:
-            check_count(f"{type(self).__name__}.test_rows", self.test_rows, least=0)
         for rows in (self.population, self.public):
             self._check_held(rows)
         if self.split is not None and self.public is not None:

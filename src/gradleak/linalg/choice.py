@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -16,14 +16,21 @@ from gradleak.linalg.lsmr import lsmr
 from gradleak.linalg.neumann import neumann_series
 from gradleak.linalg.operator import Gram, LinearOperator
 from gradleak.linalg.trace import ShiftedInverse, TraceEstimate, Weights, hutchinson, hutchpp
-from gradleak.results import check_count, check_positive, check_seed, check_share
+from gradleak.results import (
+    Count,
+    Positive,
+    Seed,
+    Settings,
+    Share,
+    Whole,
+)
 
 # AᵀA, its eigenvectors and the work space of divide and conquer.
 _DENSE_COPIES = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Solver(ABC):
+class Solver(Settings, ABC):
     """How a closed-form measure computes its inverse.
 
     Attributes:
@@ -76,12 +83,8 @@ class ConjugateGradient(InverseSolver):
 
     label: ClassVar[str] = "conjugate gradients"
 
-    tolerance: float = 1e-8
-    max_iterations: int = 1000
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        _check_budget(self.tolerance, self.max_iterations)
+    tolerance: Share = 1e-8
+    max_iterations: Count = 1000
 
     def solve(self, factor: LinearOperator, target: Tensor, projected: Tensor, epsilon: float) -> LinearSolution:
         """The solution by `conjugate_gradient`."""
@@ -105,12 +108,8 @@ class LSMR(InverseSolver):
 
     label: ClassVar[str] = "LSMR"
 
-    tolerance: float = 1e-8
-    max_iterations: int = 1000
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        _check_budget(self.tolerance, self.max_iterations)
+    tolerance: Share = 1e-8
+    max_iterations: Count = 1000
 
     def solve(self, factor: LinearOperator, target: Tensor, projected: Tensor, epsilon: float) -> LinearSolution:
         """The solution by `lsmr`."""
@@ -134,17 +133,10 @@ class NeumannSeries(InverseSolver):
 
     label: ClassVar[str] = "Neumann series"
 
-    scale: float | None = 1.0
-    tolerance: float = 1e-8
-    max_terms: int = 1000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        _check_budget(self.tolerance, self.max_terms)
-        check_seed("seed", self.seed)
-        if self.scale is not None:
-            check_positive("scale", self.scale)
+    scale: Positive | None = 1.0
+    tolerance: Share = 1e-8
+    max_terms: Count = 1000
+    seed: Seed = 0
 
     def solve(self, factor: LinearOperator, target: Tensor, projected: Tensor, epsilon: float) -> LinearSolution:
         """The solution by `neumann_series`."""
@@ -171,17 +163,10 @@ class LeastSquaresDescent(InverseSolver):
 
     label: ClassVar[str] = "least-squares gradient descent"
 
-    step: float | None = None
-    tolerance: float = 1e-8
-    max_iterations: int = 1000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        _check_budget(self.tolerance, self.max_iterations)
-        check_seed("seed", self.seed)
-        if self.step is not None:
-            check_positive("step", self.step)
+    step: Positive | None = None
+    tolerance: Share = 1e-8
+    max_iterations: Count = 1000
+    seed: Seed = 0
 
     def solve(self, factor: LinearOperator, target: Tensor, projected: Tensor, epsilon: float) -> LinearSolution:
         """The solution by `least_squares_descent`."""
@@ -208,16 +193,10 @@ class Hutchinson(TraceSolver):
 
     label: ClassVar[str] = "Hutchinson with conjugate gradients"
 
-    samples: int = 30
-    tolerance: float = 1e-6
-    max_iterations: int = 500
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        _check_budget(self.tolerance, self.max_iterations)
-        check_seed("seed", self.seed)
-        check_count("samples", self.samples, least=2)
+    samples: Annotated[int, Whole(2)] = 30
+    tolerance: Share = 1e-6
+    max_iterations: Count = 500
+    seed: Seed = 0
 
     def estimate(self, gram: LinearOperator, epsilon: float, weights: Weights) -> TraceEstimate:
         """The trace by `hutchinson`."""
@@ -244,16 +223,10 @@ class HutchPlusPlus(TraceSolver):
 
     label: ClassVar[str] = "Hutch++ with conjugate gradients"
 
-    samples: int = 48
-    tolerance: float = 1e-6
-    max_iterations: int = 500
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        _check_budget(self.tolerance, self.max_iterations)
-        check_seed("seed", self.seed)
-        check_count("samples", self.samples, least=6)
+    samples: Annotated[int, Whole(6)] = 48
+    tolerance: Share = 1e-6
+    max_iterations: Count = 500
+    seed: Seed = 0
 
     def estimate(self, gram: LinearOperator, epsilon: float, weights: Weights) -> TraceEstimate:
         """The trace by `hutchpp`."""
@@ -279,15 +252,9 @@ class LanczosQuadrature(TraceSolver):
 
     label: ClassVar[str] = "stochastic Lanczos quadrature"
 
-    samples: int = 16
-    steps: int = 64
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        check_count("samples", self.samples, least=2)
-        check_count("steps", self.steps, least=2)
-        check_seed("seed", self.seed)
+    samples: Annotated[int, Whole(2)] = 16
+    steps: Annotated[int, Whole(2)] = 64
+    seed: Seed = 0
 
     def estimate(self, gram: LinearOperator, epsilon: float, weights: Weights) -> TraceEstimate:
         """The trace by `lanczos_quadrature`."""
@@ -373,8 +340,3 @@ def _too_large_for_dense(size: int, max_bytes: int, limit: int, item_bytes: int)
 
 def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
-
-
-def _check_budget(tolerance: float, iterations: int) -> None:
-    check_share("tolerance", tolerance)
-    check_count("budget of iterations", iterations)

@@ -1,12 +1,11 @@
 """The networks of the papers, with explicit initialization: the same generator gives the same weights."""
 
 from gradleak.models.activation import Activation
-from gradleak.models.convnet import convnet, convnet9
 from gradleak.models.initialize import initialize_default, initialize_uniform
 from gradleak.models.lenet import lenet_dlg, lenet_i2f
 from gradleak.models.linear import linear_model
 from gradleak.models.mlp import mlp
-from gradleak.models.pooled_convnets import alexnet_small, lenet5, vgg9
+from gradleak.models.pooled_convnets import lenet5
 from gradleak.models.resnet import BasicBlock, Norm, resnet8, resnet18
 from gradleak.models.text_classifier import TokenEmbedding, text_classifier
 
@@ -15,9 +14,6 @@ __all__ = [
     "BasicBlock",
     "Norm",
     "TokenEmbedding",
-    "alexnet_small",
-    "convnet",
-    "convnet9",
     "initialize_default",
     "initialize_uniform",
     "lenet5",
@@ -28,5 +24,4 @@ __all__ = [
     "resnet8",
     "resnet18",
     "text_classifier",
-    "vgg9",
 ]

@@ -1,4 +1,4 @@
-"""Convolutions with pooling, then three linear layers: the networks on which leakage was localized layer by layer."""
+"""Convolutions with pooling, then linear layers: LeNet-5, and the builder of its kind."""
 
 from __future__ import annotations
 
@@ -17,8 +17,17 @@ _POOL = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Plan:
-    """A network: filters of each convolution, its kernel and padding, after which to pool, and widths of hidden layers."""
+class PooledPlan:
+    """A network of convolutions with pooling and then linear layers, to be built by `pooled`.
+
+    Attributes:
+        name: of the function that builds it, for messages.
+        filters: of each convolution.
+        kernels: likewise, height and width.
+        paddings: likewise.
+        pooled_after: numbers of the convolutions, from 1, that a pooling follows.
+        hidden: widths of the linear layers before the last.
+    """
 
     name: str
     filters: Sequence[int]
@@ -36,22 +45,8 @@ class _Plan:
         return size
 
 
-_LENET5 = _Plan(name="lenet5", filters=(6, 16), kernels=(5, 5), paddings=(0, 0), pooled_after=(1, 2), hidden=(120, 84))
-_ALEXNET = _Plan(
-    name="alexnet_small",
-    filters=(8, 16, 32, 32, 32),
-    kernels=(5, 3, 3, 3, 3),
-    paddings=(2, 1, 1, 1, 1),
-    pooled_after=(2, 5),
-    hidden=(120, 84),
-)
-_VGG9 = _Plan(
-    name="vgg9",
-    filters=(8, 16, 16, 32, 32, 32),
-    kernels=(3,) * 6,
-    paddings=(1,) * 6,
-    pooled_after=(3, 6),
-    hidden=(256, 128),
+_LENET5 = PooledPlan(
+    name="lenet5", filters=(6, 16), kernels=(5, 5), paddings=(0, 0), pooled_after=(1, 2), hidden=(120, 84)
 )
 
 
@@ -94,98 +89,30 @@ def lenet5(
         >>> [name for name, _ in lenet5().named_parameters()][:4]
         ['conv1.weight', 'conv1.bias', 'conv2.weight', 'conv2.bias']
     """
-    return _built(_LENET5, classes, channels, size, activation, generator)
+    return pooled(_LENET5, classes, channels, size, activation, generator)
 
 
-def alexnet_small(
-    *,
-    classes: int = 10,
-    channels: int = 3,
-    size: int = 32,
-    activation: Activation | str = Activation.RELU,
-    generator: torch.Generator | None = None,
-) -> nn.Sequential:
-    """A network of five convolutions and three linear layers; 281,806 parameters at 32x32, 3 channels, 10 classes.
-
-    The convolutions `conv1` to `conv5` have 8, 16, 32, 32, 32 filters, the first of 5x5 and the others of 3x3, padded to
-    the size of their input; the activation follows each, and a 2x2 max pooling the second and the fifth. `fc1`, `fc2`,
-    `fc3` have 120, 84 and `classes` outputs, with the activation between them. Inputs are (b, channels, size, size),
-    outputs logits (b, classes).
-
-    Args:
-        classes: Number of logits.
-        channels: Channels of the input.
-        size: Height and width of the input in pixels, at least 4.
-        activation: The activation everywhere.
-        generator: Source of the weights, drawn by `initialize_default`. None stands for a new generator with
-            seed 0, the same weights at each call; the global RNG is never touched.
-
-    Returns:
-        The network, float32 (or torch's default dtype), on the CPU.
-
-    Raises:
-        InputError: No activation has that name, or a number is out of range.
-
-    Source:
-        Mo et al. 2021, "Quantifying and Localizing Private Information Leakage from Neural Network Gradients", section
-        6.1, the network it calls AlexNet. The paper gives no padding.
-
-    Examples:
-        >>> sum(p.numel() for p in alexnet_small().parameters())
-        281806
-    """
-    return _built(_ALEXNET, classes, channels, size, activation, generator)
-
-
-def vgg9(
-    *,
-    classes: int = 10,
-    channels: int = 3,
-    size: int = 32,
-    activation: Activation | str = Activation.RELU,
-    generator: torch.Generator | None = None,
-) -> nn.Sequential:
-    """A network of six convolutions and three linear layers; 585,578 parameters at 32x32, 3 channels, 10 classes.
-
-    The convolutions `conv1` to `conv6` have 8, 16, 16, 32, 32, 32 filters of 3x3, padded to the size of their input; the
-    activation follows each, and a 2x2 max pooling the third and the sixth. `fc1`, `fc2`, `fc3` have 256, 128 and
-    `classes` outputs, with the activation between them. Inputs are (b, channels, size, size), outputs logits
-    (b, classes).
-
-    Args:
-        classes: Number of logits.
-        channels: Channels of the input.
-        size: Height and width of the input in pixels, at least 4.
-        activation: The activation everywhere.
-        generator: Source of the weights, drawn by `initialize_default`. None stands for a new generator with
-            seed 0, the same weights at each call; the global RNG is never touched.
-
-    Returns:
-        The network, float32 (or torch's default dtype), on the CPU.
-
-    Raises:
-        InputError: No activation has that name, or a number is out of range.
-
-    Source:
-        Mo et al. 2021, "Quantifying and Localizing Private Information Leakage from Neural Network Gradients", section
-        6.1. The paper says five convolutions and lists six; with three linear layers, six make nine. It gives no
-        padding.
-
-    Examples:
-        >>> sum(p.numel() for p in vgg9().parameters())
-        585578
-    """
-    return _built(_VGG9, classes, channels, size, activation, generator)
-
-
-def _built(
-    plan: _Plan,
+def pooled(
+    plan: PooledPlan,
     classes: int,
     channels: int,
     size: int,
     activation: Activation | str,
     generator: torch.Generator | None,
 ) -> nn.Sequential:
+    """The network of a plan: `conv1`, `act1`, `pool1` and so on, then `fc1` and so on.
+
+    Args:
+        plan: its layers.
+        classes: number of logits.
+        channels: of the input.
+        size: height and width of the input.
+        activation: everywhere.
+        generator: of the weights, or None for one with seed 0.
+
+    Raises:
+        InputError: where nothing is left behind the pooling, or a number is out of range.
+    """
     act = Activation.named(activation)
     check_sizes({"classes": classes, "channels": channels, "size": size})
     if plan.side(size) < 1:
@@ -218,4 +145,4 @@ def _built(
     return construct(layers, generator)
 
 
-__all__ = ["alexnet_small", "lenet5", "vgg9"]
+__all__ = ["PooledPlan", "lenet5", "pooled"]

@@ -103,7 +103,7 @@ class _RecurrenceWithoutCudnn(TorchFunctionMode):
 
 @contextmanager
 def _without_cudnn_recurrence() -> Iterator[None]:
-    if not torch.backends.cudnn.is_available():  # type: ignore[no-untyped-call]
+    if not torch.backends.cudnn.is_available():
         yield
         return
     with _RecurrenceWithoutCudnn():

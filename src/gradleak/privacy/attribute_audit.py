@@ -14,7 +14,7 @@ from gradleak.privacy.canary import Canary, random_records
 from gradleak.privacy.privacy_audit import AuditedPair, PrivacyAudit, Say, numbered, public_rows
 from gradleak.privacy.record import RecordAttribute, RecordConstraints, input_columns
 from gradleak.privacy.theory import total_epsilons
-from gradleak.results import InputError, Outcome, Score, check_count
+from gradleak.results import Count, InputError, Outcome, Score
 
 _VALID = "the canary is a valid record: every column is within its range, as a person's record would be"
 _FREE = (
@@ -56,17 +56,13 @@ class AttributeAudit(PrivacyAudit):
     encoding: Encoding | str = Encoding.ONE_HOT
     canary: Canary | None = field(default_factory=Canary)
     valid: bool = False
-    canaries: int = 1
-    random_records: int = 1
-    attributes: int | None = None
+    canaries: Count = 1
+    random_records: Count = 1
+    attributes: Count | None = None
 
     def __post_init__(self) -> None:
         """Check the fields, and that the attribute is an input."""
         super().__post_init__()
-        check_count("AttributeAudit.canaries", self.canaries)
-        check_count("AttributeAudit.random_records", self.random_records)
-        if self.attributes is not None:
-            check_count("AttributeAudit.attributes", self.attributes)
         if self.canary is not None and self.canaries > self.canary.starts:
             raise InputError(
                 f"AttributeAudit.canaries: expected at most {self.canary.starts}, the starts of the canary, got {self.canaries}"

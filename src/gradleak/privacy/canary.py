@@ -13,7 +13,16 @@ from torch import Tensor
 
 from gradleak.core import Batch, Objective, Release
 from gradleak.privacy.record import RecordAttribute, RecordConstraints
-from gradleak.results import LI_2024, Citation, InputError, Outcome, check_count, check_positive, member
+from gradleak.results import (
+    LI_2024,
+    Citation,
+    Count,
+    InputError,
+    Outcome,
+    Positive,
+    Settings,
+    check_count,
+)
 
 # Entries of released gradients that are held at once; each is kept several times for its derivative.
 MOST_NUMBERS = 2**24
@@ -63,7 +72,7 @@ class CraftedRecords:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Canary:
+class Canary(Settings):
     """A record that maximizes the mean distance between its released gradients under H0 and H1.
 
     z* = argmax_z (1/(m − 1)) Σⱼ Dist(g(z), g(z with value j)), with g the release without its noise: clipped, as it
@@ -96,17 +105,10 @@ class Canary:
     citations: ClassVar[tuple[Citation, ...]] = (LI_2024,)
 
     objective: CanaryObjective | str = CanaryObjective.MSE
-    iterations: int = 2000
-    learning_rate: float = 0.05
-    starts: int = 8
+    iterations: Count = 2000
+    learning_rate: Positive = 0.05
+    starts: Count = 8
     valid: RecordConstraints | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        object.__setattr__(self, "objective", member("Canary.objective", CanaryObjective, self.objective))
-        check_count("Canary.iterations", self.iterations)
-        check_count("Canary.starts", self.starts)
-        check_positive("Canary.learning_rate", self.learning_rate)
 
     def craft(
         self,

@@ -11,7 +11,7 @@ from gradleak.privacy.canary import random_records
 from gradleak.privacy.membership import MembershipPair
 from gradleak.privacy.privacy_audit import AuditedPair, PrivacyAudit, numbered
 from gradleak.privacy.theory import total_epsilons
-from gradleak.results import Score, check_count, member
+from gradleak.results import Count, InputError, Score
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,15 +34,17 @@ class MembershipAudit(PrivacyAudit):
 
     population: Population = field(kw_only=False, repr=False)
     adjacency: Adjacency | str = Adjacency.ADD_OR_REMOVE
-    members: int = 16
-    examples: int = 1
+    members: Count = 16
+    examples: Count = 1
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Check what depends on more than one field."""
         super().__post_init__()
-        object.__setattr__(self, "adjacency", member("MembershipAudit.adjacency", Adjacency, self.adjacency))
-        check_count("MembershipAudit.members", self.members, least=1 if self.adjacency is Adjacency.REPLACE else 2)
-        check_count("MembershipAudit.examples", self.examples)
+        if self.members < 2 and self.adjacency is not Adjacency.REPLACE:
+            raise InputError(
+                f"MembershipAudit.members: expected a whole number of at least 2, got {self.members}; one "
+                "will do for adjacency 'replace'"
+            )
 
     def describe(self) -> dict[str, Any]:
         """A JSON-ready description, without a value of a row."""

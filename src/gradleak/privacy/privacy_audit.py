@@ -30,12 +30,14 @@ from gradleak.protocols import FedSGD
 from gradleak.results import (
     LI_2024,
     Citation,
+    Count,
     InputError,
+    Natural,
     Outcome,
+    Positive,
     Score,
-    check_count,
-    check_positive,
-    check_share,
+    Settings,
+    Share,
 )
 from gradleak.training import MakeModel, Task, Trajectory, follow
 
@@ -119,7 +121,7 @@ class NullPair(HypothesisPair):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PrivacyAudit(ABC):
+class PrivacyAudit(Settings, ABC):
     """How much epsilon releases really show, by trials of two hypotheses at some points of a training.
 
     The model is trained through the release on private rows, as in the inference game; at the parameters after some epochs
@@ -153,33 +155,28 @@ class PrivacyAudit(ABC):
     )
     loss: str | Loss = "cross_entropy"
     mode: Mode | str = Mode.EVAL
-    epochs: Sequence[int] = (0, 10)
-    private_rows: int = 5000
-    public_rows: int = 1000
-    batch_size: int = 16
-    learning_rate: float = 0.01
-    trials: int = 5000
-    delta: float = 1e-5
+    epochs: Sequence[Natural] = (0, 10)
+    private_rows: Count = 5000
+    public_rows: Count = 1000
+    batch_size: Count = 16
+    learning_rate: Positive = 0.01
+    trials: Count = 5000
+    delta: Share = 1e-5
     estimators: Sequence[EpsilonEstimator] | None = None
 
     def __post_init__(self) -> None:
-        """Check the numbers and the lists."""
+        """Check what depends on more than one field."""
+        super().__post_init__()
         name = type(self).__name__
-        if isinstance(self.model, nn.Module) or not callable(self.model):
+        if isinstance(self.model, nn.Module):
             raise InputError(
                 f"{name}.model: expected a function of a generator that makes a new model for every seed, got "
                 f"{type(self.model).__name__}; write model=lambda generator: MyModel()"
             )
-        for count in ("private_rows", "public_rows", "batch_size", "trials"):
-            check_count(f"{name}.{count}", getattr(self, count))
-        check_positive(f"{name}.learning_rate", self.learning_rate)
-        check_share(f"{name}.delta", self.delta)
         if not self.epochs or len(set(self.epochs)) < len(self.epochs):
             raise InputError(
                 f"{name}.epochs: expected different numbers of epochs, at least one, got {list(self.epochs)}"
             )
-        for epoch in self.epochs:
-            check_count(f"{name}.epochs", epoch, least=0)
         object.__setattr__(self, "epochs", tuple(sorted(self.epochs)))
         if self.estimators is not None:
             if not self.estimators:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import ClassVar
 
-from gradleak.results.errors import PlanError
+from gradleak.results.errors import GradleakError, PlanError
+from gradleak.results.fields import Positive, Share, ShareOrAll
+from gradleak.results.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Thresholds:
+class Thresholds(Settings):
     """When an attack counts as having rebuilt an example, and when none can be expected to.
 
     Attributes:
@@ -22,27 +25,14 @@ class Thresholds:
             this epsilon is *bounded*.
     """
 
-    pixel_rmse: float = 0.1
-    baseline_ratio: float = 0.5
-    reconstruction_probability: float = 0.05
-    advantage: float = 0.05
-    epsilon: float = 1.0
+    refused_with: ClassVar[type[GradleakError]] = PlanError
+    called: ClassVar[str] = "thresholds"
 
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        if not 0 < self.pixel_rmse < 1:
-            raise PlanError(f"thresholds.pixel_rmse: expected a number between 0 and 1, got {self.pixel_rmse}")
-        if not 0 < self.baseline_ratio <= 1:
-            raise PlanError(f"thresholds.baseline_ratio: expected a number in (0, 1], got {self.baseline_ratio}")
-        if not 0 < self.reconstruction_probability < 1:
-            raise PlanError(
-                "thresholds.reconstruction_probability: expected a number between 0 and 1, got "
-                f"{self.reconstruction_probability}"
-            )
-        if not 0 < self.advantage < 1:
-            raise PlanError(f"thresholds.advantage: expected a number between 0 and 1, got {self.advantage}")
-        if not 0 < self.epsilon < float("inf"):
-            raise PlanError(f"thresholds.epsilon: expected a finite number above 0, got {self.epsilon}")
+    pixel_rmse: Share = 0.1
+    baseline_ratio: ShareOrAll = 0.5
+    reconstruction_probability: Share = 0.05
+    advantage: Share = 0.05
+    epsilon: Positive = 1.0
 
     def to_dict(self) -> dict[str, float]:
         """The thresholds by name."""

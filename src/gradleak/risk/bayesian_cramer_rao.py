@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import scipy.stats
 import torch
@@ -20,14 +20,15 @@ from gradleak.results import (
     VAN_TREES_1968,
     Citation,
     Evidence,
+    Finite,
     InputError,
+    Natural,
+    Number,
     Outcome,
+    Positive,
     Score,
     UnsupportedError,
-    check_count,
-    check_finite,
-    check_positive,
-    is_number,
+    Whole,
 )
 from gradleak.risk.continuity import largest_jump
 from gradleak.risk.measure import Unit
@@ -98,32 +99,21 @@ class BayesianCramerRao(SettingMeasure):
     citations: ClassVar[tuple[Citation, ...]] = (VAN_TREES_1968, GILL_LEVIT_1995, LEDOIT_WOLF_2004)
     summary: ClassVar[str] = "van Trees bound on the mean error of every attacker over a Gaussian prior"
 
-    noise_std: float | None = None
+    noise_std: Positive | None = None
     public: Tensor | Batch | None = field(default=None, repr=False)
     prior: GaussianPrior | None = field(default=None, repr=False)
-    prior_std: float | None = None
-    prior_mean: float = 0.5
-    samples: int = 64
-    confidence: float = 0.95
+    prior_std: Positive | None = None
+    prior_mean: Finite = 0.5
+    samples: Annotated[int, Whole(16)] = 64
+    confidence: Annotated[float, Number(0.5, 1, excluded="both")] = 0.95
     unit: Unit | str = Unit.INPUT
-    dense_limit: int = DENSE_LIMIT
+    dense_limit: Natural = DENSE_LIMIT
 
     def __post_init__(self) -> None:
-        """Check the fields."""
-        if self.noise_std is not None:
-            check_positive("noise_std", self.noise_std)
+        """Check what depends on more than one field."""
+        super().__post_init__()
         if sum(given is not None for given in (self.public, self.prior, self.prior_std)) != 1:
             raise InputError("BayesianCramerRao: expected one of public, prior and prior_std")
-        if not isinstance(self.public, Tensor | Batch | None) or not isinstance(self.prior, GaussianPrior | None):
-            raise InputError("BayesianCramerRao: expected public as a tensor or a Batch, and prior as a GaussianPrior")
-        if self.prior_std is not None:
-            check_positive("prior_std", self.prior_std)
-        check_finite("prior_mean", self.prior_mean)
-        check_count("samples", self.samples, least=16)
-        check_count("dense_limit", self.dense_limit, least=0)
-        if not is_number(self.confidence) or not 0.5 < self.confidence < 1.0:
-            raise InputError(f"confidence: expected a number between 0.5 and 1, got {self.confidence!r}")
-        object.__setattr__(self, "unit", Unit.named(self.unit))
 
     @property
     def public_inputs(self) -> Tensor | None:

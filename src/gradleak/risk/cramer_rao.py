@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -17,11 +17,11 @@ from gradleak.results import (
     ZHANG_2023,
     Citation,
     Evidence,
-    InputError,
+    Hint,
+    Natural,
     Outcome,
+    Positive,
     Score,
-    check_count,
-    check_positive,
 )
 from gradleak.risk.measure import Measure, Unit, not_gaussian, rank_facts
 
@@ -67,21 +67,14 @@ class GaussianReconstructionError(Measure):
     citations: ClassVar[tuple[Citation, ...]] = (ZHANG_2023, HANNUN_2021)
     summary: ClassVar[str] = "expected error under Gaussian noise, the Cramér-Rao bound of unbiased attackers"
 
-    std: float
+    std: Positive
     unit: Unit | str = Unit.INPUT
-    solver: Solver | None = None
-    dense_limit: int = DENSE_LIMIT
+    solver: Annotated[DenseSolver | TraceSolver | None, Hint("LanczosQuadrature, for instance")] = None
+    dense_limit: Natural = DENSE_LIMIT
 
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        check_positive("std", self.std)
-        check_count("dense_limit", self.dense_limit, least=0)
-        if not isinstance(self.solver, DenseSolver | TraceSolver | None):
-            raise InputError(
-                "solver: expected DenseSolver, LanczosQuadrature, HutchPlusPlus, Hutchinson or None, "
-                f"got {type(self.solver).__name__}"
-            )
-        object.__setattr__(self, "unit", Unit.named(self.unit))
+    def predicts_noise(self, std: float) -> Unit | None:
+        """Its unit, for its own std."""
+        return Unit(self.unit) if std == self.std else None
 
     def predicts_noise(self, std: float) -> Unit | None:
         """Its unit, for its own std."""
@@ -96,7 +89,8 @@ class GaussianReconstructionError(Measure):
         if reason is not None:
             return self._without_value(Outcome.UNSUPPORTED, f"the noise of this release is not Gaussian: {reason}")
         size = operator.shape[1]
-        solver, reason = self.solver, "asked for"
+        solver: Solver | None = self.solver
+        reason = "asked for"
         if solver is None:
             choice = choose_trace_solver(
                 operator.shape,

@@ -10,7 +10,16 @@ from torch import Tensor
 
 from gradleak.core import Exposure
 from gradleak.operators import DENSE_LIMIT, GradientJacobian
-from gradleak.results import HANNUN_2021, Citation, Leakier, Outcome, Score, check_count, check_positive, check_share
+from gradleak.results import (
+    HANNUN_2021,
+    Citation,
+    Leakier,
+    Natural,
+    Outcome,
+    Positive,
+    Score,
+    Share,
+)
 from gradleak.risk.extreme import largest_gram_eigenvalue
 from gradleak.risk.measure import Measure, not_gaussian
 
@@ -43,15 +52,9 @@ class FisherInformationLoss(Measure):
     summary: ClassVar[str] = "spectral norm of A over the noise, the Fisher information loss"
     leakier: ClassVar[Leakier] = Leakier.HIGHER
 
-    std: float
-    dense_limit: int = DENSE_LIMIT
-    tolerance: float = 1e-9
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        check_positive("std", self.std)
-        check_count("dense_limit", self.dense_limit, least=0)
-        check_share("tolerance", self.tolerance)
+    std: Positive
+    dense_limit: Natural = DENSE_LIMIT
+    tolerance: Share = 1e-9
 
     @property
     def _unit(self) -> str:

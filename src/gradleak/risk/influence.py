@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -16,12 +16,12 @@ from gradleak.results import (
     ZHANG_2023,
     Citation,
     Evidence,
-    InputError,
+    Hint,
+    Natural,
+    NonNegative,
     Outcome,
     Score,
-    check_count,
-    check_not_negative,
-    check_share,
+    Share,
 )
 from gradleak.risk.measure import EXACT_TO, Measure, Unit, rank_facts
 
@@ -67,28 +67,18 @@ class InversionInfluence(Measure):
     summary: ClassVar[str] = "predicted reconstruction error under a given perturbation of the release (I²F)"
     needs_delta: ClassVar[bool] = True
 
-    epsilon: float = 0.0
+    epsilon: NonNegative = 0.0
     unit: Unit | str = Unit.INPUT
-    solver: Solver | None = None
-    dense_limit: int = DENSE_LIMIT
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        check_not_negative("epsilon", self.epsilon)
-        check_count("dense_limit", self.dense_limit, least=0)
-        if not isinstance(self.solver, DenseSolver | InverseSolver | None):
-            raise InputError(
-                "solver: expected DenseSolver, ConjugateGradient, LSMR, NeumannSeries, LeastSquaresDescent or None, "
-                f"got {type(self.solver).__name__}"
-            )
-        object.__setattr__(self, "unit", Unit.named(self.unit))
+    solver: Annotated[DenseSolver | InverseSolver | None, Hint("ConjugateGradient, for instance")] = None
+    dense_limit: Natural = DENSE_LIMIT
 
     def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
         assert delta is not None
         size = _size(delta)
         delta = delta / size
         projected = operator.adjoint_matmat(delta[:, None])
-        solver, reason = self.solver, "asked for"
+        solver: Solver | None = self.solver
+        reason = "asked for"
         if solver is None:
             choice = choose_inverse_solver(
                 operator.shape,
@@ -208,15 +198,9 @@ class InversionInfluenceLowerBound(Measure):
     summary: ClassVar[str] = "lower bound of I²F from the largest eigenvalue of AᵀA"
     needs_delta: ClassVar[bool] = True
 
-    epsilon: float = 0.0
+    epsilon: NonNegative = 0.0
     unit: Unit | str = Unit.INPUT
-    tolerance: float = 1e-9
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        check_not_negative("epsilon", self.epsilon)
-        check_share("tolerance", self.tolerance)
-        object.__setattr__(self, "unit", Unit.named(self.unit))
+    tolerance: Share = 1e-9
 
     def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
         assert delta is not None

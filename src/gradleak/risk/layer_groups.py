@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gradleak.results import InputError, check_count
+from gradleak.results import Count, InputError, Settings
 
 
 class Partition(StrEnum):
@@ -18,7 +18,7 @@ class Partition(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Consecutive:
+class Consecutive(Settings):
     """Sets of layers that follow one another: {1, 2}, {2, 3}, and so on.
 
     Attributes:
@@ -27,11 +27,7 @@ class Consecutive:
     **Source**: Mo et al. 2021, section 6.2, for inversions, which rarely succeed from one layer.
     """
 
-    count: int = 2
-
-    def __post_init__(self) -> None:
-        """Check the number."""
-        check_count("Consecutive.count", self.count)
+    count: Count = 2
 
 
 Grouping = Partition | str | Consecutive | Mapping[str, Sequence[str]]

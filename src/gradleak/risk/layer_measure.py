@@ -9,14 +9,14 @@ from typing import ClassVar
 from torch import Tensor
 
 from gradleak.core import Batch, Knowledge
-from gradleak.results import Citation, Evidence, GradleakError, Leakier, Outcome, Score
+from gradleak.results import Citation, Evidence, GradleakError, Leakier, Outcome, Score, Settings
 from gradleak.risk.layer_exposure import VisibleLayers
 from gradleak.risk.layer_groups import layer_groups
 from gradleak.risk.layer_profile import LayerProfile
 from gradleak.risk.layer_site import Groups, LayerScale, LayerSite
 
 
-class LayerMeasure(ABC):
+class LayerMeasure(Settings, ABC):
     """A number for each layer of a release, or each group of tensors, with what an audit has to know of the measure.
 
     Authors write `by_layer` and `layer_cost`; everything else has a default that asks for nothing and claims nothing.

@@ -12,7 +12,17 @@ from torch import Tensor
 from gradleak.core import Exposure
 from gradleak.linalg import LinearOperator
 from gradleak.operators import DENSE_LIMIT, GradientJacobian
-from gradleak.results import ZHANG_2023, Citation, Evidence, Outcome, Score, check_count, check_positive, check_seed
+from gradleak.results import (
+    ZHANG_2023,
+    Citation,
+    Count,
+    Evidence,
+    Natural,
+    Outcome,
+    Positive,
+    Score,
+    Seed,
+)
 from gradleak.risk.extreme import largest_by_lanczos, largest_gram_eigenvalue
 from gradleak.risk.measure import Measure, Unit
 
@@ -58,18 +68,10 @@ class LipschitzBound(Measure):
     needs_delta: ClassVar[bool] = True
 
     unit: Unit | str = Unit.INPUT
-    samples: int = 8
-    radius: float = 0.1
-    seed: int = 0
-    dense_limit: int = DENSE_LIMIT
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        check_count("samples", self.samples)
-        check_positive("radius", self.radius)
-        check_seed("seed", self.seed)
-        check_count("dense_limit", self.dense_limit, least=0)
-        object.__setattr__(self, "unit", Unit.named(self.unit))
+    samples: Count = 8
+    radius: Positive = 0.1
+    seed: Seed = 0
+    dense_limit: Natural = DENSE_LIMIT
 
     def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
         assert delta is not None

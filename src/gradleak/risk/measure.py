@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gradleak.core import DiagonalGaussian, Exposure, NotGaussian, Objective, derive_generator
 from gradleak.operators import GradientJacobian, check_derivative, example_operators
-from gradleak.results import Evidence, InputError, Leakier, Outcome, Score, member
+from gradleak.results import Evidence, InputError, Leakier, Outcome, Score
 from gradleak.risk.layer_averages import mean_profile, together
 from gradleak.risk.layer_exposure import VisibleLayers
 from gradleak.risk.layer_measure import LayerMeasure
@@ -42,15 +42,6 @@ class Unit(StrEnum):
     def squared(self) -> str:
         """The unit of a score whose formula is a squared error, of which `pixel_rmse` takes the root."""
         return "input^2" if self is Unit.INPUT else str(self)
-
-    @classmethod
-    def named(cls, unit: Unit | str) -> Unit:
-        """The unit by its name.
-
-        Raises:
-            InputError: for another name.
-        """
-        return member("unit", cls, unit)
 
 
 @dataclass(frozen=True, kw_only=True)

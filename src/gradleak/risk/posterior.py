@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, final
+from typing import Annotated, Any, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -17,11 +17,12 @@ from gradleak.results import (
     VAN_TREES_1968,
     Citation,
     Evidence,
+    Hint,
     InputError,
+    Natural,
     Outcome,
+    Positive,
     Score,
-    check_count,
-    check_positive,
 )
 from gradleak.risk.measure import Measure, Unit, not_gaussian
 from gradleak.risk.prior import GaussianPrior, posterior_factor
@@ -68,28 +69,18 @@ class LinearizedPosteriorError(Measure):
     citations: ClassVar[tuple[Citation, ...]] = (VAN_TREES_1968, LEDOIT_WOLF_2004)
     summary: ClassVar[str] = "error left to an attacker with a Gaussian prior, linearized at the truth"
 
-    noise_std: float
-    prior_std: float | None = None
+    noise_std: Positive
+    prior_std: Positive | None = None
     prior: GaussianPrior | None = None
     unit: Unit | str = Unit.INPUT
-    dense_limit: int = DENSE_LIMIT
-    solver: TraceSolver = field(default_factory=LanczosQuadrature)
+    dense_limit: Natural = DENSE_LIMIT
+    solver: Annotated[TraceSolver, Hint("LanczosQuadrature, for instance")] = field(default_factory=LanczosQuadrature)
 
     def __post_init__(self) -> None:
-        """Check the fields."""
-        check_positive("noise_std", self.noise_std)
-        check_count("dense_limit", self.dense_limit, least=0)
+        """Check what depends on more than one field."""
+        super().__post_init__()
         if (self.prior_std is None) == (self.prior is None):
             raise InputError("LinearizedPosteriorError: expected one of prior_std and prior")
-        if self.prior_std is not None:
-            check_positive("prior_std", self.prior_std)
-        if not isinstance(self.prior, GaussianPrior | None):
-            raise InputError(f"prior: expected a GaussianPrior, got {type(self.prior).__name__}")
-        if not isinstance(self.solver, TraceSolver):
-            raise InputError(
-                "solver: expected LanczosQuadrature, HutchPlusPlus or Hutchinson, got " + type(self.solver).__name__
-            )
-        object.__setattr__(self, "unit", Unit.named(self.unit))
 
     @property
     def _unit(self) -> str:

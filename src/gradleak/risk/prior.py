@@ -137,6 +137,7 @@ class GaussianPrior:
         Raises:
             InputError: if the covariance is not positive definite.
         """
+        factor: Tensor
         factor, failed = torch.linalg.cholesky_ex(self.covariance)
         if int(failed) or not bool(torch.isfinite(factor).all()):
             raise InputError(

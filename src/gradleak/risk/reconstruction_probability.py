@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from scipy.special import ndtr, ndtri
@@ -19,14 +19,15 @@ from gradleak.results import (
     HAYES_2023,
     KAISSIS_2023,
     Citation,
+    Count,
     Evidence,
     InputError,
     Leakier,
+    Number,
     Outcome,
     Score,
-    check_count,
-    check_share,
-    is_number,
+    Share,
+    Whole,
 )
 from gradleak.risk.blind_success import blind_success_limit
 from gradleak.risk.setting_measure import Setting, SettingMeasure
@@ -97,30 +98,22 @@ class ReconstructionProbability(SettingMeasure):
     leakier: ClassVar[Leakier] = Leakier.HIGHER
     reads_derivative: ClassVar[bool] = False
 
-    within: float = 0.1
+    within: Share = 0.1
     public: Tensor | Batch | None = field(default=None, repr=False)
-    candidates: int | None = None
-    rounds: int = 1
-    confidence: float = 0.95
-    delta: float = 1e-5
+    candidates: Annotated[int, Whole(2)] | None = None
+    rounds: Count = 1
+    confidence: Annotated[float, Number(0.5, 1, excluded="both")] = 0.95
+    delta: Share = 1e-5
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Check what depends on more than one field."""
+        super().__post_init__()
         if (self.public is None) == (self.candidates is None):
             raise InputError("ReconstructionProbability: expected one of public and candidates")
-        if not isinstance(self.public, Tensor | Batch | None):
-            raise InputError("ReconstructionProbability.public: expected a tensor or a Batch")
-        if self.candidates is not None:
-            check_count("candidates", self.candidates, least=2)
         if self.public_inputs is not None:
             inputs = self.public_inputs
             if inputs.dim() < 2 or inputs.shape[0] < 2 or not bool(torch.isfinite(inputs).all()):
                 raise InputError("public: expected at least two finite examples (n, ...)")
-        check_share("within", self.within)
-        check_share("delta", self.delta)
-        check_count("rounds", self.rounds)
-        if not is_number(self.confidence) or not 0.5 < self.confidence < 1.0:
-            raise InputError(f"confidence: expected a number between 0.5 and 1, got {self.confidence!r}")
 
     @property
     def public_inputs(self) -> Tensor | None:

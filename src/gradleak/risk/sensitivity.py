@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import scipy.stats
@@ -23,12 +23,12 @@ from gradleak.results import (
     Evidence,
     InputError,
     Leakier,
+    Natural,
     Outcome,
     Score,
-    check_count,
-    check_seed,
+    Seed,
+    Whole,
     check_share,
-    member,
 )
 from gradleak.risk.layer_averages import mean_profile, together
 from gradleak.risk.layer_groups import Partition
@@ -88,23 +88,15 @@ class Sensitivity(Measure):
 
     norm: JacobianNorm | str = JacobianNorm.FROBENIUS
     by: Partition | str | Mapping[str, Sequence[str]] = Partition.TENSOR
-    dense_limit: int = DENSE_LIMIT
-    samples: int = 64
-    seed: int = 0
+    dense_limit: Natural = DENSE_LIMIT
+    samples: Annotated[int, Whole(2)] = 64
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
-        """Check the fields."""
-        check_count("dense_limit", self.dense_limit, least=0)
-        check_count("samples", self.samples, least=2)
-        check_seed("seed", self.seed)
-        object.__setattr__(self, "norm", member("norm", JacobianNorm, self.norm))
-        if isinstance(self.by, Mapping):
-            if not self.by or any(isinstance(names, str) or not names for names in self.by.values()):
-                raise InputError(f"by: expected groups such as {{'head': ['9.weight', '9.bias']}}, got {self.by!r}")
-        elif self.by not in tuple(Partition):
-            raise InputError(f"by: expected one of {', '.join(Partition)} or named groups, got {self.by!r}")
-        else:
-            object.__setattr__(self, "by", Partition(self.by))
+        """Check what depends on more than one field."""
+        super().__post_init__()
+        if isinstance(self.by, Mapping) and (not self.by or not all(self.by.values())):
+            raise InputError(f"by: expected groups such as {{'head': ['9.weight', '9.bias']}}, got {self.by!r}")
 
     @property
     def layer_name(self) -> str:

@@ -5,12 +5,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
-from gradleak.results import MO_2021, YE_LIM_2016, Citation, InputError, Leakier, Outcome, Score, check_count, member
+from gradleak.results import (
+    MO_2021,
+    YE_LIM_2016,
+    Citation,
+    Count,
+    InputError,
+    Leakier,
+    Outcome,
+    Score,
+    Whole,
+)
 from gradleak.risk.gradient_measure import GradientMeasure, coordinates
 
 # Of the largest distance, what the angles of equal subspaces have by round-off.
@@ -89,17 +99,9 @@ class SubspaceDistance(GradientMeasure):
     most_values: ClassVar[int | None] = 2
 
     metric: GrassmannMetric | str = GrassmannMetric.GEODESIC
-    dimension: int = 8
-    columns: int | None = None
-    permutations: int = 199
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        object.__setattr__(self, "metric", member("metric", GrassmannMetric, self.metric))
-        check_count("dimension", self.dimension)
-        check_count("permutations", self.permutations, least=19)
-        if self.columns is not None:
-            check_count("columns", self.columns, least=2)
+    dimension: Count = 8
+    columns: Annotated[int, Whole(2)] | None = None
+    permutations: Annotated[int, Whole(19)] = 199
 
     @property
     def variant(self) -> str:
@@ -226,6 +228,7 @@ def _distance(metric: GrassmannMetric, angles: Tensor) -> float:
 
 def _basis(matrix: Tensor, dimension: int) -> Tensor:
     """An orthonormal basis of the leading directions of the columns, at most as many as the rank."""
+    left: Tensor
     left, values, _ = torch.linalg.svd(matrix, full_matrices=False)
     floor = max(matrix.shape) * torch.finfo(matrix.dtype).eps * float(values[0])
     return left[:, : min(dimension, int((values > floor).sum()))]

@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from gradleak.core import Batch, Domain
-from gradleak.results import Evidence, InputError, Leakier, Score
+from gradleak.results import Evidence, Leakier, Score, check_count
 from gradleak.scoring.baseline import public_pixels
 from gradleak.scoring.pairing import pairwise_mse
 from gradleak.scoring.reconstruction import pixels_of_truth
@@ -86,8 +86,7 @@ def chance_pixel_rmse(
     pixels = pixels.cpu()
     if draws is None:
         draws = 1000 if batch.size <= PAIRED_EXAMPLES else 300
-    if draws < FEWEST_DRAWS:
-        raise InputError(f"draws: expected at least {FEWEST_DRAWS}, got {draws}")
+    check_count("draws", draws, least=FEWEST_DRAWS)
     truths = pixels.flatten(start_dim=1)
     guessers: dict[str, _Guesser] = {}
     if truths.shape[1] <= (CHANCE_ENTRIES if within <= 0.1 else MOST_ENTRIES):

@@ -168,7 +168,8 @@ def _obstacle(logs: Floats) -> tuple[Outcome, str] | None:
 def _credit(logs: Floats) -> Floats:
     """Which values are guessed, (n, m): 1 for the most probable one, or a share for each of those that tie."""
     best = logs >= logs.max(axis=1, keepdims=True) - TIE
-    return best / best.sum(axis=1, keepdims=True)
+    shares: Floats = best / best.sum(axis=1, keepdims=True)
+    return shares
 
 
 def _counts(credit: Floats, true: Truth) -> Floats:

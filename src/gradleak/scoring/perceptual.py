@@ -295,7 +295,8 @@ def _blurred(maps: Tensor) -> Tensor:
 
 def _unit(maps: Tensor) -> Tensor:
     """Feature vectors of length 1, position by position."""
-    return maps / (maps.norm(dim=1, keepdim=True) + _SMALL)
+    lengths: Tensor = maps.norm(dim=1, keepdim=True)
+    return maps / (lengths + _SMALL)
 
 
 def _score(

@@ -12,22 +12,24 @@ from torch import Tensor
 from gradleak.core import Adjacency, Batch, Objective, Release, derive_generator, derive_seed
 from gradleak.data import poisson_sample, rows_of
 from gradleak.results import (
+    BelowOne,
+    Count,
     InputError,
+    Natural,
     Outcome,
+    Positive,
+    Settings,
+    Share,
+    ShareOrAll,
     UnsupportedError,
-    check_count,
-    check_not_negative,
-    check_positive,
-    check_share,
-    member,
 )
-from gradleak.training.metric import Floats, constant_answers, same_for_all
+from gradleak.training.metric import Floats, same_for_all
 from gradleak.training.rounds import AnyRelease
 from gradleak.training.task import Start, Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class Training(Settings):
     """How a model is trained federatedly, and how its epsilon is counted.
 
     In every round each client releases one update of rows of its own, the server averages them and goes
@@ -56,33 +58,21 @@ class Training:
         InputError: for a number out of range, or not exactly one of `batch_size` and `sampling_rate`.
     """
 
-    rounds: int
-    learning_rate: float
-    batch_size: int | None = None
-    sampling_rate: float | None = None
-    clients: int = 1
-    momentum: float = 0.0
-    delta: float = 1e-5
+    rounds: Count
+    learning_rate: Positive
+    batch_size: Count | None = None
+    sampling_rate: ShareOrAll | None = None
+    clients: Count = 1
+    momentum: BelowOne = 0.0
+    delta: Share = 1e-5
     adjacency: Adjacency | str = Adjacency.ADD_OR_REMOVE
-    probes: int = 5
+    probes: Natural = 5
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
-        check_count("Training.rounds", self.rounds)
-        check_count("Training.clients", self.clients)
-        check_count("Training.probes", self.probes, least=0)
-        check_positive("Training.learning_rate", self.learning_rate)
-        check_not_negative("Training.momentum", self.momentum)
-        check_share("Training.delta", self.delta)
-        if self.momentum >= 1:
-            raise InputError(f"Training.momentum: expected a number below 1, got {self.momentum!r}")
+        """Check what depends on more than one field."""
+        super().__post_init__()
         if (self.batch_size is None) == (self.sampling_rate is None):
             raise InputError("Training: expected one of batch_size and sampling_rate, got both or none")
-        if self.batch_size is not None:
-            check_count("Training.batch_size", self.batch_size)
-        if self.sampling_rate is not None and self.sampling_rate != 1:
-            check_share("Training.sampling_rate", self.sampling_rate)
-        object.__setattr__(self, "adjacency", member("Training.adjacency", Adjacency, self.adjacency))
 
     def smallest_share(self, rows: int) -> int:
         """The fewest rows that a client gets of so many.
@@ -286,17 +276,8 @@ class _Server:
         )
 
     def _finished(self, objective: Objective) -> Run:
-        outputs = self.task.outputs(objective)
-        rounds = self.training.rounds
-        if not bool(torch.isfinite(torch.from_numpy(outputs)).all()):
-            return self._result(
-                objective, None, Outcome.NOT_FINITE, rounds, "the trained model returns NaN or infinity"
-            )
-        if constant_answers(self.task.judged_by(outputs.shape[1]), outputs):
-            what = "the same numbers" if same_for_all(outputs) else "the same class"
-            note = f"the trained model gives {what} for every test row"
-            return self._result(objective, outputs, Outcome.CONSTANT, rounds, note)
-        return self._result(objective, outputs, Outcome.CONVERGED, rounds, "")
+        outcome, outputs, note = self.task.judge(objective)
+        return self._result(objective, outputs, outcome, self.training.rounds, note)
 
     def _result(self, objective: Objective, outputs: Floats | None, outcome: Outcome, rounds: int, note: str) -> Run:
         return Run(

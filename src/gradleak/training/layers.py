@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradleak.results import check_count
+from gradleak.results import Count, Settings
 
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
 _INSTANCE_NORM = nn.modules.instancenorm._InstanceNorm
@@ -41,7 +41,7 @@ class ReplacedLayer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupNormForBatchNorm:
+class GroupNormForBatchNorm(Settings):
     """A copy of a model with GroupNorm in the place of every BatchNorm, and the list of what was replaced.
 
     BatchNorm in train mode lets examples depend on each other, so that none has a gradient of its own and per-example
@@ -68,11 +68,7 @@ class GroupNormForBatchNorm:
         True
     """
 
-    channels_per_group: int = 16
-
-    def __post_init__(self) -> None:
-        """Check the number."""
-        check_count("GroupNormForBatchNorm.channels_per_group", self.channels_per_group)
+    channels_per_group: Count = 16
 
     def __call__(self, model: nn.Module, inputs: Tensor | None = None) -> tuple[nn.Module, tuple[ReplacedLayer, ...]]:
         """The copy and its replaced layers, in the order of the model.

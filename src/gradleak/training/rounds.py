@@ -13,7 +13,15 @@ from gradleak.core import Batch, Defense, Objective, Protocol, Release, describe
 from gradleak.defenses import AdversarialPerturbation
 from gradleak.defenses.adversarial_perturbation import train_sensitive_classifier
 from gradleak.protocols import FedSGD
-from gradleak.results import Citation, InputError, check_count, check_not_negative, check_positive
+from gradleak.results import (
+    Citation,
+    Count,
+    InputError,
+    Natural,
+    NonNegative,
+    Positive,
+    Settings,
+)
 
 
 class ReleaseOfRound(ABC):
@@ -33,7 +41,7 @@ AnyRelease = Release | ReleaseOfRound
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Perturbation:
+class Perturbation(Settings):
     """How updates are perturbed, and what classifier they are perturbed against.
 
     Attributes:
@@ -55,23 +63,13 @@ class Perturbation:
 
     protocol: Protocol = field(default_factory=FedSGD)
     before: Sequence[Defense] = ()
-    target: int | None = None
-    gamma: float = 0.005
-    alpha: float = 0.002
-    steps: int = 5
-    updates: int = 64
-    hidden: int = 32
-    epochs: int = 10
-
-    def __post_init__(self) -> None:
-        """Check the numbers before anything is trained."""
-        name = type(self).__name__
-        for count in ("steps", "updates", "hidden", "epochs"):
-            check_count(f"{name}.{count}", getattr(self, count))
-        check_not_negative(f"{name}.gamma", self.gamma)
-        check_positive(f"{name}.alpha", self.alpha)
-        if self.target is not None:
-            check_count(f"{name}.target", self.target, least=0)
+    target: Natural | None = None
+    gamma: NonNegative = 0.005
+    alpha: Positive = 0.002
+    steps: Count = 5
+    updates: Count = 64
+    hidden: Count = 32
+    epochs: Count = 10
 
     @property
     def perturbation(self) -> dict[str, Any]:
@@ -99,12 +97,11 @@ class PerturbedRounds(Perturbation, ReleaseOfRound):
     """
 
     public: Batch = field(repr=False)
-    batch_size: int
+    batch_size: Count
 
     def __post_init__(self) -> None:
         """Check the sizes, and that the classifier will know the target."""
         super().__post_init__()
-        check_count("PerturbedRounds.batch_size", self.batch_size)
         if self.target is None:
             return
         if self.public.sensitive is None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,9 +14,9 @@ from gradleak.core import Batch, Mode, Objective, batch_norm_statistics
 from gradleak.core.objective import Loss
 from gradleak.data import rows_of
 from gradleak.defenses.variational_bottleneck import BottleneckOutput
-from gradleak.results import InputError, UnsupportedError
+from gradleak.results import InputError, Outcome, UnsupportedError
 from gradleak.training.layers import GroupNormForBatchNorm, ReplacedLayer, values_normalized
-from gradleak.training.metric import Floats, Metric
+from gradleak.training.metric import Floats, Metric, constant_answers, same_for_all
 
 MakeModel = Callable[[torch.Generator], nn.Module]
 
@@ -109,6 +110,19 @@ class Task:
             )
         found: Floats = given.reshape(self.test.size, -1).double().cpu().numpy()
         return found
+
+    def judge(self, objective: Objective) -> tuple[Outcome, Floats | None, str]:
+        """How a training ended, with what the model returns for the test rows and a sentence for the reader, or "".
+
+        Converged; not finite, without outputs; or constant, where the model gives one answer for every test row.
+        """
+        outputs = self.outputs(objective)
+        if not np.isfinite(outputs).all():
+            return Outcome.NOT_FINITE, None, "the trained model returns NaN or infinity"
+        if constant_answers(self.judged_by(outputs.shape[1]), outputs):
+            what = "the same numbers" if same_for_all(outputs) else "the same class"
+            return Outcome.CONSTANT, outputs, f"the trained model gives {what} for every test row"
+        return Outcome.CONVERGED, outputs, ""
 
     def truth(self) -> Floats:
         """The targets of the test rows: class indices, of probabilities the largest, or numbers."""

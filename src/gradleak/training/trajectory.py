@@ -14,7 +14,6 @@ from gradleak.core.objective import Tensors
 from gradleak.data import rows_of
 from gradleak.results import Outcome, Score, UnsupportedError
 from gradleak.training.federated import Run, Training
-from gradleak.training.metric import constant_answers, same_for_all
 from gradleak.training.releases.released import updated
 from gradleak.training.rounds import AnyRelease, ReleaseOfRound
 from gradleak.training.score import score_of
@@ -173,15 +172,13 @@ def _judge(
     task: Task, objective: Objective, *, seed: int, rounds: int, trouble: str, judged: bool
 ) -> tuple[Outcome, str, Score | None]:
     """Outcome, note and utility of a finished training."""
-    outcome, note = (Outcome.NOT_FINITE, trouble) if trouble else (Outcome.CONVERGED, "")
-    outputs = None if trouble else task.outputs(objective)
-    if outputs is not None and not bool(torch.isfinite(torch.from_numpy(outputs)).all()):
-        outcome, note, outputs = Outcome.NOT_FINITE, "the trained model returns NaN or infinity", None
-    if judged and outputs is not None and constant_answers(task.judged_by(outputs.shape[1]), outputs):
-        what = "the same numbers" if same_for_all(outputs) else "the same class"
-        outcome, note = Outcome.CONSTANT, f"the trained model gives {what} for every test row"
+    if trouble:
+        outcome, outputs, note = Outcome.NOT_FINITE, None, trouble
+    else:
+        outcome, outputs, note = task.judge(objective)
     if not judged:
-        return outcome, note, None
+        # Whether its answers differ is nobody's question then.
+        return (Outcome.CONVERGED, "", None) if outcome is Outcome.CONSTANT else (outcome, note, None)
     run = Run(seed=seed, outcome=outcome, outputs=outputs, objective=objective, rounds=rounds, note=note)
     # Only its number of rounds, here epochs, enters the score.
     return outcome, note, score_of(task, Training(rounds=rounds, learning_rate=1.0, batch_size=1), [run])

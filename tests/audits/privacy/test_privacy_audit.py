@@ -408,7 +408,7 @@ def test_what_does_not_fit_is_named_in_one_line(changes: dict[str, Any], message
         ({"privacy": {"group": ATTRIBUTE | {"attribute": "number"}}}, "expected a category or one-hot group"),
         ({"privacy": 3}, "privacy: expected a table"),
         ({"scenarios": [{"name": "p", "perturbation": {"gamma": 0.1}}]}, "expected scenarios without a perturbation"),
-        ({"thresholds": {"epsilon": 0.0}}, "thresholds.epsilon: expected a finite number above 0"),
+        ({"thresholds": {"epsilon": 0.0}}, "thresholds.epsilon: expected a finite positive number"),
         ({"thresholds": {"epsilon": math.inf}}, "thresholds.epsilon"),
     ],
 )  # fmt: skip

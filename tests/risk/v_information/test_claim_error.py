@@ -136,7 +136,7 @@ class TestInformation:
         assert score.details["against_blind"] == pytest.approx(0.0, abs=1e-12)
 
     def test_refuses_another_error(self) -> None:
-        with pytest.raises(InputError, match="expected a ClaimError, got str"):
+        with pytest.raises(InputError, match="expected a ClaimError, got 'rmse'"):
             OriginalInformation(attack=Blind(), error="rmse")  # type: ignore[arg-type]
 
     def test_sets_are_compared_by_release(self) -> None:

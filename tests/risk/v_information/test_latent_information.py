@@ -167,7 +167,7 @@ class TestAnswers:
             LOGISTIC({}, torch.zeros(4, dtype=torch.long))
         with pytest.raises(InputError, match="at least 2"):
             LatentInformation(folds=1)
-        with pytest.raises(InputError, match="expected Consecutive, named groups or None"):
+        with pytest.raises(InputError, match="expected a Consecutive, lists of texts by name or None"):
             LatentInformation(by="layer")  # type: ignore[arg-type]
 
 

@@ -147,7 +147,7 @@ def test_refusals_name_what_is_wrong() -> None:
         TargetInformation(attack=GaussNewton())([])
     with pytest.raises(InputError, match="a target at place 2, got a batch of 2"):
         TargetInformation(attack=GaussNewton(), place=2)(exposures(images(2), 2))
-    with pytest.raises(InputError, match=r"TargetInformation\.attack: expected an Attack, got str"):
+    with pytest.raises(InputError, match=r"TargetInformation\.attack: expected an Attack, got 'gauss_newton'"):
         TargetInformation(attack="gauss_newton")  # type: ignore[arg-type]
 
 

@@ -27,6 +27,7 @@ from tests.training.releases.released_batches import (
 from torch import Tensor, nn
 
 from gradleak.core import Batch, Defense, Objective, Release
+from gradleak.data import rows_of
 from gradleak.defenses import (
     DPSGD,
     Clip,
@@ -39,7 +40,6 @@ from gradleak.defenses import (
 from gradleak.protocols import FedAvg, FedSGD, SecureAggregation
 from gradleak.results import InputError, UnsupportedError
 from gradleak.training import BatchReleases, Route
-from gradleak.training.releases.finishing import at
 from gradleak.training.releases.linear_rows import LinearRows
 from gradleak.training.releases.row_means import ExampleRows, StackedBatches
 
@@ -125,7 +125,7 @@ def test_every_way_gives_odd_models_the_same_updates(name: str, clip_norm: float
     expected = one_by_one(loss, release, given, index)
     if clip_norm is None and name != "tied":
         torch.testing.assert_close(expected, by_autograd(model, F.cross_entropy, given, index))
-    linear = LinearRows.of(loss, defenses, at(given, torch.tensor([0])))
+    linear = LinearRows.of(loss, defenses, rows_of(given, torch.tensor([0])))
     assert (linear is None) == (name == "conv")
     ways = [ExampleRows(objective=loss, defenses=defenses), linear]
     for way in ways:
@@ -148,7 +148,7 @@ def clipped_by_hand(model: nn.Module, given: Batch, index: Tensor, clip_norm: fl
 def test_clipping_from_the_two_sides_is_clipping_of_gradients() -> None:
     model = Tokens().double()
     given = rows(shape=(20, FEATURES))
-    linear = LinearRows.of(objective(model), [ClipPerExample(0.2)], at(given, torch.tensor([0])))
+    linear = LinearRows.of(objective(model), [ClipPerExample(0.2)], rows_of(given, torch.tensor([0])))
     assert linear is not None
     found = linear.averages(linear.prepare(given, ROWS), batches())
     torch.testing.assert_close(found, clipped_by_hand(model, given, batches(), 0.2), rtol=1e-9, atol=1e-12)
@@ -278,7 +278,7 @@ def test_batches_that_draw_masks_of_their_own_have_the_law_of_releases_with_a_ne
     index = batches(3, 2)[1:].repeat(400, 1)
     assert len(index[0].unique()) > 1
     found = at_once(releases, index)
-    given = at(rows(), index[0])
+    given = rows_of(rows(), index[0])
     seeded = torch.stack(
         [loss.flatten(release.mean(replace(loss, mask_seed=seed), loss.params, given)) for seed in range(400)]
     )

@@ -218,7 +218,7 @@ class _Standard:
 
 def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
     """Weights and biases uniform within ±1/√inputs, as torch draws them, from the generator."""
-    layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)
     reach = inputs**-0.5
     for parameter in layer.parameters():
         parameter.data.copy_((2 * torch.rand(parameter.shape, generator=generator) - 1) * reach)

@@ -60,7 +60,8 @@ class RandomForest(Estimator):
 
     def _logits(self, model: Any, rows: Rows) -> Floats:
         with np.errstate(divide="ignore"):
-            return np.log(model.predict_proba(rows))
+            logits: Floats = np.log(model.predict_proba(rows))
+        return logits
 
 
 __all__ = ["RandomForest"]

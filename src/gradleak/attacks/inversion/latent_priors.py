@@ -114,4 +114,5 @@ class WeightProximity(Prior):
     def __call__(self, guess: Guess) -> Tensor:
         """The weighted distance."""
         assert guess.changes is not None
-        return self.weight * torch.linalg.vector_norm(guess.changes, dim=1).mean()
+        lengths: Tensor = torch.linalg.vector_norm(guess.changes, dim=1)
+        return self.weight * lengths.mean()

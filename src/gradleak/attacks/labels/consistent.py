@@ -191,6 +191,8 @@ def _regressed(reading: Reading, weight: Tensor) -> Tensor | Unreadable:
         square = float(reading.bias.square().sum())
         if square == 0:
             return Unreadable(reason="the gradient of the classifier's bias is zero")
-        return weight.T @ reading.bias / square
+        followed: Tensor = weight.T @ reading.bias / square
+        return followed
+    directions: Tensor
     _, _, directions = torch.linalg.svd(weight, full_matrices=False)
     return float(reading.head.features.mean(dim=0) @ directions[0]) * directions[0]

@@ -47,7 +47,8 @@ def counts_at(reading: Reading, gradient: Tensor, probabilities: Tensor) -> Tens
             return Unreadable(reason="the scale of the gradient is not known, and no class is surely absent to show it")
         gradient = gradient / scale
     # With y = w n: T y = A p − D v, where A = Σ_j a_j y_j is set by Σ_j n_j = K, and with class weights D by Σ_j y_j = D.
-    by_mean, by_gradient = torch.linalg.solve(form.targets, torch.stack([probabilities, gradient], dim=1)).unbind(1)
+    solved: Tensor = torch.linalg.solve(form.targets, torch.stack([probabilities, gradient], dim=1))
+    by_mean, by_gradient = solved.unbind(1)
     if form.weighted:
         by_mean = by_mean - by_gradient * by_mean.sum() / (1 + by_gradient.sum())
         weighted = by_mean * total / (by_mean / form.weights).sum()

@@ -171,7 +171,7 @@ def _from_rows(gradient: Tensor) -> Tensor:
     of the largest magnitude where a pruned gradient leaves two rows or one, else the one with fewer negative entries.
     """
     _, _, directions = torch.linalg.svd(gradient, full_matrices=False)
-    values = gradient @ directions[0]
+    values: Tensor = gradient @ directions[0]
     negative, positive = int((values < 0).sum()), int((values > 0).sum())
     pruned = negative <= 1 and positive <= 1
     if float(values.max()) > -float(values.min()) if pruned else negative > positive:

@@ -134,7 +134,7 @@ def _facts(file: Path) -> dict[str, Any]:
             "not trained here with own_generator"
         )
     try:
-        facts = json.loads(file.read_text(encoding="utf-8"))
+        facts: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: not valid JSON: {error}") from error
     missing = [name for name in _FACTS if not isinstance(facts, dict) or name not in facts]

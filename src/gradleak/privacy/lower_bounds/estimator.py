@@ -11,7 +11,17 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from gradleak.privacy.lower_bounds.trials import TrialScores
-from gradleak.results import Citation, Evidence, InputError, Leakier, Outcome, Score, check_count, check_share
+from gradleak.results import (
+    Citation,
+    Count,
+    Evidence,
+    InputError,
+    Leakier,
+    Outcome,
+    Score,
+    Settings,
+    Share,
+)
 
 # So near to the largest value that so many trials can certify, the number says how many they were.
 SATURATION = 0.5
@@ -46,7 +56,7 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpsilonEstimator(ABC):
+class EpsilonEstimator(Settings, ABC):
     """Epsilon of two hypotheses from the trials of an audit.
 
     With P₀ and P₁ the laws of what is released under H0 and H1, the quantity is the smallest ε at which
@@ -62,20 +72,13 @@ class EpsilonEstimator(ABC):
         InputError: for a number out of range.
     """
 
-    delta: float
-    confidence: float = 0.95
-    comparisons: int = 1
+    delta: Share
+    confidence: Share = 0.95
+    comparisons: Count = 1
 
     evidence: ClassVar[Evidence] = Evidence.LOWER_BOUND
     selection: ClassVar[str]
     citations: ClassVar[tuple[Citation, ...]] = ()
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        name = type(self).__name__
-        check_share(f"{name}.delta", self.delta)
-        check_share(f"{name}.confidence", self.confidence)
-        check_count(f"{name}.comparisons", self.comparisons)
 
     @final
     def estimate(self, scores: TrialScores, *, seed: int = 0) -> Score:

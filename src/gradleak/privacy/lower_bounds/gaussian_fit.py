@@ -14,7 +14,7 @@ from gradleak.privacy.lower_bounds.estimator import Direction, EpsilonEstimator,
 from gradleak.privacy.lower_bounds.rates import lower_rate, upper_rate
 from gradleak.privacy.lower_bounds.split_threshold import directed, part_size, split
 from gradleak.privacy.lower_bounds.trials import TrialScores
-from gradleak.results import CLOPPER_PEARSON_1934, DONG_2022, NASR_2023, Citation, InputError, check_share
+from gradleak.results import CLOPPER_PEARSON_1934, DONG_2022, NASR_2023, Citation, InputError, Share
 
 # The law of the number of right answers is bounded by a binomial one in its outer quarters.
 _LEAST_CONFIDENCE = 0.5
@@ -51,7 +51,7 @@ class GaussianFitEpsilon(EpsilonEstimator):
     coins has lighter tails than like ones, Hoeffding 1956, theorem 4), and the threshold is chosen on a separate split.
     """
 
-    share: float = 0.1
+    share: Share = 0.1
     selection: ClassVar[str] = "median of a separate split of both; Gaussian trade-off curve assumed"
     citations: ClassVar[tuple[Citation, ...]] = (DONG_2022, NASR_2023, CLOPPER_PEARSON_1934)
 
@@ -66,9 +66,8 @@ class GaussianFitEpsilon(EpsilonEstimator):
         return self._epsilon(float(lower_rate(2 * each, 2 * each, self.error / 2.0))) if each > 0 else 0.0
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check what depends on more than one field."""
         super().__post_init__()
-        check_share("GaussianFitEpsilon.share", self.share)
         if self.confidence < _LEAST_CONFIDENCE:
             raise InputError(
                 f"GaussianFitEpsilon.confidence: expected at least {_LEAST_CONFIDENCE}, got {self.confidence!r}"

@@ -18,7 +18,13 @@ from gradleak.privacy.lower_bounds.estimator import Direction, EpsilonEstimator,
 from gradleak.privacy.lower_bounds.rates import geometric_ranks, lower_rate
 from gradleak.privacy.lower_bounds.split_threshold import part_size
 from gradleak.privacy.lower_bounds.trials import TrialScores, Values
-from gradleak.results import MAHLOUJIFAR_2025, STEINKE_2023, Citation, InputError, check_flag, check_share, member
+from gradleak.results import (
+    MAHLOUJIFAR_2025,
+    STEINKE_2023,
+    Citation,
+    InputError,
+    Share,
+)
 
 # Standard deviations of the number of heads among fair coins: how many trials are kept back, and what is no fair coin.
 _SPARE, _UNFAIR = 4.0, 6.0
@@ -68,7 +74,7 @@ class OneRunEpsilon(EpsilonEstimator):
 
     curve: TradeOff = TradeOff.EPSILON_DELTA
     coins: bool = False
-    share: float = 0.2
+    share: Share = 0.2
     selection: ClassVar[str] = "number of guesses and direction chosen on separate coins"
     citations: ClassVar[tuple[Citation, ...]] = (MAHLOUJIFAR_2025, STEINKE_2023)
 
@@ -82,13 +88,6 @@ class OneRunEpsilon(EpsilonEstimator):
         coins = null + alternative if self.coins else fair_coins(min(null, alternative))
         guessed = coins - part_size(coins, self.share)
         return self._invert(guessed, guessed, guessed) if guessed > 0 else 0.0
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        super().__post_init__()
-        check_share("OneRunEpsilon.share", self.share)
-        check_flag("OneRunEpsilon.coins", self.coins)
-        object.__setattr__(self, "curve", member("OneRunEpsilon.curve", TradeOff, self.curve))
 
     def _read(self, scores: TrialScores, generator: np.random.Generator) -> Reading:
         values, heads = self._toss(scores, generator)

@@ -16,7 +16,7 @@ from gradleak.privacy.lower_bounds.rates import (
     two_sided_interval,
 )
 from gradleak.privacy.lower_bounds.trials import TrialScores, Values
-from gradleak.results import CLOPPER_PEARSON_1934, JAGIELSKI_2020, LI_2024, Citation, check_share
+from gradleak.results import CLOPPER_PEARSON_1934, JAGIELSKI_2020, LI_2024, Citation, Share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class SplitThresholdEpsilon(EpsilonEstimator):
     both directions are searched.
     """
 
-    share: float = 0.2
+    share: Share = 0.2
     selection: ClassVar[str] = "threshold and direction chosen on a separate split"
     citations: ClassVar[tuple[Citation, ...]] = (LI_2024, JAGIELSKI_2020, CLOPPER_PEARSON_1934)
 
@@ -55,11 +55,6 @@ class SplitThresholdEpsilon(EpsilonEstimator):
             return 0.0
         # Not by a confidence, which a small error over many comparisons would round to 1.
         return float(certified_epsilon(0, counted[1], counted, delta=self.delta, error=self.error))
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        super().__post_init__()
-        check_share("SplitThresholdEpsilon.share", self.share)
 
     def _read(self, scores: TrialScores, generator: np.random.Generator) -> Reading:
         choosing, counting = split(scores, self.share, generator)

@@ -11,7 +11,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from gradleak.results import InputError, Outcome, Score, check_count
+from gradleak.results import Count, InputError, Outcome, Score
 from gradleak.risk.gradient_measure import GradientMeasure, coordinates
 
 # So near to the largest number that the sample can give, a value says how many rows there were.
@@ -32,24 +32,11 @@ class InformationEstimator(GradientMeasure):
         components: the number of principal components of the gradients, and of real inputs.
     """
 
-    components: int = 8
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        check_count("components", self.components)
-        self._check_fields()
+    components: Count = 8
 
     @property
     def _unit(self) -> str:
         return "nat"
-
-    @abstractmethod
-    def _check_fields(self) -> None:
-        """Check the fields of the estimator itself.
-
-        Raises:
-            InputError: naming the field.
-        """
 
     @property
     @abstractmethod
@@ -161,6 +148,7 @@ def components_of(rows: Tensor, count: int, *, fitted_on: Tensor | None = None) 
     """
     known = rows if fitted_on is None else rows[fitted_on]
     center = known.mean(dim=0)
+    directions: Tensor
     _, values, directions = torch.linalg.svd(known - center, full_matrices=False)
     kept = min(count, max(1, int((values > _FLAT * values[0]).sum())))
     spread = values[:kept] / (len(known) - 1) ** 0.5

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import scipy.stats
 import torch
 from torch import Tensor
 from torch.nn.functional import elu, one_hot
 
-from gradleak.results import BELGHAZI_2018, MCALLESTER_STRATOS_2020, MO_2021, Citation, check_count, check_positive
+from gradleak.results import (
+    BELGHAZI_2018,
+    MCALLESTER_STRATOS_2020,
+    MO_2021,
+    Citation,
+    Count,
+    Positive,
+    Whole,
+)
 from gradleak.risk.mutual_information.estimator import Estimate, InformationEstimator, Target, components_of
 
 # Every so many steps the critic is scored on rows that it is not trained on, and training ends after so many in vain.
@@ -63,15 +71,10 @@ class MINE(InformationEstimator):
     citations: ClassVar[tuple[Citation, ...]] = (BELGHAZI_2018, MCALLESTER_STRATOS_2020, MO_2021)
     summary: ClassVar[str] = "mutual information of a layer's gradients with inputs or labels, by a trained critic"
 
-    hidden: int = 64
-    steps: int = 400
-    batch_size: int = 64
-    learning_rate: float = 2e-3
-
-    def _check_fields(self) -> None:
-        for name, least in (("hidden", 1), ("steps", 1), ("batch_size", 2)):
-            check_count(name, getattr(self, name), least=least)
-        check_positive("learning_rate", self.learning_rate)
+    hidden: Count = 64
+    steps: Count = 400
+    batch_size: Annotated[int, Whole(2)] = 64
+    learning_rate: Positive = 2e-3
 
     @property
     def _least_rows(self) -> int:

@@ -13,7 +13,7 @@ import torch
 from scipy.special import digamma
 from sklearn.neighbors import KDTree
 
-from gradleak.results import HOLMES_NEMENMAN_2019, KRASKOV_2004, MO_2021, ROSS_2014, Citation, check_count
+from gradleak.results import HOLMES_NEMENMAN_2019, KRASKOV_2004, MO_2021, ROSS_2014, Citation, Count
 from gradleak.risk.mutual_information.estimator import Estimate, InformationEstimator, Target, components_of
 
 _PARTS = 10
@@ -63,11 +63,8 @@ class NeighborInformation(InformationEstimator):
     citations: ClassVar[tuple[Citation, ...]] = (KRASKOV_2004, ROSS_2014, HOLMES_NEMENMAN_2019, MO_2021)
     summary: ClassVar[str] = "mutual information of a layer's gradients with inputs or labels, by nearest neighbors"
 
-    components: int = 3
-    neighbors: int = 3
-
-    def _check_fields(self) -> None:
-        check_count("neighbors", self.neighbors)
+    components: Count = 3
+    neighbors: Count = 3
 
     @property
     def _least_rows(self) -> int:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Batch, DomainKind, Reconstruction
-from gradleak.results import InputError
+from gradleak.results import InputError, NonNegative, Settings
 from gradleak.scoring import pair, pixels_of_truth, score_images, ssim_obstacle
 from gradleak.scoring.pairing import scorable
 
@@ -20,7 +20,7 @@ _UNIFORM = 1.0 / math.sqrt(12.0)
 Numbers = list[float | None]
 
 
-class ClaimError(ABC):
+class ClaimError(Settings, ABC):
     """The error e of a claim in the density exp(−e²/(2σ²)) of `OriginalInformation`. Authors write the three methods.
 
     Attributes:
@@ -107,16 +107,15 @@ class NormalizedError(ClaimError):
 
     name: ClassVar[str] = "normalized_error"
 
-    spread: float | tuple[float, ...] = _UNIFORM
+    spread: NonNegative | tuple[NonNegative, ...] = _UNIFORM
 
     def __post_init__(self) -> None:
-        """Check the spread."""
-        if isinstance(self.spread, list):
-            object.__setattr__(self, "spread", tuple(self.spread))
-        given = self.spread if isinstance(self.spread, tuple) else (self.spread,)
-        fine = all(math.isfinite(one) and one >= 0.0 for one in given)
-        if not given or not fine or not any(one > 0.0 for one in given):
-            raise InputError(f"NormalizedError.spread: expected finite numbers, one of them positive, got {given!r}")
+        """Check what depends on more than one field."""
+        super().__post_init__()
+        if not any(one > 0.0 for one in self.spread) if isinstance(self.spread, tuple) else self.spread == 0.0:
+            raise InputError(
+                f"NormalizedError.spread: expected finite numbers, one of them positive, got {self.spread!r}"
+            )
 
     @classmethod
     def of(cls, public: Batch) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import scipy.special
@@ -24,9 +24,9 @@ from gradleak.results import (
     Leakier,
     Outcome,
     Score,
-    check_count,
-    check_seed,
-    check_share,
+    Seed,
+    Share,
+    Whole,
 )
 from gradleak.risk.layer_groups import Consecutive, layer_groups
 from gradleak.risk.layer_measure import LayerMeasure
@@ -103,19 +103,10 @@ class LatentInformation(LayerMeasure):
     classifier: Classifier = field(default_factory=RandomForest)
     features: Features = field(default_factory=AllEntries)
     by: Consecutive | Mapping[str, Sequence[str]] | None = None
-    folds: int = 5
-    confidence: float = 0.95
-    resamples: int = 1000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        check_count("LatentInformation.folds", self.folds, least=2)
-        check_count("LatentInformation.resamples", self.resamples, least=100)
-        check_share("LatentInformation.confidence", self.confidence)
-        check_seed("LatentInformation.seed", self.seed)
-        if not isinstance(self.by, Consecutive | Mapping | None):
-            raise InputError(f"LatentInformation.by: expected Consecutive, named groups or None, got {self.by!r}")
+    folds: Annotated[int, Whole(2)] = 5
+    confidence: Share = 0.95
+    resamples: Annotated[int, Whole(100)] = 1000
+    seed: Seed = 0
 
     def __call__(
         self,

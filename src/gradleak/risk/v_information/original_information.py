@@ -33,11 +33,11 @@ from gradleak.results import (
     KnowledgeError,
     Leakier,
     Outcome,
+    Positive,
     Score,
+    Seed,
+    Share,
     UnsupportedError,
-    check_positive,
-    check_seed,
-    check_share,
 )
 from gradleak.risk.layer_exposure import VisibleLayers
 from gradleak.risk.layer_groups import Consecutive, Grouping, layer_groups
@@ -101,19 +101,9 @@ class OriginalInformation(LayerMeasure):
     by: Grouping = field(default_factory=Consecutive)
     threat_model: ThreatModel = field(default_factory=HonestButCurious)
     error: ClaimError = field(default_factory=StructuralDissimilarity)
-    sigma: float = SIGMA
-    confidence: float = 0.95
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        if not isinstance(self.attack, Attack):
-            raise InputError(f"OriginalInformation.attack: expected an Attack, got {type(self.attack).__name__}")
-        if not isinstance(self.error, ClaimError):
-            raise InputError(f"OriginalInformation.error: expected a ClaimError, got {type(self.error).__name__}")
-        check_positive("OriginalInformation.sigma", self.sigma)
-        check_share("OriginalInformation.confidence", self.confidence)
-        check_seed("OriginalInformation.seed", self.seed)
+    sigma: Positive = SIGMA
+    confidence: Share = 0.95
+    seed: Seed = 0
 
     def __call__(
         self, exposures: Sequence[Exposure], *, visible: Mapping[str, VisibleLayers] | None = None

@@ -32,13 +32,14 @@ from gradleak.results import (
     InputError,
     KnowledgeError,
     Leakier,
+    Natural,
     Outcome,
+    Positive,
     Score,
+    Seed,
+    Settings,
+    Share,
     UnsupportedError,
-    check_count,
-    check_positive,
-    check_seed,
-    check_share,
 )
 from gradleak.scoring import score_images, ssim_obstacle
 
@@ -46,7 +47,7 @@ Similarities = list[float | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TargetInformation:
+class TargetInformation(Settings):
     """The V-information of one example of each batch, in nats: 2π² (1 − mean (1 − SSIM)²) for the claim paired with it.
 
     The update is a mean over n + 1 examples: the target and n others, of the same client or of others whose updates are
@@ -98,19 +99,10 @@ class TargetInformation:
 
     attack: Attack
     threat_model: ThreatModel = field(default_factory=HonestButCurious)
-    place: int = 0
-    sigma: float = 1.0 / (2.0 * math.pi)
-    confidence: float = 0.95
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        if not isinstance(self.attack, Attack):
-            raise InputError(f"TargetInformation.attack: expected an Attack, got {type(self.attack).__name__}")
-        check_count("TargetInformation.place", self.place, least=0)
-        check_positive("TargetInformation.sigma", self.sigma)
-        check_share("TargetInformation.confidence", self.confidence)
-        check_seed("TargetInformation.seed", self.seed)
+    place: Natural = 0
+    sigma: Positive = 1.0 / (2.0 * math.pi)
+    confidence: Share = 0.95
+    seed: Seed = 0
 
     def __call__(self, exposures: Sequence[Exposure]) -> Score:
         """The V-information of the targets.

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Batch, ExampleDefense, Objective, Release, derive_generator, derive_seed
+from gradleak.data import rows_of
 from gradleak.results import InputError, UnsupportedError
-from gradleak.training.releases.finishing import Finishing, at, refuse_non_finite
+from gradleak.training.releases.finishing import Finishing, refuse_non_finite
 from gradleak.training.releases.linear_rows import LinearRows
 from gradleak.training.releases.row_means import ExampleRows, StackedBatches, kept_numbers
 
@@ -110,8 +111,8 @@ class BatchReleases:
         self._at_example = [defense for defense in release.defenses if isinstance(defense, ExampleDefense)]
         self._probes = _probes(self._rows)
         for probe in self._probes:
-            objective.check(at(self._rows, probe))
-        self._own_masks = own_masks and _draws(objective, [at(self._rows, probe) for probe in self._probes])
+            objective.check(rows_of(self._rows, probe))
+        self._own_masks = own_masks and _draws(objective, [rows_of(self._rows, probe) for probe in self._probes])
         self._means: Means | None = None
         self._route, self._reason = self._choose()
 
@@ -155,7 +156,7 @@ class BatchReleases:
             updates = []
             for places in index:
                 objective = self._masked(generator)
-                made = self._release(objective, at(self._rows, places), generator)
+                made = self._release(objective, rows_of(self._rows, places), generator)
                 updates.append(objective.flatten(made.tensors))
             yield torch.stack(updates)
 
@@ -191,12 +192,12 @@ class BatchReleases:
         numbers = self._means.row_numbers + self._kept
         block = max(1, min(self._max_bytes // 4, 16 * CHUNK_BYTES) // (2 * numbers * self._width))
         with torch.no_grad():
-            return self._means.prepare(at(self._rows, used), block)
+            return self._means.prepare(rows_of(self._rows, used), block)
 
     @cached_property
     def _kept(self) -> int:
         """How many numbers a row keeps for its backward pass."""
-        return kept_numbers(self._objective, at(self._rows, self._probes[0]))
+        return kept_numbers(self._objective, rows_of(self._rows, self._probes[0]))
 
     def _batches_a_table(self, batches: Tensor) -> int:
         """Of how many batches the rows are kept at once: all, or as many as fit if no row were in two of them."""
@@ -227,7 +228,7 @@ class BatchReleases:
             )
         wide = objective.to(torch.float64)
         rows = self._rows.to(torch.float64)
-        batches = [at(rows, probe) for probe in self._probes]
+        batches = [rows_of(rows, probe) for probe in self._probes]
         mean = release.protocol.mean
         name, plain = type(release.protocol).__name__, release.protocol.shares_gradient
         try:
@@ -265,7 +266,7 @@ class BatchReleases:
         objective = self._objective
         averaged = ExampleRows(objective=objective, defenses=self._at_example)
         try:
-            linear = LinearRows.of(objective, self._at_example, at(self._rows, self._probes[0][:1]))
+            linear = LinearRows.of(objective, self._at_example, rows_of(self._rows, self._probes[0][:1]))
         except _REFUSALS:
             linear = None
         by_mean = FLOPS_A_BYTE * self._width * objective.size
@@ -314,7 +315,7 @@ def _agree(means: Means, rows: Batch, probes: list[Tensor], expected: list[Tenso
     """Whether these means of the probed batches are the expected updates, to round-off; NaN agrees with nothing."""
     with torch.no_grad():
         for probe, update in zip(probes, expected, strict=True):
-            table = means.prepare(at(rows, probe), len(probe))
+            table = means.prepare(rows_of(rows, probe), len(probe))
             index = torch.arange(len(probe), device=probe.device)[None].repeat(2, 1)
             found = means.averages(table, index)[1]  # type: ignore[arg-type]
             if not bool((found - update).norm() <= _AGREEMENT * update.norm()):

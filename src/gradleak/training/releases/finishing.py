@@ -19,6 +19,7 @@ from gradleak.core import (
     Release,
     UpdateDefense,
 )
+from gradleak.data import rows_of
 from gradleak.results import InputError
 from gradleak.training.releases.row_means import flat_rows, row_tensors
 
@@ -144,19 +145,16 @@ class Finishing:
                 assert isinstance(defense, BatchDefense)
                 before = Release(self.release.protocol, self.release.defenses[: self._place(defense)])
                 update = defense.draw(
-                    update, objective=self.objective, batch=at(self.rows, places), before=before, generator=generator
+                    update,
+                    objective=self.objective,
+                    batch=rows_of(self.rows, places),
+                    before=before,
+                    generator=generator,
                 )
         return self.objective.flatten(update)
 
     def _place(self, defense: Defense) -> int:
         return next(place for place, other in enumerate(self.release.defenses) if other is defense)
-
-
-def at(rows: Batch, places: Tensor) -> Batch:
-    """The batch of the rows at these places (k,), with their sensitive variable."""
-    places = places.to(rows.inputs.device)
-    sensitive = None if rows.sensitive is None else rows.sensitive[places.to(rows.sensitive.device)]
-    return Batch(rows.inputs[places], rows.targets[places], rows.domain, sensitive)
 
 
 def refuse_non_finite(objective: Objective, updates: Tensor) -> None:
@@ -176,4 +174,4 @@ def refuse_non_finite(objective: Objective, updates: Tensor) -> None:
             )
 
 
-__all__ = ["Finishing", "at", "refuse_non_finite"]
+__all__ = ["Finishing", "refuse_non_finite"]

@@ -72,7 +72,7 @@ def layer_gradients(
 
     Cost:
         That of `BatchReleases`: its choice of a route, once, is worth 50 to 150 plain gradients with convolutions; then an
-        example costs about a third of one (`lenet5`) to one and a half (`vgg9`), copies left out. For a few hundred examples
+        example costs about a third of one (`lenet5`) to one and a half (nine layers), copies left out. For a few hundred examples
         of a large network without defenses a bare loop of autograd is faster, up to five times
         (`benchmarks/layer_gradients.py`). Memory `max_bytes`.
 

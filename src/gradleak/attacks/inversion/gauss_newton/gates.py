@@ -201,7 +201,8 @@ class GateSystem(ResidualSystem):
 
     def _units(self, inputs: Tensor) -> list[_Unit]:
         objective = self.problem.objective
-        with _Recorder() as recorder:
+        recorder = _Recorder()
+        with recorder:
             # The loss, not the outputs alone: the player meets its calls too.
             objective.loss(objective.params, self.guess(inputs))
         return recorder.units

@@ -184,7 +184,8 @@ class _ReducedModel(GramModel):
             return out
 
         def back(block: Tensor) -> Tensor:
-            return torch.linalg.solve_triangular(factor, block[places], upper=False)
+            solved: Tensor = torch.linalg.solve_triangular(factor, block[places], upper=False)
+            return solved
 
         cost.spend(products=1)
         slope = self._at.pull(residual[None])[0]

@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from gradleak.models import Norm, convnet, convnet9
+from gradleak.models import Norm
 from gradleak.results import InputError
+from studies.networks import convnet, convnet9
 
 pytestmark = pytest.mark.usefixtures("global_rng_unchanged")
 

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gradleak.models import alexnet_small, lenet5, vgg9
 from gradleak.results import InputError
+from studies.networks import alexnet_small, vgg9
 
 pytestmark = pytest.mark.usefixtures("global_rng_unchanged")
 
@@ -28,12 +28,6 @@ def head(p: dict[str, Tensor], x: Tensor) -> Tensor:
     return F.linear(x, p["fc3.weight"], p["fc3.bias"])
 
 
-def lenet5_by_hand(p: dict[str, Tensor], x: Tensor) -> Tensor:
-    for number in (1, 2):
-        x = F.max_pool2d(convolved(p, x, number, 0), 2)
-    return head(p, x)
-
-
 def alexnet_by_hand(p: dict[str, Tensor], x: Tensor) -> Tensor:
     x = F.max_pool2d(convolved(p, convolved(p, x, 1, 2), 2, 1), 2)
     for number in (3, 4, 5):
@@ -49,9 +43,7 @@ def vgg9_by_hand(p: dict[str, Tensor], x: Tensor) -> Tensor:
     return head(p, x)
 
 
-@pytest.mark.parametrize(
-    ("build", "by_hand"), [(lenet5, lenet5_by_hand), (alexnet_small, alexnet_by_hand), (vgg9, vgg9_by_hand)]
-)
+@pytest.mark.parametrize(("build", "by_hand"), [(alexnet_small, alexnet_by_hand), (vgg9, vgg9_by_hand)])
 @pytest.mark.parametrize(("channels", "size", "classes"), [(3, 32, 100), (1, 28, 10), (1, 19, 2)])
 def test_logits_and_gradients_are_those_of_the_layers_of_the_paper(
     build: Net, by_hand: Callable[..., Tensor], channels: int, size: int, classes: int
@@ -75,7 +67,6 @@ def counted(model: nn.Module) -> list[int]:
 
 def test_sizes_of_layers_follow_from_the_filters_of_the_paper() -> None:
     # filters · (inputs · kernel² + 1), then outputs · (inputs + 1)
-    assert counted(lenet5()) == [6 * 26, 16 * 151, 120 * 401, 84 * 121, 10 * 85]
     assert counted(alexnet_small(classes=100)) == [
         8 * 76, 16 * 73, 32 * 145, 32 * 289, 32 * 289, 120 * 2049, 84 * 121, 100 * 85,
     ]  # fmt: skip
@@ -84,7 +75,7 @@ def test_sizes_of_layers_follow_from_the_filters_of_the_paper() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("build", [lenet5, alexnet_small, vgg9])
+@pytest.mark.parametrize("build", [alexnet_small, vgg9])
 def test_weights_come_from_the_generator(build: Net) -> None:
     def first(seed: int) -> Tensor:
         return build(generator=torch.Generator().manual_seed(seed)).conv1.weight
@@ -94,14 +85,14 @@ def test_weights_come_from_the_generator(build: Net) -> None:
     assert torch.equal(build().conv1.weight, first(0))
 
 
-@pytest.mark.parametrize(("build", "least"), [(lenet5, 16), (alexnet_small, 4), (vgg9, 4)])
+@pytest.mark.parametrize(("build", "least"), [(alexnet_small, 4), (vgg9, 4)])
 def test_images_that_the_pooling_uses_up_are_refused(build: Net, least: int) -> None:
     assert build(channels=1, size=least)(torch.zeros(1, 1, least, least)).shape == (1, 10)
     with pytest.raises(InputError, match=f"expected size of at least {least}, got {least - 1}"):
         build(size=least - 1)
 
 
-@pytest.mark.parametrize("build", [lenet5, alexnet_small, vgg9])
+@pytest.mark.parametrize("build", [alexnet_small, vgg9])
 def test_unfit_settings_are_refused(build: Net) -> None:
     with pytest.raises(InputError, match="activation: expected one of sigmoid, tanh"):
         build(activation="step")
