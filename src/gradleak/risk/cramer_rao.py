@@ -76,10 +76,6 @@ class GaussianReconstructionError(Measure):
         """Its unit, for its own std."""
         return Unit(self.unit) if std == self.std else None
 
-    def predicts_noise(self, std: float) -> Unit | None:
-        """Its unit, for its own std."""
-        return Unit(self.unit) if std == self.std else None
-
     @property
     def _unit(self) -> str:
         return Unit(self.unit).squared
