@@ -48,7 +48,7 @@ def test_every_defense_has_a_point_with_utility_and_privacy(tmp_path: Path) -> N
     assert "var(" not in drawn
     assert "static attacker" in drawn
     points = json.loads((tmp_path / "privacy_utility.json").read_text(encoding="utf-8"))["details"]["points"]
-    assert points[0]["utility"]["score"]["outcome"] == Outcome.CONVERGED.label
+    assert points[0]["utility"]["scores"][0]["outcome"] == Outcome.CONVERGED.label
 
 
 def test_attacks_stand_beside_the_predictions() -> None:
