@@ -7,10 +7,10 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from gradleak.reporting.curve import standalone
 from matplotlib.ticker import FuncFormatter
 
 from gradleak.privacy import Histogram
-from gradleak.reporting.curve import standalone
 from gradleak.reporting.drawing import DASHES, MARKERS, SERIES, STYLE, as_svg, finish, new_figure
 from gradleak.reporting.numerals import decimal
 

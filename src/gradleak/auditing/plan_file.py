@@ -54,11 +54,10 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
 
 def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
     """The plan that a parsed plan file describes; see `load_plan`."""
-    classes = audit_classes()
-    tables = [key for one in classes for key in one.keys or (one.kind,)]
+    tables = [key for kind in kinds().values() for key in kind.tables if key not in TOP_LEVEL]
     check_keys(content, [*TOP_LEVEL, *tables], where="plan")
     # An audit that is counted by a noun has rows of its own or takes those of the plan.
-    alone = any(key in content for one in classes if one.noun for key in one.keys or (one.kind,))
+    alone = any(audit.noun for audit in audit_classes(content))
     for key in ("model", "scenarios") if alone else ("model", "data", "scenarios"):
         if key not in content:
             section = f"[[{key}]]" if key == "scenarios" else f"[{key}]"
@@ -97,12 +96,13 @@ def read_audits(content: Mapping[str, Any], reader: PlanReader) -> list[Audit[An
         content: the plan; objects made in Python may stand in place of tables with `use`.
         reader: which knows what the plan is about.
     """
-    return [audit for kind in audit_classes() for audit in kind.read(content, reader)]
+    return [audit for kind in audit_classes(content) for audit in kind.read(content, reader)]
 
 
-def audit_classes() -> Sequence[type[Audit[Any]]]:
-    """The classes of audits of every kind of the registry."""
-    return [kind.load_audit() for kind in kinds().values()]
+def audit_classes(content: Mapping[str, Any]) -> Sequence[type[Audit[Any]]]:
+    """The classes of the audits that a parsed plan may ask for, in the order of the registry; the others stay unloaded."""
+    asked = (kind for kind in kinds().values() if kind.always or any(key in content for key in kind.tables))
+    return [kind.load_audit() for kind in asked]
 
 
 __all__ = ["audit_classes", "build_plan", "load_plan", "read_audits"]

@@ -24,12 +24,21 @@ class Kind:
         finding: dotted path "module:Class" of its finding; imports no torch.
         audit: dotted path "module:Class" of its audit.
         page: dotted path "module:function" of its page; imports no torch.
+        keys: the top-level keys of a plan file that it reads; none for its name alone.
+        always: whether every plan is asked for it, not only one with such a key.
     """
 
     name: str
     finding: str
     audit: str
     page: str
+    keys: tuple[str, ...] = ()
+    always: bool = False
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The top-level keys of a plan file that it reads."""
+        return self.keys or (self.name,)
 
     def load_finding(self) -> type[Finding]:
         """The class of its findings."""
@@ -45,22 +54,25 @@ class Kind:
         return _load(self.page)
 
 
-_BUILT_IN = tuple(
-    Kind(
+def _own(name: str, stem: str, *keys: str, always: bool = False) -> Kind:
+    return Kind(
         name=name,
         finding=f"gradleak.results.findings.{name}:{stem}Finding",
         audit=f"gradleak.audits.{name}:{stem}Audit",
         page=f"gradleak.reporting.pages.{name}:page",
+        keys=keys,
+        always=always,
     )
-    for name, stem in (
-        ("release", "Release"),
-        ("reconstruction", "Reconstruction"),
-        ("risk", "Risk"),
-        ("utility", "Utility"),
-        ("inference", "Inference"),
-        ("privacy", "Privacy"),
-        ("layers", "Layers"),
-    )
+
+
+_BUILT_IN = (
+    _own("releases", "Release", "data", always=True),
+    _own("reconstruction", "Reconstruction", "attacks"),
+    _own("risk", "Risk", "measures", always=True),
+    _own("utility", "Utility"),
+    _own("inference", "Inference"),
+    _own("privacy", "Privacy"),
+    _own("layers", "Layers"),
 )
 
 

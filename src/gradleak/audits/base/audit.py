@@ -64,8 +64,6 @@ class Audit(ABC, Generic[F]):
 
     kind: ClassVar[str]
     finding: ClassVar[type[Finding]]
-    # The top-level keys of a plan file that this kind reads; none for tables `[KIND.NAME]` alone.
-    keys: ClassVar[tuple[str, ...]] = ()
     # What one audit of this kind is called where the parts of a plan are counted; "" where it is not counted.
     noun: ClassVar[str] = ""
     # Whether it has the public rows that an adversarial perturbation behind a release is trained on.

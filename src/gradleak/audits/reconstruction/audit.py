@@ -29,7 +29,6 @@ class ReconstructionAudit(Audit[ReconstructionFinding]):
 
     kind: ClassVar[str] = "reconstruction"
     finding: ClassVar[type[Finding]] = ReconstructionFinding
-    keys: ClassVar[tuple[str, ...]] = ("attacks",)
 
     name: str = "reconstruction"
     attacks: Mapping[str, Attack] = field(default_factory=dict)

@@ -32,7 +32,6 @@ class RiskAudit(Audit[RiskFinding]):
 
     kind: ClassVar[str] = "risk"
     finding: ClassVar[type[RiskFinding]] = RiskFinding
-    keys: ClassVar[tuple[str, ...]] = ("measures",)
 
     name: str = "risk"
     measures: Sequence[Measure | SettingMeasure] = ()

@@ -34,7 +34,6 @@ class UtilityAudit(Audit[UtilityFinding]):
 
     kind: ClassVar[str] = "utility"
     finding: ClassVar[type[UtilityFinding]] = UtilityFinding
-    keys: ClassVar[tuple[str, ...]] = ("utility",)
 
     name: str = "utility"
     task: Task

@@ -74,7 +74,7 @@ class ReleaseFinding(Finding):
         range_note: that the data use little of their declared range, or "".
     """
 
-    kind: Literal["release"] = "release"
+    kind: Literal["releases"] = "releases"
     knowledge: Mapping[str, Any] = {}
     release: Mapping[str, Any] = {}
     defenses: tuple[Mapping[str, Any], ...] = ()

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from gradleak.audits.base import Audit, Reader, Site, Task, internal_example
-from gradleak.audits.release.task import ReleaseTask
-from gradleak.audits.release.verdict import judge
+from gradleak.audits.releases.task import ReleaseTask
+from gradleak.audits.releases.verdict import judge
 from gradleak.results import Finding, Grounds, Verdict
-from gradleak.results.findings.release import ReleaseFinding
+from gradleak.results.findings.releases import ReleaseFinding
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReleaseAudit(Audit[ReleaseFinding]):
     """What leaves the client for every batch of the plan; it has no table in a plan file."""
 
-    kind: ClassVar[str] = "release"
+    kind: ClassVar[str] = "releases"
     finding: ClassVar[type[Finding]] = ReleaseFinding
 
-    name: str = "release"
+    name: str = "releases"
 
     @classmethod
     def read(cls, plan: Mapping[str, Any], reader: Reader) -> Iterable[Self]:
