@@ -27,6 +27,7 @@ from gradleak.core import Defense, HonestButCurious, Protocol, ThreatModel
 from gradleak.games import InferenceGame
 from gradleak.linalg import Solver
 from gradleak.privacy import Canary, EpsilonEstimator, PrivacyAudit
+from gradleak.results import kinds
 from gradleak.risk import ClaimError, LayerMeasure, Measure, SettingMeasure
 
 Constructor = Callable[..., Any]
@@ -119,8 +120,9 @@ def from_python() -> dict[str, dict[str, Entry]]:
             name: getattr(trainers, name) for name in trainers.__all__ if name.startswith("train_")
         }
     }
-    for namespace in NAMESPACES:
-        rooms[f"gradleak.{namespace} (Python)"] = _others(import_module(f"gradleak.{namespace}"), planned)
+    own = [kind.audit.partition(":")[0] for kind in kinds().values()]
+    for package in (*(f"gradleak.{namespace}" for namespace in NAMESPACES), *own):
+        rooms[f"{package} (Python)"] = _others(import_module(package), planned)
     return {
         room: {name: Entry(name=name, room=room, constructor=item) for name, item in sorted(items.items())}
         for room, items in rooms.items()

@@ -220,6 +220,14 @@ class PlanReader:
         """The plan's loss, by its name or imported."""
         return self.loss(table_of(self.content.get("objective", {}), "objective"))
 
+    def names(self, room: str) -> Sequence[str]:
+        """What may be named in a room of the catalog."""
+        return sorted(self.rooms[room])
+
+    def widened(self, room: str, by: str) -> PlanReader:
+        """The same reader, for which a room of the catalog has what another one has, too."""
+        return replace(self, rooms={**self.rooms, room: {**self.rooms[by], **self.rooms[room]}})
+
     def holding(self, private: Sequence[Batch]) -> PlanReader:
         """The same reader, for which these batches are private."""
         return replace(self, private=private)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gradleak.results import InputError, Leakier, Score, check_count, check_share
 from gradleak.risk.layer_groups import members_of
@@ -74,34 +73,6 @@ class LayerAdvice:
     def tensors(self) -> tuple[str, ...]:
         """The tensors of the chosen layers, each once; what `VisibleLayers.hiding` takes."""
         return tuple(dict.fromkeys(name for layer in self.layers if layer.chosen for name in layer.tensors))
-
-    def lines(self, item: str) -> list[dict[str, Any]]:
-        """One JSON-ready line a layer for a record, of the kind "layer_advice".
-
-        Args:
-            item: what the advice is about.
-        """
-        return [
-            {
-                "kind": "layer_advice",
-                "item": item,
-                "layer": layer.name,
-                "rank": layer.rank,
-                "tensors": list(layer.tensors),
-                "entries": layer.entries,
-                "share": layer.share,
-                "first_in": list(layer.first_in),
-                "rival_in": list(layer.rival_in),
-                "unknown_in": list(layer.unknown_in),
-                "chosen": layer.chosen,
-                "why": layer.why,
-                "budget": self.budget,
-                "profiles": list(self.profiles),
-                "silent": list(self.silent),
-                "note": self.note,
-            }
-            for layer in self.layers
-        ]
 
 
 def advise(profiles: Sequence[LayerProfile], sizes: Mapping[str, int], *, budget: float = 0.1) -> LayerAdvice:

@@ -121,25 +121,6 @@ class LayerProfile:
         }
         return self._difference(first, value, interval=interval, note=note, n=self.rows.independent, details=details)
 
-    def lines(self, item: str) -> list[dict[str, Any]]:
-        """One JSON-ready line a group for a record: item, layer, rank, tensors and the score.
-
-        Args:
-            item: what the profile is of.
-        """
-        rank = {name: place + 1 for place, name in enumerate(self.ranked)}
-        return [
-            {
-                "item": item,
-                "measure": self.measure,
-                "layer": name,
-                "rank": rank[name] if score.value is not None else None,
-                "tensors": list(self.groups[name]),
-                "score": score.to_dict(),
-            }
-            for name, score in self.scores.items()
-        ]
-
     @property
     def _leakier(self) -> Leakier:
         return next(iter(self.scores.values())).leakier

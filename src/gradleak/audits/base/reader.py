@@ -63,6 +63,12 @@ class Reader(Protocol):
     def plan_loss(self) -> Any:
         """The plan's loss, by its name or imported."""
 
+    def names(self, room: str) -> Sequence[str]:
+        """What may be named in a room of the catalog."""
+
+    def widened(self, room: str, by: str) -> Reader:
+        """The same reader, for which a room of the catalog has what another one has, too."""
+
     def holding(self, private: Sequence[Batch]) -> Reader:
         """The same reader, for which these batches are private."""
 

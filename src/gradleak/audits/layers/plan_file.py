@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gradleak.auditing.layer_audit import LayerAudit
-from gradleak.auditing.layer_plan import LayersPlan
-from gradleak.auditing.layer_rows import Told
-from gradleak.auditing.plan import unknown
-from gradleak.auditing.plan_values import chosen_scenarios, list_of, table_of, tables_of, typed
-from gradleak.core import Batch, Domain, Objective, ThreatModel
+from gradleak.audits.base import Reader, chosen_scenarios, list_of, table_of, typed, unknown
+from gradleak.audits.layers.rows import Told
+from gradleak.core import Batch, Domain, Objective
 from gradleak.data import Population, Table
 from gradleak.results import GradleakError, PlanError
 from gradleak.risk import Consecutive, Partition, VisibleLayers, what_ifs
 from gradleak.risk.layer_groups import Grouping
-
-if TYPE_CHECKING:
-    from gradleak.auditing.plan_file import _Builder
 
 # Where a plan states what a measure would otherwise be given.
 ELSEWHERE: Mapping[str, str] = {"by": "by of the section", "threat_model": "[threat]"}
@@ -40,63 +33,45 @@ KEYS = (
 )
 
 
-def layers_plan(
-    builder: _Builder,
-    spec: Any,
-    setting: tuple[Objective, ThreatModel],
-    where: str,
-) -> LayersPlan:
-    """The plan of one table.
+def settings_of(table: Mapping[str, Any], reader: Reader, where: str) -> dict[str, Any]:
+    """The settings of a `LayersAudit` by name.
 
     Args:
-        builder: makes objects of tables, and knows the plan's own batches.
-        spec: the table.
-        setting: the plan's objective and threat model.
+        table: of the plan.
+        reader: makes objects of tables, and knows the plan's own batches.
         where: what to call the table in messages.
 
     Raises:
         PlanError: in one line that names the place.
     """
-    (objective, threat), table = setting, table_of(spec, where)
-    for key in table:
-        if key not in (*KEYS, *OF_TABLE):
-            raise PlanError(f"{where}: {unknown('key', key, [*KEYS, *OF_TABLE])}")
-    rows, told = _rows(builder, table, where)
+    reader.keys(table, [*KEYS, *OF_TABLE], where)
+    rows, told = _rows(reader, table, where)
     domain = rows.domain or Domain.guess(rows.inputs)
-    private = Batch(rows.inputs, rows.targets, domain)
-    settings = {
+    value = table.get("value")
+    if not isinstance(value, str | int | None):
+        raise PlanError(f"{where}.value: expected the name or number of a value, got {value!r}")
+    private = [*reader.private, Batch(rows.inputs, rows.targets, domain)]
+    return {
+        "rows": rows,
+        "told": told,
+        "value": value,
         "count": typed(int | None, table.get("count", 1000), f"{where}.count"),
         "batch_size": typed(int, table.get("batch_size", 1), f"{where}.batch_size"),
         "releases": typed(int | None, table.get("releases"), f"{where}.releases"),
         "budget": typed(float, table.get("budget", 0.1), f"{where}.budget"),
-        "value": table.get("value"),
+        "measures": _measures(reader.holding(private), table, where),
+        "by": _grouping(table.get("by", "layer"), f"{where}.by"),
+        "visible": _visible(table.get("visible"), reader.site.objective, domain, f"{where}.visible"),
+        "scenarios": chosen_scenarios(table.get("scenarios", "all"), f"{where}.scenarios"),
     }
-    if not isinstance(settings["value"], str | int | None):
-        raise PlanError(f"{where}.value: expected the name or number of a value, got {settings['value']!r}")
-    try:
-        audit = LayerAudit(
-            rows=rows,
-            measures=_measures(replace(builder, private=[*builder.private, private]), table, where),
-            told=told,
-            by=_grouping(table.get("by", "layer"), f"{where}.by"),
-            visible=_visible(table.get("visible"), objective, domain, f"{where}.visible"),
-            threat=threat,
-            **settings,
-        )
-        audit.groups(objective)
-    except PlanError:
-        raise
-    except GradleakError as error:
-        raise PlanError(f"{where}: {error}") from error
-    return LayersPlan(audit=audit, scenarios=chosen_scenarios(table.get("scenarios", "all"), f"{where}.scenarios"))
 
 
-def _rows(builder: _Builder, table: Mapping[str, Any], where: str) -> tuple[Population | Batch, Told]:
+def _rows(reader: Reader, table: Mapping[str, Any], where: str) -> tuple[Population | Batch, Told]:
     """The rows, and whether a sensitive variable of theirs, the label or the inputs are told."""
     attribute = typed(str, table.get("attribute", "sensitive"), f"{where}.attribute")
-    found: Any = _together(builder.private) if builder.private else None
+    found: Any = _together(reader.private) if reader.private else None
     if "data" in table:
-        found = builder.build(table["data"], "datasets", f"{where}.data")
+        found = reader.build(table["data"], "datasets", f"{where}.data")
         found = Batch(*found) if isinstance(found, tuple) and len(found) == 2 else found
     if found is None:
         raise PlanError(f"{where}: expected data = {{ use = ... }}, or a section [data], got neither")
@@ -158,19 +133,19 @@ def _together(batches: Sequence[Batch]) -> Batch:
     )
 
 
-def _measures(builder: _Builder, table: Mapping[str, Any], where: str) -> list[Any]:
-    specs = tables_of(table.get("measures", []), f"{where}.measures")
-    both = {**builder.rooms["measures"], **builder.rooms["layer measures"]}
+def _measures(reader: Reader, table: Mapping[str, Any], where: str) -> list[Any]:
+    specs = reader.tables(table.get("measures", []), f"{where}.measures")
+    reader = reader.widened("layer measures", "measures")
     if not specs:
-        raise PlanError(f"{where}: expected measures = [{{ use = ... }}], each one of {', '.join(sorted(both))}")
-    builder = replace(builder, rooms={**builder.rooms, "layer measures": both})
+        names = ", ".join(reader.names("layer measures"))
+        raise PlanError(f"{where}: expected measures = [{{ use = ... }}], each one of {names}")
     found = []
     for number, spec in enumerate(specs):
-        named = f"{where}.measures[{number}]"
+        place = f"{where}.measures[{number}]"
         for key, elsewhere in ELSEWHERE.items():
-            if key in table_of(spec, named):
-                raise PlanError(f"{named}: unknown key {key!r}; it is taken from {elsewhere}")
-        found.append(builder.build(spec, "layer measures", named))
+            if key in reader.table(spec, place):
+                raise PlanError(f"{place}: unknown key {key!r}; it is taken from {elsewhere}")
+        found.append(reader.build(spec, "layer measures", place))
     return found
 
 
@@ -243,4 +218,4 @@ def _no_set(name: str, usual: Mapping[str, VisibleLayers]) -> str:
     return unknown("set", name, usual)
 
 
-__all__ = ["layers_plan"]
+__all__ = ["settings_of"]

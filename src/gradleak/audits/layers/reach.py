@@ -6,8 +6,6 @@ import scipy.stats
 
 from gradleak.results import Score
 
-# What lines say of profiles over sets of visible tensors.
-VISIBLE = "what is visible"
 # A control that fails by chance takes a measure with it; at 95 % one layer in forty would.
 CONTROL_CONFIDENCE = 0.999
 _STATED = 0.95
@@ -35,4 +33,4 @@ def reaches(score: Score, layers: int) -> bool | None:
     return value - (value - score.interval[0]) * far / near > 0.0
 
 
-__all__ = ["CONTROL_CONFIDENCE", "VISIBLE", "reaches"]
+__all__ = ["CONTROL_CONFIDENCE", "reaches"]
