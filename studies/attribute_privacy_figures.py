@@ -7,7 +7,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from gradleak.reporting.curve import standalone
+from gradleak.reporting.pages.utility.curve import standalone
 from matplotlib.ticker import FuncFormatter
 
 from gradleak.privacy import Histogram

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-from gradleak.auditing.plan_values import typed
 from safetensors.torch import save_file
 
 from gradleak.attacks import GaussNewton
 from gradleak.auditing import build_plan, load_plan
+from gradleak.audits.base import typed
 from gradleak.defenses import Clip, GaussianNoise
 from gradleak.results import GradleakError, PlanError
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from gradleak.auditing.fingerprint import check_private_data
 from gradleak.auditing.header import header
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.verdicts import judge
-from gradleak.audits.base import Audit, Site, Task, file_name, state_path
+from gradleak.audits.base import STATES, Audit, Site, Task, file_name, state_path
 from gradleak.core import one_thread
 from gradleak.results import (
     Finding,
@@ -63,6 +64,11 @@ def run_plan(
     lines = header(plan, [*names, *after, VERDICTS], cost=sum(task.cost for task in work))
     with RecordWriter(folder / "record.jsonl", lines) as writer:
         check_private_data(plan, folder)
+        if writer.set_aside is not None:
+            # What attacks of other code left on the way is theirs.
+            shutil.rmtree(folder / STATES, ignore_errors=True)
+            if progress is not None:
+                progress(0, len(work), f"computed anew, since code has changed; before: {writer.set_aside.name}")
         writer.drop([name for name in names if writer.failed(name)])
         missing = set(writer.missing(names))
         if missing:

@@ -177,6 +177,13 @@ class RecordWriter:
     A file left by a killed run is repaired on opening: torn lines are dropped, whole groups are kept, and the missing
     lines of a broken group are written again without doubling those that stand. The lines of a group whose middle was
     damaged therefore end up at the end of the file; `Record.canonical` has them in the order of the plan.
+
+    A record of the same plan whose code has changed since (of an attack, a loss, the model) is set aside, under a name with its
+    digest, and begun anew.
+
+    Attributes:
+        path: the record file.
+        set_aside: where the record of other code lies now, or None.
     """
 
     def __init__(self, path: str | os.PathLike[str], run: Mapping[str, Any]) -> None:
@@ -195,6 +202,7 @@ class RecordWriter:
             raise PlanError(f"{self.path}: expected an existing folder, got none; create {self.path.parent} first")
         self._run = _sealed({"type": "run", "schema": SCHEMA, **jsonable(dict(run))})
         self._lines: dict[str, dict[int, Mapping[str, Any]]] = {}
+        self.set_aside: Path | None = None
         self._release = weakref.finalize(self, os.close, _lock(self.path))
         try:
             if self.path.exists() and self.path.stat().st_size > 0:
@@ -289,12 +297,18 @@ class RecordWriter:
             # A run line that was torn by a kill: nothing stands yet, so start over.
             self._write_atomically([self._run])
             return
-        for key in ("plan_digest", "seed", "gradleak"):
-            if run.get(key) != self._run.get(key):
-                raise PlanError(
-                    f"{self.path}: the record there has {key} {run.get(key)!r}, this run has {self._run.get(key)!r}; "
-                    "nothing was written. Use another --out, or delete the folder to start over"
-                )
+        differing = [key for key in ("plan_digest", "seed", "gradleak") if run.get(key) != self._run.get(key)]
+        if differing == ["plan_digest"] and "plan" in run and run["plan"] == self._run.get("plan"):
+            # The settings are the same: code, weights or a model behind a name changed, so all is computed anew.
+            self.set_aside = self.path.with_name(f"{self.path.stem}-{str(run['plan_digest'])[:16]}{self.path.suffix}")
+            self.path.replace(self.set_aside)
+            self._write_atomically([self._run])
+            return
+        for key in differing:
+            raise PlanError(
+                f"{self.path}: the record there has {key} {run.get(key)!r}, this run has {self._run.get(key)!r}; "
+                "nothing was written. Use another --out, or delete the folder to start over"
+            )
         for row in lines:
             self._lines.setdefault(row["group"], {})[row["line"]] = row
         if torn:

@@ -73,10 +73,10 @@ class Verdict:
             InputError: if a field is missing or has a value that no verdict has.
         """
         try:
-            texts = {key: data.get(key) or "" for key in ("item", "reason", "explanation", "noun")}
+            texts = {key: "" if data.get(key) is None else data[key] for key in ("item", "reason", "explanation", "noun")}
             names = {key: data.get(key) for key in ("audit", "scenario")}
             details, subject = data.get("details", {}), data.get("subject")
-            for key, given in {**texts, **{key: name or "" for key, name in names.items()}}.items():
+            for key, given in {**texts, **{key: "" if name is None else name for key, name in names.items()}}.items():
                 if not isinstance(given, str):
                     raise TypeError(f"{key}: {str(given)[:100]!r} is no text")
             if not isinstance(details, Mapping):

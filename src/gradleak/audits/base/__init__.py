@@ -15,10 +15,11 @@ from gradleak.audits.base.site import (
     internal_example,
     unknown,
 )
-from gradleak.audits.base.states import state_of, state_path
+from gradleak.audits.base.states import STATES, state_of, state_path
 from gradleak.audits.base.values import chosen_scenarios, list_of, table_of, tables_of, typed
 
 __all__ = [
+    "STATES",
     "Adversary",
     "Audit",
     "Controls",

@@ -8,6 +8,8 @@ from gradleak.attacks import Checkpoint
 from gradleak.audits.base.pictures import file_name
 from gradleak.audits.base.site import Site
 
+STATES = "checkpoints"
+
 
 def state_of(site: Site, out: Path, name: str) -> Checkpoint | None:
     """Where an attack leaves its state, which outlives it: the run removes it when the findings are in the record.
@@ -29,7 +31,7 @@ def state_path(out: Path, name: str) -> Path:
         out: folder of the record.
         name: of the state; of an attack that of its item.
     """
-    return out / "checkpoints" / f"{file_name(name)}.safetensors"
+    return out / STATES / f"{file_name(name)}.safetensors"
 
 
-__all__ = ["state_of", "state_path"]
+__all__ = ["STATES", "state_of", "state_path"]

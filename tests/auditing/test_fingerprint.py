@@ -1,0 +1,206 @@
+"""A run recognizes its record by structure, code and state."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gradleak.attacks import GaussNewton
+from gradleak.auditing import Plan, build_plan, run_plan
+from gradleak.auditing.fingerprint import fingerprint
+from gradleak.results import Record
+
+from .conftest import SMALL_PLAN
+
+ROOT = Path(__file__).parents[2]
+# A user's own attack, whose claim is what it is told to be.
+OWN_ATTACK = """
+from dataclasses import dataclass
+
+from gradleak.attacks import GaussNewton
+from gradleak.core import Reconstruction
+
+
+def near(inputs):
+    return inputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own(GaussNewton):
+    max_steps: int = 20
+
+    def _recover(self, update, knowledge, generator, monitor):
+        found = super()._recover(update, knowledge, generator, monitor)
+        return found
+"""
+
+
+class Net(nn.Module):
+    def __init__(self, act: Callable[..., Any], scale: Any = 1.0) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.act, self.scale = act, scale
+        nn.init.ones_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.act(self.linear(x)) * self.scale
+
+
+class Scaled:
+    def __init__(self, by: float) -> None:
+        self.by = by
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return self.by * nn.functional.cross_entropy(outputs, targets)
+
+    @property
+    def twice(self) -> float:
+        return 2 * self.by
+
+
+def default(*, weight: float = 1.0) -> float:
+    return weight
+
+
+def other_default(*, weight: float = 2.0) -> float:
+    return weight
+
+
+other_default.__name__ = other_default.__qualname__ = "default"
+
+
+def closed_over(value: float) -> Callable[[], float]:
+    return lambda: value
+
+
+PAIRS: dict[str, tuple[Any, Any]] = {
+    "activation": (Net(torch.tanh), Net(torch.relu)),
+    "attribute": (Net(torch.tanh, 1.0), Net(torch.tanh, 2.0)),
+    "array attribute": (Net(torch.tanh, np.ones(2)), Net(torch.tanh, np.zeros(2))),
+    "partial": (functools.partial(torch.clamp, max=1.0), functools.partial(torch.clamp, max=2.0)),
+    "bound method": (Scaled(1.0).loss, Scaled(2.0).loss),
+    "set": ({"a", "b"}, {"a", "c"}),
+    "path": (Path("a"), Path("b")),
+    "keyword default": (default, other_default),
+    "builtin": (len, sum),
+    "closure": (closed_over(1.0), closed_over(2.0)),
+    "setting": (GaussNewton(max_steps=3), GaussNewton(max_steps=4)),
+    "buffer": (nn.BatchNorm1d(2), nn.BatchNorm1d(2).requires_grad_(False)),
+    "nested": ({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}),
+    "generator": (torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_what_differs_has_another_fingerprint(name: str) -> None:
+    one, other = PAIRS[name]
+    assert fingerprint(one) != fingerprint(other)
+    assert fingerprint(one) == fingerprint(one)
+
+
+def test_equal_and_identical_parts_count_alike() -> None:
+    shared = Net(torch.tanh)
+    assert fingerprint([shared, shared]) == fingerprint([Net(torch.tanh), Net(torch.tanh)])
+    loop: list[Any] = [1]
+    loop.append(loop)
+    assert fingerprint(loop) != fingerprint([1, [1]])
+
+
+def compiled(source: str) -> types.ModuleType:
+    module = sys.modules["own_module_of_a_user"] = types.ModuleType("own_module_of_a_user")
+    exec(compile(source, "own.py", "exec"), module.__dict__)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("return found", "return found if found.loss else found"),
+        ("return inputs", "return inputs * 2"),
+        ("GaussNewton):", "GaussNewton):\n    extra: int = 3\n"),
+    ],
+)
+def test_the_code_of_a_class_counts_with_its_bases_and_what_it_calls(before: str, after: str) -> None:
+    source = OWN_ATTACK.replace("return found", "near(found.inputs)\n        return found")
+    changed = source.replace(before, after)
+    assert changed != source
+
+    first = compiled(source)
+    one = fingerprint(first.Own())
+    again = compiled(source)
+    assert fingerprint(again.Own()) == one
+    other = compiled(changed)
+    assert fingerprint(other.Own()) != one
+    del sys.modules["own_module_of_a_user"]
+
+
+def test_the_digest_of_a_plan_is_that_of_another_process() -> None:
+    code = (
+        "import tomllib, pathlib\nfrom gradleak.auditing import build_plan\n"
+        "from tests.auditing.conftest import SMALL_PLAN\n"
+        "print(build_plan(tomllib.loads(SMALL_PLAN), folder=pathlib.Path()).digest())"
+    )
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(seen) == 1
+
+
+def own_plan(folder: Path, source: str) -> Plan:
+    import tomllib
+
+    compiled(source)
+    content = tomllib.loads(SMALL_PLAN)
+    content["attacks"] = {"own": {"use": "own_module_of_a_user:Own"}}
+    content["scenarios"] = [{"name": "undefended", "examples": [0], "attacks": {"own": [0]}}]
+    content["measures"] = {}
+    content["controls"] = {"positive": False, "negative": False}
+    return build_plan(content, folder=folder)
+
+
+def test_a_run_whose_attack_has_changed_is_computed_anew(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def run(source: str) -> Record:
+        said.clear()
+        return run_plan(own_plan(tmp_path, source), tmp_path / "out", jobs=1, progress=lambda *now: said.append(now[2]))
+
+    first = run(OWN_ATTACK)
+    assert first.verdicts[-1].verdict.value == "leaks"
+    run(OWN_ATTACK)
+    assert said == ["resumed"]
+    # The same name, and nothing is claimed any more.
+    changed = OWN_ATTACK.replace(
+        "return found",
+        "return Reconstruction(inputs=found.inputs * 0 + 0.5, targets=found.targets, loss=found.loss, "
+        "outcome=found.outcome, iterations=0, plain_gradients=0.0, history=())",
+    )
+    second = run(changed)
+    assert "computed anew, since code has changed" in said[0]
+    assert second.verdicts[-1].verdict.value == "inconclusive"
+    kept = list((tmp_path / "out").glob("record-*.jsonl"))
+    assert len(kept) == 1
+    assert Record.load(kept[0]).canonical() == first.canonical()
+    run(changed)
+    assert said == ["resumed"]
+    del sys.modules["own_module_of_a_user"]
