@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from collections.abc import Callable
@@ -171,6 +172,18 @@ def list_() -> None:
         for name, item in named.items():
             typer.echo(f"  {name:<32} {(item.__doc__ or '').splitlines()[0]}")
     typer.echo(as_text(pairs()))
+
+
+@app.command()
+def schema(
+    generator: Annotated[
+        bool, typer.Option("--generator", help="Of files for train-generator, in place of plan files.")
+    ] = False,
+) -> None:
+    """Print the JSON Schema of plan files, by which editors complete and check them."""
+    from gradleak.auditing.plan_schema import generator_schema, plan_schema
+
+    typer.echo(json.dumps(generator_schema() if generator else plan_schema(), indent=2))
 
 
 @app.command()

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from numbers import Integral, Real
+from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from gradleak.results.errors import InputError
@@ -262,7 +263,9 @@ class Kind(Rule):
 
     def schema(self) -> dict[str, Any]:
         """A table; which ones make such an object says the schema of plan files, which looks for this comment."""
-        return {"$comment": " | ".join(f"{one.__module__}:{one.__qualname__}" for one in self.kinds)}
+        return {
+            "$comment": " | ".join(f"{one.__module__}:{one.__qualname__}" for one in self.kinds if one is not NoneType)
+        }
 
 
 @dataclass(frozen=True)

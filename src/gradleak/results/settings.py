@@ -86,9 +86,8 @@ class Check:
 
         self.hint, self.words = _ruled(hint)
         self.remedy = next((one.text for one in getattr(hint, "__metadata__", ()) if isinstance(one, Hint)), "")
-        self._validate = TypeAdapter(
-            self.hint, config=ConfigDict(arbitrary_types_allowed=True)
-        ).validator.validate_python
+        self._adapter = TypeAdapter(self.hint, config=ConfigDict(arbitrary_types_allowed=True))
+        self._validate = self._adapter.validator.validate_python
 
     def __call__(self, value: Any, name: str, error: type[GradleakError] = InputError) -> Any:
         """The value as a field of this annotation holds it.
@@ -107,6 +106,10 @@ class Check:
             return self._validate(value)
         except ValidationError as refusal:
             raise error(f"{_message(refusal, name)}{self.remedy and '; '}{self.remedy}") from None
+
+    def json_schema(self) -> dict[str, Any]:
+        """The JSON Schema of what a plan file may have here, classes by their names in a comment."""
+        return self._adapter.json_schema()
 
 
 @cache

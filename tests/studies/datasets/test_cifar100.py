@@ -97,7 +97,7 @@ def test_unfit_files_are_refused(binary: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="got no such file"):
         cifar100(path=tmp_path / "absent", count=1)
     for count in (0, 8):
-        with pytest.raises(InputError, match=r"count: expected (at least 1|1 to 7)"):
+        with pytest.raises(InputError, match=r"count: expected (a whole number of at least 1|1 to 7)"):
             cifar100(path=binary, count=count)
     np.savez(tmp_path / "gray.npz", x=PIXELS[:, 0], y=np.zeros(7, dtype=int))
     with pytest.raises(InputError, match="expected images of 32 x 32 x 3"):
