@@ -19,7 +19,7 @@ BASELINE = "best guess without the update, chosen with the truth"
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """What one attack made of one image.
+    """Result of one attack on one image.
 
     Attributes:
         image: its place among the study's images.

@@ -1,4 +1,4 @@
-"""Which attack rebuilds how much, network by network, at equal budgets?"""
+"""Study: success of attacks, network by network, at equal budgets."""
 
 from __future__ import annotations
 
@@ -88,17 +88,17 @@ class Entrant(StrEnum):
 
     @property
     def given_labels(self) -> bool:
-        """Whether the paper gives the attack the label; the others have to recover or optimize it."""
+        """True if the paper gives the attack the label; the others have to recover or optimize it."""
         return self in (Entrant.DGL, Entrant.GS, Entrant.GS_BATCH_NORM)
 
     @property
     def reads_batch_norm(self) -> bool:
-        """Whether it is the same as another entrant, or no attack, on a network without BatchNorm layers."""
+        """True if it is the same as another entrant, or no attack, on a network without BatchNorm layers."""
         return self in (Entrant.GS_BATCH_NORM, Entrant.BATCH_NORM_INVERSION)
 
     @property
     def alone(self) -> bool:
-        """Whether it takes one image after the other on every network."""
+        """True if it takes one image after the other on every network."""
         return self in (Entrant.GAUSS_NEWTON, Entrant.GAUSS_NEWTON_FREE)
 
     def attack(self, iterations: int, starts: int) -> Attack:

@@ -1,4 +1,4 @@
-"""How much epsilon a release shows of one attribute: crafted against random records, measured against theory."""
+"""Study: epsilon that a release shows of one attribute, crafted against random records, measured against theory."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ class AttributePrivacy(Study):
         return drawn
 
     def _most(self, row: _Row) -> bool:
-        """Whether a row is the one of its clipping bound with most trials."""
+        """True if a row is the one of its clipping bound with most trials."""
         return row.found.trials == (self.more_trials if row.clip in self.more_for else self.trials)
 
     def _conclude(self, rows: Sequence[_Row]) -> list[str]:
@@ -345,7 +345,7 @@ class _Row:
         return _auroc(self.found.samples[statistic])
 
     def point(self, x: float) -> dict[str, Any]:
-        """What figure 9 draws of it."""
+        """Point of it that figure 9 draws."""
         by_distance = self.score(Statistic.DISTANCE, PLUG_IN)
         by_ratio = self.score(Statistic.LIKELIHOOD_RATIO, FIT)
         return {

@@ -1,4 +1,4 @@
-"""What does a defense buy against an adversary who does not know it, and against one who does, and at which price?"""
+"""Study: gain of a defense against an adversary who does not know it, and against one who does, and its price."""
 
 from __future__ import annotations
 

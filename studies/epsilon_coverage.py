@@ -151,7 +151,7 @@ class EpsilonCoverage(Study):
 
 
 def _values(scores: Sequence[Score]) -> NDArray[np.float64]:
-    """What is certified: 0 where there is no value."""
+    """Certified values: 0 where there is no value."""
     return np.array([0.0 if score.value is None else score.value for score in scores])
 
 

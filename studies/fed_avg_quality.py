@@ -1,4 +1,4 @@
-"""What does the average gradient approximation cost in quality, and what does it save, against unrolled local steps?"""
+"""Study: cost of the average gradient approximation in quality, and its savings, against unrolled local steps."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def _saving(steps: int, cost: dict[str, float]) -> Finding:
 
 
 def _conclude(rows: Sequence[dict[str, Any]], costs: dict[int, dict[str, float]], blind: float) -> list[str]:
-    """Where both ways reach about the same, and what the average gradient saves."""
+    """Conclusions: where both ways reach about the same, and what the average gradient saves."""
     lines = []
     by_place = {(row["learning_rate"], row["steps"], row["way"]): row["psnr"] for row in rows}
     for rate, steps in dict.fromkeys((row["learning_rate"], row["steps"]) for row in rows):

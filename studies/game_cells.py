@@ -25,7 +25,7 @@ COUNTS = (1, 2, 5, 10)
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """What one adversary made of one game.
+    """Result of one adversary in one game.
 
     Attributes:
         scores: by name, from all observed rounds: value, low, high.

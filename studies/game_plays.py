@@ -35,7 +35,7 @@ class PlayStore:
         self._folder = folder
 
     def play_seeds(self, game: InferenceGame, seeds: Sequence[int], *, jobs: int) -> GameResult:
-        """What `game.play_seeds` gives, seed after seed; `seconds` is the sum of the seeds' own.
+        """Result of `game.play_seeds`, seed after seed; `seconds` is the sum of the seeds' own.
 
         Raises:
             InputError: as the game does.

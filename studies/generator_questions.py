@@ -1,4 +1,4 @@
-"""What of an attack behind a generator does the work, and when does the prior invent what it shows?"""
+"""Study: the working parts of an attack behind a generator, and pictures that the prior invents."""
 
 from __future__ import annotations
 

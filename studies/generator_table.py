@@ -1,4 +1,4 @@
-"""What a generator buys an attacker: priors in latent space against pixels, at equal cost in plain gradients."""
+"""Study: gain of a generator for an attacker, latent space against pixels, at equal cost in plain gradients."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PAPER: dict[str, str] = {
 
 
 class Scale(StrEnum):
-    """How large the study is: what a CPU carries, or the paper's sizes for an accelerator."""
+    """Size of the study: what a CPU carries, or the paper's sizes for an accelerator."""
 
     SMALL = "small"
     PAPER = "paper"

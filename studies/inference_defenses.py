@@ -1,4 +1,4 @@
-"""What defenses do to property inference, against an adversary who does not know them and against one who does."""
+"""Study: effect of defenses on property inference, against adversaries who do not know them and who do."""
 
 from __future__ import annotations
 

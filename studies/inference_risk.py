@@ -1,4 +1,4 @@
-"""What is inferred from gradients: attributes, properties, proportions and users, by batch size, rounds and public rows."""
+"""Study: inference of attributes, properties, proportions and users, by batch size, rounds and public rows."""
 
 from __future__ import annotations
 

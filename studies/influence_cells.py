@@ -31,7 +31,7 @@ Numbers = dict[str, float | None]
 
 
 class NoisyLayers(StrEnum):
-    """Which layers carry noise: about a third of them, or all."""
+    """Layers that carry noise: about a third of them, or all."""
 
     FIRST = "first"
     MIDDLE = "middle"
@@ -39,7 +39,7 @@ class NoisyLayers(StrEnum):
     ALL = "all"
 
     def of(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Of these layers in order; a third is rounded, so that of five the first two are "first" and the third "middle"."""
+        """Members of these layers in order; a third is rounded: of five, two are "first", the third is "middle"."""
         third = max(1, round(len(names) / 3))
         match self:
             case NoisyLayers.FIRST:
@@ -53,7 +53,7 @@ class NoisyLayers(StrEnum):
 
 
 class AttackFamily(StrEnum):
-    """Which classifiers infer the attribute."""
+    """Classifiers that infer the attribute."""
 
     FOREST = "forest"
     LOGISTIC = "logistic"
@@ -220,7 +220,7 @@ class Attributes:
     def gradients(
         self, objective: Objective, batches: Tensor, defenses: Sequence[Defense] = ()
     ) -> Mapping[str, Tensor]:
-        """What is released of each batch, by layer."""
+        """Released gradients of each batch, by layer."""
         used, places = batches.unique(return_inverse=True)
         rows = Batch(self.population.inputs[used], self.population.targets[used])
         return layer_gradients(

@@ -1,4 +1,4 @@
-"""What the numbers of the study of influences say: points with their controls, tables and sentences."""
+"""Numbers of the study of influences: points with their controls, tables and sentences."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Point:
 
     @property
     def shown(self) -> bool | None:
-        """Whether the interval of what lies above the control excludes 0; None without an interval."""
+        """True if the interval of what lies above the control excludes 0; None without an interval."""
         return None if self.above_interval is None else self.above_interval[0] > 0.0
 
     def text(self) -> str:
@@ -81,7 +81,7 @@ class Point:
 
 
 def original_point(part: str, place: str, attacker: str, x: float, numbers: Numbers) -> Point:
-    """Of one cell of inversions.
+    """Point of one cell of inversions.
 
     Args:
         part: which influence.
@@ -110,7 +110,7 @@ def original_point(part: str, place: str, attacker: str, x: float, numbers: Numb
 
 
 def latent_points(part: str, place: str, x: float, seeds: Sequence[Numbers]) -> list[Point]:
-    """Of the cells of one setting, a seed each; two points where a static attacker stands beside.
+    """Points of the cells of one setting, a seed each; two points where a static attacker stands beside.
 
     Args:
         part: which influence.
@@ -199,7 +199,7 @@ def noise_table(leakage: str, points: Sequence[Point]) -> Table:
 
 
 def conclude(points: Sequence[Point]) -> list[str]:
-    """What the points say beside what the paper says."""
+    """Conclusions from the points beside those of the paper."""
     lines = []
     for leakage in dict.fromkeys(point.leakage for point in points):
         mine = [point for point in points if point.leakage == leakage]

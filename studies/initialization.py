@@ -1,4 +1,4 @@
-"""Which initialization of the weights gives most away?"""
+"""Study: leakage by the initialization of the weights."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Rows = Sequence[dict[str, Any]]
 
 
 class Initialization(StrEnum):
-    """How weights are drawn: uniform(−0.5, 0.5) and N(0, 0.5), biases too; Kaiming and Xavier normal, biases zero; torch's."""
+    """Initialization: uniform(−0.5, 0.5) and N(0, 0.5), biases too; Kaiming and Xavier normal, biases zero; torch's."""
 
     UNIFORM = "uniform"
     NORMAL = "normal"

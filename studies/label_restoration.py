@@ -1,4 +1,4 @@
-"""How many labels of a batch does its gradient give away: adaptive label recovery against the zero-shot rule."""
+"""Study: labels of a batch that its gradient gives away, adaptive label recovery against the zero-shot rule."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ def _share_right(objective: Objective, batch: Batch) -> float:
 
 
 def _row(found: LabelRecovery, batch: Batch, objective: Objective) -> Row:
-    """What one attack got of one batch."""
+    """Result of one attack on one batch."""
     targets = found.targets
     if targets is None:  # more examples than classes: the zero-shot rule names every class once
         targets = torch.arange(objective.outputs(objective.params, batch.inputs[:2]).shape[1])

@@ -1,4 +1,4 @@
-"""How a measure of layers goes along with what an attack finds in them, over the layers of several networks."""
+"""Correlation of a measure of layers with what an attack finds in them, over the layers of several networks."""
 
 from __future__ import annotations
 

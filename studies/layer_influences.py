@@ -1,4 +1,4 @@
-"""What changes how much a gradient tells: others averaged with it, training, and noise on some of the layers."""
+"""Study: influences on what a gradient tells, of others averaged with it, training, and noise on some layers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from studies.study import Say, Study, StudyResult
 
 
 class Influence(StrEnum):
-    """What is turned."""
+    """Influence that is turned."""
 
     AGGREGATION = "aggregation"
     EPOCH = "epoch"
@@ -43,7 +43,7 @@ class Influence(StrEnum):
 
 
 class Leakage(StrEnum):
-    """What is looked for."""
+    """Leakage that is looked for."""
 
     ORIGINAL = "original"
     LATENT = "latent"

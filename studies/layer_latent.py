@@ -1,4 +1,4 @@
-"""Which layers tell an attacker of an attribute, and do measures without an attacker foresee it?"""
+"""Study: layers that tell an attacker of an attribute, and measures without an attacker that foresee it."""
 
 from __future__ import annotations
 
@@ -353,7 +353,7 @@ def _null_findings(chance: Null) -> list[Finding]:
 
 
 def _where(cells: Cells, attacker: str, found: Trend | None) -> list[str]:
-    """Where it is largest; the paper: at the first fully connected layer."""
+    """Place where it is largest; the paper: at the first fully connected layer."""
     mine = {place: cell for place, cell in cells.items() if place.network.first_dense is not None}
     telling = {place: cell for place, cell in mine.items() if cell.information[attacker].found}
     if not telling or found is None:
@@ -414,7 +414,7 @@ def _told(found: Correlation, name: str) -> str:
 
 
 def _mutual(cells: Cells) -> list[str]:
-    """In how many cells the first layer has the largest mutual information, as in figure 3 of the paper."""
+    """Number of cells in which the first layer has the largest mutual information, as in figure 3 of the paper."""
     said = []
     single = [cell for cell in cells.values() if MINE_LABEL in cell.measures]
     for name, words in ((MINE_LABEL, "MINE"), (NEAR_LABEL, "neighbors")):

@@ -1,4 +1,4 @@
-"""What one trained model leaks of an attribute, layer by layer."""
+"""Leakage of an attribute by one trained model, layer by layer."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Profile:
 
     @property
     def found(self) -> bool:
-        """Whether the interval of the leakiest layer lies above 0."""
+        """True if the interval of the leakiest layer lies above 0."""
         low = None if self.leakiest is None else self.readings[self.leakiest].low
         return low is not None and low > 0.0
 
@@ -143,7 +143,7 @@ class LatentCell:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How a cell is measured; with data, network, batch size and epochs it is the key of the cell.
+    """Settings by which a cell is measured; with data, network, batch size and epochs they are the key of the cell.
 
     Attributes:
         rows: gradients, at most.
@@ -211,7 +211,7 @@ class _Views:
         )
 
     def read_by(self, attacker: str) -> Mapping[str, Tensor]:
-        """What an attacker is given of every layer."""
+        """Input that an attacker is given of every layer."""
         return self.pooled if attacker == FOREST else self.directions
 
 
@@ -334,7 +334,7 @@ def _detail(score: Score, name: str) -> Reading:
 
 
 def _without_gradients(parts: Parts, batches: Tensor) -> dict[str, Tensor]:
-    """What could be known without the model: shares of the labels in each batch, and means of its inputs."""
+    """Knowledge without the model: shares of the labels in each batch, and means of its inputs."""
     labels = parts.population.targets[batches]
     shares = torch.nn.functional.one_hot(labels, int(parts.population.targets.max()) + 1).float().mean(dim=1)
     inputs = parts.population.inputs[batches].mean(dim=1)

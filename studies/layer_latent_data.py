@@ -29,7 +29,7 @@ _STEP_ROWS = 64
 
 
 class LatentData(StrEnum):
-    """What a model is trained on, and which attribute shall stay private."""
+    """Data that a model is trained on, and the attribute that shall stay private."""
 
     SPEECH = "speech"
     """Log-mel images of spoken digits; whether the accent is that of the USA."""
@@ -44,7 +44,7 @@ class LatentData(StrEnum):
 
 
 class LatentNetwork(StrEnum):
-    """Which network is trained."""
+    """Network that is trained."""
 
     LENET5 = "lenet5"
     ALEXNET_SMALL = "alexnet_small"
@@ -70,7 +70,7 @@ WORDS: Mapping[LatentData, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """Where the data lie that no package carries.
+    """Places of the data that no package carries.
 
     Attributes:
         speech: npz as `speech_digits` takes it.
@@ -83,7 +83,7 @@ class Files:
     public_text: str | None = None
 
     def missing(self, data: LatentData) -> str:
-        """Which settings would have to name a file before these data can be read, or ""."""
+        """Settings that would have to name a file before these data can be read, or ""."""
         needed: dict[LatentData, tuple[str, ...]] = {
             LatentData.SPEECH: ("speech",),
             LatentData.TEXT: ("text", "public_text"),

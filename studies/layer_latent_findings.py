@@ -1,4 +1,4 @@
-"""What cells of the study of latent information say together: where it is largest, what goes along with it, what is chance."""
+"""Findings from all cells of the study of latent information: largest values, correlations, chance."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LEAST_MODELS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Which model a cell is of.
+    """Model that a cell is of.
 
     Attributes:
         data: what it was trained on.
@@ -54,7 +54,7 @@ Cells = Mapping[Place, LatentCell]
 
 
 def role(place: Place, layers: Sequence[str], layer: str) -> str | None:
-    """Where a layer stands in a network with convolutions; None in one without."""
+    """Role of a layer in a network with convolutions; None in one without."""
     first = place.network.first_dense
     if first is None:
         return None
@@ -86,7 +86,7 @@ class Trend:
 
 
 def trend(cells: Cells, attacker: str, *, seed: int) -> Trend | None:
-    """Of networks with convolutions in which the attacker finds something; None without any."""
+    """Trend of networks with convolutions in which the attacker finds something; None without any."""
     by_model: dict[str, list[dict[str, float]]] = {}
     for place, cell in cells.items():
         profile = cell.information[attacker]
@@ -115,7 +115,7 @@ def trend(cells: Cells, attacker: str, *, seed: int) -> Trend | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Correlation:
-    """How a measure goes along with V-information over layers.
+    """Correlation of a measure with V-information over layers.
 
     Attributes:
         pearson: over all layers of all cells.
@@ -200,7 +200,7 @@ def drawn_anew(groups: Sequence[object], rule: Callable[..., float | None], *, s
 
 @dataclass(frozen=True, kw_only=True)
 class Null:
-    """What shuffled attributes give.
+    """Values that shuffled attributes give.
 
     Attributes:
         p_values: all of them; layers of one shuffle go together.

@@ -1,4 +1,4 @@
-"""Which layers give an image away, and do closed-form measures of the layers foresee it?"""
+"""Study: layers that give an image away, and closed-form measures of the layers that foresee it."""
 
 from __future__ import annotations
 

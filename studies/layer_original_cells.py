@@ -1,4 +1,4 @@
-"""What one inversion makes of sets of layers, and closed-form measures of the same sets."""
+"""Claims of one inversion from sets of layers, and closed-form measures of the same sets."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class Swapped(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Claims:
-    """What an attack made of the images of a block, from one set of layers.
+    """Claims of an attack on the images of a block, from one set of layers.
 
     Attributes:
         nats: of each image; 0 where nothing was claimed.
@@ -212,7 +212,7 @@ class Workbench:
         return [range(start, end) for start, end in zip(starts, [*starts[1:], count], strict=True)]
 
     def claims(self, label: str, control: str, attack: Attack) -> Claims:
-        """What an attack makes of all images from one set of layers, block by block."""
+        """Claims of an attack on all images from one set of layers, block by block."""
         parts = [self._claims(label, control, attack, block) for block in self.blocks]
         return Claims(
             nats=[value for part in parts for value in part.nats],
@@ -253,7 +253,7 @@ class Workbench:
         return tuple(self.objective.params) if label == EVERYTHING else self.groups[label]
 
     def entries(self, label: str) -> int:
-        """How many numbers a set has."""
+        """Number of entries that a set has."""
         return sum(self.objective.params[name].numel() for name in self.members(label))
 
     def sensitivity(self, norm: JacobianNorm, place: int, samples: int) -> dict[str, float | None]:

@@ -1,4 +1,4 @@
-"""What the cells of the study of original information by layer say together: findings, sentences and a table."""
+"""Findings from all cells of the study of original information by layer: findings, sentences and a table."""
 
 from __future__ import annotations
 
@@ -78,19 +78,19 @@ def mean_of(values: Sequence[float | None]) -> float | None:
 
 
 def clear(values: Sequence[float]) -> bool:
-    """Whether the interval of the mean lies above 0."""
+    """True if the interval of the mean lies above 0."""
     interval = student(values)
     return interval is not None and interval[0] > 0.0
 
 
 def apart(paired: PairedRows, more: LayerRow, less: LayerRow) -> bool:
-    """Whether the interval of the difference, which holds for all pairs together, lies above 0."""
+    """True if the interval of the difference, which holds for all pairs together, lies above 0."""
     interval = paired.difference(more.layers, less.layers)[1]
     return interval is not None and interval[0] > 0.0
 
 
 def control_findings(controls: Mapping[str, Mapping[str, Sequence[float]]]) -> list[Finding]:
-    """What the attack makes of all layers, and of the gradient of another image, against blind."""
+    """Findings of the attack on all layers, and on the gradient of another image, against blind."""
     findings = []
     for network, found in controls.items():
         for control, paper in ((ATTACK, "all layers rebuild"), (SWAPPED, "nothing to be had")):
@@ -148,7 +148,7 @@ def correlation_findings(found: Correlation) -> list[Finding]:
 
 
 def conclude_controls(controls: Mapping[str, Mapping[str, Sequence[float]]]) -> list[str]:
-    """Whether the attack says anything about the layers of each network."""
+    """Conclusions on the attack: does it say anything about the layers of each network?"""
     lines = []
     for network, found in controls.items():
         seen, swapped = (
@@ -164,7 +164,7 @@ def conclude_controls(controls: Mapping[str, Mapping[str, Sequence[float]]]) -> 
 
 
 def conclude_ceiling(rows: Sequence[LayerRow], controls: Mapping[str, Mapping[str, Sequence[float]]]) -> list[str]:
-    """Where a profile shows limits of the scale or of the search in place of what the layers hold."""
+    """Conclusions where a profile shows limits of the scale or of the search in place of what the layers hold."""
     lines = []
     for network, size, mine in profiles(rows):
         name = f"{network}, sets of {size}"

@@ -200,7 +200,7 @@ class LayerProtection(Study):
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """What an attack reaches by what is protected.
+    """Result of an attack by what is protected.
 
     Attributes:
         setting: model and data.
@@ -232,7 +232,7 @@ class Compared:
         return [_mean(one) if None not in one else None for one in zip(*drawn, strict=True)]
 
     def gap(self, name: str) -> tuple[float, Interval, int] | None:
-        """By how much the attack is better if this set is protected in place of the profile's: mean, interval, pairs."""
+        """Gain of the attack if this set is protected in place of the profile's: mean, interval, pairs."""
         pairs = zip(self.of(name), self.of(PROFILE), strict=True)
         return _summary([one - mine for one, mine in pairs if one is not None and mine is not None])
 
@@ -249,7 +249,7 @@ class Compared:
         return found
 
     def sentence(self) -> str:
-        """What the profile's choice is worth."""
+        """Worth of the profile's choice."""
         said = []
         for name in self.others:
             gap = self.gap(name)
@@ -284,7 +284,7 @@ def _finding(quantity: str, found: tuple[float, Interval, int] | None, note: str
 
 
 def _chose(setting: str, made: Sequence[Chosen]) -> str:
-    """What the profile chose, and what a reader has to know of it."""
+    """Choice of the profile, and notes for the reader."""
     sets = list(dict.fromkeys(one.words() for one in made))
     told = sum(one.split for one in made)
     return (
@@ -294,7 +294,7 @@ def _chose(setting: str, made: Sequence[Chosen]) -> str:
 
 
 def _left_out(compared: Sequence[Compared]) -> list[str]:
-    """Of images: what noise on the profile's entries is worth to an attacker who leaves them out."""
+    """Worth of noise on the profile's entries of images to an attacker who leaves them out."""
     found = {(one.setting, one.kind): _mean(one.of(PROFILE)) for one in compared if one.quantity != AUROC}
     return [
         f"{setting}: noise on the profile's entries leaves an inversion that does not know of it {shown(value, '.1f')} dB on "

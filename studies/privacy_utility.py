@@ -1,4 +1,4 @@
-"""What does each defense cost in utility, and what does it hide from an attacker who knows it and one who does not?"""
+"""Study: cost of each defense in utility, and what it hides from attackers who know it and who do not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STATIC, ADAPTIVE = "static", "adaptive"
 
 
 class UtilityData(StrEnum):
-    """On which real data a model is trained."""
+    """Real data on which a model is trained."""
 
     DIGITS = "digits"
     MNIST = "mnist"
@@ -35,7 +35,7 @@ class UtilityData(StrEnum):
 
 
 class Family(StrEnum):
-    """Which defense is turned up."""
+    """Defense that is turned up."""
 
     GAUSSIAN_NOISE = "gaussian_noise"
     CLIP = "clip"
@@ -48,7 +48,7 @@ class Family(StrEnum):
 
 
 class ProbeAttack(StrEnum):
-    """Which attack stands for the attacker beside the predictions."""
+    """Attack that stands for the attacker beside the predictions."""
 
     NONE = "none"
     GAUSS_NEWTON = "gauss_newton"
@@ -346,7 +346,7 @@ def _defense_table(curve: Curve) -> Table:
 
 
 def _guarantee(point: Point) -> str:
-    """What the release of a training promises; "-" without defenses."""
+    """Promise of the release of a training; "-" without defenses."""
     release, runs = point.setting.release, point.utility.runs
     if not isinstance(release, Release) or not runs:
         # Made anew every round from the batch, or refused by the model.
@@ -361,7 +361,7 @@ def _figures(curve: Curve) -> dict[str, str]:
 
 
 def _conclude(curve: Curve) -> list[str]:
-    """What each defense costs at its settings, which of them hide something, and which earn no credit."""
+    """Conclusions: the cost of each defense at its settings, which of them hide something, and which earn no credit."""
     plain = curve.undefended.utility.score
     lines = []
     if plain.value is not None:

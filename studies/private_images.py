@@ -108,7 +108,7 @@ class Reach:
 
 
 def reach(operator: GradientJacobian, perturbation: Tensor, *, attack: bool = True, max_steps: int = 4) -> Reach:
-    """What a perturbation (P,) of the release behind `operator` does to an attacker without box and prior."""
+    """Effect of a perturbation (P,) of the release behind `operator` on an attacker without box and prior."""
     exposure = operator.exposure
     predicted = InversionInfluence(unit="pixel_rmse")(exposure, delta=perturbation, operator=operator).value
     bound = InversionInfluenceLowerBound(unit="pixel_rmse")(exposure, delta=perturbation, operator=operator).value

@@ -49,7 +49,7 @@ class TwoParts(nn.Module):
             self.register_buffer(f"place{place}", torch.argsort(order))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """What the model makes of the inputs."""
+        """Output of the model for the inputs."""
         merged = {}
         for place, (name, shape) in enumerate(self._shapes.items()):
             parts = [part[f"tensor{place}"] for part in (self.open, self.protected) if f"tensor{place}" in part]

@@ -1,4 +1,4 @@
-"""By which factor does noise in the most protective directions beat isotropic noise of the same norm?"""
+"""Study: factor by which noise in the most protective directions beats isotropic noise of the same norm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What studies computed, kept in a record as it comes: a killed study goes on, and one that is done computes nothing."""
+"""Store of a study's results, a record as it comes: a killed study goes on, and one that is done computes nothing."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Store:
         return self.add(key, kind, compute()) if found is None else found
 
     def checkpoint(self, key: Key) -> Checkpoint | None:
-        """Where a long attack leaves its state until its cell is there; None without a file."""
+        """Place of a long attack's state until its cell is there; None without a file."""
         if self.path is None:
             return None
         return Checkpoint(path=self.path.with_name(f"{self.path.name}.{_digest(key)[:12]}.state"))

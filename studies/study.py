@@ -1,4 +1,4 @@
-"""What every study is: a paper's table or figure computed again, with the paper's value beside ours."""
+"""Base of every study: a paper's table or figure computed again, with the paper's value beside ours."""
 
 from __future__ import annotations
 

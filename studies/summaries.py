@@ -20,7 +20,7 @@ def known(values: Sequence[float | None]) -> list[float]:
 
 
 def median(values: Sequence[float | None]) -> float | None:
-    """Of those that are numbers; None without any."""
+    """Median of those that are numbers; None without any."""
     numbers = known(values)
     return statistics.median(numbers) if numbers else None
 
@@ -58,7 +58,7 @@ def student(values: Sequence[float] | NDArray[np.float64]) -> Interval | None:
 
 
 def median_interval(values: Sequence[float]) -> Interval | None:
-    """Of ascending values, the innermost pair of order statistics that holds the median with 95 %; None for too few."""
+    """Interval that holds the median with 95 %: the innermost pair of order statistics; None for too few."""
     count = len(values)
     outside = int(stats.binom.ppf(0.025, count, 0.5)) - 1
     while outside >= 0 and stats.binom.cdf(outside, count, 0.5) > 0.025:

@@ -21,7 +21,7 @@ MOMENTUM = 0.9
 
 @dataclass(frozen=True, kw_only=True)
 class UtilitySettings:
-    """How utility is measured.
+    """Settings by which utility is measured.
 
     Attributes:
         images: npz file, or None for MNIST.

@@ -1,4 +1,4 @@
-"""Whom does the same Gaussian noise protect, and whom not?"""
+"""Study: people whom the same Gaussian noise protects, and those whom it does not."""
 
 from __future__ import annotations
 

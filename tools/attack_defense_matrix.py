@@ -1,4 +1,4 @@
-"""Which attack runs on which defense, as a page for the documentation.
+"""Matrix of attacks and defenses, as a page for the documentation.
 
     python -m tools.attack_defense_matrix
 

@@ -1,4 +1,4 @@
-"""Which layers support which derivatives, found by trying, as a table for the documentation.
+"""Matrix of layers and derivatives, found by trying, as a table for the documentation.
 
     python -m tools.support_matrix
 
@@ -51,7 +51,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Support:
-    """What one case supports.
+    """Derivatives that one case supports.
 
     Attributes:
         name: of the case.
@@ -228,7 +228,7 @@ def jacobian_twin(exposure: Exposure) -> Tensor:
 
 
 def support_of(case: Case) -> Support:
-    """What the layer of a case supports, tried one by one."""
+    """Derivatives that the layer of a case supports, tried one by one."""
     exposure = exposure_of(case)
     x, mean = exposure.inputs, exposure.mean
     generator = torch.Generator().manual_seed(1)
@@ -271,7 +271,7 @@ def support_of(case: Case) -> Support:
 
 
 def sweep() -> Iterator[Support]:
-    """What every case supports."""
+    """Derivatives that every case supports."""
     for case in cases():
         yield support_of(case)
 

@@ -21,7 +21,7 @@ _Path = str | os.PathLike[str]
 
 
 class PlantedProperty(StrEnum):
-    """What is done to an image according to the value of a synthetic property."""
+    """Change of an image according to the value of a synthetic property."""
 
     TINT = "tint"
     """A cool or a warm cast: red and blue are dimmed. Gray images become RGB."""

@@ -23,7 +23,7 @@ _Kind = TypeVar("_Kind", bound=StrEnum)
 
 
 class SpeechFeatures(StrEnum):
-    """What a recording becomes."""
+    """Features of a recording."""
 
     STATISTICS = "statistics"
     """240 numbers: six statistics over time of each of 40 log-mel bands."""
@@ -32,7 +32,7 @@ class SpeechFeatures(StrEnum):
 
 
 class SpeechLabel(StrEnum):
-    """What is known of a spoken digit."""
+    """Label of a spoken digit."""
 
     DIGIT = "digit"
     SPEAKER = "speaker"

@@ -167,7 +167,7 @@ def rdp_epsilon(
 
 @dataclass(frozen=True, kw_only=True)
 class Accounting(Settings):
-    """How releases are repeated, and what epsilon they have then: the scores of a run.
+    """Repeated releases and their epsilon: the scores of a run.
 
     Attributes:
         delta: δ, between 0 and 1; well below one over the number of units.
@@ -364,7 +364,7 @@ def _grid(spread: float, rate: float, rounds: int) -> float:
 
 
 def can_be_empty(release: Release, objective: Objective) -> bool:
-    """Whether a client whose sample is empty can send noise alone."""
+    """True if a client whose sample is empty can send noise alone."""
     try:
         release.of_nothing(objective, torch.Generator().manual_seed(0))
     except UnsupportedError:

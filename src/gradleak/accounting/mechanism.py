@@ -1,4 +1,4 @@
-"""What a release is as a mechanism: how far one example moves a sum, and the noise that is really on it."""
+"""Mechanism of a release: the move of a sum by one example, and the noise that is really on it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def mechanism_of(release: Release, objective: Objective, examples: int) -> Gauss
 
 
 def guarantee_of(release: Release, objective: Objective, examples: int) -> str:
-    """What a release as a whole promises, in words for a table.
+    """Promise of a release as a whole, in words for a table.
 
     "formal, hides an example", "formal, hides a client" or "heuristic"; "" without defenses. The class of a defense says
     what it promises alone. A release has a guarantee where `mechanism_of` finds one: heuristic defenses can make one
@@ -193,13 +193,13 @@ def _looks_again(defenses: Sequence[Defense]) -> NoGuarantee | None:
 
 
 def _divisor(defense: ExampleDefense, examples: int) -> float:
-    """By what a defense divides the sum over so many examples."""
+    """Divisor of the sum over so many examples, as a defense divides it."""
     ones = {"one": torch.ones(examples, 1, dtype=torch.float64)}
     return examples / float(defense.average(ones)["one"])
 
 
 def _gap(at_example: Sequence[ExampleDefense], after: Sequence[Defense], shapes: Mapping[str, Tensor]) -> str:
-    """What keeps a release from having an epsilon."""
+    """Reason why a release has no epsilon."""
     names = [type(defense).__name__ for defense in (*at_example, *after)]
     if not names:
         return "nothing bounds or hides what an example adds"

@@ -1,4 +1,4 @@
-"""What every attack is: an update and knowledge go in, a reconstruction comes out; the truth is nowhere."""
+"""Base of every attack: an update and knowledge go in, a reconstruction comes out; the truth is nowhere."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Attack(Settings, ABC):
 
     @final
     def refusal(self, knowledge: Knowledge) -> str | None:
-        """Why this attack is refused with such knowledge, before anything is computed; None where it runs."""
+        """Reason why this attack is refused with such knowledge, before anything is computed; None where it runs."""
         try:
             knowledge.require(self.needs, asker=f"the attack {self.name}")
             self._check(knowledge)
@@ -144,7 +144,7 @@ class Attack(Settings, ABC):
 
     @property
     def searches_images(self) -> bool:
-        """Whether its claims are images of the generator that the adversary knows, whatever they explain."""
+        """True if its claims are images of the generator that the adversary knows, whatever they explain."""
         return "generator" in self.needs
 
     def brief(self, steps: int) -> Attack:

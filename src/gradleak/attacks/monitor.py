@@ -1,4 +1,4 @@
-"""What an attack reports while it runs, and where it leaves its state so that a killed run goes on."""
+"""Progress of a running attack, and the place of its state, so that a killed run goes on."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Checkpoint:
         self.path.unlink(missing_ok=True)
 
     def end(self) -> None:
-        """What an attack does when it has ended: delete the file, unless it is to be kept."""
+        """End the attack: delete the file, unless it is to be kept."""
         if not self.keep:
             self.remove()
 
@@ -99,7 +99,7 @@ class Checkpoint:
 
     @property
     def _fresh(self) -> Path:
-        """Where a state is written before it takes the place of the last one; a kill can leave it behind."""
+        """Place of a state before it replaces the last one; a kill can leave it behind."""
         return self.path.with_name(f".{self.path.name}.part")
 
     def _unreadable(self, reason: str) -> InputError:
@@ -134,7 +134,7 @@ class Monitor:
 
     @property
     def due(self) -> bool:
-        """Whether it is time for a state."""
+        """True if it is time for a state."""
         return self.checkpoint is not None and time.monotonic() - self._saved >= self.checkpoint.seconds
 
     def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:

@@ -91,7 +91,7 @@ def _pooled(first: Update, tensors: Mapping[str, Tensor], done: str, rounds: int
 def _averaged(
     place: int, updates: Sequence[Mapping[str, Tensor]], knowledge: Knowledge
 ) -> tuple[Mapping[str, Tensor], Defense]:
-    """What the draws of the defense at this place say together, and the defense under which it reads like one draw."""
+    """Average of the draws of the defense at this place, and the defense under which it reads like one draw."""
     defenses = list(knowledge.defenses or ())
     defense = defenses[place]
     if any(isinstance(later, UpdateDefense | BatchDefense) for later in defenses[place + 1 :]):

@@ -1,4 +1,4 @@
-"""Which rows of an embedding's table an update names: the words of a batch, without their order."""
+"""Rows of an embedding's table that an update names: the words of a batch, without their order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradleak.results import InputError, Outcome, check_share
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UsedRows:
-    """What the gradient of one table gives away, without the truth.
+    """Rows that the gradient of one table gives away, without the truth.
 
     Attributes:
         rows: indices of the rows that the batch used, ascending, or None where the update does not tell.

@@ -23,7 +23,7 @@ from gradleak.risk import Measure, SettingMeasure
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions:
-    """How an audit is run, as distinct from what it is about.
+    """Options of a run, as distinct from its subject.
 
     Attributes:
         seed: all randomness derives from it.
@@ -151,7 +151,7 @@ def _check_kinds(
 
 
 def _warnings(model: nn.Module, mode: str, plan: Plan) -> Iterator[str]:
-    """What a user probably wants to know before the numbers."""
+    """Warnings for a user before the numbers."""
     domain = plan.site.batches[0].domain
     if plan.site.domain_guessed and domain is not None:
         yield (

@@ -1,4 +1,4 @@
-"""What a plan file can name: every exported protocol, defense, attack, measure, solver, model, dataset and threat."""
+"""Names that a plan file can use: protocols, defenses, attacks, measures, solvers, models, data sets and threats."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def catalog() -> dict[str, dict[str, Entry]]:
 
 
 def from_python() -> dict[str, dict[str, Entry]]:
-    """What is for training files and for Python alone: no plan can name it. What the namespaces export, by heading."""
+    """Exports for training files and for Python alone: no plan can name them. What the namespaces export, by heading."""
     planned = {entry.constructor for entries in catalog().values() for entry in entries.values()}
     trainers = gradleak.models.generators
     rooms = {

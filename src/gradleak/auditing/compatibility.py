@@ -1,4 +1,4 @@
-"""Which attack runs on which defense, by an adversary who knows it and by one who does not, asked before anything runs."""
+"""Matrix of attacks and defenses, for adversaries who know them and who do not, asked before anything runs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ MEANINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """What becomes of one attack on one defense, or on one with noise behind it.
+    """Result of one attack on one defense, or on one with noise behind it.
 
     Attributes:
         attack: the name of the attack's class.
@@ -124,7 +124,7 @@ def pairs() -> list[Pair]:
 
 
 def defenses() -> dict[str, Callable[[], Defense]]:
-    """How to make a small example of every defense of the catalog, for `small_setting`; some in a second setting."""
+    """Factories of a small example of every defense of the catalog, for `small_setting`; some in a second setting."""
     kinds: dict[str, Callable[[], Defense]] = {
         name: partial(_example, entry.constructor) for name, entry in catalog()["defenses"].items()
     }
@@ -171,7 +171,7 @@ def small_setting(*names: str) -> SmallSetting:
 
 
 def knowledge_for(attack: Attack, setting: SmallSetting, adversary: Adversary) -> Knowledge:
-    """What an adversary knows who is given whatever else the attack needs.
+    """Knowledge of an adversary who is given whatever else the attack needs.
 
     That is the labels, too, where the loss is not cross entropy, from whose gradient they could be read.
     """

@@ -1,4 +1,4 @@
-"""Whether the images of a plan use the range that is declared for them: one that is too wide makes errors look small."""
+"""Check of the declared range of images: one that is too wide makes errors look small."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gradleak.scoring import range_note
 
 
 def range_notes(batches: Sequence[Batch]) -> list[str]:
-    """What is to be said of the declared ranges of the batches of a plan, once each; all of one domain count together.
+    """Notes on the declared ranges of the batches of a plan, once each; all of one domain count together.
 
     Args:
         batches: of a plan; those without a domain do not count.

@@ -118,11 +118,11 @@ class Plan:
                 ) from refusal
 
     def refusals(self) -> list[Refusal]:
-        """What of the plan will be refused while the rest runs; nothing is computed."""
+        """Refusals of parts of the plan while the rest runs; nothing is computed."""
         return [refusal for audit in self.audits for refusal in audit.refusals(self.site)]
 
     def counted(self) -> Iterator[tuple[int, str]]:
-        """How many parts the plan has, and what they are called: batches, audits by their nouns, scenarios."""
+        """Numbers of the plan's parts, and their nouns: batches, audits, scenarios."""
         nouns = [audit.noun for audit in self.audits if audit.noun]
         yield len(self.site.batches), "batch"
         yield from ((nouns.count(noun), noun) for noun in dict.fromkeys(nouns))
@@ -180,7 +180,7 @@ class Plan:
 
 
 def place(audit: Audit[Any]) -> str:
-    """Where an audit stands in a plan file: `inference.gender`, or its kind alone where that has one section."""
+    """Place of an audit in a plan file: `inference.gender`, or its kind alone where that has one section."""
     return audit.kind if audit.name == audit.kind else f"{audit.kind}.{audit.name}"
 
 

@@ -1,4 +1,4 @@
-"""What a plan file means by a name: an entry of the catalog, one of its class methods, or what is imported."""
+"""Meaning of a name in a plan file: an entry of the catalog, one of its class methods, or an import."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class PlanReader:
 
     @property
     def site(self) -> Site:
-        """What the plan is about: objective, batches, scenarios, threat."""
+        """Subject of the plan: objective, batches, scenarios, threat."""
         if self.about is None:
             raise PlanError("plan: expected model, data and scenarios to be read before the audits")
         return self.about
@@ -349,7 +349,7 @@ class NewModel:
         return replace(self.reader, seed=generator.initial_seed()).module(self.model)
 
     def identity(self) -> object:
-        """What makes it this one, for a fingerprint: its table and what that names, not the reader with all it could read."""
+        """Identity for a fingerprint: its table and what that names, not the reader with all it could read."""
         return self.model, self.reader.named(self.model, "models", "model")
 
 

@@ -88,7 +88,7 @@ def _only(what: str, others: int) -> str:
 
 
 def _kinds(verdicts: Sequence[Verdict]) -> str:
-    """What a scenario consists of, in words: attacked releases, games, privacy audits."""
+    """Parts of a scenario, in words: attacked releases, games, privacy audits."""
     return " and ".join(dict.fromkeys(verdict.noun for verdict in verdicts if verdict.noun)) or "items"
 
 

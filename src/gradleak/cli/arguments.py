@@ -45,7 +45,7 @@ def without_attributes(text: str) -> str:
 
 
 def _meanings(kind: type) -> dict[str, str]:
-    """What the docstrings of a class and of those it inherits from say of their fields."""
+    """Meanings that the docstrings of a class and of those it inherits from give of their fields."""
     told: dict[str, str] = {}
     for base in kind.__mro__:
         own = base.__dict__.get("__doc__")

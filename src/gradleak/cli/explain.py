@@ -76,7 +76,7 @@ VERDICTS = {
 
 
 def explanation(name: str) -> str:
-    """What `name` means: the docstring of what is exported, with its sources, or a study, score, outcome, verdict, reason ...
+    """Meaning of `name`: the docstring of an export with its sources, or a study, score, outcome, verdict, reason ...
 
     Raises:
         InputError: naming the nearest known name.

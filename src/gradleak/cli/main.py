@@ -30,7 +30,7 @@ app = typer.Typer(
 
 
 class ExitCode:
-    """What the shell sees."""
+    """Exit code that the shell sees."""
 
     FINISHED = 0
     VERDICT_OCCURRED = 1

@@ -52,7 +52,7 @@ def watch_batch_norm(objective: Objective) -> Iterator[dict[str, LayerStatistics
 
 
 def running_statistics(objective: Objective) -> dict[str, LayerStatistics]:
-    """What the model's BatchNorm layers remember of their training (buffers), by layer; empty without such layers."""
+    """Running statistics of the model's BatchNorm layers (buffers), by layer; empty without such layers."""
     found: dict[str, LayerStatistics] = {}
     for name, mean in objective.buffers.items():
         layer, _, kind = name.rpartition(".")
@@ -63,7 +63,7 @@ def running_statistics(objective: Objective) -> dict[str, LayerStatistics]:
 
 
 def batch_norm_statistics(objective: Objective, inputs: Tensor) -> Mapping[str, LayerStatistics]:
-    """What a batch of inputs (b, *shape) leaves in the model's BatchNorm layers, by layer; one forward pass."""
+    """Statistics that a batch of inputs (b, *shape) leaves in the model's BatchNorm layers, by layer; one pass."""
     with watch_batch_norm(objective) as seen, torch.no_grad():
         objective.outputs(objective.params, inputs.to(objective.device, objective.dtype))
     return seen

@@ -1,4 +1,4 @@
-"""What a released update tells of the one before a defense, entry by entry."""
+"""Bounds on an update before a defense, read from the released one, entry by entry."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Bounds:
         return cls(lower=dict(update), upper=dict(update))
 
     def known(self, name: str) -> Tensor:
-        """Which entries of a tensor are known exactly, a mask."""
+        """Mask of the entries of a tensor that are known exactly."""
         return self.lower[name] == self.upper[name]
 
     def hold_zero(self, name: str) -> Tensor:
-        """Which entries of a tensor may be zero, a mask."""
+        """Mask of the entries of a tensor that may be zero."""
         return (self.lower[name] <= 0) & (self.upper[name] >= 0)
 
     def most(self, name: str) -> Tensor:
@@ -46,7 +46,7 @@ class Bounds:
         )
 
     def filled(self, reach: Mapping[str, Tensor | float]) -> Bounds:
-        """Where an entry may be zero, bounds that also hold −reach to reach: a zero may have been put there."""
+        """Bounds that, where an entry may be zero, also hold −reach to reach: a zero may have been put there."""
         lower, upper = {}, {}
         for name, low in self.lower.items():
             high, open_, limit = self.upper[name], self.hold_zero(name), reach[name]

@@ -1,4 +1,4 @@
-"""How the examples of a batch enter an update, for who counts what one of them adds."""
+"""Course of the examples of a batch into an update, for who counts what one of them adds."""
 
 from __future__ import annotations
 

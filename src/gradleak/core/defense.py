@@ -1,4 +1,4 @@
-"""What a defense is: where it acts, what it promises, and the law of the noise that it adds."""
+"""Defenses: where they act, what they promise, and the law of the noise that they add."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gradleak.results import Citation, Settings
 
 
 class Stage(StrEnum):
-    """Where in the making of an update a defense acts."""
+    """Stage in the making of an update at which a defense acts."""
 
     MODEL = "model"
     BATCH = "batch"
@@ -27,7 +27,7 @@ class Stage(StrEnum):
 
 
 class Guarantee(StrEnum):
-    """Whether a defense is proven to bound what leaks (given its assumptions) or only hoped to help."""
+    """Guarantee of a defense: proven to bound what leaks (given its assumptions), or only hoped to help."""
 
     FORMAL = "formal"
     HEURISTIC = "heuristic"
@@ -104,7 +104,7 @@ class Defense(Settings, ABC):
 
     @property
     def flat(self) -> bool:
-        """Whether its derivative is zero almost everywhere (a sign, a rounding).
+        """True if its derivative is zero almost everywhere (a sign, a rounding).
 
         Closed-form measures then say nothing, and no attack can follow the derivative of the release.
         """
@@ -112,11 +112,11 @@ class Defense(Settings, ABC):
 
     @property
     def kept_share(self) -> float | None:
-        """Which share of the entries it says it lets through, for the self-test; None where it says nothing of it."""
+        """Share of the entries that it says it lets through, for the self-test; None where it says nothing of it."""
         return None
 
     def effect(self, names: Iterable[str]) -> Effect:
-        """What it leaves of an update, or of the gradient of an example; None, the default, claims nothing.
+        """Effect on an update, or on the gradient of an example; None, the default, claims nothing.
 
         Args:
             names: of the tensors, in order.
@@ -190,7 +190,7 @@ class ExampleDefense(Defense):
         """
 
     def average(self, gradients: Mapping[str, Tensor]) -> Tensors:
-        """What a step takes for the gradient of its b examples, without noise; their mean, unless it is overridden.
+        """Gradient that a step takes of its b examples, without noise; their mean, unless it is overridden.
 
         Args:
             gradients: defended, one a row, by name.
@@ -198,7 +198,7 @@ class ExampleDefense(Defense):
         return {name: rows.mean(dim=0) for name, rows in gradients.items()}
 
     def divisor(self, examples: int) -> float | None:
-        """By what `average` divides the sum over so many examples; None, where it is overridden, for another average."""
+        """Divisor in `average` of the sum over so many examples; None, where it is overridden, for another average."""
         return float(examples) if type(self).average is ExampleDefense.average else None
 
     def law(self, shapes: Mapping[str, Tensor], examples: int) -> Noise:
@@ -240,7 +240,7 @@ class UpdateDefense(Defense):
         """One release: the defense applied to `update`, random numbers from `generator` only."""
 
     def carry(self, noise: DiagonalGaussian) -> Noise:
-        """What Gaussian noise of an earlier defense becomes when this one is applied to it.
+        """Noise that Gaussian noise of an earlier defense becomes when this one is applied to it.
 
         The default says that it is no longer Gaussian; a defense whose mean is the identity returns it unchanged.
         """
@@ -260,7 +260,7 @@ class UpdateDefense(Defense):
         }
 
     def only_gaussian(self, shapes: Mapping[str, Tensor]) -> bool:
-        """Whether all that it does is to add Gaussian noise, or none."""
+        """True if all that it does is to add Gaussian noise, or none."""
         return isinstance(self.effect(shapes), Unchanged) and not isinstance(self.noise(shapes), NotGaussian)
 
     def bound(self, shapes: Mapping[str, Tensor]) -> float | None:
@@ -268,7 +268,7 @@ class UpdateDefense(Defense):
         return None
 
     def pooled(self, updates: Sequence[Mapping[str, Tensor]]) -> tuple[Tensors, UpdateDefense] | None:
-        """What several draws of one update say together, and the defense under which it reads like one draw.
+        """Average of several draws of one update, and the defense under which it reads like one draw.
 
         None, the default for a random defense, where they say no more than each of them, or nobody has worked it out.
 
@@ -279,16 +279,16 @@ class UpdateDefense(Defense):
 
     @property
     def keeps_scale(self) -> bool:
-        """Whether what comes out tells how long the update was; signs do not."""
+        """True if what comes out tells how long the update was; signs do not."""
         return True
 
     @property
     def centered(self) -> bool:
-        """Whether the middle of the bounds of `before` is likelier than their edges."""
+        """True if the middle of the bounds of `before` is likelier than their edges."""
         return False
 
     def before(self, after: Bounds) -> Bounds | None:
-        """What an adversary who knows this defense reads of the update that went in, from what came out.
+        """Bounds on the update that went in, for an adversary who knows this defense and sees what came out.
 
         The bounds hold for certain, whatever was drawn; pure and safe under torch.func transforms. None, the default,
         for a defense that is not read entry by entry: a guess is put through its mean instead.

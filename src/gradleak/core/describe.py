@@ -1,4 +1,4 @@
-"""How configured objects are written into a record: class name and constructor arguments."""
+"""Description of configured objects for a record: class name and constructor arguments."""
 
 from __future__ import annotations
 

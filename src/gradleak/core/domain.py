@@ -1,4 +1,4 @@
-"""What kind of data an example is: shape, valid range, normalization."""
+"""Domain of an example: kind, shape, valid range, normalization."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CONSTANT = 1e-7
 
 
 class DomainKind(StrEnum):
-    """What the numbers of an example stand for."""
+    """Kind of data that the numbers of an example stand for."""
 
     IMAGE = "image"
     TABULAR = "tabular"
@@ -154,7 +154,7 @@ class Domain:
         return self.from_pixels(zeros), self.from_pixels(zeros + 1.0)
 
     def pixel_scale(self, like: Tensor) -> Tensor:
-        """By how much each model-input entry changes its pixel in [0, 1]: std / (high - low), shape `shape`."""
+        """Factor by which each model-input entry changes its pixel in [0, 1]: std / (high - low), shape `shape`."""
         ones = torch.ones(self.shape, dtype=like.dtype, device=like.device)
         return ones * self._per_channel(self.std, 1.0, ones) / (self.high - self.low)
 

@@ -1,4 +1,4 @@
-"""What a defense leaves of an update, in words that whoever reads the update can reckon with."""
+"""Effect of a defense on an update, in words that whoever reads the update can reckon with."""
 
 from __future__ import annotations
 

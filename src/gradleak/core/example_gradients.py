@@ -68,7 +68,7 @@ def _refuse_mixing(objective: Objective, shape: tuple[int, ...]) -> None:
 
 
 def _mixes(objective: Objective, shape: tuple[int, ...]) -> bool:
-    """Whether another first example changes what the model returns for the second one."""
+    """True if another first example changes what the model returns for the second one."""
     # Irregular values in [0, 1] without a draw, which vmap around this call would refuse.
     count = 3 * math.prod(shape)
     values = (0.5 + 0.5 * (12.9898 * torch.arange(1, count + 1, dtype=torch.float64)).sin()).reshape(3, *shape)

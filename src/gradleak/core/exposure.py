@@ -78,7 +78,7 @@ class Exposure:
         return self.mean(self.inputs)
 
     def pixel_scale(self) -> Tensor:
-        """By how much each entry of x changes its pixel in [0, 1], (d,).
+        """Factor by which each entry of x changes its pixel in [0, 1], (d,).
 
         Raises:
             InputError: if the batch has no domain.

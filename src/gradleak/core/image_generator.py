@@ -35,7 +35,7 @@ _REFUSALS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, A
 
 
 class OutputRange(StrEnum):
-    """What a generator's module gives for black and for white."""
+    """Values that a generator's module gives for black and for white."""
 
     UNIT = "unit"
     SYMMETRIC = "symmetric"
@@ -275,7 +275,7 @@ class ImageGenerator:
         return next((tensor for tensor in tensors if tensor.is_floating_point()), torch.zeros(()))
 
     def _run(self, latents: Tensor, labels: Tensor | None, weights: Mapping[str, Tensor]) -> Any:
-        """What the module gives; buffers and attributes are as before afterwards."""
+        """Output of the module; buffers and attributes are as before afterwards."""
         state = {**weights, **{name: buffer.clone() for name, buffer in self.module.named_buffers()}}
         arguments = (latents.clone(),) if labels is None else (latents.clone(), labels.clone())
         with self._attributes.kept():

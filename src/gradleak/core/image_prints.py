@@ -72,7 +72,7 @@ class ImagePrints:
         return base64.b64encode(b"".join(sorted(self.prints))).decode("ascii")
 
     def among(self, images: Batch) -> list[int]:
-        """Which images of a batch are in the set, as they are or mirrored left to right.
+        """Places of the images of a batch that are in the set, as they are or mirrored left to right.
 
         Args:
             images: (n, ...); examples that are no images are in no set.
@@ -84,7 +84,7 @@ class ImagePrints:
         return [row for row, pair in enumerate(both) if not self.prints.isdisjoint(pair)]
 
     def __len__(self) -> int:
-        """How many different images."""
+        """Number of different images."""
         return len(self.prints)
 
 

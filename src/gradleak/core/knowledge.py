@@ -1,4 +1,4 @@
-"""What the adversary knows, as data; the only door through which anything reaches an attack."""
+"""Knowledge of the adversary, as data; the only door through which anything reaches an attack."""
 
 from __future__ import annotations
 

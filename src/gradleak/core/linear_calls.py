@@ -1,4 +1,4 @@
-"""Which linear layer makes the output of a model, read off the computation itself."""
+"""Linear layer that makes the output of a model, read off the computation itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LinearCall:
     version: int
 
     def made(self, outputs: Any) -> bool:
-        """Whether `outputs` is the result of this call, not changed in place since."""
+        """True if `outputs` is the result of this call, not changed in place since."""
         return self.result is outputs and self.result._version == self.version
 
 
@@ -66,7 +66,7 @@ class LinearCalls(TorchFunctionMode):
         return next((call for call in reversed(self.calls) if call.made(outputs)), None)
 
     def before_log_softmax(self, outputs: Any) -> Any:
-        """What went into the log-softmax that made `outputs`; `outputs` itself where none did."""
+        """Input of the log-softmax that made `outputs`; `outputs` itself where none did."""
         for source, version, result in reversed(self.log_softmaxes):
             if result is outputs and source._version == version:
                 return source

@@ -13,7 +13,7 @@ Loss = Callable[[Any, Tensor], Tensor]
 
 
 def _mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """What `F.mse_loss` gives; torch has no forward derivative of that one's backward."""
+    """Value of `F.mse_loss`; torch has no forward derivative of that one's backward."""
     return (outputs - targets).square().mean()
 
 
@@ -39,7 +39,7 @@ def named_loss(loss: str | Loss) -> tuple[str, Loss]:
 
 
 def _is_default(loss: Loss, name: str) -> bool:
-    """Whether `loss` is torch's own of this name, a module with the settings that `LOSSES` has."""
+    """True if `loss` is torch's own of this name, a module with the settings that `LOSSES` has."""
     if name == "mse" and loss is F.mse_loss:
         return True
     kind: type[nn.Module] = {

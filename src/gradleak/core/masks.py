@@ -1,4 +1,4 @@
-"""Where a model draws: dropout masks and the like come from a seed, and the global generators stay as they are."""
+"""Draws inside a model: dropout masks and the like come from a seed, and the global generators stay as they are."""
 
 from __future__ import annotations
 

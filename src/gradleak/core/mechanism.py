@@ -9,14 +9,14 @@ from gradleak.results import Count, Positive, Settings
 
 
 class Adjacency(StrEnum):
-    """Which two data sets an adversary is not to tell apart."""
+    """Relation of two data sets that an adversary is not to tell apart."""
 
     ADD_OR_REMOVE = "add_or_remove"
     REPLACE = "replace"
 
 
 class Unit(StrEnum):
-    """Whose presence is hidden."""
+    """Unit whose presence is hidden."""
 
     EXAMPLE = "example"
     CLIENT = "client"
@@ -51,7 +51,7 @@ class GaussianMechanism(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class NoGuarantee:
-    """Why a release has no epsilon.
+    """Reason why a release has no epsilon.
 
     Attributes:
         reason: one sentence.

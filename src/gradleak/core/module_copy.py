@@ -273,7 +273,7 @@ def _copy_intermediate_results(part: nn.Module, memo: dict[int, Any]) -> None:
 
 
 def _plain_tensors(part: nn.Module) -> list[tuple[Any, Any]]:
-    """Where the plain tensors of a module lie: (holder, key), in its attributes and in lists and dicts among them."""
+    """Places of the plain tensors of a module: (holder, key), in its attributes and in lists and dicts among them."""
     table = vars(part)
     places: list[tuple[Any, Any]] = [(table, key) for key, value in table.items() if _is_plain(value)]
     for key, value in table.items():

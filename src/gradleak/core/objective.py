@@ -42,7 +42,7 @@ _REFUSALS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, A
 
 
 class Mode(StrEnum):
-    """In which mode the client ran its model when it computed the update."""
+    """Mode in which the client ran its model when it computed the update."""
 
     EVAL = "eval"
     TRAIN = "train"
@@ -182,7 +182,7 @@ class Objective:
         return replace(self, mask_seed=derive_seed(self.mask_seed, "another draw"))
 
     def draws(self, inputs: Tensor, targets: Tensor | None = None) -> bool:
-        """Whether model (or loss, where targets are given) draw anything on these inputs (b, *shape).
+        """True if model (or loss, where targets are given) draw anything on these inputs (b, *shape).
 
         Random layers do by name; other code is run once and the generators are watched. True where it fails.
         """
@@ -208,7 +208,7 @@ class Objective:
         return next(iter(self.params.values())).device
 
     def outputs(self, params: Mapping[str, Tensor], inputs: Tensor) -> Any:
-        """What the model returns for `inputs` (b, *shape) at `params`; buffers and inputs are never changed."""
+        """Output of the model for `inputs` (b, *shape) at `params`; buffers and inputs are never changed."""
         with self._undisturbed():
             return self._call(params, inputs)
 
@@ -252,7 +252,7 @@ class Objective:
         return gradient
 
     def stops_gradients(self, batch: Batch) -> bool:
-        """Whether the model or the loss stops gradients, so that a second derivative of the loss misses what A holds."""
+        """True if model or loss stop gradients, so that a second derivative of the loss misses what A holds."""
         return stops_gradients(self._module, lambda: self.loss(self.params, batch))
 
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
@@ -402,7 +402,7 @@ class Objective:
             yield
 
     def _middle_outputs(self, domain: Domain) -> Any:
-        """What the model returns for the middle of the domain; two examples where BatchNorm would refuse one."""
+        """Output of the model for the middle of the domain; two examples where BatchNorm would refuse one."""
         low, high = domain.bounds(next(iter(self.params.values())))
         middle = ((low + high) / 2).expand(2 if self._train else 1, *domain.shape).clone()
         with torch.no_grad():

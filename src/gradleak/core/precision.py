@@ -1,4 +1,4 @@
-"""How much of an update its number format has lost: entries flushed to zero, almost flushed, or overflown."""
+"""Losses of an update to its number format: entries flushed to zero, almost flushed, or overflown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GRID = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Precision:
-    """What the number format of one tensor did to its entries; shares of all entries.
+    """Effect of the number format on the entries of one tensor; shares of all entries.
 
     Attributes:
         dtype: the format in which it came, for instance "float16".
@@ -118,7 +118,7 @@ def computed_in_half(tensors: Iterable[Tensor]) -> torch.dtype | None:
 
 
 def _significant_bits(mantissas: Tensor) -> Tensor:
-    """Of every mantissa in [0.5, 1); one more than those of float16 stands for all that are more."""
+    """Number of significant bits of mantissas in [0.5, 1); one more than those of float16 stands for all above."""
     digits = torch.full_like(mantissas, _BITS[torch.float16] + 1, dtype=torch.int64)
     for bits in range(_BITS[torch.float16], 0, -1):
         scaled = mantissas * 2.0**bits

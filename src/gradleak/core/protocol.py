@@ -18,7 +18,7 @@ from gradleak.results import Citation, Settings
 
 
 class Protocol(Settings, ABC):
-    """What a client computes from its batch before any update-stage defense."""
+    """Computation of a client on its batch, before any update-stage defense."""
 
     citations: ClassVar[tuple[Citation, ...]] = ()
     kind: ClassVar[UpdateKind]
@@ -44,7 +44,7 @@ class Protocol(Settings, ABC):
         """
 
     def plain_gradients(self, examples: int) -> float:
-        """What one `mean` costs, in plain gradients of the whole batch; 1 unless a protocol says otherwise.
+        """Cost of one `mean`, in plain gradients of the whole batch; 1 unless a protocol says otherwise.
 
         Args:
             examples: b, the number of examples of the batch.
@@ -56,7 +56,7 @@ class Protocol(Settings, ABC):
         return 1.0 if self.shares_gradient else None
 
     def mini_batch_weights(self, examples: int) -> Sequence[tuple[slice, float]] | None:
-        """What the gradient of each mini-batch weighs in the update while the parameters stay near where they began.
+        """Weight of the gradient of each mini-batch in the update while the parameters stay near where they began.
 
         With weights w_j of mini-batches B_j the update is Σ_j w_j ∇L(θ₀; B_j) up to second order in the step size.
         None where the update is no such sum (adaptive optimizers), which is the default.
@@ -78,12 +78,12 @@ class Protocol(Settings, ABC):
 
     @property
     def of_client(self) -> Protocol:
-        """What a single client computes; itself, unless several clients' updates are put together."""
+        """Protocol of a single client; itself, unless several clients' updates are put together."""
         return self
 
     @property
     def client_sizes(self) -> Sequence[int] | None:
-        """How many examples of a batch each of several clients has; None where a batch may have any number."""
+        """Number of examples of a batch that each of several clients has; None where a batch may have any number."""
         return None
 
     def noise(self, law: Callable[[int], Noise], examples: int) -> Noise:
@@ -105,7 +105,7 @@ class Protocol(Settings, ABC):
         )
 
     def note(self, examples: int) -> str:
-        """What a reader has to know of an update of this protocol, in a clause; "" for nothing."""
+        """Note on an update of this protocol for the reader, in a clause; "" for nothing."""
         return ""
 
 

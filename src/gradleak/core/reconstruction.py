@@ -1,4 +1,4 @@
-"""What an attack claims: inputs and targets, with the matching loss that the claim rests on."""
+"""Claim of an attack: inputs and targets, with the matching loss that the claim rests on."""
 
 from __future__ import annotations
 

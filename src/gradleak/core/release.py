@@ -83,11 +83,11 @@ class BatchDefense(Defense):
 
     @property
     def leaves_truth(self) -> bool:
-        """Whether it moves an update away from the true value of the sensitive variable, which it has to know."""
+        """True if it moves an update away from the true value of the sensitive variable, which it has to know."""
         return False
 
     def carry(self, noise: DiagonalGaussian) -> Noise:
-        """What Gaussian noise of an earlier defense becomes; by default no longer Gaussian."""
+        """Noise that Gaussian noise of an earlier defense becomes; by default no longer Gaussian."""
         return NotGaussian(reason=f"Gaussian noise passes through {type(self).__name__}, which is not linear")
 
     def before(self, after: Bounds) -> Bounds | None:
@@ -197,7 +197,7 @@ class Release:
         return self._sealed(objective, update)
 
     def of_nothing(self, objective: Objective, generator: torch.Generator) -> Update:
-        """What leaves a client whose Poisson sampling drew no example: the noise alone, with every defense after it.
+        """Update of a client whose Poisson sampling drew no example: the noise alone, with every defense after it.
 
         Nothing in it tells that it is empty. It needs a divisor that does not depend on the data: DP-SGD with an
         `expected_batch_size`.
@@ -243,7 +243,7 @@ class Release:
 
     @property
     def after_gradient(self) -> Callable[[Tensors], Tensors] | None:
-        """What the defenses make of the plain gradient; None where the release is not a function of it alone."""
+        """Function that the defenses apply to the plain gradient; None where the release is no function of it alone."""
         scale = self.protocol.gradient_scale()
         finishing = [defense for defense in self._on_update if isinstance(defense, UpdateDefense)]
         if scale is None or self._at_example or len(finishing) < len(self._on_update):

@@ -56,7 +56,7 @@ def gradient_through_stops(
 
 
 def stops_gradients(owner: object, loss: Callable[[], object]) -> bool:
-    """Whether a loss stops gradients anywhere; found out once an owner, by an evaluation."""
+    """True if a loss stops gradients anywhere; found out once an owner, by an evaluation."""
     if owner not in _STOPS:
         _record(owner, loss)
     return _STOPS.get(owner, False)

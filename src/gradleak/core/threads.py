@@ -1,4 +1,4 @@
-"""How many threads torch computes with."""
+"""Number of threads that torch computes with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who the adversary is: which facts of a setting are disclosed to it."""
+"""Threat model: the facts of a setting that are disclosed to the adversary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server sees: named tensors, saved without pickles."""
+"""Update as the server sees it: named tensors, saved without pickles."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HOW_TO_CONVERT = (
 
 
 class UpdateKind(StrEnum):
-    """What the tensors are: a gradient, or the difference initial minus final parameters."""
+    """Kind of the tensors: a gradient, or the difference initial minus final parameters."""
 
     GRADIENT = "gradient"
     DELTA = "delta"
@@ -71,7 +71,7 @@ class Update:
         object.__setattr__(self, "tensors", {name: tensor.detach() for name, tensor in self.tensors.items()})
 
     def __repr__(self) -> str:
-        """How many tensors and numbers of which kind, not the numbers."""
+        """Number of tensors and of their entries, and their kind; not the numbers."""
         numbers = sum(tensor.numel() for tensor in self.tensors.values())
         tensors = f"{len(self.tensors)} tensor{'s' if len(self.tensors) != 1 else ''}"
         return (
@@ -210,7 +210,7 @@ class Update:
         return [name for name, tensor in self.tensors.items() if not bool(tensor.any())]
 
     def precision(self) -> dict[str, Precision]:
-        """What the number format of each tensor did to it: the shares of zero, subnormal and non-finite entries.
+        """Effect of the number format of each tensor on it: the shares of zero, subnormal and non-finite entries.
 
         An attack on a half precision update computes in a wider format, but what the client's format flushed is gone.
         """

@@ -1,4 +1,4 @@
-"""What one column of a table means, and how it becomes numbers."""
+"""Column of a table: its meaning, and its numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradleak.results import InputError
 
 
 class ColumnKind(StrEnum):
-    """What the cells of a column are, and what inputs they make."""
+    """Kind of the cells of a column, and of the inputs that they make."""
 
     NUMBER = "number"
     """A number v; one input, (v - low) / (high - low)."""
@@ -29,7 +29,7 @@ class ColumnKind(StrEnum):
 
 
 class Encoding(StrEnum):
-    """What inputs a category or one-hot group makes."""
+    """Inputs that a category or one-hot group makes."""
 
     ONE_HOT = "one_hot"
     """As many as it has values: 1 for the value of the row, 0 for the others."""
@@ -104,7 +104,7 @@ class Column:
 
     @property
     def is_number(self) -> bool:
-        """Whether its cells are numbers, not codes of values."""
+        """True if its cells are numbers, not codes of values."""
         return self.kind in _NUMERIC
 
     @property
@@ -205,7 +205,7 @@ class Column:
         return numbers
 
     def _group(self, text: str, place: str) -> int:
-        """Which member of a one-hot group is 1."""
+        """Place of the 1 in a one-hot group."""
         bits = [_float(part) for part in text.split("\t")]
         if sorted(bits) != [0.0] * (len(bits) - 1) + [1.0]:
             raise InputError(

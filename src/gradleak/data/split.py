@@ -1,4 +1,4 @@
-"""Which rows are private, which judge the model, and which an adversary may have: three sets that share no row."""
+"""Split of rows into private ones, those that judge the model, and an adversary's: three sets that share no row."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ class Split:
         return self._public_from.rows(self.public)
 
     def private_side(self) -> Tensor | None:
-        """What the adversary may know of the private rows, φ, or None."""
+        """Side information φ on the private rows that the adversary may have, or None."""
         side = self.population.side
         return None if side is None else side[self.private]
 
@@ -297,7 +297,7 @@ def _contents(rows: Batch) -> list[bytes]:
 
 
 def _common(rows: Iterable[bytes], others: Iterable[bytes]) -> int:
-    """How many of the rows stand among the others."""
+    """Number of the rows that stand among the others."""
     held = set(others)
     return sum(row in held for row in rows)
 

@@ -41,7 +41,7 @@ _HEADER = (
 
 
 class Sensitive(StrEnum):
-    """Which column of the census is the sensitive variable."""
+    """Column of the census that is the sensitive variable."""
 
     GENDER = "gender"
     ETHNICITY = "ethnicity"

@@ -1,4 +1,4 @@
-"""Which rows of a data set may be drawn: what keeps the images of a generator apart from those that are audited."""
+"""Ranges of the rows that may be drawn: they keep the images of a generator apart from those that are audited."""
 
 from __future__ import annotations
 

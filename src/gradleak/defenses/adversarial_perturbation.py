@@ -115,7 +115,7 @@ class AdversarialPerturbation(BatchDefense):
 
     @property
     def leaves_truth(self) -> bool:
-        """Whether there is no target."""
+        """True if there is no target."""
         return self.target is None
 
     def _perturbation(self, flat: Tensor, batch: Batch) -> Tensor:

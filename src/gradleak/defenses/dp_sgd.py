@@ -26,7 +26,7 @@ from gradleak.results import (
 
 
 class NoiseOn(StrEnum):
-    """What the noise of standard deviation σ is added to."""
+    """Sum or gradient that the noise of standard deviation σ is added to."""
 
     PER_EXAMPLE = "per_example"
     SUM = "sum"

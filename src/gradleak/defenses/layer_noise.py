@@ -51,7 +51,7 @@ class LayerNoise(UpdateDefense):
     default: NonNegative = 0.0
 
     def __hash__(self) -> int:
-        """Of the numbers, since a mapping has none."""
+        """Hash of the numbers, since a mapping has none."""
         return hash((tuple(sorted(self.std.items())), self.default))
 
     def effect(self, names: Iterable[str]) -> Unchanged:

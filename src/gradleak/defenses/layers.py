@@ -1,4 +1,4 @@
-"""Which shared tensors belong to one layer."""
+"""Groups of the shared tensors by layer."""
 
 from __future__ import annotations
 

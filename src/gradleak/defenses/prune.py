@@ -70,7 +70,7 @@ class Prune(UpdateDefense):
         return self.mean(update)
 
     def before(self, after: Bounds) -> Bounds:
-        """What is not zero as it came; what is zero was no larger than the smallest of its group that is not."""
+        """Bounds that keep what is not zero; what is zero was no larger than the smallest of its group that is not."""
         groups = self._groups(after.lower)
         return after.filled({name: limit for names in groups for name, limit in smallest_kept(after, names).items()})
 

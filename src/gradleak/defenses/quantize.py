@@ -18,7 +18,7 @@ from gradleak.results import ALISTARH_2017, Citation, Positive, Whole
 
 
 class QuantizeRange(StrEnum):
-    """What the outermost level stands for in every tensor."""
+    """Value that the outermost level stands for in every tensor."""
 
     LARGEST = "largest"
     NORM = "norm"
@@ -68,7 +68,7 @@ class Quantize(UpdateDefense):
 
     @property
     def flat(self) -> bool:
-        """Whether it rounds to nearest."""
+        """True if it rounds to nearest."""
         return not self.stochastic
 
     @property
@@ -112,7 +112,7 @@ class Quantize(UpdateDefense):
 
     @property
     def centered(self) -> bool:
-        """Whether it rounds at random: a level is drawn the likelier the nearer it is."""
+        """True if it rounds at random: a level is drawn the likelier the nearer it is."""
         return self.stochastic
 
     def before(self, after: Bounds) -> Bounds:

@@ -91,7 +91,7 @@ class RandomSparsify(UpdateDefense):
         return union, RandomSparsify(share=self.share, unbiased=False)
 
     def before(self, after: Bounds) -> Bounds:
-        """What is not zero, without the scaling; what is zero may have been anything."""
+        """Bounds that undo the scaling of what is not zero; what is zero may have been anything."""
         sent = after.scaled(self._exact_share(after.lower)) if self.unbiased else after
         return sent.filled(dict.fromkeys(after.lower, math.inf))
 

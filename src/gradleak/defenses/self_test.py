@@ -35,7 +35,7 @@ SCALES = (10.0, 1000.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Claims:
-    """What the label of a defense says; a field that is None is taken from its class, where that says something.
+    """Claims on the label of a defense; a field that is None is taken from its class, where that says something.
 
     Attributes:
         kept_share: share of the entries that are let through.
@@ -71,7 +71,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class SelfTest:
-    """What a release lets through, and whether its defenses are what they claim to be.
+    """Measured effects of a release's defenses, and whether they are what they claim to be.
 
     Attributes:
         kept_share: share of the entries that are not zero in a release.
@@ -96,7 +96,7 @@ class SelfTest:
 
     @property
     def passed(self) -> bool:
-        """Whether no claim was refuted; one that could not be decided is not."""
+        """True if no claim was refuted; one that could not be decided is not."""
         return not self.failures
 
     def to_dict(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def self_test(
     others: Batch | None = None,
     draws: int = 64,
 ) -> SelfTest:
-    """What the defenses of a release do to one batch, held against what they say of themselves, or their label of them.
+    """Effects of the defenses of a release on one batch, held against what they say of themselves, or their label does.
 
     - *kept share*: entries that are not zero, against the claim of a sparsifying defense (its rounding allowed for).
     - *noise variance* and *noise mean*: draws against the noiseless update. Gaussian noise has a sum of squares between
@@ -273,7 +273,7 @@ class _Case:
         )
 
     def _client_sensitivity(self, swapped: Sequence[Batch]) -> Check | None:
-        """What is labeled formal and bounds the whole update: 2C for another client in the place of this one."""
+        """Check of a formal bound on the whole update: 2C for another client in the place of this one."""
         for place, defense in enumerate(self.release.defenses):
             bound = self._bound_of(defense) if isinstance(defense, UpdateDefense) else None
             if bound is not None and defense.guarantee is Guarantee.FORMAL:
@@ -287,7 +287,7 @@ class _Case:
         return None
 
     def per_example_clip(self) -> Check | None:
-        """Whether the update is the mean of clipped gradients, where that is claimed."""
+        """Check whether the update is the mean of clipped gradients, where that is claimed."""
         bound = self._clip_norm()
         if bound is None:
             return None
@@ -346,7 +346,7 @@ class _Case:
         )
 
     def formal(self) -> Check | None:
-        """Whether what is labeled formal bounds what an example adds, and adds noise."""
+        """Check whether what is labeled formal bounds what an example adds, and adds noise."""
         formal = [defense for defense in self.release.defenses if defense.guarantee is Guarantee.FORMAL]
         if not formal:
             return None
@@ -377,13 +377,13 @@ class _Case:
         return bounds[-1] if bounds else None
 
     def _bound_of(self, defense: Defense) -> float | None:
-        """What a defense says of its longest output."""
+        """Bound that a defense states on the length of its output."""
         if isinstance(defense, ExampleDefense):
             return defense.bound
         return defense.bound(self.objective.params) if isinstance(defense, UpdateDefense) else None
 
     def _divisor(self) -> float:
-        """By what the sum over examples is divided, as the last defense of examples does it."""
+        """Divisor of the sum over examples, as the last defense of examples divides it."""
         if not self._at_example:
             return float(self.batch.size)
         ones = {"one": torch.ones(self.batch.size, 1, dtype=torch.float64)}

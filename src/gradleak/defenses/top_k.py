@@ -80,7 +80,7 @@ class TopK(UpdateDefense):
         return self.mean(update)
 
     def before(self, after: Bounds) -> Bounds:
-        """What is not zero as it came; what is zero was no larger than the smallest of its group that is not."""
+        """Bounds that keep what is not zero; what is zero was no larger than the smallest of its group that is not."""
         groups = self._groups(after.lower)
         return after.filled({name: limit for names in groups for name, limit in smallest_kept(after, names).items()})
 
@@ -91,6 +91,6 @@ class TopK(UpdateDefense):
 
 
 def kept_count(share: float, entries: int) -> int:
-    """How many of so many entries are kept: ⌈share · n⌉, at least one."""
+    """Number of entries that are kept: ⌈share · n⌉, at least one."""
     # A hair below, so that 0.1 of 10 entries are 1 and not 1.000...1
     return min(entries, max(1, math.ceil(share * entries * (1 - 1e-12))))

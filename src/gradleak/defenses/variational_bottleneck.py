@@ -22,7 +22,7 @@ from gradleak.results import (
 
 
 class BottleneckOutput(NamedTuple):
-    """What a model with a bottleneck returns.
+    """Output of a model with a bottleneck.
 
     Attributes:
         outputs: of the decoder, (b, ...).

@@ -10,7 +10,7 @@ from gradleak.games.value_game import OneValueGame
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AttributeGame(OneValueGame):
-    """How well the value of a feature that the model sees can be inferred from gradients.
+    """Game about the value of a feature that the model sees, inferred from gradients.
 
     All k rows of a batch share the value. The population's inputs hold the feature
     (`Table.population(..., keep_sensitive=True)`; rows that say they do not are refused); apart from that the game is

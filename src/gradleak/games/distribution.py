@@ -25,7 +25,7 @@ INSIDE = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DistributionGame(ValueGame):
-    """How well the share α of a batch that has a property can be inferred, as one of m bins.
+    """Game about the share α of a batch that has a property, inferred as one of m bins.
 
     The bins are {0}, (0, 1/(m−1)], …, ((m−2)/(m−1), 1]. A bin a is drawn uniformly, α uniformly within it, and ⌊αk⌋ rows
     with the property and k − ⌊αk⌋ without make the batch. Hence a batch of bin 1 may hold no row with the property: at
@@ -61,7 +61,7 @@ class DistributionGame(ValueGame):
 
     @property
     def names(self) -> list[str]:
-        """Of the bins."""
+        """Names of the bins."""
         return ["0"] + [
             f"({(place - 1) / (self.bins - 1):g}, {place / (self.bins - 1):g}]" for place in range(1, self.bins)
         ]

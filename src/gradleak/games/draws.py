@@ -1,4 +1,4 @@
-"""What is drawn in a trial: the sensitive variable, and the rows of its batch."""
+"""Draws of a trial: the sensitive variable, and the rows of its batch."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ CONTROL_TRIALS = 500
 
 
 class Control(StrEnum):
-    """What a game is a control of."""
+    """Kind of control that a game is."""
 
     NONE = "none"
     SHUFFLED = "shuffled"
@@ -52,7 +52,7 @@ class Control(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Challenge:
-    """What the challenger has drawn for one seed.
+    """Draws of the challenger for one seed.
 
     Attributes:
         split: private, test and public rows.
@@ -258,7 +258,7 @@ class InferenceGame(Settings, ABC):
         return self._small(Control.PLANTED).play(seed, jobs=jobs)
 
     def challenge(self, seed: int) -> Challenge:
-        """What the challenger draws for a seed: rows, trials and the law of a."""
+        """Draw rows, trials and the law of a for a seed."""
         split = self.split_of(seed)
         drawn = self._challenge(split, derive_generator(seed, "trials"))
         notes = [*drawn.notes, *([drawn.trials.note] if drawn.trials.note else [])]
@@ -320,11 +320,11 @@ class InferenceGame(Settings, ABC):
 
     @abstractmethod
     def _round_task(self, challenge: Challenge, training: Trajectory, number: int) -> RoundTask:
-        """What a process needs to read one round."""
+        """Input of a process that reads one round."""
 
     @abstractmethod
     def _secret_of_rows(self, rows: Batch, entries: int) -> Tensor:
-        """What is planted, (n, c) numbers from 0 to 1, c at most the number of entries of an input."""
+        """Secret that is planted, (n, c) numbers from 0 to 1, c at most the number of entries of an input."""
 
     def _known_to_release(self, public: Batch) -> Batch:
         """The public rows for a release that learns from them, their sensitive variable as classes from 0."""
@@ -407,11 +407,11 @@ class InferenceGame(Settings, ABC):
         )
 
     def _drawn(self, challenge: Challenge) -> Tensor:
-        """What every trial was drawn from, (T, c): trials that share any of it err together."""
+        """Rows that every trial was drawn from, (T, c): trials that share any of them err together."""
         return challenge.split.private[challenge.trials.rows]
 
     def _bound(self, challenge: Challenge, training: Trajectory, rounds: Sequence[int]) -> Score:
-        """On what all observed updates of one batch tell of a; without a value where nothing bounds it."""
+        """Bound on what all observed updates of one batch tell of a; without a value where nothing bounds it."""
         return gaussian_channel_information(
             [training.releases[number] for number in rounds],
             training.start,

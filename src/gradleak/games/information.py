@@ -1,4 +1,4 @@
-"""What updates can tell of a sensitive variable at most, in nats, and what that allows any adversary to reach."""
+"""Bounds on what updates can tell of a sensitive variable, in nats, and what that allows any adversary to reach."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ def information_estimate(
     confidence: float = 0.95,
     resamples: int = RESAMPLES,
 ) -> Score:
-    """What a trained adversary shows that the updates tell of the variable, in nats: an estimate of I(a; g) from below.
+    """Estimate of I(a; g) from below: what a trained adversary shows that the updates tell of the variable, in nats.
 
     The mean over trials of log q(a|g)/P(a) = H(a) − cross-entropy, for the adversary's posterior q. Its expectation is I
     minus the mean divergence of q from the true posterior, so never above I for a q that did not see the trials.
@@ -345,7 +345,7 @@ def information_estimate(
 def information_scores(
     log_posteriors: ArrayLike, truth: ArrayLike, prior: Sequence[float] | Floats, *, bound: Score | None = None
 ) -> list[Score]:
-    """What stands beside the scores of one adversary: information and the advantage it allows, bounded and estimated.
+    """Scores beside those of one adversary: information and the advantage it allows, bounded and estimated.
 
     Args:
         log_posteriors: (n, m), of all observed rounds together.
@@ -427,7 +427,7 @@ def _of_steps(
 
 
 def _weight(defense: ExampleDefense, examples: int) -> float:
-    """What the average of so many ones is: 1 for a mean, k over the divisor for a sum over a constant."""
+    """Average of so many ones: 1 for a mean, k over the divisor for a sum over a constant."""
     return float(defense.average({"one": torch.ones(examples, 1, dtype=torch.float64)})["one"])
 
 

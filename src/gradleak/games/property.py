@@ -10,7 +10,7 @@ from gradleak.games.value_game import OneValueGame
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PropertyGame(OneValueGame):
-    """How well a property that the model does not see can be inferred from gradients.
+    """Game about a property that the model does not see, inferred from gradients.
 
     All k rows of a batch share the property. The population's inputs must not hold it: remove its column
     (`Table.population(..., keep_sensitive=False)` does; rows that say they hold it are refused). What other features tell

@@ -11,7 +11,7 @@ from gradleak.training.rounds import Perturbation
 
 
 class ReleaseWithPublicRows(ABC):
-    """What makes a release once the public rows of a seed are known."""
+    """Maker of a release once the public rows of a seed are known."""
 
     @abstractmethod
     def given(self, public: Batch, batch_size: int) -> AnyRelease:

@@ -1,4 +1,4 @@
-"""What adversaries read from the updates of one round: they train on shadow updates, and judge the released ones."""
+"""Readings of the updates of one round: adversaries train on shadow updates, and judge the released ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 
 class Knows(StrEnum):
-    """What an adversary knows of the defenses: nothing (static), or all of them (adaptive)."""
+    """Knowledge of the defenses: nothing (static), or all of them (adaptive)."""
 
     STATIC = "static"
     ADAPTIVE = "adaptive"
@@ -31,7 +31,7 @@ class Knows(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Read:
-    """What one adversary reads in one round.
+    """Reading of one adversary in one round.
 
     Attributes:
         log_posterior: of a model that was fitted on a balanced set, (T, m).
@@ -44,7 +44,7 @@ class Read:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RoundRead:
-    """What all adversaries read in one round.
+    """Readings of all adversaries in one round.
 
     Attributes:
         number: of the round, from 0.
@@ -98,7 +98,7 @@ class RoundTask(ABC):
     public_side: Tensor | None = field(default=None, repr=False)
 
     def run(self) -> RoundRead:
-        """What every adversary reads; the same numbers in any process.
+        """Read the round with every adversary; the same numbers in any process.
 
         An adversary who knows the defenses sends its shadow batches through the same release, with noise of its own; one
         who does not, through the protocol alone (with what the model holds: that is in the loss). Without any other
@@ -123,7 +123,7 @@ class RoundTask(ABC):
         )
 
     def known_release(self, adversary: Knows) -> Release:
-        """What an adversary takes the release for."""
+        """Release as an adversary takes it to be."""
         if adversary is Knows.ADAPTIVE:
             return self.release
         model = [defense for defense in self.release.defenses if isinstance(defense, ModelDefense)]
@@ -150,7 +150,7 @@ class RoundTask(ABC):
 
     @abstractmethod
     def _read_by(self, known: Release, released: BatchReleases) -> Read:
-        """What one adversary reads.
+        """Reading of one adversary.
 
         Args:
             known: what it takes the release for.

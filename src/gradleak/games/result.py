@@ -1,4 +1,4 @@
-"""What came out of a game: posteriors of every trial, scored by round and together."""
+"""Result of a game: posteriors of every trial, scored by round and together."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class SeedResult:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GameResult:
-    """What adversaries made of the updates, one seed or several pooled.
+    """Result of the adversaries on the updates, one seed or several pooled.
 
     The posteriors and the truth of the trials are kept in memory, for further scores; no record holds them.
 
@@ -201,7 +201,7 @@ class GameResult:
 
     @property
     def outcome(self) -> Outcome:
-        """Of the trainings: the worst of them."""
+        """Outcome of the trainings: the worst of them."""
         for outcome in (Outcome.NOT_FINITE, Outcome.CONSTANT):
             if any(run.outcome is outcome for run in self.runs):
                 return outcome
@@ -209,7 +209,7 @@ class GameResult:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader has to know, each once."""
+        """Notes for the reader, each once."""
         return list(dict.fromkeys(note for run in self.runs for note in run.notes))
 
     def _adversary(self, adversary: Knows | str | None) -> Knows:
@@ -229,7 +229,7 @@ class GameResult:
 
 
 def _largest(bounds: Sequence[Score]) -> Score:
-    """Of bounds of all seeds that which holds for all of them; one that is none is the largest."""
+    """Bound that holds for all seeds: the largest; one without a value counts as the largest."""
     return max(bounds, key=lambda bound: math.inf if bound.value is None else bound.value)
 
 

@@ -28,7 +28,7 @@ FEW = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UserGame(InferenceGame):
-    """How well the user whose k rows made an update can be told from m − 1 others, given other rows of all of them.
+    """Game about the user whose k rows made an update, told from m − 1 others, given other rows of all of them.
 
     Users are split, not rows. *Shadow users* are the public ones: the adversary has all their rows, and they appear in no
     trial, so that it has to recognize users whom it has never learned. It trains an encoder to tell its shadow users apart by
@@ -227,7 +227,7 @@ class UserRound(RoundTask):
 
 
 def _untargeted(release: object) -> bool:
-    """Whether a release holds an adversarial perturbation away from the true value."""
+    """True if a release holds an adversarial perturbation away from the true value."""
     if isinstance(release, Release):
         return any(isinstance(defense, BatchDefense) and defense.leaves_truth for defense in release.defenses)
     return isinstance(release, PerturbedGame | PerturbedRounds) and release.target is None

@@ -15,7 +15,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Piece(Protocol[T_co]):
-    """What can be computed by itself, in any process."""
+    """Piece of work that can be computed by itself, in any process."""
 
     def run(self) -> T_co:
         """The result."""

@@ -31,7 +31,7 @@ _DENSE_COPIES = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Solver(Settings, ABC):
-    """How a closed-form measure computes its inverse.
+    """Solver of the inverse in a closed-form measure.
 
     Attributes:
         label: the method, as scores name it.

@@ -16,7 +16,7 @@ OUTSIDE_RANGE = "the right-hand side has a part in the null space of the operato
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LinearSolution:
-    """What an iterative solver found for a symmetric system, or for normal equations.
+    """Solution of an iterative solver for a symmetric system, or for normal equations.
 
     Attributes:
         solution: as the right-hand side; the last iterate where the outcome is budget_spent.

@@ -101,7 +101,7 @@ def neumann_series(
 
 
 def _forecast(sizes: list[float], goal: float) -> str:
-    """How many terms the rate of the last ones predicts."""
+    """Forecast of the number of terms, by the rate of the last ones."""
     span = max(1, (len(sizes) - 1) // 4)
     if len(sizes) <= span or not 0.0 < sizes[-1] < (1 - 1e-9) * sizes[-1 - span]:
         return "the residual no longer falls"

@@ -34,7 +34,7 @@ class _Facts(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class DerivativeCheck:
-    """Whether the derivative that autograd gives is that of the release.
+    """Result of a check that the derivative that autograd gives is that of the release.
 
     Attributes:
         outcome: converged (they agree); inconsistent (autograd's is wrong); not_informative (no step gave a difference
@@ -84,7 +84,7 @@ def check_derivative(
     route: Route | None = None,
     max_bytes: int = 2**30,
 ) -> DerivativeCheck:
-    """Whether A v of a random direction v agrees with central differences of the released mean, in float64.
+    """Check whether A v of a random direction v agrees with central differences of the released mean, in float64.
 
     It catches a custom autograd function whose backward is not differentiable or wrongly so: its first derivative, which
     is what is released, is right, and every second derivative through it is silently wrong. It needs values of g alone.

@@ -133,7 +133,7 @@ class _Layer:
 
     @property
     def numbers(self) -> int:
-        """How many numbers a column of A takes here."""
+        """Number of entries that a column of A takes here."""
         sides = self.inputs[0][-1] + self.outputs[0][-1]
         return self.positions * (sides + self.positions)
 
@@ -202,7 +202,7 @@ def _layers(exposure: Exposure) -> list[_Layer]:
 
 
 def _numbers(exposure: Exposure, layers: list[_Layer]) -> int:
-    """How many numbers a column of A takes in all: those of the layers, and the other parameters' own."""
+    """Number of entries that a column of A takes in all: those of the layers, and the other parameters' own."""
     ghosted = {name for layer in layers for name in (layer.weight, layer.bias)}
     params = exposure.objective.params
     return sum(layer.numbers for layer in layers) + sum(
@@ -323,5 +323,5 @@ def _root(rows: Tensor) -> Tensor:
 
 
 def _agree(one: Tensor, other: Tensor) -> bool:
-    """Whether two vectors are the same to round-off; NaN agrees with nothing."""
+    """True if two vectors are the same to round-off; NaN agrees with nothing."""
     return bool((one - other).norm() <= _AGREEMENT * other.norm())

@@ -129,7 +129,7 @@ class GradientJacobian(LinearOperator):
 
     @property
     def route(self) -> str:
-        """How products were computed so far, for the record; before the first one, how blocks would be.
+        """Route by which products were computed so far, for the record; before the first one, how blocks would be.
 
         For instance "reverse_over_reverse(vmap), double_backward, math attention"; or how AᵀA was, by the ghost route.
         """
@@ -139,7 +139,7 @@ class GradientJacobian(LinearOperator):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the record should know about the model, or nothing: tensors released as zeros, hooks ..."""
+        """Notes on the model for a reader of the record, or nothing: tensors released as zeros, hooks ..."""
         objective = self.exposure.objective
         zeros = [name for name, tensor in objective.unflatten(self.value).items() if not bool(tensor.any())]
         notes = list(objective.notes)
@@ -156,7 +156,7 @@ class GradientJacobian(LinearOperator):
 
     @property
     def is_dense(self) -> bool:
-        """Whether d is small enough (4096) for AᵀA as a matrix and its whole spectrum."""
+        """True if d is small enough (4096) for AᵀA as a matrix and its whole spectrum."""
         return self.shape[1] <= DENSE_LIMIT
 
     @property
@@ -166,7 +166,7 @@ class GradientJacobian(LinearOperator):
 
     @property
     def fits(self) -> bool:
-        """Whether A itself stays within the memory budget."""
+        """True if A itself stays within the memory budget."""
         return self.shape[0] * self.shape[1] * self.value.element_size() <= self._max_bytes
 
     def dense(self) -> Tensor:
@@ -270,13 +270,13 @@ class GradientJacobian(LinearOperator):
 
     @property
     def rank(self) -> int:
-        """How many eigenvalues of AᵀA exceed d · eps · λmax."""
+        """Number of eigenvalues of AᵀA that exceed d · eps · λmax."""
         values = self.gram_spectrum()
         return int((values > zero_threshold(values)).sum())
 
     @property
     def has_spectrum(self) -> bool:
-        """Whether the eigenvalues were computed already, so that using them costs nothing."""
+        """True if the eigenvalues were computed already, so that using them costs nothing."""
         return "spectrum" in self.__dict__ or "_eigenvalues" in self.__dict__
 
     def largest_eigenvalue(

@@ -1,4 +1,4 @@
-"""Which kernels have second derivatives: the others are exchanged for the length of a computation."""
+"""Kernels without second derivatives, exchanged for the length of a computation."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class KernelWatch(TorchFunctionMode):
 
     @property
     def exchanged(self) -> tuple[str, ...]:
-        """What the record has to say: "math attention", "recurrence without cuDNN", or nothing."""
+        """Kernels that were exchanged, for the record: "math attention", "recurrence without cuDNN", or nothing."""
         notes = []
         if self._called & _ATTENTION:
             notes.append("math attention")

@@ -130,7 +130,7 @@ class Linearization:
 
     @property
     def reasons(self) -> dict[Route, str]:
-        """Why the routes that were tried and not taken do not work."""
+        """Reasons why the routes that were tried and not taken do not work."""
         return dict(self._reasons)
 
     def push(self, tangents: Tensor) -> Tensor:
@@ -277,7 +277,7 @@ class Linearization:
             return False
 
     def _agrees(self) -> bool:
-        """Whether the gradient in the graph of the loss is the value of the function."""
+        """True if the gradient in the graph of the loss is the value of the function."""
         assert self._mixed is not None
         try:
             value = self._mixed.value
@@ -289,7 +289,7 @@ class Linearization:
         return bool((value - self.value).norm() <= tolerance * self.value.norm())
 
     def _supports(self, route: Route) -> bool:
-        """Whether a route works, tried once; a reason is kept for one that does not."""
+        """True if a route works, tried once; a reason is kept for one that does not."""
         if route in self._tried:
             return route not in self._reasons
         self._tried.add(route)
@@ -466,7 +466,7 @@ def _stack(one: Function, block: Tensor, width: int) -> Tensor:
 
 
 def _adjoint(tangents: Tensor, images: Tensor, pulled: Tensor) -> bool:
-    """Whether ⟨A t, A t⟩ = ⟨AᵀA t, t⟩, to the root of the precision."""
+    """True if ⟨A t, A t⟩ = ⟨AᵀA t, t⟩, to the root of the precision."""
     # Not by `norm`, which loses three digits over ten million entries in float32.
     size = float((images * images).sum())
     distance = abs(float((pulled * tangents).sum()) - size)

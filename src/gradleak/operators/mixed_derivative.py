@@ -57,7 +57,7 @@ class MixedDerivative:
 
     @classmethod
     def of(cls, exposure: Exposure) -> MixedDerivative | None:
-        """That of an exposure whose release is a function of the plain gradient; None for any other release.
+        """Mixed derivative of an exposure whose release is a function of the plain gradient; None otherwise.
 
         None too for a model that stops gradients: its gradient depends on the input in ways that the graph of its loss
         does not hold.

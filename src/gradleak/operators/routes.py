@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Route(StrEnum):
-    """How products A t with a block of tangents are computed; the order is that of preference.
+    """Route by which products A t with a block of tangents are computed; the order is that of preference.
 
     The first and the third need a release that is a function of the plain gradient: A is then a mixed derivative of the
     loss (`MixedDerivative`), and A t is the derivative of ⟨∇_xL, t⟩ by the parameters on one kept graph.
@@ -21,17 +21,17 @@ class Route(StrEnum):
 
     @property
     def is_mixed(self) -> bool:
-        """Whether it takes A as a mixed derivative of the loss."""
+        """True if it takes A as a mixed derivative of the loss."""
         return self in (Route.REVERSE_OVER_REVERSE_VMAP, Route.REVERSE_OVER_REVERSE_LOOP)
 
     @property
     def is_batched(self) -> bool:
-        """Whether it runs under vmap."""
+        """True if it runs under vmap."""
         return self.value.endswith("(vmap)")
 
 
 class AdjointRoute(StrEnum):
-    """How products Aᵀu are computed.
+    """Route by which products Aᵀu are computed.
 
     DOUBLE_BACKWARD is a backward pass through the kept graph of the gradient. FORWARD_OVER_REVERSE is the derivative of
     the input gradient along the parameter direction u; it keeps no graph and needs a release that is a function of the

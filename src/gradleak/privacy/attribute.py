@@ -57,7 +57,7 @@ class AttributePair(HypothesisPair):
 
     @property
     def value(self) -> int:
-        """Which value the record has under H0."""
+        """Value that the record has under H0."""
         return self.attribute.value_of(self.record.inputs)
 
     @cached_property

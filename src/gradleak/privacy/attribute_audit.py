@@ -25,7 +25,7 @@ _FREE = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AttributeAudit(PrivacyAudit):
-    """How much epsilon the release of one record shows of one attribute, for canaries and for random records.
+    """Audit of the epsilon that the release of one record shows of one attribute, for canaries and for random records.
 
     The game of definition 7.2 with k = 1, as a test between H0 (the record) and H1 (its attribute drawn uniformly from
     the other values), at the parameters after some epochs of training through the release. The adversary knows the
@@ -73,7 +73,7 @@ class AttributeAudit(PrivacyAudit):
 
     @cached_property
     def record_attribute(self) -> RecordAttribute:
-        """Where the attribute stands in a record."""
+        """Place of the attribute in a record."""
         return RecordAttribute.of(self.table, self.attribute, without=self._left_out, encoding=self.encoding)
 
     def describe(self) -> dict[str, Any]:

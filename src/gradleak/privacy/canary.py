@@ -29,7 +29,7 @@ MOST_NUMBERS = 2**24
 
 
 class CanaryObjective(StrEnum):
-    """How far apart the released gradients of a record are without noise, in the mean over the attribute's other values."""
+    """Distance of the released gradients of a record without noise, in the mean over the attribute's other values."""
 
     MSE = "mse"
     """(1/P) ‖gⱼ - g₀‖²."""

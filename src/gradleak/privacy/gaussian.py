@@ -110,7 +110,7 @@ class GaussianPair(HypothesisPair):
 
     @property
     def one_law(self) -> bool:
-        """Whether the noise is the same under both hypotheses."""
+        """True if the noise is the same under both hypotheses."""
         return all(part.std == part.other for part in self._parts)
 
     @cached_property
@@ -121,7 +121,7 @@ class GaussianPair(HypothesisPair):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """How many alternatives there are, and how far they are."""
+        """Number of alternatives, and their distances."""
         distances = (self.alternatives.double() - self.null.double()).norm(dim=1)
         return {
             "law": "Gaussian",

@@ -16,7 +16,7 @@ from gradleak.results import Count, InputError, Score
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MembershipAudit(PrivacyAudit):
-    """How much epsilon the release of a batch shows of one example in it: the usual neighbors of differential privacy.
+    """Audit of the epsilon that the release of a batch shows of one example in it: the usual neighbors of DP.
 
     The example and the rest of the batch are public rows by chance: a bound for such records, not for the worst one.
 

@@ -14,7 +14,7 @@ from gradleak.results import Score
 
 
 class Statistic(StrEnum):
-    """What an auditor makes of a released update: one number, larger where the alternative is likelier."""
+    """Statistic of a released update: one number, larger where the alternative is likelier."""
 
     DISTANCE = "distance"
     """‖u - u₀‖₂, how far the update is from the one without noise under the null hypothesis."""
@@ -55,7 +55,7 @@ class HypothesisPair(ABC):
         """
 
     def theory(self, *, delta: float) -> list[Score]:
-        """What is known of the epsilon of this pair without a trial; nothing unless a pair says otherwise.
+        """Known values of the epsilon of this pair without a trial; nothing unless a pair says otherwise.
 
         Args:
             delta: δ, between 0 and 1.
@@ -64,7 +64,7 @@ class HypothesisPair(ABC):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What a record says of the pair, JSON-ready and without a private value."""
+        """Description of the pair for a record, JSON-ready and without a private value."""
         return {}
 
 

@@ -1,4 +1,4 @@
-"""What audits of epsilon have in common: a model trained through the release, records, and pairs of hypotheses."""
+"""Base of the audits of epsilon: a model trained through the release, records, and pairs of hypotheses."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class NullPair(HypothesisPair):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PrivacyAudit(Settings, ABC):
-    """How much epsilon releases really show, by trials of two hypotheses at some points of a training.
+    """Audit of the epsilon that releases really show, by trials of two hypotheses at some points of a training.
 
     The model is trained through the release on private rows, as in the inference game; at the parameters after some epochs
     pairs of hypotheses are set up, each is tried so many times, and every estimator reads the trials. Records come from
@@ -290,7 +290,7 @@ class PrivacyAudit(Settings, ABC):
         return []
 
     def _total(self, objective: Objective) -> list[Score]:
-        """What the release as a whole promises, beside every pair."""
+        """Promise of the release as a whole, beside every pair."""
         return total_epsilons(self.release, objective, examples=1, attributes=None, delta=self.delta)
 
     def _read(self, entry: AuditedPair, seed: int) -> PairResult:

@@ -1,4 +1,4 @@
-"""What a record is to an audit: where its attribute stands, and which numbers make a valid one."""
+"""Records of an audit: the place of the attribute, and the numbers that make a valid one."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class RecordAttribute:
         )
 
     def value_of(self, record: Tensor) -> int:
-        """Which value a flat record has, from 0: the nearest code."""
+        """Value of a flat record, from 0: the nearest code."""
         held = record.reshape(-1)[list(self.places)]
         return int((self.codes.to(held) - held).square().sum(dim=1).argmin())
 
@@ -102,7 +102,7 @@ class RecordAttribute:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RecordConstraints:
-    """What makes a vector of numbers a valid record: ranges of its entries, one-hot groups, and entries with few levels.
+    """Constraints that make a vector of numbers a valid record: ranges of its entries, one-hot groups, and few levels.
 
     Attributes:
         low: smallest value of every entry, (d,).
@@ -191,7 +191,7 @@ class RecordConstraints:
         return torch.where(free, cut, records)
 
     def holds(self, records: Tensor) -> bool:
-        """Whether records (n, d) are valid."""
+        """True if records (n, d) are valid."""
         return torch.equal(self.nearest(records), records)
 
 

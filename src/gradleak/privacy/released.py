@@ -110,7 +110,7 @@ class SampledPair(HypothesisPair):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """That releases were drawn, and how."""
+        """Facts on the draws of the releases."""
         return {"law": "drawn", "route": self._releases.route.value, "entries": self.objective.size}
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What an audit of epsilon found: bounds and estimates of every pair beside what is known, and histograms."""
+"""Result of an audit of epsilon: bounds and estimates of every pair beside what is known, and histograms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BINS = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Histogram:
-    """How often a statistic fell into which bin, under each hypothesis.
+    """Number of values of a statistic in each bin, under each hypothesis.
 
     Attributes:
         statistic: its name.
@@ -90,7 +90,7 @@ class PairResult:
 
     @property
     def histograms(self) -> dict[str, Histogram]:
-        """Of both hypotheses, by statistic."""
+        """Histograms of both hypotheses, by statistic."""
         return {name: Histogram.of(scores) for name, scores in self.samples.items()}
 
     def known(self, name: str) -> Score:
@@ -161,7 +161,7 @@ def audit_pair(
 
 
 def assumes_gaussians(estimator: EpsilonEstimator) -> bool:
-    """Whether what an estimator reads is a bound for two Gaussians of one covariance alone.
+    """True if what an estimator reads is a bound for two Gaussians of one covariance alone.
 
     Args:
         estimator: of epsilon.
@@ -187,7 +187,7 @@ def _held(estimator: EpsilonEstimator, score: Score, facts: Mapping[str, Any]) -
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AuditResult:
-    """What an audit found.
+    """Result of an audit.
 
     Attributes:
         kind: "attribute", "membership", or what a user calls theirs.

@@ -54,7 +54,7 @@ def per_attribute_epsilon(sensitivities: Sequence[float], std: float, delta: flo
 
 
 def note_of_attribute(others: int) -> str:
-    """What the per-attribute epsilon is of, for a record with so many other values."""
+    """Note on the scope of the per-attribute epsilon, for a record with so many other values."""
     note = "of this record at these parameters"
     return (
         f"{note}; the largest over its {others} other values, which their mixture does not exceed"

@@ -1,4 +1,4 @@
-"""What a client computes."""
+"""Protocols: the computation of a client."""
 
 from gradleak.protocols.average_gradient import average_gradient
 from gradleak.protocols.fed_avg import FedAvg

@@ -128,7 +128,7 @@ def weights_of(protocol: Protocol, examples: int) -> Sequence[tuple[slice, float
 
 
 def proportional(weights: Sequence[tuple[slice, float]]) -> bool:
-    """Whether every mini-batch weighs as much as it holds, so that their sum is a gradient of the whole batch."""
+    """True if every mini-batch weighs as much as it holds, so that their sum is a gradient of the whole batch."""
     shares = [weight / (place.stop - place.start) for place, weight in weights]
     return bool(max(shares) - min(shares) <= 1e-9 * max(shares))
 

@@ -56,7 +56,7 @@ class LocalAdam(LocalSteps):
     eps: Positive = 1e-8
 
     def note(self, examples: int) -> str:
-        """That one step of Adam is almost a sign."""
+        """Note that one step of Adam is almost a sign."""
         if self.steps(examples) > 1:
             return ""
         return (

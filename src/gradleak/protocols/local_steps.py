@@ -1,4 +1,4 @@
-"""What every protocol with local steps shares: numbers, mini-batches in a fixed order, and the gradient of one of them."""
+"""Base of every protocol with local steps: numbers, mini-batches in a fixed order, and the gradient of one of them."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ class SecureAggregation(Protocol):
 
     @property
     def kind(self) -> UpdateKind:  # type: ignore[override]  # a class variable of protocols that do not wrap one
-        """That of the clients' updates."""
+        """Kind of the clients' updates."""
         return self.protocol.kind
 
     @property
@@ -173,7 +173,7 @@ class SecureAggregation(Protocol):
         return total
 
     def plain_gradients(self, examples: int) -> float:
-        """That of the clients, each with its share of the examples."""
+        """Cost of the clients, each with its share of the examples."""
         return sum(size / examples * self.protocol.plain_gradients(size) for size in self.examples)
 
     def mini_batch_weights(self, examples: int) -> Sequence[tuple[slice, float]] | None:
@@ -206,7 +206,7 @@ class SecureAggregation(Protocol):
 
     @property
     def of_client(self) -> Protocol:
-        """What each client computes."""
+        """Protocol of each client."""
         return self.protocol
 
     @property
@@ -227,13 +227,13 @@ class SecureAggregation(Protocol):
         return total
 
     def note(self, examples: int) -> str:
-        """How many take part, and what the clients' protocol has to say."""
+        """Number of clients that take part, and the note of their protocol."""
         taking = f"{len(self.examples)} of {self.clients or len(self.examples)} clients take part"
         told = {self.protocol.note(size): None for size in self.examples}
         return "; ".join([f"{taking}, and only their weighted sum is seen", *(note for note in told if note)])
 
     def _places(self, examples: int) -> list[slice]:
-        """Where in the batch each client's examples are."""
+        """Places in the batch of each client's examples."""
         if examples != sum(self.examples):
             raise InputError(
                 f"SecureAggregation: expected a batch of the {sum(self.examples)} examples of all clients "

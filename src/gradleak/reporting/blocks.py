@@ -16,7 +16,7 @@ from gradleak.results import Evidence, VerdictKind
 
 
 class Style(StrEnum):
-    """How a text stands on the page.
+    """Style of a text on the page.
 
     In TERMS and FACTS each part is a sequence: a term and what it means, a label and what holds of it (behind a `Mark`,
     where there is one); TERMS are rows, FACTS stand side by side.
@@ -33,7 +33,7 @@ class Style(StrEnum):
 
 
 class Level(StrEnum):
-    """How loud a note is."""
+    """Loudness of a note."""
 
     PLAIN = "plain"
     WARN = "warn"
@@ -84,7 +84,7 @@ class Hint:
 
 @dataclass(frozen=True)
 class Small:
-    """What stands below a number or name in small print: its interval, its unit, how many stand behind it.
+    """Small print below a number or name: its interval, its unit, how many stand behind it.
 
     Attributes:
         words: what it says.

@@ -1,4 +1,4 @@
-"""What a page may ask of a record beside its own findings: by scenario, subject, name and evidence, never by kind."""
+"""Context of a page: a record beside its own findings, by scenario, subject, name and evidence, never by kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How plots are drawn: figures as inline SVG that takes its colors from the page, so that it reads in light and in dark."""
+"""Figures as inline SVG that takes its colors from the page, so that it reads in light and in dark."""
 
 from __future__ import annotations
 

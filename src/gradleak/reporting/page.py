@@ -42,7 +42,7 @@ _COMMON = frozenset(Finding.model_fields)
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a renderer shows, in its order.
+    """Report in the order in which a renderer shows it.
 
     Attributes:
         record: what it tells of.

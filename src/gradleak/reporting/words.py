@@ -1,4 +1,4 @@
-"""What codes and names of a record mean in plain words; longer than other files, since it is one table of sentences."""
+"""Meanings of the codes and names of a record in plain words; a long file, since it is one table of sentences."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def named(*parts: str) -> str:
 
 
 def next_step(verdict: Verdict) -> str:
-    """What to do after this verdict.
+    """Next step after this verdict.
 
     Args:
         verdict: a verdict.

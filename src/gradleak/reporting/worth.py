@@ -7,7 +7,7 @@ _LEARNED = 0.25
 
 
 def learned_little(value: float | None, blind: float | None) -> bool:
-    """Whether a model without a defense gains so little over the best answer that ignores the input that it is no reference.
+    """True if a model without a defense gains too little over the best answer that ignores the input to be a reference.
 
     Args:
         value: what it is worth.

@@ -33,12 +33,12 @@ _KNOWN: Mapping[str, str] = {
 
 
 class Rule(ABC):
-    """What a field takes. It stands in `Annotated`, where pydantic finds it."""
+    """Rule on the values that a field takes. It stands in `Annotated`, where pydantic finds it."""
 
     @property
     @abstractmethod
     def words(self) -> str:
-        """What stands after "expected" in a message."""
+        """Words that stand after "expected" in a message."""
 
     @abstractmethod
     def take(self, value: Any) -> Any:
@@ -287,7 +287,7 @@ class Function(Rule):
 
 @dataclass(frozen=True)
 class Hint:
-    """What to do about a refused value, in `Annotated` beside the type; it goes after the message."""
+    """Hint on a refused value, in `Annotated` beside the type; it goes after the message."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""What one task of an audit found: a typed result that is read without the code that made it."""
+"""Finding of one task of an audit: a typed result that is read without the code that made it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NumberOrNone = Annotated[float | None, BeforeValidator(_finite)]
 
 
 class Status(StrEnum):
-    """Whether a task was carried out."""
+    """Status of a task: carried out or not."""
 
     DONE = "done"
     REFUSED = "refused"
@@ -46,7 +46,7 @@ class Part(BaseModel):
 
 
 class Subject(Part):
-    """Whose data, or which part of a release, a finding is about, within its scenario.
+    """Subject of a finding: whose data, or which part of a release, within its scenario.
 
     Attributes:
         noun: what it is: "example", "batch", "pair", "layer".
@@ -62,7 +62,7 @@ class Subject(Part):
 
 
 class Control(Part):
-    """What makes a finding a control: a planted leak that must be found, or noise that must give nothing.
+    """Control that a finding is: a planted leak that must be found, or noise that must give nothing.
 
     Attributes:
         planted: whether a leak was planted; else there is nothing to be found.
@@ -112,7 +112,7 @@ ScoreLine = Annotated[Score, PlainValidator(_score), PlainSerializer(Score.to_di
 
 
 class Finding(Part):
-    """What one task of an audit found, with the scores inside.
+    """Finding of one task of an audit, with the scores inside.
 
     A kind of audit has one subclass, whose further fields all have defaults: a finding that was refused or failed has
     nothing but the fields below. A record with an unknown kind is read as findings of this class, with the further

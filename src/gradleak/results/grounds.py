@@ -1,4 +1,4 @@
-"""What verdicts rest on: the findings of a run, by scenario and subject, and the thresholds of the plan."""
+"""Grounds of verdicts: the findings of a run, by scenario and subject, and the thresholds of the plan."""
 
 from __future__ import annotations
 

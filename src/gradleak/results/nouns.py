@@ -1,4 +1,4 @@
-"""What the numbers of an example are called, by the kind of its data."""
+"""Nouns for the numbers of an example, by the kind of its data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ ENTRIES: Mapping[str, str] = {"image": "pixel", "tabular": "feature", "signal": 
 
 
 def entry_noun(kind: str | None) -> str:
-    """What one number of an example is: "pixel", "feature" or "sample"; "entry" for a kind that is not known.
+    """Noun for one number of an example: "pixel", "feature" or "sample"; "entry" for a kind that is not known.
 
     Args:
         kind: value of a `DomainKind`; None for data of no stated kind.
@@ -21,7 +21,7 @@ def entry_noun(kind: str | None) -> str:
 
 
 def error_name(kind: str | None) -> str:
-    """What the root mean squared error of a reconstruction is called, over entries scaled to [0, 1].
+    """Name of the root mean squared error of a reconstruction, over entries scaled to [0, 1].
 
     The unit of such scores is `pixel_rmse` in every record, whatever the data are.
 

@@ -84,5 +84,5 @@ def check_flags(owner: object, *names: str) -> None:
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a real number, of Python's or numpy's, and no truth value."""
+    """True if it is a real number, of Python's or numpy's, and no truth value."""
     return isinstance(value, Real) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""How a computation ended, as a word that carries its meaning and the remedy."""
+"""End of a computation, as a word that carries its meaning and the remedy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Outcome(Enum):
-    """How a computation ended; every member carries an explanation and a remedy.
+    """End of a computation; every member carries an explanation and a remedy.
 
     `has_value` says whether a number accompanies the outcome: True always, False never, None where the note says
     which part is determined. Members compare by identity and are written to a record by their lower-case name.

@@ -124,7 +124,7 @@ class Record:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """What was found, in file order; lines that are no finding of their kind are left out (`unreadable`)."""
+        """Findings in file order; lines that are no finding of their kind are left out (`unreadable`)."""
         return tuple(found for found in self._parsed if isinstance(found, Finding))
 
     @property
@@ -155,7 +155,7 @@ class Record:
 
     @property
     def complete(self) -> bool:
-        """Whether every group that the run line announces is whole."""
+        """True if every group that the run line announces is whole."""
         return not self.missing
 
     def canonical(self) -> list[str]:
@@ -237,7 +237,7 @@ class RecordWriter:
         return [_finding(rows[place]) for place in sorted(rows) if rows[place]["type"] == "finding"]
 
     def failed(self, group: str) -> bool:
-        """Whether a finding of a group failed, or cannot be read, so that the group is tried again."""
+        """True if a finding of a group failed, or cannot be read, so that the group is tried again."""
         rows = self._lines.get(group, {}).values()
         return any(row.get("status") == Status.FAILED or _parse(row) is None for row in rows)
 

@@ -15,7 +15,7 @@ from gradleak.results.outcome import Outcome
 
 
 class Evidence(StrEnum):
-    """How a number relates to the quantity that its name states."""
+    """Relation of a number to the quantity that its name states."""
 
     EXACT = "exact"
     UPPER_BOUND = "upper_bound"
@@ -25,7 +25,7 @@ class Evidence(StrEnum):
 
 
 class Leakier(StrEnum):
-    """Whether a higher or a lower value means that more leaks; neither for what is no measure of leakage."""
+    """Direction in which more leaks: a higher or a lower value; neither for what is no measure of leakage."""
 
     HIGHER = "higher"
     LOWER = "lower"

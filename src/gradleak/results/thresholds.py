@@ -1,4 +1,4 @@
-"""When something counts as leaking, and when as bounded: values of a plan, printed with every verdict."""
+"""Thresholds for leaking and for bounded: values of a plan, printed with every verdict."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradleak.results.settings import Settings
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds(Settings):
-    """When an attack counts as having rebuilt an example, and when none can be expected to.
+    """Thresholds at which an attack counts as having rebuilt an example, and at which none can be expected to.
 
     Attributes:
         pixel_rmse: largest error, in pixels scaled to [0, 1].
@@ -44,7 +44,7 @@ class Thresholds(Settings):
         baselines: Sequence[float | None],
         chance: Sequence[float] = (),
     ) -> bool:
-        """Whether at least one example is rebuilt, and not by luck alone.
+        """True if at least one example is rebuilt, and not by luck alone.
 
         Args:
             errors: pixel RMSE of the attack by example; None where there is none.
@@ -74,7 +74,7 @@ class Thresholds(Settings):
 
 
 def beyond_luck(errors: Sequence[float], limits: Sequence[float]) -> int:
-    """How many errors at once are smaller than luck brings them: the least k whose k-th smallest is below its limit, or 0.
+    """Number of errors that together beat luck: the least k whose k-th smallest is below its limit, or 0.
 
     Args:
         errors: of examples, sorted.

@@ -1,4 +1,4 @@
-"""How often a guess made before seeing a release is near enough to an example."""
+"""Chance that a guess made before seeing a release is near enough to an example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a release jumps as its input moves along a line."""
+"""Test for jumps of a release as its input moves along a line."""
 
 from __future__ import annotations
 

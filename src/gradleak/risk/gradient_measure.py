@@ -1,4 +1,4 @@
-"""What every measure of matrices of gradients, one a layer, shares."""
+"""Base of every measure of matrices of gradients, one a layer."""
 
 from __future__ import annotations
 

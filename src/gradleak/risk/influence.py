@@ -158,7 +158,7 @@ class InversionInfluence(Measure):
         )
 
     def _scale(self, exposure: Exposure) -> float:
-        """By how much an error of the vector can change the value."""
+        """Factor by which an error of the vector can change the value."""
         if self.unit == Unit.INPUT:
             return 1.0
         scale = exposure.pixel_scale()
@@ -250,6 +250,6 @@ def _norm(vector: Tensor) -> float:
 
 
 def _is_zero(operator: GradientJacobian) -> bool:
-    """Whether AᵀA maps a random vector to zero."""
+    """True if AᵀA maps a random vector to zero."""
     probe = torch.randn(operator.shape[1], 1, generator=torch.Generator().manual_seed(0), dtype=operator.dtype)
     return float(Gram(operator).matmat(probe.to(operator.device)).norm()) == 0.0

@@ -1,4 +1,4 @@
-"""Which layers to protect first, from what several measures say about them."""
+"""Advice on the layers to protect first, from what several measures say about them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOTABLE = 0.05  # p-value above which a score is no more than chance gives
 
 @dataclass(frozen=True, kw_only=True)
 class AdvisedLayer:
-    """What the profiles say about one layer, and whether it is to be protected within the budget.
+    """Advice on one layer from the profiles, and whether it is to be protected within the budget.
 
     Attributes:
         name: of the layer, set of layers or named group.
@@ -164,7 +164,7 @@ def advise(profiles: Sequence[LayerProfile], sizes: Mapping[str, int], *, budget
 
 @dataclass(frozen=True, kw_only=True)
 class _Standing:
-    """Where the profiles put one layer."""
+    """Standing of one layer in the profiles."""
 
     places: Mapping[str, int | None]
     first_in: tuple[str, ...]
@@ -206,7 +206,7 @@ class _Standing:
         return (worst, not self.first_in and bool(self.unknown_in), -suspected, mean)
 
     def sentence(self) -> str:
-        """What the profiles say of the layer, without the full stop."""
+        """Statement of the profiles on the layer, without the full stop."""
         parts = []
         if self.first_in:
             parts.append(f"leaks most by {_list(self.first_in)}")
@@ -278,7 +278,7 @@ def _places(profile: LayerProfile) -> dict[str, int]:
 
 
 def _by_chance(measure: str, score: Score) -> bool:
-    """Whether a score is no more than chance gives; the report judges alike."""
+    """True if a score is no more than chance gives; the report judges alike."""
     if score.value is None:
         return False
     if score.details.get("p_value") is not None:
@@ -288,13 +288,13 @@ def _by_chance(measure: str, score: Score) -> bool:
 
 
 def _all_chance(profile: LayerProfile) -> bool:
-    """Whether a profile found nothing beyond chance in any layer that it has a value for."""
+    """True if a profile found nothing beyond chance in any layer that it has a value for."""
     known = [score for score in profile.scores.values() if score.value is not None]
     return bool(known) and all(_by_chance(profile.measure, score) for score in known)
 
 
 def _rivals(profile: LayerProfile, name: str) -> bool:
-    """Whether a layer may be the leakiest one: by intervals, or without any unless a test finds no more than chance in it."""
+    """True if a layer may be the leakiest: by intervals, or without any unless a test finds no more than chance."""
     score = profile.scores[name]
     tested = score.interval is None and score.details.get("p_value") is not None
     return name in (profile.leakiest, *profile.rivals()) and not (tested and _by_chance(profile.measure, score))

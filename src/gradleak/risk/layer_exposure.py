@@ -1,4 +1,4 @@
-"""What if only a part of the update is seen: the last layer, the biases, all but the embedding, what no enclave holds."""
+"""Exposure of a part of the update: the last layer, the biases, all but the embedding, what no enclave holds."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class VisibleLayers:
         return Exposure(self.objective(whole), exposure.batch, self.release(whole, exposure.release))
 
     def knowledge(self, knowledge: Knowledge) -> Knowledge:
-        """What an adversary knows who sees these tensors alone.
+        """Knowledge of an adversary who sees these tensors alone.
 
         Raises:
             InputError: if the objective is not known, or a visible tensor is not among its shared ones.

@@ -1,4 +1,4 @@
-"""Which shared tensors are looked at together."""
+"""Groups of the shared tensors that are looked at together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gradleak.results import Count, InputError, Settings
 
 
 class Partition(StrEnum):
-    """How the shared tensors are grouped: each by itself, or those of one layer together."""
+    """Grouping of the shared tensors: each by itself, or those of one layer together."""
 
     TENSOR = "tensor"
     LAYER = "layer"

@@ -1,4 +1,4 @@
-"""What every measure of where a release leaks shares: one profile over the layers of a release, and what to know of it."""
+"""Base of every measure of where a release leaks: one profile over the layers of a release, and what to know of it."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ class LayerMeasure(Settings, ABC):
 
     @property
     def variant(self) -> str:
-        """What tells this measure from others of its name, "" for nothing."""
+        """Variant that tells this measure from others of its name, "" for nothing."""
         return ""
 
     @property
     def layer_parts(self) -> tuple[object, ...]:
-        """What it is made of that has sources of its own: an attack, a classifier."""
+        """Parts that have sources of their own: an attack, a classifier."""
         return ()
 
     @property
@@ -102,7 +102,7 @@ class LayerMeasure(Settings, ABC):
         return None
 
     def obstacle(self, batch: Batch) -> str:
-        """Why the measure is not defined for such examples, and what to do in a plan; "" where it is.
+        """Reason why the measure is not defined for such examples, and what to do in a plan; "" where it is.
 
         Args:
             batch: examples of a release.
@@ -110,7 +110,7 @@ class LayerMeasure(Settings, ABC):
         return ""
 
     def refusal(self, known: Knowledge) -> str:
-        """Why nothing can be measured against an adversary with such knowledge, whatever the layers; "" where it can.
+        """Reason why nothing can be measured against an adversary with such knowledge, on any layer; "" where it can.
 
         Args:
             known: about the whole release.

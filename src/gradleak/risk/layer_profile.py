@@ -73,7 +73,7 @@ class LayerProfile:
         return [name for name in names[1:] if not self._told_apart(first, name)]
 
     def difference(self, one: str, other: str) -> Score:
-        """By how much the score of one group lies above that of another, with a paired interval where rows are known.
+        """Difference of the score of one group from that of another, with a paired interval where rows are known.
 
         Both groups were scored on the same rows, so that the interval is that of the mean difference over rows: narrower
         than two separate ones suggest, since what makes a row easy is easy in both. It is widened as the measure's own

@@ -37,7 +37,7 @@ class DrawnRows:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LayerSite:
-    """What a measure of layers may read of one release.
+    """View of one release for a measure of layers.
 
     Attributes:
         label: of the profile; it tells the random numbers of one measure from those of another.
@@ -66,7 +66,7 @@ class LayerSite:
 
     @property
     def target(self) -> Tensor:
-        """What is told, one entry a gradient; that of another one where the site is shuffled."""
+        """Target that is told, one entry a gradient; that of another one where the site is shuffled."""
         target = self.rows.target
         if not self.shuffled:
             return target
@@ -121,7 +121,7 @@ class LayerSite:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LayerScale:
-    """How much there is to measure, for an estimate of what it costs.
+    """Amount to measure, for an estimate of the cost.
 
     Attributes:
         rows: that gradients are taken of.

@@ -1,4 +1,4 @@
-"""What every closed-form measure shares, and how one is taken of each example, of each layer, of what is visible."""
+"""Base of every closed-form measure, taken of each example, of each layer, of what is visible."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXACT_TO = 1e-3
 
 
 class Unit(StrEnum):
-    """In which space a reconstruction error is stated.
+    """Space in which a reconstruction error is stated.
 
     `input` is the formula's own value, a norm in model-input units; where the formula is a squared error, scores say
     `input^2`.
@@ -139,7 +139,7 @@ class Measure(LayerMeasure):
         return mean_profile(site.label, groups, of_each)
 
     def _perturbations(self, exposures: Sequence[Exposure], seed: int) -> list[Mapping[str, Tensor] | None] | str:
-        """What noise did to each release, for measures that ask for it; why there is none otherwise."""
+        """Perturbations of each release by noise, for measures that ask for it; the reason where there is none."""
         if not self.needs_delta:
             return [None] * len(exposures)
         if not isinstance(exposures[0].noise, DiagonalGaussian):
@@ -179,7 +179,7 @@ class Measure(LayerMeasure):
 
     @property
     def _unit(self) -> str:
-        """What the scores are stated in."""
+        """Unit of the scores."""
         return str(getattr(self, "unit", Unit.INPUT))
 
     def _score(self, value: float | None, evidence: Evidence, **rest: Any) -> Score:
@@ -312,7 +312,7 @@ def check_operator(exposure: Exposure, operator: GradientJacobian) -> None:
 
 
 def not_gaussian(exposure: Exposure) -> str | None:
-    """Why noise measures do not apply to a release, or None if its noise is Gaussian or absent."""
+    """Reason why noise measures do not apply to a release, or None if its noise is Gaussian or absent."""
     noise = exposure.noise
     return noise.reason if isinstance(noise, NotGaussian) else None
 

@@ -1,4 +1,4 @@
-"""What every row says of every layer, so that layers are compared on the same rows."""
+"""Values of every row for every layer, so that layers are compared on the same rows."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _ROUND_OFF = 1e-14
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PerfectAttack:
-    """Where the L2-matching minimizer next to the truth lies.
+    """Minimizer of the L2-matching loss next to the truth, and its place.
 
     Attributes:
         inputs: the minimizer, shaped like `Batch.inputs`, float64, model-input units.

@@ -1,4 +1,4 @@
-"""What an adversary may believe about an example before seeing a release: a Gaussian."""
+"""Belief of an adversary about an example before seeing a release: a Gaussian."""
 
 from __future__ import annotations
 
@@ -154,13 +154,13 @@ class GaussianPrior:
         return (self.mean + drawn.to(self.mean.device) @ self.root().T).reshape(count, *self.shape)
 
     def pixel_scale(self) -> Tensor:
-        """By how much each entry changes its pixel in [0, 1], (e,); ones where the domain is unknown."""
+        """Factor by which each entry changes its pixel in [0, 1], (e,); ones where the domain is unknown."""
         if self.domain is None:
             return torch.ones_like(self.mean)
         return self.domain.pixel_scale(self.mean).reshape(-1)
 
     def card(self) -> dict[str, Any]:
-        """What a record says of it; no values of examples."""
+        """Description for a record; no values of examples."""
         return {"origin": self.origin, "entries": self.mean.numel(), "trace": float(self.covariance.trace())}
 
 

@@ -1,4 +1,4 @@
-"""With which probability any attacker rebuilds an example, from differential privacy and a stated prior."""
+"""Probability that any attacker rebuilds an example, from differential privacy and a stated prior."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How strongly each layer of a release reacts to the input, of one exposure and averaged over examples."""
+"""Reaction of each layer of a release to the input, of one exposure and averaged over examples."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Sensitivity(Measure):
 
     @property
     def layer_name(self) -> str:
-        """That of the mean over releases."""
+        """Layer name of the mean over releases."""
         return _NAME
 
     @property
@@ -215,7 +215,7 @@ class Sensitivity(Measure):
         return groups
 
     def _by_tensor(self, exposure: Exposure, operator: GradientJacobian) -> dict[str, Tensor]:
-        """What each tensor contributes: its sum of squares (), its column sums (d,) or its row sums (P_l,)."""
+        """Contribution of each tensor: its sum of squares (), its column sums (d,) or its row sums (P_l,)."""
         params = exposure.objective.params
         sizes = [tensor.numel() for tensor in params.values()]
         row_sums = operator.value.new_zeros(operator.shape[0])

@@ -1,4 +1,4 @@
-"""What every measure of a setting shares: no private input comes into it."""
+"""Base of every measure of a setting: no private input comes into it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gradleak.risk.measure import Unit
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Setting:
-    """What is public about a release before the private inputs are known.
+    """Public facts on a release before the private inputs are known.
 
     Attributes:
         objective: the client's loss.

@@ -1,4 +1,4 @@
-"""How far apart the gradients with and without an attribute lie, layer by layer."""
+"""Distance between the gradients with and without an attribute, layer by layer."""
 
 from __future__ import annotations
 

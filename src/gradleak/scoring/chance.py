@@ -1,4 +1,4 @@
-"""How near blind guesses come to some examples of a batch once they are paired with it, as claims are."""
+"""Distance of blind guesses from some examples of a batch once they are paired with it, as claims are."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def chance_pixel_rmse(
 
 
 def beyond_luck(errors: Sequence[float], limits: Sequence[float]) -> int:
-    """How many errors at once are smaller than luck brings them: the least k whose k-th smallest is below its limit, or 0.
+    """Number of errors that together beat luck: the least k whose k-th smallest is below its limit, or 0.
 
     Args:
         errors: of examples, sorted.

@@ -36,7 +36,7 @@ def score_posteriors(
     least_false_positives: float = LEAST_FALSE_POSITIVES,
     confidence: float = 0.95,
 ) -> list[Score]:
-    """What an adversary's guesses of a variable with m values are worth: four scores, each with its interval.
+    """Scores of an adversary's guesses of a variable with m values: four, each with its interval.
 
     - `attack_success_rate`: p, the share of trials whose most probable value is the true one; values that tie share the
       credit, as if the guess were drawn among them.
@@ -109,7 +109,7 @@ def score_posteriors(
 
 
 def leaks(score: Score | Mapping[str, Any]) -> bool:
-    """Whether an advantage is more than chance: its interval, not clipped at 0, lies above 0.
+    """True if an advantage is more than chance: its interval, not clipped at 0, lies above 0.
 
     It is that over rows and trials where the score knows the rows, with the seeds that were played given.
 
@@ -131,7 +131,7 @@ def leaks(score: Score | Mapping[str, Any]) -> bool:
 
 
 def confusion(log_posteriors: ArrayLike, truth: ArrayLike) -> Floats:
-    """How often which value was guessed for which: (m, m), truth by guess; a trial with a tie is split among its guesses.
+    """Confusion matrix (m, m), truth by guess; a trial with a tie is split among its guesses.
 
     Args:
         log_posteriors: (n, m).
@@ -166,7 +166,7 @@ def _obstacle(logs: Floats) -> tuple[Outcome, str] | None:
 
 
 def _credit(logs: Floats) -> Floats:
-    """Which values are guessed, (n, m): 1 for the most probable one, or a share for each of those that tie."""
+    """Guessed values, (n, m): 1 for the most probable one, or a share for each of those that tie."""
     best = logs >= logs.max(axis=1, keepdims=True) - TIE
     shares: Floats = best / best.sum(axis=1, keepdims=True)
     return shares
@@ -199,7 +199,7 @@ def _success(logs: Floats, true: Truth, clusters: Clusters | None, confidence: f
 
 
 def _rate_intervals(right: Floats, clusters: Clusters | None, confidence: float) -> tuple[Interval, Interval]:
-    """Of a rate: over trials, and over rows and trials."""
+    """Intervals of a rate: over trials, and over rows and trials."""
     trials, hits = len(right), float(right.sum())
     trial = rate_interval(hits, trials, confidence)
     if clusters is None:
@@ -254,7 +254,7 @@ def _auroc(logs: Floats, true: Truth, clusters: Clusters | None, confidence: flo
 def _area_intervals(
     value: float, influences: Sequence[Floats], true: Truth, clusters: Clusters | None, confidence: float
 ) -> tuple[Interval, Interval]:
-    """Of the mean of the areas of the values that occur: over trials, and over rows and trials."""
+    """Intervals of the mean of the areas of the values that occur: over trials, and over rows and trials."""
     influence: Floats = np.mean(influences, axis=0)
     trials, kinds = len(true), [true == place for place in np.unique(true)]
     variance = float(np.square(influence).sum()) / (trials * max(trials - 1, 1))

@@ -1,4 +1,4 @@
-"""What the finite private rows of a game add to the variance of a score: trials that share a row err together."""
+"""Variance that the finite private rows of a game add to a score: trials that share a row err together."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class _Stratum:
 
     @property
     def by_answers(self) -> bool:
-        """Whether trials hold nearly all users, so that they differ by whose rows were released alone."""
+        """True if trials hold nearly all users, so that they differ by whose rows were released alone."""
         return self.of_users and self.overlap >= MOST_HELD
 
     def variance(self, influence: Floats, *, bound: bool, factor: float) -> float:
-        """Of the mean over all batches of these rows, over the draw of the rows."""
+        """Variance of the mean over all batches of these rows, over the draw of the rows."""
         count = len(self.trials)
         centered = influence[self.trials].copy()
         for group in self.groups:
@@ -82,7 +82,7 @@ class _Stratum:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Clusters:
-    """Which rows the trials share.
+    """Rows that the trials share.
 
     Each trial is a batch of k of n private rows. A mean over trials is an incomplete U-statistic over the rows. By
     Hoeffding's decomposition, the mean over all batches has the variance Σ_c C(k, c)²/C(n, c) δ_c over the draw of the rows.
@@ -122,7 +122,7 @@ class Clusters:
 
     @property
     def of_users(self) -> bool:
-        """Whether the rows are users."""
+        """True if the rows are users."""
         return any(stratum.of_users for stratum in self.strata)
 
     @classmethod
@@ -167,7 +167,7 @@ class Clusters:
         return cls(strata=strata, trials=count, rows=len(names))
 
     def variance(self, influence: Floats, *, bound: bool = False, confidence: float = 0.95) -> float:
-        """What the draw of the rows adds to the variance of a mean of influences (T,).
+        """Variance that the draw of the rows adds to that of a mean of influences (T,).
 
         Args:
             influence: of every trial on the score, whose mean over trials is the score or its error.

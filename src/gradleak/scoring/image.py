@@ -120,7 +120,7 @@ def ssim(claims: Tensor, truths: Tensor) -> Tensor:
 
 
 def ssim_obstacle(domain: Domain) -> str:
-    """Why SSIM is not defined for examples of this domain, as the end of a sentence; "" where it is.
+    """Reason why SSIM is not defined for examples of this domain, as the end of a sentence; "" where it is.
 
     Args:
         domain: what the examples are.

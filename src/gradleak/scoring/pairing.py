@@ -1,4 +1,4 @@
-"""Which claim belongs to which example: a batch gradient does not know the order of its examples."""
+"""Pairing of claims and examples: a batch gradient does not know the order of its examples."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def pair(claims: Tensor, truths: Tensor) -> Pairing:
 
 
 def scorable(claims: Tensor) -> Tensor:
-    """Which claims are images at all, (m,) bool: every pixel finite and below 1e30 in magnitude.
+    """Mask (m,) of the claims that are images at all: every pixel finite and below 1e30 in magnitude.
 
     Args:
         claims: (m, *shape) pixels.

@@ -162,7 +162,7 @@ def st_lpips(claims: Tensor, truths: Tensor, *, network: PerceptualNetwork | Non
 
 
 def st_lpips_obstacle(domain: Domain) -> str:
-    """Why ST-LPIPS is not defined for examples of this domain, as the end of a sentence; "" where it is.
+    """Reason why ST-LPIPS is not defined for examples of this domain, as the end of a sentence; "" where it is.
 
     Args:
         domain: what the examples are.

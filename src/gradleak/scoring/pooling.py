@@ -145,7 +145,7 @@ def _upper(line: Mapping[str, Any]) -> tuple[Floats, Floats]:
 
 
 def _common(details: Mapping[str, Any]) -> dict[str, Any]:
-    """What the seeds share: settings, not what was found."""
+    """Settings that the seeds share, not what was found."""
     kept = ("blind", "confidence", "false_positive_rate", "least_false_positives", "classes", "covers")
     return {name: details[name] for name in kept if name in details}
 

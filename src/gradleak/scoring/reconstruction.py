@@ -134,7 +134,7 @@ def pixels_of_truth(batch: Batch) -> tuple[Tensor, Domain]:
 
 
 def range_note(batch: Batch, beside: Sequence[Batch] = ()) -> str:
-    """What is to be said where the images of a batch, and of those beside it, use little of their declared range.
+    """Note where the images of a batch, and of those beside it, use little of their declared range.
 
     Args:
         batch: with its domain declared.

@@ -88,12 +88,12 @@ class Curve:
 
     @property
     def negatives(self) -> int:
-        """How many there are."""
+        """Number of negatives."""
         return int(self.false[-1])
 
     @property
     def positives(self) -> int:
-        """How many there are."""
+        """Number of positives."""
         return int(self.true[-1])
 
     def rate(self, false: float) -> float:
@@ -183,7 +183,7 @@ def curve(scores: Floats, positive: NDArray[np.bool_]) -> Curve:
 
 
 def enough_negatives(negatives: int, share: float, least: float) -> bool:
-    """Whether so many negatives leave at least `least` of them above the threshold of a false-positive rate."""
+    """True if so many negatives leave at least `least` of them above the threshold of a false-positive rate."""
     return negatives * share >= least * (1 - 1e-9) and math.isfinite(share)
 
 

@@ -1,4 +1,4 @@
-"""What gradleak relies on in every attack, measure and defense, checked on a small case."""
+"""Contracts of every attack, measure and defense, checked on a small case."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def _check_update(defense: UpdateDefense, update: dict[str, Tensor], case: str) 
 
 
 def _check_effect(defense: UpdateDefense, update: Mapping[str, Tensor], mean: Mapping[str, Tensor], where: str) -> None:
-    """What a defense of the update claims to leave of it, against its mean."""
+    """Check what a defense of the update claims to leave of it, against its mean."""
     effect = _run(defense, "effect", where, lambda: defense.effect(update))
     kept = True
     if isinstance(effect, Unchanged):
@@ -268,7 +268,7 @@ def _promise_bound(defense: Defense, norm: float, bound: float | None, factor: f
 
 
 def _run(defense: Defense, method: str, where: str, call: Callable[[], Any]) -> Any:
-    """What a method gives, with the case in the message where it raises."""
+    """Result of a method, with the case in the message where it raises."""
     try:
         return call()
     except Exception as error:

@@ -30,7 +30,7 @@ from gradleak.training.task import Start, Task
 
 @dataclass(frozen=True, kw_only=True)
 class Training(Settings):
-    """How a model is trained federatedly, and how its epsilon is counted.
+    """Federated training of a model, and the way its epsilon is counted.
 
     In every round each client releases one update of rows of its own, the server averages them and goes
     θ ← θ − η·(average); with momentum m, v ← m v + average and θ ← θ − η v. A delta (FedAvg) points along the gradient
@@ -89,7 +89,7 @@ class Training(Settings):
         return share
 
     def takes_part(self, rows: int) -> int:
-        """In how many rounds one of so many private rows takes part at most."""
+        """Number of rounds in which one of so many private rows takes part at most."""
         if self.batch_size is None:
             return self.rounds
         return -(-self.rounds // (self.smallest_share(rows) // self.batch_size))
@@ -97,7 +97,7 @@ class Training(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Closeness:
-    """How much of the undefended update of the same rows a release lets through, mean over the rounds probed.
+    """Share of the undefended update of the same rows that a release lets through, mean over the rounds probed.
 
     Attributes:
         kept_share: share of the entries that are not zero.
@@ -174,7 +174,7 @@ def train(task: Task, release: AnyRelease, training: Training, *, seed: int) -> 
 
 
 def _erased(start: Start, task: Task) -> bool:
-    """Whether another model of the same kind returns one thing too: weights of zero would do it once."""
+    """True if another model of the same kind returns one thing too: weights of zero would do it once."""
     params = {
         name: tensor + 0.1 * torch.randn(tensor.shape, generator=torch.Generator().manual_seed(0)).to(tensor)
         for name, tensor in start.objective.params.items()
@@ -299,7 +299,7 @@ class _Server:
 
 
 def _batches(rows: Batch, training: Training, seed: int, client: int) -> Iterator[Batch | None]:
-    """What a client computes on in each round, without end; None where Poisson sampling picks no row."""
+    """Batches of a client for each round, without end; None where Poisson sampling picks no row."""
     generator = derive_generator(seed, "rows", str(client))
     while training.sampling_rate is not None:
         yield poisson_sample(rows, rate=training.sampling_rate, generator=generator)

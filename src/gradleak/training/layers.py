@@ -36,7 +36,7 @@ class ReplacedLayer:
 
     @property
     def erases(self) -> bool:
-        """Whether nothing of its input gets through: one number, less its own mean, is 0."""
+        """True if nothing of its input gets through: one number, less its own mean, is 0."""
         return self.values == 1
 
 
@@ -113,7 +113,7 @@ class GroupNormForBatchNorm(Settings):
 
 
 def values_normalized(model: nn.Module, inputs: Tensor) -> dict[str, int]:
-    """How many numbers of one example every GroupNorm, InstanceNorm and LayerNorm normalizes together, by name.
+    """Number of entries of one example that every GroupNorm, InstanceNorm and LayerNorm normalizes together, by name.
 
     One forward pass in eval mode, without gradients; layers that are not reached are left out, and what the model
     refuses ends the count (torch refuses InstanceNorm over single numbers, and inputs of another shape).

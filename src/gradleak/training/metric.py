@@ -1,4 +1,4 @@
-"""What a trained model is worth on rows it has not seen: one number over several seeds, with its interval."""
+"""Worth of a trained model on rows it has not seen: one number over several seeds, with its interval."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RESAMPLES = 2000
 
 
 class Metric(StrEnum):
-    """How a model is judged on held-out rows; higher is better."""
+    """Metric of a model on held-out rows; higher is better."""
 
     ACCURACY = "accuracy"
     AUROC = "auroc"
@@ -105,7 +105,7 @@ def _over_seeds(values: Floats, *, bounded: bool) -> tuple[float, float]:
 
 
 def constant_answers(metric: Metric, outputs: Floats) -> bool:
-    """Whether a model gives one answer for all rows: one class, or for AUROC and R² one number up to round-off."""
+    """True if a model gives one answer for all rows: one class, or for AUROC and R² one number up to round-off."""
     if metric is Metric.ACCURACY:
         chosen = classes(outputs)
         return bool((chosen == chosen[0]).all())
@@ -114,7 +114,7 @@ def constant_answers(metric: Metric, outputs: Floats) -> bool:
 
 
 def same_for_all(outputs: Floats) -> bool:
-    """Whether the rows of (rows, columns) are equal up to round-off."""
+    """True if the rows of (rows, columns) are equal up to round-off."""
     reach = 1e-9 * max(float(np.abs(outputs).max()), 1e-30)
     return bool((np.ptp(outputs, axis=0) <= reach).all())
 

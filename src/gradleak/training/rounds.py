@@ -25,7 +25,7 @@ from gradleak.results import (
 
 
 class ReleaseOfRound(ABC):
-    """What makes the release of a round."""
+    """Maker of the release of a round."""
 
     @abstractmethod
     def at(self, objective: Objective, generator: torch.Generator) -> Release:
@@ -42,7 +42,7 @@ AnyRelease = Release | ReleaseOfRound
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Perturbation(Settings):
-    """How updates are perturbed, and what classifier they are perturbed against.
+    """Perturbation of updates, and the classifier that they are perturbed against.
 
     Attributes:
         protocol: what the client computes.

@@ -1,4 +1,4 @@
-"""What a model is trained for: private rows, held-out rows, and how the model is made."""
+"""Task of a training: private rows, held-out rows, and the maker of the model."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Task:
         return Metric.AUROC if columns <= 2 else Metric.ACCURACY
 
     def outputs(self, objective: Objective) -> Floats:
-        """What a model returns for the test rows, (rows, columns), in eval mode and computed in float64.
+        """Outputs of a model for the test rows, (rows, columns), in eval mode and computed in float64.
 
         BatchNorm layers that normalized by the batch in training get the moments of the training rows first: releases
         hold parameters only. A bottleneck passes its mean.
@@ -112,7 +112,7 @@ class Task:
         return found
 
     def judge(self, objective: Objective) -> tuple[Outcome, Floats | None, str]:
-        """How a training ended, with what the model returns for the test rows and a sentence for the reader, or "".
+        """Outcome of a training, with the model's outputs for the test rows and a sentence for the reader, or "".
 
         Converged; not finite, without outputs; or constant, where the model gives one answer for every test row.
         """

@@ -1,4 +1,4 @@
-"""How the model of a game is trained: one epoch over all private rows a round, through the release."""
+"""Training of the model of a game: one epoch over all private rows a round, through the release."""
 
 from __future__ import annotations
 

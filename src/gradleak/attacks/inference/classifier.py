@@ -1,4 +1,4 @@
-"""What adversary models have in common: labeled shadow features in, log-posteriors out."""
+"""Base of adversary models: labeled shadow features in, log-posteriors out."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Classifier(Settings, ABC):
 
     @abstractmethod
     def weight(self, rows: int) -> int:
-        """How many observations a posterior of a model fitted on so many rows rests on, w.
+        """Number w of observations that a posterior of a model fitted on so many rows rests on.
 
         A class with probability 0 is given 1/(w + m) instead, as if each class had been seen once more.
         """

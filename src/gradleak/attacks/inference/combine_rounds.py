@@ -1,4 +1,4 @@
-"""What several rounds say together, by Bayes."""
+"""Several rounds combined by Bayes' rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an adversary model reads of a flat update: fewer numbers, found on shadow updates."""
+"""Features that an adversary model reads of a flat update: fewer numbers, found on shadow updates."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Reduction(ABC):
 
 
 class Features(Settings, ABC):
-    """Which numbers of a flat update an adversary model is given. Subclasses are frozen keyword-only dataclasses.
+    """Numbers of a flat update that an adversary model is given. Subclasses are frozen keyword-only dataclasses.
 
     Attributes:
         needs_rows: whether `fit` looks at shadow updates; else it looks at the layout alone and calls `chunks` never.

@@ -18,7 +18,7 @@ BLOCK_BYTES = 2**26
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSummaries(Features):
-    """Of every tensor: mean, standard deviation (over s entries), minimum, maximum, ‖·‖₁, ‖·‖₂, share of zeros, quantiles.
+    """Mean, standard deviation (over s entries), minimum, maximum, norms, share of zeros and quantiles of every tensor.
 
     Tensor by tensor in the order of the layout, statistics in the order above; quantiles are interpolated linearly
     between order statistics. Which entry is large is lost: features are few and have names, and they read less than

@@ -1,4 +1,4 @@
-"""Where every tensor lies in a flat update."""
+"""Places of the tensors in a flat update."""
 
 from __future__ import annotations
 

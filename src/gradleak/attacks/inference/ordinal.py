@@ -114,7 +114,7 @@ class Ordinal(Classifier):
             raise InputError("Ordinal.base: expected a classifier such as RandomForest(), got Ordinal")
 
     def weight(self, rows: int) -> int:
-        """That of the base."""
+        """Weight of the base."""
         return self.base.weight(rows)
 
     def _fit(self, features: Rows, labels: Labels, classes: int, seed: int) -> FittedOrdinal:

@@ -1,4 +1,4 @@
-"""Who a user is, among users that were never seen before: an embedding, and distances in it."""
+"""Prototypes of users that were never seen before: an embedding, and distances in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes with shadow updates: their labels, and what the adversary knows besides."""
+"""Shadow updates with their labels, and the adversary's further knowledge."""
 
 from __future__ import annotations
 

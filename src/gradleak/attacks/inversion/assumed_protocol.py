@@ -1,4 +1,4 @@
-"""How much hangs on an assumed protocol: other learning rates and numbers of steps, tried without the truth."""
+"""Dependence on an assumed protocol: other learning rates and numbers of steps, tried without the truth."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def neighboring_protocols(
 def residuals_under(
     found: Reconstruction, update: Update, knowledge: Knowledge, protocols: Sequence[Protocol] | None = None
 ) -> list[ProtocolTrial]:
-    """How well one claim explains the update under other assumed protocols, the attack not run again.
+    """Residuals of one claim under other assumed protocols, the attack not run again.
 
     A residual that is much the same everywhere says that the assumption hardly matters for this claim, or that the
     claim explains nothing; compare it with the first. One that is much smaller elsewhere points to a wrong assumption.
@@ -224,7 +224,7 @@ def fit_learning_rate(
 
 
 def _doubts(found: Reconstruction, residual: float, *, at_limit: bool) -> list[str]:
-    """Why the norm of a claim's update says nothing certain about the learning rate."""
+    """Reasons why the norm of a claim's update says nothing certain about the learning rate."""
     doubts = []
     if residual > EXPLAINED:
         doubts.append(

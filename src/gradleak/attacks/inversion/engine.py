@@ -116,7 +116,7 @@ class Inversion(Attack):
 
     @property
     def searches_images(self) -> bool:
-        """Whether the variables are a generator's."""
+        """True if the variables are a generator's."""
         return super().searches_images or self.variables.needs_generator
 
     def estimate(self, knowledge: Knowledge) -> float:

@@ -28,7 +28,7 @@ gradients do) is slower there than a loop, and memory is."""
 
 
 class Route(StrEnum):
-    """How a gradient of the matching loss is computed.
+    """Way in which a gradient of the matching loss is computed.
 
     LOCKSTEP is double backward under vmap over all rows, LOOP the same row by row. GRAPH keeps the graph of the
     parameter gradient g of one row, takes the derivative u of the matching loss by g from its formula, and pulls u back
@@ -43,7 +43,7 @@ class Route(StrEnum):
 
 
 class Evaluation(NamedTuple):
-    """Of rows (s, n).
+    """Values, gradients and residuals of rows (s, n).
 
     Attributes:
         gradient: of matching loss plus penalties, (s, n).
@@ -58,7 +58,7 @@ class Evaluation(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rules:
-    """What is minimized, and how it may be computed.
+    """Objective of the search, and ways in which it may be computed.
 
     Attributes:
         matching: bound to the model.
@@ -185,7 +185,7 @@ class Evaluator:
         return self._slopes[place]
 
     def _moments(self, inputs: Tensor) -> Mapping[str, LayerStatistics]:
-        """What inputs leave in BatchNorm layers, where a prior reads it."""
+        """Moments that inputs leave in BatchNorm layers, where a prior reads them."""
         if not self._watches:
             return {}
         objective = self._problem.objective

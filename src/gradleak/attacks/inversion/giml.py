@@ -38,7 +38,7 @@ Loss = Callable[[Tensor, Weights], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MetaLearned:
-    """What GIML made of the updates; no example was seen, and none is in here.
+    """Generator that GIML made of the updates; no example was seen, and none is in here.
 
     Attributes:
         generator: the generator, or None where the outcome is `no_signal` or `not_finite`.
@@ -244,7 +244,7 @@ class _Run:
 
     @property
     def used(self) -> int:
-        """How many updates were matched."""
+        """Number of updates that were matched."""
         return len(self._seen)
 
     def round(self, weights: Weights) -> Weights:
@@ -360,7 +360,7 @@ class _Run:
 
 
 def _alike(one: Problem, other: Problem) -> bool:
-    """Whether two problems differ in the values of update and labels alone, and are held against them as they are."""
+    """True if two problems differ in the values of update and labels alone, and are held against them as they are."""
     return (
         one.objective is other.objective
         and repr(one.release) == repr(other.release)

@@ -1,4 +1,4 @@
-"""What an attack went by besides the update itself, in words for the reader of a report."""
+"""Information that an attack used besides the update itself, in words for the reader of a report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gradleak.core import Knowledge, describe
 
 
 def known_facts(knowledge: Knowledge, *, labels: str, first_order: bool, draws: int = 1) -> list[str]:
-    """What every inversion uses of its knowledge: update rule, defenses, labels, and the form of an example.
+    """Knowledge that every inversion uses: update rule, defenses, labels, and the form of an example.
 
     Args:
         knowledge: all that the adversary knows.

@@ -1,4 +1,4 @@
-"""Whether the update bears a claim out, or a prior invented it: asked of the update, never of the truth."""
+"""Check of a claim against the update: does it bear the claim out, or did a prior invent it? The truth is not asked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RULED = 6
 
 
 class Support(StrEnum):
-    """What the update says about a claim.
+    """Support of the update for a claim.
 
     SUPPORTED: from the claim on, what explains the update lies nearby. CONTRADICTED: it lies elsewhere, or any picture of
     the prior explains the update as well; the claim is wrong then, and the update may still give the input away: look at
@@ -45,7 +45,7 @@ class Support(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimSupport:
-    """What `InventionCheck` found, and the picture that it made on the way.
+    """Result of `InventionCheck`, and the picture that it made on the way.
 
     Attributes:
         support: supported, contradicted or undecided.
@@ -180,7 +180,7 @@ class InventionCheck(Settings):
     def __call__(
         self, found: Reconstruction, update: Update, knowledge: Knowledge, *, generator: torch.Generator
     ) -> ClaimSupport:
-        """What the update says about a claim.
+        """Check a claim against the update.
 
         Args:
             found: an attack's claim.
@@ -317,7 +317,7 @@ class _Told(NamedTuple):
 
 
 def _instead(told: _Told) -> str:
-    """What a picture of the prior that is wrong says of the update."""
+    """Note on the update where a picture of the prior is wrong."""
     # The floor of the whole update may be its noise.
     at_floor = told.held is None and told.outcome in (Outcome.CONVERGED, Outcome.NOT_IDENTIFIABLE)
     if told.whole is not None and (told.whole <= EXPLAINS or at_floor):
@@ -389,7 +389,7 @@ class _Ruler:
 
 
 def _can_be_parted(knowledge: Knowledge) -> bool:
-    """Whether each tensor of the update is a function of the batch by itself."""
+    """True if each tensor of the update is a function of the batch by itself."""
     return not knowledge.defenses and knowledge.protocol is not None and knowledge.protocol.shares_gradient
 
 

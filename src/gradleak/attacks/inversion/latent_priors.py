@@ -1,4 +1,4 @@
-"""What latents and weights of a generator ought to look like whatever the update says."""
+"""Priors on the latents and weights of a generator, whatever the update says."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Latents(Variables):
         return self._images(space, self.split(space, flat), labels)
 
     def given(self, space: Space, code: Code) -> Tensor:
-        """What the generator is given, (b, *latent_shape)."""
+        """Input of the generator, (b, *latent_shape)."""
         assert code.latents is not None
         latents = code.latents.tanh() if self.tanh else code.latents
         return latents.reshape(-1, *_of(space).latent_shape)

@@ -87,7 +87,7 @@ def likely(matching: Matching, release: Release, law: Noise, objective: Objectiv
 
 
 def _silent(defense: Defense, shapes: Mapping[str, torch.Tensor]) -> bool:
-    """Whether a defense adds nothing at random."""
+    """True if a defense adds nothing at random."""
     if isinstance(defense, UpdateDefense):
         return defense.noise(shapes) is None
     return isinstance(defense, ExampleDefense) and not defense.closes

@@ -1,4 +1,4 @@
-"""How an attack reads several local steps: unrolled, or as the average gradient at the shared parameters (AGA)."""
+"""Local training as an attack reads it: unrolled, or as the average gradient at the shared parameters (AGA)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradleak.protocols.average_gradient import AverageGradient, proportional, w
 
 
 class LocalTraining(StrEnum):
-    """What a guess is put through before it is compared with an update of several local steps.
+    """Local steps that a guess is put through before it is compared with an update.
 
     `unrolled`: the client's own steps, differentiated through all of them (the federated averaging operator of Geiping
     et al. 2020). Exact; one evaluation costs as many gradients as the client took.

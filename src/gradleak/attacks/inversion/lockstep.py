@@ -40,7 +40,7 @@ class Settings(Protocol):
 
     @property
     def rounds(self) -> int:
-        """How often the stages are gone through."""
+        """Number of times that the stages are gone through."""
 
     @property
     def restarts(self) -> int:
@@ -56,7 +56,7 @@ class Settings(Protocol):
 
     @property
     def compile(self) -> bool:
-        """Whether `torch.compile` is used where it pays."""
+        """True if `torch.compile` is used where it pays."""
 
 
 class Lockstep:
@@ -196,7 +196,7 @@ class Lockstep:
             self.monitor(done, self.planned, float(best.min()) if len(best) else float("inf"))
 
     def _any(self, rows: Tensor) -> Tensor:
-        """Whether any start of each target is marked."""
+        """Mask of the targets of which any start is marked."""
         return rows.reshape(-1, self.settings.restarts).any(dim=1)
 
     def _spread(self, targets: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What an adversary makes of a model that draws (dropout, a bottleneck): the mean over draws of its own."""
+"""Masks of a model that draws (dropout, a bottleneck): the adversary takes the mean over draws of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a candidate's update is from the one that was seen."""
+"""Distance of a candidate's update from the one that was seen."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ class SquaredAndAbsoluteError(Matching):
         return gap.square().sum() / seen.square().sum() + self.absolute * gap.abs().sum() / seen.abs().sum()
 
     def at_round_off(self, residual: float) -> float:
-        """Of both terms."""
+        """True if both terms are at round-off."""
         return residual**2 + self.absolute * residual
 
 

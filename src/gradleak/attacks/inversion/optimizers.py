@@ -48,7 +48,7 @@ class Steps(ABC):
 
 
 class Optimizer(Settings, ABC):
-    """How a search steps."""
+    """Rule by which a search steps."""
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What a guess ought to look like whatever the update says."""
+"""Priors on a guess, whatever the update says."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gradleak.results import (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Guess:
-    """What a prior may look at.
+    """View of a guess that a prior may look at.
 
     Attributes:
         inputs: (b, *shape), in model-input units.
@@ -77,12 +77,12 @@ class Prior(Settings, ABC):
         return {}
 
     def note(self, problem: Problem) -> str:
-        """What a reader has to know about this prior in this problem, or ""."""
+        """Note on this prior in this problem for the reader, or ""."""
         del problem
         return ""
 
     def information(self, problem: Problem) -> str:
-        """What it adds to what the attack goes by, in words."""
+        """Information that it adds to the attack's, in words."""
         del problem
         return f"prior: {in_words(describe(self))}"
 
@@ -132,7 +132,7 @@ class TotalVariation(Prior):
         return self.weight * total
 
     def note(self, problem: Problem) -> str:
-        """That it does nothing, for examples without neighbors such as table rows."""
+        """Note that it does nothing, for examples without neighbors such as table rows."""
         if self.weight == 0 or _neighbor_axes(problem.space.domain):
             return ""
         return f"total variation did nothing: {_without_neighbors(problem.space.domain)}"
@@ -178,7 +178,7 @@ class MeanSquare(Prior):
 
 
 class Statistics(StrEnum):
-    """Which BatchNorm moments a guess is compared with.
+    """Source of the BatchNorm moments that a guess is compared with.
 
     RUNNING: those that the model remembers, which every server has. KNOWN: those that the private batch left, where the
     threat model discloses them (a truth, printed in every report). INFERRED, Huang et al.'s third case, stands for no
@@ -251,7 +251,7 @@ class BatchNormStatistics(Prior):
         return problem.statistics
 
     def note(self, problem: Problem) -> str:
-        """Which statistics were used, or that there are none."""
+        """Note on the statistics that were used, or that there are none."""
         expected = self.expected(problem)
         if not expected:
             return "the model has no BatchNorm statistics, so the BatchNorm prior was left out"
@@ -263,7 +263,7 @@ class BatchNormStatistics(Prior):
         return "running BatchNorm statistics are those of a fresh model (0 and 1)" if remembered else ""
 
     def information(self, problem: Problem) -> str:
-        """Whose statistics, or that there were none."""
+        """Owner of the statistics, or that there were none."""
         if not self.expected(problem):
             return "no BatchNorm statistics: the model has none"
         whose = "of the private batch, disclosed" if self.statistics is Statistics.KNOWN else "that the model remembers"
@@ -306,12 +306,12 @@ class GroupConsistency(Prior):
         return self.weight * (guess.inputs - guess.consensus).square().mean()
 
     def due(self, evaluation: int, evaluations: int) -> bool:
-        """Whether a new consensus is to be made before this evaluation."""
+        """True if a new consensus is to be made before this evaluation."""
         first = int(self.begin * evaluations)
         return evaluation >= max(first, 1) and (evaluation - first) % self.every == 0
 
     def consensus(self, inputs: Tensor, domain: Domain, alike: Sequence[Sequence[int]] = ()) -> Tensor:
-        """What the guesses (s, b, *shape) of one target agree on, in the order of each, (s, b, *shape).
+        """Consensus of the guesses (s, b, *shape) of one target, in the order of each, (s, b, *shape).
 
         Args:
             inputs: the guesses.

@@ -44,14 +44,14 @@ OPTIMIZED_LABELS = "labels were optimized together with the inputs"
 
 
 class LabelPolicy(StrEnum):
-    """What is done about labels that are not disclosed; disclosed ones are always used."""
+    """Treatment of labels that are not disclosed; disclosed ones are always used."""
 
     RECOVER = "recover"
     OPTIMIZE = "optimize"
 
 
 class LabelSource(StrEnum):
-    """Where the labels of a reconstruction come from."""
+    """Source of the labels of a reconstruction."""
 
     DISCLOSED = "disclosed"
     RECOVERED = "recovered"
@@ -60,7 +60,7 @@ class LabelSource(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """How a claim explains the update, without the truth.
+    """Fit of a claim to the update, without the truth.
 
     Attributes:
         relative_residual: ‖g − g*‖ / ‖g*‖.
@@ -74,7 +74,7 @@ class Fit:
 
     @property
     def note(self) -> str:
-        """Where the direction is explained and the length is not: what the reader has to look for."""
+        """Note where the direction is explained and the length is not: possible causes for the reader."""
         # A direction that is missed by an angle leaves the length as uncertain as its sine.
         missed = math.sqrt(max(1 - self.cosine**2, 0.0))
         if self.scale is None or self.cosine < 0.99 or abs(self.scale - 1) <= max(0.01, 5 * missed):
@@ -207,7 +207,7 @@ class Problem:
 
     @property
     def after_gradient(self) -> Callable[[Tensors], Tensors] | None:
-        """What the defenses make of the plain gradient; None where the release is not a function of one gradient."""
+        """Function that the defenses apply to the plain gradient; None where the release is not one of one gradient."""
         return self.release.after_gradient if len(self.draws) == 1 else None
 
     def _tensors(self, release: Release, inputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
@@ -221,7 +221,7 @@ class Problem:
         return self.released(*self.variables.decode(self.space, flat, labels))
 
     def read(self, released: Tensor) -> Tensor:
-        """What of a guess's release (P,) is held against the update; see `Reading`. Pure."""
+        """Part of a guess's release (P,) that is held against the update; see `Reading`. Pure."""
         return self.reading.read_flat(released, self.target)
 
     def relative_residual(self, flat: Tensor) -> float:
@@ -229,7 +229,7 @@ class Problem:
         return self.fit(flat).relative_residual
 
     def fit(self, flat: Tensor) -> Fit:
-        """How the release of flat unknowns (n,), as it is known, explains the update."""
+        """Fit of the release of flat unknowns (n,), as it is known, to the update."""
         guess = self.variables.decode(self.space, flat, self.labels)
         with torch.no_grad():
             released = self.read(self._mean(self.stated or self.release, *guess))
@@ -261,7 +261,7 @@ class Problem:
 
     @property
     def release_cost(self) -> float:
-        """What one released mean costs, in plain gradients of the batch."""
+        """Cost of one released mean, in plain gradients of the batch."""
         return self.release.protocol.plain_gradients(self.space.batch_size) * len(self.draws)
 
     @property
@@ -281,7 +281,7 @@ class Problem:
 
     @property
     def noisy_entries(self) -> int:
-        """How many entries of the update carry known noise and are told by it, not only bounded."""
+        """Number of entries of the update that carry known noise and are told by it, not only bounded."""
         if not isinstance(self.noise, DiagonalGaussian) or not self.reading.keeps_scale:
             return 0
         params = self.objective.params
@@ -309,7 +309,7 @@ class Problem:
 
 
 def readable(knowledge: Knowledge) -> Reading:
-    """How the release is read by an adversary who knows it.
+    """Reading of the release by an adversary who knows it.
 
     Raises:
         KnowledgeError: naming what inversion needs and the threat model does not disclose.
@@ -437,7 +437,7 @@ def _labels(
 
 
 def _unknown_order(labels: Tensor, knowledge: Knowledge) -> str:
-    """That recovered labels, which come as counts, may stand in other mini-batches than the client's."""
+    """Note that recovered labels, which come as counts, may stand in other mini-batches than the client's."""
     assert knowledge.protocol is not None
     assert knowledge.batch_size is not None
     parts = knowledge.protocol.mini_batch_weights(knowledge.batch_size)

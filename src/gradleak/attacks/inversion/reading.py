@@ -1,4 +1,4 @@
-"""How an adversary who knows the defenses reads an update: what a guess is put through, and what is read off backward."""
+"""Reading of an update by an adversary who knows the defenses: forward through a guess, and backward."""
 
 from __future__ import annotations
 
@@ -61,22 +61,22 @@ class Reading:
 
     @property
     def bounded(self) -> bool:
-        """Whether anything is read backward."""
+        """True if anything is read backward."""
         return bool(self.last)
 
     @property
     def keeps_scale(self) -> bool:
-        """Whether the update tells how long it was."""
+        """True if the update tells how long it was."""
         return all(defense.keeps_scale for defense in self.last if isinstance(defense, UpdateDefense))
 
     @property
     def centered(self) -> bool:
-        """Whether the middle of the bounds is likelier than their edges."""
+        """True if the middle of the bounds is likelier than their edges."""
         return any(defense.centered for defense in self.last if isinstance(defense, UpdateDefense))
 
     @property
     def words(self) -> str:
-        """What is done, for the card of information; "" for nothing."""
+        """Description for the card of information; "" for nothing."""
         followed = [
             type(defense).__name__
             for defense in self.release.defenses
@@ -100,7 +100,7 @@ class Reading:
         return [known.lower[name] for name in self.names], [known.upper[name] for name in self.names]
 
     def read(self, made: Rows, seen: Rows, bounds: tuple[Rows, Rows] | None = None) -> list[Tensor]:
-        """What to hold against the update that was seen: see the class; pure and safe under torch.func transforms."""
+        """Tensors to hold against the update that was seen: see the class; pure and safe under torch.func."""
         if not self.last:
             return list(made)
         lower, upper = bounds or self.bounds(seen)
@@ -117,7 +117,7 @@ class Reading:
         return torch.cat([entry.reshape(-1) for entry in self.read(self.rows(made), self.rows(seen))])
 
     def known_entries(self, seen: Tensor) -> Tensor:
-        """Which entries of the flat update (P,) are known exactly, a mask (P,)."""
+        """Mask (P,) of the entries of the flat update that are known exactly."""
         lower, upper = self.bounds(self.rows(seen))
         return torch.cat([(low == high).reshape(-1) for low, high in zip(lower, upper, strict=True)])
 
@@ -173,7 +173,7 @@ class ReadMatching(Matching):
 
 
 def _bends(defense: UpdateDefense | BatchDefense, names: Sequence[str], shapes: Sequence[torch.Size]) -> bool:
-    """Whether a defense does to the entries of a tensor more than noise or a common factor (a clip) would."""
+    """True if a defense does to the entries of a tensor more than noise or a common factor (a clip) would."""
     if isinstance(defense.carry(DiagonalGaussian(std=dict.fromkeys(names, 1.0))), DiagonalGaussian):
         return False
     if isinstance(defense, BatchDefense):

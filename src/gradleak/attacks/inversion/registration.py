@@ -1,4 +1,4 @@
-"""How one guess is moved onto another before they are averaged."""
+"""Registration of one guess on another before they are averaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a learning rate changes over a run."""
+"""Schedules of the learning rate over a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an inversion searches over: a flat vector and how a guess is read from it."""
+"""Unknowns of an inversion: a flat vector, and the guess that is read from it."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Space:
 
 
 class Start(StrEnum):
-    """Where a search begins, per input entry."""
+    """Start of a search, per input entry."""
 
     UNIFORM = "uniform"
     NORMAL = "normal"
 
 
 class Part(StrEnum):
-    """What of the unknowns a stage of a search moves; labels that are unknowns move with every part."""
+    """Part of the unknowns that a stage of a search moves; labels that are unknowns move with every part."""
 
     ALL = "all"
     LATENTS = "latents"
@@ -79,7 +79,7 @@ class Variables(Settings, ABC):
 
     @property
     def needs_generator(self) -> bool:
-        """Whether inputs are made by a generator."""
+        """True if inputs are made by a generator."""
         return False
 
     @abstractmethod
@@ -218,7 +218,7 @@ class PixelsAndLabels(Variables):
         return torch.cat([low, -free]), torch.cat([high, free])
 
     def size(self, space: Space) -> int:
-        """That of the inputs."""
+        """Number of input entries."""
         return self.pixels.size(space)
 
     def split(self, space: Space, flat: Tensor) -> Code:

@@ -59,7 +59,7 @@ def counts_at(reading: Reading, gradient: Tensor, probabilities: Tensor) -> Tens
 
 
 def expected_predictions(reading: Reading, values: Tensor, gradient: Tensor | None, probabilities: Tensor) -> Tensor:
-    """How many examples the model puts in each class (c,), by the probabilities and by what the counts imply."""
+    """Number of examples that the model puts in each class (c,), by the probabilities and by what the counts imply."""
     total = float(reading.examples)
     implied = torch.zeros_like(probabilities)
     if gradient is not None and reading.scaled and reading.form.plain:

@@ -51,7 +51,7 @@ class Head:
 
     @property
     def decision(self) -> float:
-        """How sure the model is of the class of an input, on average: 0 for equal probabilities, 1 for one class.
+        """Confidence of the model in the class of an input, on average: 0 for equal probabilities, 1 for one class.
 
         (mean of the largest probability − 1/c)/(1 − 1/c). Untrained networks with torch's own weights lie below 0.1.
         """
@@ -60,12 +60,12 @@ class Head:
 
     @property
     def decided(self) -> bool:
-        """Whether the model is sure of the class of most inputs, as a trained one is and an untrained one is not."""
+        """True if the model is sure of the class of most inputs, as a trained one is and an untrained one is not."""
         return self.decision > 1 / 2
 
     @property
     def non_negative(self) -> bool:
-        """Whether no input of the layer is negative, as behind a ReLU or a sigmoid."""
+        """True if no input of the layer is negative, as behind a ReLU or a sigmoid."""
         return bool((self.features >= 0).all())
 
 
@@ -119,7 +119,7 @@ def dummy_inputs(knowledge: Knowledge, count: int, generator: torch.Generator) -
 
 
 def batch_size_of(knowledge: Knowledge) -> int:
-    """How many dummy inputs go through the model at once: as many as the client had, where that makes a difference."""
+    """Number of dummy inputs that go through the model at once: the client's, where that makes a difference."""
     assert knowledge.objective is not None
     assert knowledge.batch_size is not None
     return max(2, knowledge.batch_size) if knowledge.objective.batch_statistics else CHUNK

@@ -1,4 +1,4 @@
-"""What every label attack is: an update and knowledge go in, labels with a confidence come out, or why there are none."""
+"""Base of every label attack: an update and knowledge go in; labels with a confidence, or a reason, come out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gradleak.results import Citation, Outcome
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LabelRecovery:
-    """What the update gives away about the labels, without the truth.
+    """Labels that the update gives away, without the truth.
 
     Attributes:
         targets: class indices (b,), in ascending order, or None where the update does not identify them.
@@ -41,7 +41,7 @@ class LabelRecovery:
 
 @dataclass(frozen=True, kw_only=True)
 class Unreadable:
-    """Why nothing about the labels can be read from an update.
+    """Reason why nothing about the labels can be read from an update.
 
     Attributes:
         reason: a clause for the reader.

@@ -1,4 +1,4 @@
-"""What a loss makes of logits and a class: cross entropy, with class weights or smoothing, or something else."""
+"""Loss as a function of logits and a class: cross entropy, with class weights or smoothing, or something else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOLERANCE = 1e-3
 
 
 class Reduction(StrEnum):
-    """How a loss goes from examples to the batch."""
+    """Reduction of a loss from examples to the batch."""
 
     MEAN = "mean"
     SUM = "sum"
@@ -45,28 +45,28 @@ class LossForm:
 
     @property
     def one_hot(self) -> bool:
-        """Whether a class's own logit is the only one that its target enters (no smoothing)."""
+        """True if a class's own logit is the only one that its target enters (no smoothing)."""
         return bool((self.targets - torch.diag(self.targets.diagonal())).abs().max() < 1e-5)
 
     @property
     def plain(self) -> bool:
-        """Whether it is cross entropy without settings, averaged or added up."""
+        """True if it is cross entropy without settings, averaged or added up."""
         return self.one_hot and not self.weighted and bool((self.factors - 1).abs().max() < 1e-4)
 
     @property
     def weighted(self) -> bool:
-        """Whether the mean over the batch has class weights."""
+        """True if the mean over the batch has class weights."""
         spread = float(self.weights.max() - self.weights.min())
         return self.reduction is Reduction.MEAN and spread > 1e-4 * float(self.weights.max())
 
     @property
     def elsewhere(self) -> Tensor:
-        """What the target of an average other class is at each logit (c,): ε/c for label smoothing."""
+        """Target of an average other class at each logit (c,): ε/c for label smoothing."""
         classes = len(self.factors)
         return (self.targets.sum(dim=1) - self.targets.diagonal()) / (classes - 1)
 
     def matrix(self, probabilities: Tensor) -> Tensor:
-        """What one example of each class adds to the gradient of the logits, (c, c), one column a class.
+        """Gradient of the logits that one example of each class adds, (c, c), one column a class.
 
         Args:
             probabilities: mean softmax of each class's examples (c, c), one column a class.

@@ -1,4 +1,4 @@
-"""What an update says about the classifier: the mean gradient of its bias and weight, and how exactly."""
+"""Classifier's part of an update: the mean gradient of its bias and weight, and their precision."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ class Reading:
 
     @property
     def source(self) -> str:
-        """Whose gradient is read, for notes."""
+        """Name of the layer whose gradient is read, for notes."""
         head = self.head
         names = [name for name, value in ((head.weight_name, self.weight), (head.bias_name, self.bias)) if name]
         return " and ".join(names)
 
 
 def why_unreadable(knowledge: Knowledge) -> str:
-    """Why no update of this model and loss shows labels, or "" where one may.
+    """Reason why no update of this model and loss shows labels, or "" where one may.
 
     **Cost**: one forward pass of two inputs, and what `loss_form` costs.
     """
@@ -159,7 +159,7 @@ def run_dummies(
 def scale_of(
     update: Update, knowledge: Knowledge, form: LossForm
 ) -> tuple[float, bool, bool, float, list[str]] | Unreadable:
-    """By what to divide the update, whether that is known, whether and how examples weigh unequally, and notes."""
+    """Divisor of the update, whether it is known, whether and how examples weigh unequally, and notes."""
     examples, protocol = knowledge.batch_size, knowledge.protocol
     assert examples is not None
     notes: list[str] = []
@@ -253,7 +253,7 @@ def _spread(shares: Sequence[float], sizes: Sequence[int]) -> float:
 
 
 def round_off(update: Update, parameter: Tensor, name: str) -> Tensor:
-    """How far each entry (c,) may be off because the update, or the parameters that it is a difference of, are rounded."""
+    """Round-off of each entry (c,) of the update, or of the parameters that it is a difference of."""
     size = update.tensors[name].double().abs()
     if update.kind is UpdateKind.DELTA:
         size = size + parameter.double().abs()
@@ -261,7 +261,7 @@ def round_off(update: Update, parameter: Tensor, name: str) -> Tensor:
 
 
 def _unmodeled(knowledge: Knowledge, update: Update) -> str:
-    """Why no error model holds under the known defenses, or ""."""
+    """Reason why no error model holds under the known defenses, or ""."""
     others = [
         type(defense).__name__
         for defense in knowledge.defenses or ()

@@ -18,7 +18,7 @@ from gradleak.results import ZHAO_2020, Citation, Outcome
 
 
 def is_cross_entropy(loss_name: str) -> bool:
-    """Whether an objective's loss is cross entropy: the loss by name, or torch's module, whatever its settings."""
+    """True if an objective's loss is cross entropy: the loss by name, or torch's module, whatever its settings."""
     return loss_name == "cross_entropy" or loss_name.startswith("CrossEntropyLoss(")
 
 

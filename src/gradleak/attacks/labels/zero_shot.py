@@ -76,7 +76,7 @@ class ZeroShotLabels(LabelAttack):
         )
 
     def _threshold(self, reading: Reading, weight: Tensor, update: Update, knowledge: Knowledge) -> float:
-        """How far below 0 round-off and noise alone reach in the whole gradient, but for one time in a million."""
+        """Distance below 0 that round-off and noise alone reach in the whole gradient, but once in a million times."""
         name = reading.head.weight_name
         assert name is not None
         largest = float(weight.abs().max())
@@ -88,7 +88,7 @@ class ZeroShotLabels(LabelAttack):
         return round_off + noise.std[name] * factor * math.sqrt(2 * math.log(weight.numel() / 1e-6))
 
     def _noise_is_known(self, knowledge: Knowledge) -> bool:
-        """Whether the law of the noise is known, or that there is none."""
+        """True if the law of the noise is known, or there is none."""
         return knowledge.defenses is not None and not isinstance(_noise_of(knowledge), NotGaussian)
 
 

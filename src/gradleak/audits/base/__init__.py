@@ -1,4 +1,4 @@
-"""What rooms and corridor share: the nouns of an audit and what several kinds need."""
+"""Nouns of an audit, shared by rooms and corridor, and what several kinds need."""
 
 from gradleak.audits.base.adversary import Adversary
 from gradleak.audits.base.audit import Audit, Refusal, Task

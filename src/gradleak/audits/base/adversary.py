@@ -9,13 +9,13 @@ from gradleak.core import Knowledge
 
 
 class Adversary(StrEnum):
-    """Whether an adversary knows the defenses of a release and their constants."""
+    """Adversary, with or without knowledge of the defenses of a release and their constants."""
 
     ADAPTIVE = "adaptive"
     STATIC = "static"
 
     def of(self, knowledge: Knowledge) -> Knowledge:
-        """What this adversary knows, of two who know the same besides: a static one is not told of any defense."""
+        """Knowledge of this adversary, of two who know the same besides: a static one is not told of any defense."""
         return knowledge if self is Adversary.ADAPTIVE else replace(knowledge, defenses=None)
 
 

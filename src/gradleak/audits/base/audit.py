@@ -38,7 +38,7 @@ class Task(Generic[F]):
 
 
 class Refusal(NamedTuple):
-    """What will be refused when the plan runs, known beforehand.
+    """Part of a plan that will be refused when the plan runs, known beforehand.
 
     Attributes:
         what: whose work: an attack on a scenario.
@@ -87,7 +87,7 @@ class Audit(ABC, Generic[F]):
             yield reader.call(cls, {**reader.table(table, f"{cls.kind}.{name}"), "name": name}, f"{cls.kind}.{name}")
 
     def against(self, scenario: str) -> bool:
-        """Whether it is done for a scenario."""
+        """True if it is done for a scenario."""
         return self.scenarios is None or scenario in self.scenarios
 
     def fit(self, site: Site) -> None:
@@ -105,7 +105,7 @@ class Audit(ABC, Generic[F]):
         """
 
     def refusals(self, site: Site) -> Sequence[Refusal]:
-        """What parts of it will be refused, while the rest runs."""
+        """Parts of it that will be refused, while the rest runs."""
         return ()
 
     @abstractmethod
@@ -132,7 +132,7 @@ class Audit(ABC, Generic[F]):
         """
 
     def parts(self) -> Iterable[object]:
-        """What its citations and the plan's fingerprint are read from; by default its fields."""
+        """Objects that its citations and the plan's fingerprint are read from; by default its fields."""
         return [getattr(self, entry.name) for entry in fields(self)]
 
     def private(self) -> Iterable[object]:

@@ -1,4 +1,4 @@
-"""What blind guesses reach by luck on a batch, against which a small error is held."""
+"""Error that blind guesses reach by luck on a batch, against which a small error is held."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gradleak.scoring import chance_pixel_rmse
 
 
 def luck(site: Site, batch: Batch, name: str) -> Score | None:
-    """What blind guesses reach by luck on a batch of few entries, None where that is nothing; the same wherever asked.
+    """Error that blind guesses reach by luck on a batch of few entries, None where that is nothing.
 
     Args:
         site: its public rows are among the guesses.

@@ -11,7 +11,7 @@ from gradleak.core import Batch
 
 
 def held_privately(public: Tensor, private: Iterable[Batch]) -> Tensor:
-    """Which public examples (n, ...) a private batch holds too, entry by entry: (n,), boolean."""
+    """Mask of the public examples (n, ...) that a private batch holds too, entry by entry: (n,), boolean."""
     found = torch.zeros(public.shape[0], dtype=torch.bool, device=public.device)
     for batch in private:
         if batch.inputs.shape[1:] != public.shape[1:]:

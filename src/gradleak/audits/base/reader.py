@@ -1,4 +1,4 @@
-"""What a room may ask of the reader of plan files: objects from tables, by names and type hints."""
+"""Reader of plan files as a room sees it: objects from tables, by names and type hints."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Reader(Protocol):
 
     @property
     def folder(self) -> Path:
-        """Where relative paths start."""
+        """Folder in which relative paths start."""
 
     @property
     def seed(self) -> int:
-        """Of the plan."""
+        """Seed of the plan."""
 
     @property
     def site(self) -> Site:
-        """What the plan is about, as far as it is read before its audits: objective, batches, scenarios, threat."""
+        """Subject of the plan, as far as it is read before its audits: objective, batches, scenarios, threat."""
 
     def table(self, value: Any, where: str) -> Mapping[str, Any]:
         """The value if it is a table of keys and values."""

@@ -1,4 +1,4 @@
-"""What every audit may read of a plan: the model, the data, what is released, and what the adversary is told."""
+"""View of a plan for every audit: the model, the data, the release, and what the adversary is told."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gradleak.results import PlanError, Subject, Thresholds, check_flags
 
 @dataclass(frozen=True, kw_only=True)
 class PerfectAttackerRule:
-    """When the perfect attacker (a validation routine that starts from the truth) is run.
+    """Condition on which the perfect attacker (a validation routine that starts from the truth) is run.
 
     Attributes:
         below: only where exact I²F predicts a pixel RMSE below this.
@@ -93,7 +93,7 @@ class Scenario:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Site:
-    """What a plan is about, without its audits.
+    """Subject of a plan, without its audits.
 
     Attributes:
         name: of the run.
@@ -155,7 +155,7 @@ class Site:
         return [adversary is Adversary.STATIC for adversary in Adversary if adversary in chosen]
 
     def knowledge(self, scenario: Scenario, index: int, *, withheld: bool = False) -> Knowledge:
-        """What the adversary knows of one batch's release.
+        """Knowledge that the adversary has of one batch's release.
 
         Args:
             scenario: of the plan.

@@ -1,4 +1,4 @@
-"""Where an attack leaves its state, from which a killed run goes on."""
+"""Place of an attack's state, from which a killed run goes on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STATES = "checkpoints"
 
 
 def state_of(site: Site, out: Path, name: str) -> Checkpoint | None:
-    """Where an attack leaves its state, which outlives it: the run removes it when the findings are in the record.
+    """Place of an attack's state, which outlives it: the run removes it when the findings are in the record.
 
     Args:
         site: says whether states are kept.

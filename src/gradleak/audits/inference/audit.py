@@ -134,7 +134,7 @@ class InferenceAudit(Audit[InferenceFinding]):
         return [(rows.inputs, rows.targets, rows.sensitive)]
 
     def resolved(self) -> dict[str, Any]:
-        """What determines it, JSON-ready, without any data value."""
+        """Settings that determine it, JSON-ready, without any data value."""
         return {"game": self.game.describe(), "seeds": self.seeds, "scenarios": self.scenarios and list(self.scenarios)}
 
     def _cost(self) -> float:

@@ -83,7 +83,7 @@ def findings_of_games(
 
 
 def _run(run: SeedResult, result: GameResult) -> Run:
-    """What a finding says of a seed: numbers over all trials."""
+    """Numbers over all trials that a finding holds of a seed."""
     return Run(
         seed=run.seed,
         outcome=run.outcome,

@@ -81,7 +81,7 @@ def _bounded(found: InferenceFinding, bound: Score, allowed: float) -> Verdict:
 
 
 def _ordering(found: InferenceFinding, adversary: str) -> str:
-    """That an adversary orders batches rightly whose guesses are no better than blind, or ""."""
+    """Note on an adversary that orders batches rightly while its guesses are no better than blind, or ""."""
     auroc = found.known(AUROC, adversary)
     if auroc is None or auroc.interval is None or auroc.interval[0] <= 0.5:
         return ""
@@ -92,7 +92,7 @@ def _ordering(found: InferenceFinding, adversary: str) -> str:
 
 
 def _nearly(bounds: Sequence[Score], allowed: float) -> str:
-    """What Fano's inequality leaves to any adversary where that is more than allowed, or ""."""
+    """Note on the chance that Fano's inequality leaves to any adversary where it is more than allowed, or ""."""
     if not bounds or _value(bounds[0]) >= 1.0:
         return ""
     return f"Any adversary has at most {_value(bounds[0]):.2g} (Fano's inequality), above the limit of {allowed:g}. "
@@ -119,7 +119,7 @@ def _what(found: InferenceFinding) -> str:
 
 
 def _defended(found: InferenceFinding) -> bool:
-    """Whether there is anything to know about the release; taken so where the finding does not say."""
+    """True if there is anything to know about the release; taken so where the finding does not say."""
     release = found.game.get("release")
     return not isinstance(release, Mapping) or release.get("use") != "Release" or bool(release.get("defenses"))
 

@@ -89,7 +89,7 @@ class PrivacyAudit(Audit[PrivacyFinding]):
 
     @property
     def hypotheses(self) -> Hypotheses:
-        """What is told apart, and how."""
+        """Hypotheses that are told apart, and the way to do it."""
         if self.audit is not None:
             return Hypotheses(audit=self.audit, reading=self.audit.reading, delta=self.audit.delta)
         return Hypotheses(
@@ -180,7 +180,7 @@ class PrivacyAudit(Audit[PrivacyFinding]):
         return [self.pairs]
 
     def resolved(self) -> dict[str, Any]:
-        """What determines it, JSON-ready, without any data value."""
+        """Settings that determine it, JSON-ready, without any data value."""
         if self.audit is not None:
             what: dict[str, Any] = {"audit": self.audit.describe()}
         else:

@@ -1,4 +1,4 @@
-"""What is claimed for the release of a scenario: what the plan states, else what the noise of the release proves."""
+"""Claims for the release of a scenario: the plan's, else those that the noise of the release proves."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def _certain(about: Mapping[str, str | int], *, apart: bool) -> Score:
 
 
 def _terms(confidence: float, many: int, scenarios: int) -> str:
-    """How many bounds hold together, and what no epsilon covers."""
+    """Number of bounds that hold together, and what no epsilon covers."""
     each = 1.0 - (1.0 - confidence) / many
     text = (
         f"the {many} lower bounds of this audit over all its scenarios hold together with a confidence of {confidence:.3g} "

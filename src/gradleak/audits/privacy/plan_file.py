@@ -1,4 +1,4 @@
-"""What a table `[privacy.NAME]` of a plan file means: an audit, or a user's own pair of hypotheses a scenario."""
+"""Reader of a table `[privacy.NAME]` of a plan file: an audit, or a user's own pair of hypotheses a scenario."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a privacy audit tells apart: hypotheses about a release, tried and read by estimators."""
+"""Trials of a privacy audit: hypotheses about a release, tried and read by estimators."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROUND_OFF = 100.0
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Hypotheses:
-    """What is told apart about the release of a scenario: by an audit with rows of its own, or by a user's own pairs.
+    """Hypotheses about the release of a scenario: those of an audit with rows of its own, or a user's own pairs.
 
     Attributes:
         audit: rows, model, records; None where pairs are given.
@@ -51,17 +51,17 @@ class Hypotheses:
 
     @property
     def bounds(self) -> list[EpsilonEstimator]:
-        """What gives lower bounds."""
+        """Estimators that give lower bounds."""
         return [estimator for estimator in self.reading if estimator.evidence is Evidence.LOWER_BOUND]
 
     @property
     def confidence(self) -> float:
-        """With which the bounds hold."""
+        """Confidence with which the bounds hold."""
         return next((estimator.confidence for estimator in self.reading), 0.95)
 
     @property
     def examples(self) -> int:
-        """How many examples a release of an audit is made of."""
+        """Number of examples in a release of an audit."""
         return self.audit.members if isinstance(self.audit, MembershipAudit) else 1
 
     def play(self, scenario: Scenario, seed: int) -> AuditResult:
@@ -107,7 +107,7 @@ class Hypotheses:
         return [scores for pair in found.pairs for scores in pair.samples.values()]
 
     def without_noise(self, scenario: Scenario, objective: Objective) -> bool:
-        """Whether nothing of a release is random, as far as it says; of a user's own pair that is not known.
+        """True if nothing of a release is random, as far as it says; of a user's own pair that is not known.
 
         Args:
             scenario: whose release.
@@ -153,7 +153,7 @@ def together(found: AuditResult, many: int) -> AuditResult:
 
 
 def apart(pair: PairResult) -> bool:
-    """Whether releases without noise are others under the alternative, by more than round-off.
+    """True if releases without noise are others under the alternative, by more than round-off.
 
     The distance from the release that was computed beforehand is 0 under the null hypothesis, up to round-off.
 
@@ -165,7 +165,7 @@ def apart(pair: PairResult) -> bool:
 
 
 def never_varies(pair: PairResult) -> bool:
-    """Whether every release of the null hypothesis is the same.
+    """True if every release of the null hypothesis is the same.
 
     Args:
         pair: with its trials.

@@ -1,4 +1,4 @@
-"""What an attack's claim owes to a protocol that was assumed, for its line in the record."""
+"""Effect of an assumed protocol on an attack's claim, for its line in the record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the update itself says of a claim that came out of a generator, for its line in the record."""
+"""Support of the update for a claim that came out of a generator, for its line in the record."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHECK = InventionCheck()
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedClaim:
-    """What a check said of a claim, and what it cost.
+    """Result of a check of a claim, and its cost.
 
     Attributes:
         sentence: for the note of the attack's line.
@@ -38,7 +38,7 @@ class CheckedClaim:
 
 
 def claim_support(attack: Attack, found: Reconstruction, update: Update, knowledge: Knowledge) -> CheckedClaim | None:
-    """Whether the update bears a generator's picture out, and the picture that the update leads to from there.
+    """Support of the update for a generator's picture, and the picture that the update leads to from there.
 
     A verdict goes by the error against the auditor's own batch, of the claim and of the refined one; who reads a picture
     alone needs the sentence.
@@ -74,7 +74,7 @@ def claim_support(attack: Attack, found: Reconstruction, update: Update, knowled
 
 
 def check_estimate(attack: Attack, knowledge: Knowledge) -> float:
-    """What checking a claim of this attack will cost in plain gradients; 0 where nothing is checked.
+    """Cost of checking a claim of this attack in plain gradients; 0 where nothing is checked.
 
     Raises:
         KnowledgeError: if a fact that it depends on is not disclosed.
@@ -83,7 +83,7 @@ def check_estimate(attack: Attack, knowledge: Knowledge) -> float:
 
 
 def refined_name(attack: str) -> str:
-    """What the record calls the refined claim of an attack."""
+    """Name of the refined claim of an attack in the record."""
     return f"{attack}{REFINED}"
 
 

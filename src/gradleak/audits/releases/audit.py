@@ -15,7 +15,7 @@ from gradleak.results.findings.releases import ReleaseFinding
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReleaseAudit(Audit[ReleaseFinding]):
-    """What leaves the client for every batch of the plan; it has no table in a plan file."""
+    """Releases for every batch of the plan; it has no table in a plan file."""
 
     kind: ClassVar[str] = "releases"
     finding: ClassVar[type[Finding]] = ReleaseFinding

@@ -1,4 +1,4 @@
-"""What the bounds of a setting on every attacker say on one release, for a verdict: differential privacy and van Trees."""
+"""Bounds of a setting on every attacker, read for one release's verdict: differential privacy and van Trees."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOISE_Z = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a bound has to keep, and what it is compared with.
+    """Values that a bound has to keep, and with which it is compared.
 
     Attributes:
         error: the error up to which an example counts as rebuilt.
@@ -115,7 +115,7 @@ def _by_privacy(scores: Sequence[Score], release: ReleaseFinding, limits: Limits
 
 
 def _no_probability(score: Score, limits: Limits) -> str:
-    """Why a score says nothing on the chance to rebuild an example, or "" where it does."""
+    """Reason why a score says nothing on the chance to rebuild an example, or "" where it does."""
     if score.value is None:
         return f"Differential privacy gives no bound: {score.note}."
     if score.evidence is not Evidence.UPPER_BOUND:
@@ -152,7 +152,7 @@ def _by_van_trees(scores: Sequence[Score], release: ReleaseFinding, limits: Limi
 
 
 def _unreadable(score: Score) -> str:
-    """Why a score is no van Trees bound for this release, or "" where it is one."""
+    """Reason why a score is no van Trees bound for this release, or "" where it is one."""
     if score.value is None:
         return f"The van Trees bound has no value: {score.note}."
     if score.unit != "pixel_rmse":
@@ -165,7 +165,7 @@ def _unreadable(score: Score) -> str:
 
 
 def _against(value: float, facts: Mapping[str, Any], release: ReleaseFinding, limits: Limits) -> str:
-    """What speaks against the verdict *bounded* by van Trees, or "" where nothing does."""
+    """Evidence against the verdict *bounded* by van Trees, or "" where there is none."""
     stated = f"The van Trees bound on the mean error, {value:.2g},"
     if value <= limits.error:
         return f"{stated} is not above the limit of {limits.error:g}."
@@ -177,7 +177,7 @@ def _against(value: float, facts: Mapping[str, Any], release: ReleaseFinding, li
 
 
 def _seen_against(stated: str, release: ReleaseFinding, limits: Limits) -> str:
-    """What was seen that speaks against any bound on this release, or "" where nothing was."""
+    """Evidence against any bound on this release, or "" where there is none."""
     if limits.reached is not None and limits.reached <= limits.error:
         return f"{stated} is an average; an attack came within {limits.reached:.2g} on this very example."
     if limits.blind is not None and limits.blind <= limits.error:

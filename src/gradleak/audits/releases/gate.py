@@ -25,7 +25,7 @@ CHI_SQUARE_Z = 5.0
 
 
 class GateStatus(StrEnum):
-    """Whether the update agrees with what the auditor recomputes."""
+    """Agreement of the update with the auditor's own computation."""
 
     CONSISTENT = "consistent"
     INCONSISTENT = "inconsistent"
@@ -34,7 +34,7 @@ class GateStatus(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class GateResult:
-    """What the gate found.
+    """Result of the gate.
 
     Attributes:
         status: consistent, inconsistent, or not applicable (randomized in a way that cannot be compared).
@@ -62,7 +62,7 @@ class GateResult:
 
 
 def check_update(objective: Objective, release: Release, batch: Batch, update: Update) -> GateResult:
-    """Whether `update` is what `release` makes of `batch`, and if not, why.
+    """Check whether `update` is what `release` makes of `batch`, and if not, why.
 
     Without noise the cosine to the recomputed mean has to be at least 0.99, the norms have to agree within 1 %, and the
     relative residual may be 5 % at most; under Gaussian noise ‖u − mean‖²/σ² has to lie within P ± 5√(2P), and where
@@ -133,7 +133,7 @@ def _check_noisy(objective: Objective, observed: Tensor, mean: Tensor, noise: Di
 
 
 def _above_round_off(noise: DiagonalGaussian, mean: Tensor) -> bool:
-    """Whether the noise is larger than what floating point does to the mean, so that its energy can be tested."""
+    """True if the noise is larger than what floating point does to the mean, so that its energy can be tested."""
     rounding = torch.finfo(mean.dtype).eps * float(mean.double().norm()) / mean.numel() ** 0.5
     return any(std > 30 * rounding for std in noise.std.values())
 
@@ -248,7 +248,7 @@ def _fitting_protocols(
 
 
 def _scale_causes(scale: float, examples: int) -> str:
-    """Why a gradient may be so many times too long, those that fit the number first."""
+    """Reasons why a gradient may be so many times too long, those that fit the number first."""
     causes = ["loss scaling, or a learning rate"]
     power = math.log2(scale)
     if examples > 1:

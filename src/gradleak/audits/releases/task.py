@@ -1,4 +1,4 @@
-"""What leaves the client for one batch over all scenarios: knowledge, consistency gate, blind baseline."""
+"""Release of one batch over all scenarios: knowledge, consistency gate, blind baseline."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class ReleaseTask:
 
 
 def precision_of(update: Update) -> UpdatePrecision:
-    """What the number formats of an update did to it: shares over all entries, and by tensor."""
+    """Effects of the number formats of an update on it: shares over all entries, and by tensor."""
     parts = update.precision()
     made_in = computed_in_half(update.tensors.values())
     return UpdatePrecision(

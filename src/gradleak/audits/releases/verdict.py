@@ -48,7 +48,7 @@ class _Proof:
     needless: str
 
     def bears_out(self, attempt: Attempt) -> bool:
-        """Whether no noise control of this attack and adversary was left undone."""
+        """True if no noise control of this attack and adversary was left undone."""
         own = (attempt.base, attempt.adversary)
         return self.noise.get(own if own in self.noise else (attempt.base, ""), True) is not None
 
@@ -93,7 +93,7 @@ def _passed(finding: Finding) -> bool | None:
 
 
 def _needless(control: Finding, attempts: Sequence[Attempt]) -> bool:
-    """Whether a planted leak was refused like every run of its attack: there is no result then that it could bear out."""
+    """True if a planted leak was refused like every run of its attack: there is no result that it could bear out."""
     assert control.control is not None
     own = [one for one in attempts if one.control is None and one.attack == control.control.of]
     return _passed(control) is None and bool(own) and {one.status for one in (control, *own)} == {Status.REFUSED}
@@ -231,7 +231,7 @@ def _judge_release(release: ReleaseFinding, grounds: Grounds, proof: _Proof) -> 
 
 
 def _wrong_derivative(grounds: Grounds, release: ReleaseFinding) -> bool:
-    """Whether the derivative of the release was found wrong."""
+    """True if the derivative of the release was found wrong."""
     checks = grounds.scores("derivative_error", release.scenario, release.subject)
     return any(score.outcome is Outcome.INCONSISTENT for _, score in checks)
 
@@ -276,7 +276,7 @@ def _why_inconclusive(
 def _what(
     noun: str, winner: Attempt, thresholds: Thresholds, baselines: Sequence[float | None], chance: Sequence[float]
 ) -> str:
-    """What an attack rebuilt, and to what: one example, or as many as are together more than luck."""
+    """Examples that an attack rebuilt, in words: one example, or as many as are together more than luck."""
     rebuilt = thresholds.rebuilt(winner.errors, baselines)
     together = beyond_luck(rebuilt, chance) if chance else 1
     if together <= 1:
@@ -295,7 +295,7 @@ def _by_luck(
     baselines: Sequence[float | None],
     chance: Sequence[float],
 ) -> str:
-    """What to say of attacks that came near, as blind guesses do, too."""
+    """Note on attacks that came near, as blind guesses do, too."""
     winner = min(near, key=lambda a: a.best or 0.0)
     size, noun = release.batch_size, error_name(release.domain_kind)
     if chance[0] == 0:
@@ -320,7 +320,7 @@ def _constant(release: ReleaseFinding) -> str:
 
 
 def _untried(attempts: Sequence[Attempt]) -> str:
-    """That nobody who knows the defenses attacked, where only those who do not know them did, or ""."""
+    """Note that nobody who knows the defenses attacked, where only those who do not know them did, or ""."""
     refused = [a for a in attempts if a.adversary == Adversary.ADAPTIVE and a.status is not Status.DONE]
     told = [a for a in attempts if a.adversary == Adversary.ADAPTIVE and a.status is Status.DONE]
     done = [a for a in attempts if a.adversary == Adversary.STATIC and a.status is Status.DONE]

@@ -99,7 +99,7 @@ class _Release:
 
     @property
     def noise_std(self) -> float | None:
-        """Of noise that is the same on every entry."""
+        """Standard deviation of noise that is the same on every entry."""
         noise = self.exposure.noise
         return noise.level if isinstance(noise, DiagonalGaussian) else None
 

@@ -39,7 +39,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Point:
-    """What a setting is worth, and what it hides.
+    """Worth of a setting, and what it hides.
 
     Attributes:
         setting: the setting.
@@ -55,7 +55,7 @@ class Point:
 
     @property
     def credit(self) -> bool:
-        """Whether the setting may be credited with what it hides (`Utility.credit`)."""
+        """True if the setting may be credited with what it hides (`Utility.credit`)."""
         return self.utility.credit
 
     def score(self, name: str) -> Score | None:
@@ -162,7 +162,7 @@ def privacy_utility_curve(
 
 @dataclass(frozen=True, kw_only=True)
 class _Work:
-    """What all points have in common."""
+    """Input that all points share."""
 
     probe: ReconstructionProbe | None
     seeds: tuple[int, ...]

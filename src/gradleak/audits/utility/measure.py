@@ -38,7 +38,7 @@ EPSILONS = ("classical_gaussian_epsilon", "gaussian_epsilon", "pld_epsilon", "rd
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Utility:
-    """What a model trained through a release is worth, and at which price of privacy.
+    """Worth of a model trained through a release, and its price in privacy.
 
     Attributes:
         task: its name.
@@ -68,12 +68,12 @@ class Utility:
 
     @property
     def epsilon(self) -> Score:
-        """Of the whole training, by PLD."""
+        """Epsilon of the whole training, by PLD."""
         return next(score for score in self.epsilons if score.name == "pld_epsilon")
 
     @property
     def standing(self) -> Standing:
-        """Whether the model beats every answer that ignores the input, by the whole interval of its score.
+        """Comparison of the model with every answer that ignores the input, by the whole interval of its score.
 
         Above: the interval lies above `blind`, and no seed diverged or came out constant. Not above: a seed did, or the
         interval lies at or below it. Otherwise rows and seeds are too few to tell.
@@ -87,7 +87,7 @@ class Utility:
 
     @property
     def credit(self) -> bool:
-        """Whether a defense may be credited with what it hides: `standing` is above."""
+        """True if a defense may be credited with what it hides: `standing` is above."""
         return self.standing is Standing.ABOVE
 
     def finding(self) -> UtilityFinding:
@@ -129,7 +129,7 @@ def measure_utility(
     settings_tried: int = 1,
     rates_compared: int = 1,
 ) -> Utility:
-    """What models trained through a release are worth on rows they have not seen, with a 95 % interval, and epsilon.
+    """Worth of models trained through a release on rows they have not seen, with a 95 % interval, and epsilon.
 
     One federated training a seed (`train`); the metric and its interval are those of `worth`. A training that diverged
     makes the whole score *not_finite*; one that gives the same answer for every row makes it *constant*, with its value
@@ -243,7 +243,7 @@ def training_epsilons(
 
 
 def _examples(task: Task, training: Training) -> int:
-    """Of a release: a batch, or as many as Poisson sampling draws on average."""
+    """Number of examples of a release: a batch, or as many as Poisson sampling draws on average."""
     return training.batch_size or max(1, round((training.sampling_rate or 1.0) * task.train.size / training.clients))
 
 

@@ -1,4 +1,4 @@
-"""What a release gives away of single examples, as numbers to stand beside its utility."""
+"""Leakage of single examples by a release, as numbers to stand beside its utility."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Adversary:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReconstructionProbe:
-    """How near an L2 attacker comes to single examples, in closed form and by attacks; every example released alone.
+    """Error of an L2 attacker on single examples, in closed form and by attacks; every example released alone.
 
     Scores, all in `pixel_rmse`, the median over the examples (details: `per_example`, and `worst`, the smallest):
 

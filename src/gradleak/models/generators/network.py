@@ -1,4 +1,4 @@
-"""What the generator networks of this package have in common: their sizes, their settings, and how one is brought along."""
+"""Base of the generator networks: their sizes, their settings, and the way to bring one along."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class GeneratorNetwork(nn.Module, ABC):
 
 
 def halvings(size: int, *, least: int, times: int | None = None) -> int:
-    """How often a size can be halved until it is below twice `least`.
+    """Number of times that a size can be halved until it is below twice `least`.
 
     Args:
         size: height and width of an image.

@@ -47,12 +47,12 @@ class TrainedGenerator:
 
     @property
     def source(self) -> str:
-        """What it was trained on, in one line for card and report."""
+        """Training data, in one line for card and report."""
         return str(self.facts["source"])
 
     @property
     def generator(self) -> ImageGenerator:
-        """What an adversary brings along, for pixels in [0, 1] that are not normalized."""
+        """Generator that an adversary brings along, for pixels in [0, 1] that are not normalized."""
         return self.network.image_generator(source=self.source, training_images=self.training_images)
 
     def save(self, path: str | os.PathLike[str]) -> Path:

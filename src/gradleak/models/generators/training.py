@@ -205,7 +205,7 @@ def train_dcgan(
 
 @dataclass(kw_only=True)
 class _Course:
-    """Which images come at which step, and how far it is."""
+    """Course of a training: the images of each step, and its progress."""
 
     steps: int
     batch_size: int

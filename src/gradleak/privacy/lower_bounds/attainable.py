@@ -1,4 +1,4 @@
-"""What so many trials can certify at all, and what any threshold can for two Gaussians; the truth beside both."""
+"""Largest epsilon that so many trials can certify, or any threshold for two Gaussians; the truth beside both."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class CorrectedThresholdEpsilon(EpsilonEstimator):
         return float(certified_epsilon(0, alternative, (null, alternative), delta=self.delta, error=part))
 
     def _part(self, null: int, alternative: int) -> float:
-        """Of the error, for one threshold: ranks of either sample, from either end."""
+        """Part of the error for one threshold: ranks of either sample, from either end."""
         return self.error / (2 * (len(geometric_ranks(null)) + len(geometric_ranks(alternative))))
 
     def _read(self, scores: TrialScores, generator: np.random.Generator) -> Reading:

@@ -1,4 +1,4 @@
-"""What every estimate of epsilon has in common: how it is asked for, and what travels with the number."""
+"""Base of every estimate of epsilon: how it is asked for, and what travels with the number."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SATURATION = 0.5
 
 
 class Direction(StrEnum):
-    """Which values of a statistic speak for H1."""
+    """Direction in which values of a statistic speak for H1."""
 
     HIGHER = "higher_values_for_h1"
     LOWER = "lower_values_for_h1"
@@ -36,7 +36,7 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What an estimator read off the trials.
+    """Reading of the trials by an estimator.
 
     Attributes:
         value: the bound or estimate before it is held at 0 or above; None where nothing can be said.

@@ -33,7 +33,7 @@ Labels = NDArray[np.bool_]
 
 
 class TradeOff(StrEnum):
-    """Which family of trade-off curves the bound is about."""
+    """Family of trade-off curves that the bound is about."""
 
     EPSILON_DELTA = "epsilon_delta"
     GAUSSIAN = "gaussian"
@@ -151,7 +151,7 @@ class OneRunEpsilon(EpsilonEstimator):
         return best[1], best[2]
 
     def _promise(self, right: Values, guessed: Values) -> Values:
-        """Where the recursion begins: the parameter whose curve just allows these shares of right guesses."""
+        """Start of the recursion: the parameter whose curve just allows these shares of right guesses."""
         hit, missed = self.error * guessed * right, self.error * guessed * (1.0 - right)
         if self.curve is TradeOff.GAUSSIAN:
             return np.asarray(scipy.special.ndtri(hit) - scipy.special.ndtri(missed))
@@ -166,7 +166,7 @@ class OneRunEpsilon(EpsilonEstimator):
 
 
 def fair_coins(each: int) -> int:
-    """How many fair coins can be tossed so that heads and tails both find their trial but once in 15,000 times.
+    """Number of fair coins that can be tossed so that heads and tails both find their trial but once in 15,000 times.
 
     Args:
         each: trials of either hypothesis.
@@ -201,7 +201,7 @@ def _inverse(curve: TradeOff, parameter: float, delta: float) -> Callable[[float
 
 
 def refuses(coins: int, guesses: int, right: int, *, error: float, inverse: Callable[[float], float]) -> bool:
-    """Whether so many right guesses are improbable (below `error`) for every mechanism with a trade-off curve.
+    """True if so many right guesses are improbable (below `error`) for every mechanism with a trade-off curve.
 
     With p_j the probability of j right guesses, r_i = Σ_{j≥i} (j/m) p_j is the probability that a unit drawn at random is
     guessed rightly and at least i are, h_i = Σ_{j≥i} ((r − j)/m) p_j that it is guessed wrongly and at least i are right.

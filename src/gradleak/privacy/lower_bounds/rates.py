@@ -100,7 +100,7 @@ def two_sided_interval(
 
 
 def counts_above(ordered: Values, thresholds: Values) -> Values:
-    """How many of a sample lie above each threshold.
+    """Number of values of a sample above each threshold.
 
     Args:
         ordered: shape (n,), ascending.

@@ -92,7 +92,7 @@ class SplitThresholdEpsilon(EpsilonEstimator):
 
 
 def part_size(count: int, share: float) -> int:
-    """How many of `count` trials are `share` of them, rounded up.
+    """Number of `count` trials that make up `share` of them, rounded up.
 
     Args:
         count: of all.

@@ -1,4 +1,4 @@
-"""What an audit saw: one number a trial, under either hypothesis."""
+"""Trials of an audit: one number a trial, under either hypothesis."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TrialScores:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How many trials of H0 and of H1."""
+        """Numbers of trials of H0 and of H1."""
         return len(self.null), len(self.alternative)
 
 

@@ -76,7 +76,7 @@ def _front(releases: Sequence[ReleaseFinding], context: Context) -> Iterator[Blo
 def _scenario_row(
     name: str, releases: Sequence[ReleaseFinding], context: Context
 ) -> tuple[tuple[int, float], list[Words]]:
-    """How bad a scenario is, and its row."""
+    """Severity of a scenario, and its row."""
     errors: list[tuple[float, Attempt]] = []
     predictions: list[Score] = []
     for release in releases:
@@ -115,7 +115,7 @@ def _predicted(release: ReleaseFinding, context: Context) -> Score | None:
 
 
 def _thresholds(releases: Sequence[ReleaseFinding], context: Context) -> Words:
-    """When an example counts as rebuilt and a release as bounded, in words."""
+    """Thresholds at which an example counts as rebuilt and a release as bounded, in words."""
     limits = context.thresholds
     text = f"An example counts as rebuilt where the {context.error} is at most "
     text += decimal(limits["pixel_rmse"]) if "pixel_rmse" in limits else "the threshold of the plan"
@@ -256,7 +256,7 @@ def _guarantee(text: str) -> Tag:
 
 
 def _notes(release: ReleaseFinding) -> Iterator[str]:
-    """What a reader must know of a release besides its map."""
+    """Notes on a release for the reader besides its map."""
     if release.note:
         yield release.note
     if release.domain_guessed:

@@ -1,4 +1,4 @@
-"""What an inference game found: the scores of each adversary, and how the game was played."""
+"""Finding of an inference game: the scores of each adversary, and the settings of the game."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ADVERSARY, ROUND, SEED = "adversary", "round", "seed"
 
 
 class Fits(Part):
-    """What one adversary's models came to in one seed; no posterior of a trial, no truth and no row.
+    """Fits of one adversary's models in one seed; no posterior of a trial, no truth and no row.
 
     Attributes:
         adversary: "static" or "adaptive".
@@ -55,7 +55,7 @@ class Run(Part):
 
 
 class InferenceFinding(Finding):
-    """What adversaries inferred from the updates of one release, or a control of a game.
+    """Finding of adversaries on the updates of one release, or a control of a game.
 
     Scores are marked by `adversary`, and those from one round alone by `round`; scores of the trained model by `seed`.
 

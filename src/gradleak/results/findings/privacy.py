@@ -1,4 +1,4 @@
-"""What an audit of the privacy loss measured: bounds and estimates of epsilon beside what is claimed and what is known."""
+"""Finding of an audit of the privacy loss: bounds and estimates of epsilon beside what is claimed and what is known."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Claim(Part):
 
 
 class Histogram(Part):
-    """How often values of a statistic came up.
+    """Counts of the values of a statistic.
 
     Attributes:
         statistic: name of it.
@@ -72,7 +72,7 @@ class Pair(Part):
 
 
 class PrivacyFinding(Finding):
-    """What was measured of the privacy loss of one release, or a control of it.
+    """Finding on the privacy loss of one release, or a control of it.
 
     Scores are marked by `pair`; what was measured also by `statistic` and `estimator`. The others are known without a trial.
 

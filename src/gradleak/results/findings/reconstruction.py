@@ -1,4 +1,4 @@
-"""What an attack made of one update: the costs, the route and the scores of a claim; no pixel of it."""
+"""Finding of an attack on one update: the costs, the route and the scores of a claim; no pixel of it."""
 
 from __future__ import annotations
 

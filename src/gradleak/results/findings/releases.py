@@ -1,4 +1,4 @@
-"""What left the client: one release with its blind baseline, and whether it is what the stated setting makes."""
+"""Finding on what left the client: a release, its blind baseline, and whether it is what the stated setting makes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gradleak.results.finding import Finding, NumberOrNone, Part
 
 
 class Gate(Part):
-    """Whether the update is what model, protocol and defenses make of the auditor's batch.
+    """Agreement of the update with what model, protocol and defenses make of the auditor's batch.
 
     Attributes:
         status: "consistent", "inconsistent" or "not_applicable"; "" where it was not asked.
@@ -27,7 +27,7 @@ class Gate(Part):
 
 
 class TensorPrecision(Part):
-    """What a number format did to the entries of one tensor, or of all; see `gradleak.core.Precision`."""
+    """Effect of a number format on the entries of one tensor, or of all; see `gradleak.core.Precision`."""
 
     dtype: str = ""
     entries: int = 0
@@ -49,7 +49,7 @@ class UpdatePrecision(TensorPrecision):
 
 
 class ReleaseFinding(Finding):
-    """What left the client for one batch in one scenario. Its scores are the blind baseline and what luck reaches.
+    """Release of one batch in one scenario. Its scores are the blind baseline and what luck reaches.
 
     Attributes:
         knowledge: what the adversary knows, as `Knowledge.card` writes it.

@@ -11,7 +11,7 @@ from gradleak.results.score import Score
 
 
 class Standing(StrEnum):
-    """Where a model stands against the best answer that ignores the input."""
+    """Standing of a model against the best answer that ignores the input."""
 
     ABOVE = "above"
     NOT_ABOVE = "not_above"
@@ -19,7 +19,7 @@ class Standing(StrEnum):
 
 
 class ReleaseSize(Part):
-    """What makes two releases comparable: how many examples stand behind one, and its noise.
+    """Size that makes two releases comparable: the number of examples behind one, and its noise.
 
     Attributes:
         examples: expected under Poisson sampling.
@@ -31,7 +31,7 @@ class ReleaseSize(Part):
 
 
 class SentUpdate(Part):
-    """How much of the undefended update a release lets through; see `gradleak.training.Closeness`."""
+    """Share of the undefended update that a release lets through; see `gradleak.training.Closeness`."""
 
     kept_share: NumberOrNone = None
     cosine: NumberOrNone = None
@@ -98,7 +98,7 @@ class UtilityFinding(Finding):
 
     @property
     def credit(self) -> bool:
-        """Whether a defense may be credited with what it hides: its models beat every answer that ignores the input."""
+        """True if a defense may be credited with what it hides: its models beat every answer that ignores the input."""
         return self.standing is Standing.ABOVE
 
 

@@ -1,4 +1,4 @@
-"""What every estimator of mutual information shares."""
+"""Base of every estimator of mutual information."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class InformationEstimator(GradientMeasure):
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What an estimator found.
+    """Result of an estimator.
 
     Attributes:
         value: in nats.

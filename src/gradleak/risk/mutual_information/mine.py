@@ -186,7 +186,7 @@ def _evaluated(critic: Critic, first: Tensor, second: Tensor) -> tuple[float, fl
 
 
 def _training_rows(count: int) -> int:
-    """Of the rows of a half, those that the weights are fitted to."""
+    """Number of rows of a half that the weights are fitted to."""
     return count - max(2, count // 5)
 
 

@@ -1,4 +1,4 @@
-"""What a family of attackers can tell from the gradients of a layer, in nats."""
+"""Information that a family of attackers can tell from the gradients of a layer, in nats."""
 
 from gradleak.risk.v_information.claim_error import ClaimError, CosineError, NormalizedError, StructuralDissimilarity
 from gradleak.risk.v_information.latent_information import LatentInformation

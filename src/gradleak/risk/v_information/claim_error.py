@@ -1,4 +1,4 @@
-"""How far a claim is from an example: 0 for the example itself, 1 for what the reference attacker without gradients says."""
+"""Error of a claim: 0 for the example itself, 1 for what the reference attacker without gradients says."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ClaimError(Settings, ABC):
 
     @abstractmethod
     def obstacle(self, batch: Batch) -> str:
-        """Why this error is not defined for such examples, as a sentence; "" where it is.
+        """Reason why this error is not defined for such examples, as a sentence; "" where it is.
 
         Raises:
             InputError: for a batch whose domain is not declared, or that leaves it.
@@ -67,7 +67,7 @@ class StructuralDissimilarity(ClaimError):
     name: ClassVar[str] = "ssim"
 
     def obstacle(self, batch: Batch) -> str:
-        """What is no image, or too small a one."""
+        """Reason for examples that are no images, or too small ones."""
         domain = batch.declared_domain()
         why = ssim_obstacle(domain)
         if not why:

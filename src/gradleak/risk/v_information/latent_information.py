@@ -1,4 +1,4 @@
-"""What a family of classifiers tells of an attribute from the gradients of each layer."""
+"""Information on an attribute that a family of classifiers tells from the gradients of each layer."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ class LatentInformation(LayerMeasure):
 
 @dataclass(kw_only=True, eq=False)
 class _HeldOut:
-    """What came of all folds."""
+    """Result of all folds."""
 
     gains: Floats
     log_posteriors: Floats

@@ -1,4 +1,4 @@
-"""What a gradient inversion tells of the inputs from the gradients of each set of layers."""
+"""Information on the inputs that a gradient inversion tells from the gradients of each set of layers."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class OriginalInformation(LayerMeasure):
         return LayerProfile(measure=self.name, scores=scores, groups=groups, rows=paired)
 
     def by_layer(self, site: LayerSite, groups: Groups) -> LayerProfile:
-        """What an inversion by the site's adversary reaches from each group alone."""
+        """Profile of an inversion by the site's adversary from each group alone."""
         return self.by_visible(site, {name: VisibleLayers(names=members) for name, members in groups.items()})
 
     def by_visible(self, site: LayerSite, visible: Mapping[str, VisibleLayers]) -> LayerProfile:
@@ -177,12 +177,12 @@ class OriginalInformation(LayerMeasure):
         return (self.attack,)
 
     def obstacle(self, batch: Batch) -> str:
-        """Why the error is not defined for such examples."""
+        """Reason why the error is not defined for such examples."""
         found = self.error.obstacle(batch)
         return f"{found}; in a plan: error = {{ use = 'NormalizedError' }}" if found else ""
 
     def refusal(self, known: Knowledge) -> str:
-        """Why the attack cannot run."""
+        """Reason why the attack cannot run."""
         reason = self.attack.refusal(known)
         return f"{type(self.attack).__name__} cannot run, whatever the layers: {reason}" if reason else ""
 
@@ -296,7 +296,7 @@ def _names(exposures: Sequence[Exposure]) -> list[str]:
 def _blind(
     error: ClaimError, exposures: Sequence[Exposure], updates: Sequence[Update], known: Sequence[Knowledge]
 ) -> list[Numbers] | None:
-    """What the blind attacker reaches with the same knowledge; None where it knows too little."""
+    """Error of the blind attacker with the same knowledge; None where it knows too little."""
     attack = Blind()
     if any(attack.refusal(facts) for facts in known):
         return None

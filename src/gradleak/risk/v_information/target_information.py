@@ -1,4 +1,4 @@
-"""What a gradient inversion tells of one example whose gradient was averaged with those of others."""
+"""Information that a gradient inversion tells of one example whose gradient was averaged with those of others."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ class TargetInformation(Settings):
         return per_example[self.place]
 
     def _exchanged(self, claims: Sequence[Reconstruction], exposures: Sequence[Exposure]) -> Similarities | None:
-        """What the claims give with the target of a later release in the place of their own; None where there is none.
+        """Error of the claims with the target of a later release in the place of their own; None where there is none.
 
         The next one whose target is no example of this batch: one that is would be found rightly.
         """
@@ -229,7 +229,7 @@ class TargetInformation(Settings):
     def _blind(
         self, exposures: Sequence[Exposure], updates: Sequence[Update], known: Sequence[Knowledge]
     ) -> Similarities | None:
-        """What is reached without the update; None where the adversary knows too little for it."""
+        """Error without the update; None where the adversary knows too little for it."""
         blind = Blind()
         if any(blind.refusal(facts) for facts in known):
             return None

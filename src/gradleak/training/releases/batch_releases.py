@@ -35,7 +35,7 @@ _REFUSALS = (RuntimeError, NotImplementedError, TypeError, ValueError, Assertion
 
 
 class Route(StrEnum):
-    """How the updates of index batches are computed."""
+    """Route by which the updates of index batches are computed."""
 
     AVERAGED_ROWS = "averaged_rows"
     LINEAR_LAYERS = "linear_layers"
@@ -118,12 +118,12 @@ class BatchReleases:
 
     @property
     def route(self) -> Route:
-        """How the updates are computed."""
+        """Route by which the updates are computed."""
         return self._route
 
     @property
     def reason(self) -> str:
-        """Why this route, in one sentence."""
+        """Reason for this route, in one sentence."""
         return self._reason
 
     def chunks(self, batches: Tensor, generator: torch.Generator) -> Iterator[Tensor]:
@@ -187,7 +187,7 @@ class BatchReleases:
         )
 
     def _prepared(self, used: Tensor) -> object:
-        """What the means keep of these rows."""
+        """State that the means keep of these rows."""
         assert self._means is not None
         numbers = self._means.row_numbers + self._kept
         block = max(1, min(self._max_bytes // 4, 16 * CHUNK_BYTES) // (2 * numbers * self._width))
@@ -196,11 +196,11 @@ class BatchReleases:
 
     @cached_property
     def _kept(self) -> int:
-        """How many numbers a row keeps for its backward pass."""
+        """Number of values that a row keeps for its backward pass."""
         return kept_numbers(self._objective, rows_of(self._rows, self._probes[0]))
 
     def _batches_a_table(self, batches: Tensor) -> int:
-        """Of how many batches the rows are kept at once: all, or as many as fit if no row were in two of them."""
+        """Number of batches whose rows are kept at once: all, or as many as fit if no row were in two of them."""
         assert self._means is not None
         if not self._means.row_numbers:
             return len(batches)
@@ -210,7 +210,7 @@ class BatchReleases:
         return max(1, fit // batches.shape[1])
 
     def _chunk(self, numbers: int) -> int:
-        """How many updates are made at once: a few cache sizes, but eight at least where the budget has room."""
+        """Number of updates made at once: a few cache sizes, but eight at least where the budget has room."""
         wanted = max(8, CHUNK_BYTES // (self._objective.size * self._width))
         return max(1, min(wanted, self._max_bytes // 4 // (numbers * self._width)))
 
@@ -304,7 +304,7 @@ class BatchReleases:
 
 
 def _draws(objective: Objective, batches: list[Batch]) -> bool:
-    """Whether the loss depends on the seed of the masks: read off values, since any code may draw."""
+    """True if the loss depends on the seed of the masks: read off values, since any code may draw."""
     other = replace(objective, mask_seed=derive_seed(objective.mask_seed, "other masks"))
     with torch.no_grad():
         pairs = [(objective.loss(objective.params, batch), other.loss(other.params, batch)) for batch in batches]
@@ -312,7 +312,7 @@ def _draws(objective: Objective, batches: list[Batch]) -> bool:
 
 
 def _agree(means: Means, rows: Batch, probes: list[Tensor], expected: list[Tensor]) -> bool:
-    """Whether these means of the probed batches are the expected updates, to round-off; NaN agrees with nothing."""
+    """True if these means of the probed batches are the expected updates, to round-off; NaN agrees with nothing."""
     with torch.no_grad():
         for probe, update in zip(probes, expected, strict=True):
             table = means.prepare(rows_of(rows, probe), len(probe))

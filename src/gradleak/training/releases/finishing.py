@@ -1,4 +1,4 @@
-"""What the defenses after the mean make of many updates at once, with the random numbers of one release after another."""
+"""Defenses after the mean, for many updates at once, with the random numbers of one release after another."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Finishing:
 
     @property
     def numbers(self) -> int:
-        """How many numbers an update takes on its way, roughly: a sort of its entries is the largest."""
+        """Number of values that an update takes on its way, roughly: a sort of its entries is the largest."""
         return self.objective.size * (8 if any(self._stages) else 0)
 
     @cached_property

@@ -214,7 +214,7 @@ def _groups(objective: Objective, groups: Groups | None) -> dict[str, tuple[str,
 
 
 def _slices(objective: Objective, groups: Groups | None) -> dict[str, list[slice]]:
-    """Where the tensors of every group lie in a flat update."""
+    """Places of the tensors of every group in a flat update."""
     places, start = {}, 0
     for name, tensor in objective.params.items():
         places[name] = slice(start, start + tensor.numel())

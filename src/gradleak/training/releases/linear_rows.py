@@ -34,17 +34,17 @@ class LinearUse:
 
     @property
     def positions(self) -> int:
-        """How often it is applied for one example: 1, or the number of tokens."""
+        """Number of applications for one example: 1, or the number of tokens."""
         return self.left.numel() // self.left[-1]
 
     @property
     def numbers(self) -> int:
-        """How many numbers of an example are kept: its inputs and output gradients."""
+        """Number of values of an example that are kept: its inputs and output gradients."""
         return self.positions * (self.entered[-1] + self.left[-1])
 
     @property
     def products(self) -> int:
-        """How many multiplications an example takes in a batch's gradient."""
+        """Number of multiplications that an example takes in a batch's gradient."""
         return self.positions * self.left[-1] * (self.entered[-1] if self.weight else 1)
 
 
@@ -104,16 +104,16 @@ class LinearRows:
 
     @property
     def row_numbers(self) -> int:
-        """How many numbers a row takes in memory."""
+        """Number of values that a row takes in memory."""
         return sum(use.numbers for use in self.uses)
 
     @property
     def products(self) -> int:
-        """How many multiplications a row takes in a batch's gradient."""
+        """Number of multiplications that a row takes in a batch's gradient."""
         return sum(use.products for use in self.uses)
 
     def batch_numbers(self, examples: int) -> int:
-        """How many numbers a batch takes while its gradient is made."""
+        """Number of values that a batch takes while its gradient is made."""
         return 2 * self.objective.size + examples * self.row_numbers
 
     def prepare(self, rows: Batch, block: int) -> list[tuple[Tensor, Tensor]]:
@@ -221,7 +221,7 @@ class _Tape(TorchFunctionMode):
 
 
 def _slices(params: Tensors) -> dict[str, slice]:
-    """Where every parameter lies in the flat update."""
+    """Place of every parameter in the flat update."""
     places, start = {}, 0
     for name, tensor in params.items():
         places[name] = slice(start, start + tensor.numel())

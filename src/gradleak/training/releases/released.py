@@ -11,7 +11,7 @@ from gradleak.training.releases.batch_releases import BatchReleases
 
 
 def releases_of(objective: Objective, release: Release, rows: Batch) -> BatchReleases:
-    """What releases batches of these rows.
+    """Maker of releases of batches of these rows.
 
     Where the model draws (dropout, a variational bottleneck) every batch draws for itself: what one batch drew is no
     other's, and an adversary does not know it either.
@@ -20,7 +20,7 @@ def releases_of(objective: Objective, release: Release, rows: Batch) -> BatchRel
 
 
 def updated(release: Release, objective: Objective, batch: Batch, generator: torch.Generator) -> Tensors | None:
-    """What one batch releases; None where it is not finite.
+    """Update that one batch releases; None where it is not finite.
 
     The numbers are those of `release(objective, batch, generator)`. Where its defenses act on the finished gradient they
     come at a third of the time: nothing is checked again, and plain autograd makes the gradient.

@@ -33,17 +33,17 @@ class ExampleRows:
 
     @property
     def row_numbers(self) -> int:
-        """How many numbers a row takes in memory: its gradient."""
+        """Number of values that a row takes in memory: its gradient."""
         return self.objective.size
 
     @property
     def pools(self) -> bool:
-        """Whether the average of defended rows is known to be a multiple of their mean."""
+        """True if the average of defended rows is known to be a multiple of their mean."""
         last = self.defenses[-1] if self.defenses else None
         return last is None or last.divisor(1) is not None
 
     def batch_numbers(self, examples: int) -> int:
-        """How many numbers a batch takes while its gradient is made."""
+        """Number of values that a batch takes while its gradient is made."""
         return self.objective.size * (2 if self.pools else 2 * examples)
 
     def prepare(self, rows: Batch, block: int) -> Tensor:
@@ -96,11 +96,11 @@ class StackedBatches:
 
     @property
     def row_numbers(self) -> int:
-        """How many numbers a row takes in memory besides itself."""
+        """Number of values that a row takes in memory besides itself."""
         return 0
 
     def batch_numbers(self, examples: int) -> int:
-        """How many numbers a batch takes, without what the model keeps for its backward pass."""
+        """Number of values that a batch takes, without what the model keeps for its backward pass."""
         return 4 * self.objective.size
 
     def prepare(self, rows: Batch, block: int) -> Batch:
@@ -138,7 +138,7 @@ def row_tensors(objective: Objective, rows: Tensor) -> dict[str, Tensor]:
 
 
 def kept_numbers(objective: Objective, batch: Batch) -> int:
-    """How many numbers autograd keeps of an example for the backward pass, parameters left out."""
+    """Number of values that autograd keeps of an example for the backward pass, parameters left out."""
     leaves = {name: tensor.detach().requires_grad_() for name, tensor in objective.params.items()}
     own = {tensor.untyped_storage().data_ptr() for tensor in leaves.values()}
     seen: dict[int, int] = {}

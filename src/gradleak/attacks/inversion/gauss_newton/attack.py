@@ -303,7 +303,7 @@ class _Attempt:
         return self._claim(runs)
 
     def _affordable(self) -> int:
-        """How many further starts the budget still holds, each to its first trial at least."""
+        """Number of further starts that the budget still holds, each to its first trial at least."""
         cost = self.cost
         if cost.limit is None:
             return self.config.starts
@@ -312,7 +312,7 @@ class _Attempt:
         return max(0, int(cost.left // (warm + step)))
 
     def _groups(self) -> Iterator[int]:
-        """How many starts go side by side: one first, then as many as fit."""
+        """Numbers of starts that go side by side: one first, then as many as fit."""
         yield 1
         left = self.config.starts - 1
         size = self.system.unknowns
@@ -327,7 +327,7 @@ class _Attempt:
         return self.problem.variables.initialize(self.problem.space, count, self.generator)
 
     def _warm(self, count: int) -> Tensor:
-        """What signed Adam finds from random starts, as unknowns (s, n)."""
+        """Starts that signed Adam finds from random ones, as unknowns (s, n)."""
         problem = self.problem
         adam = self._warm_attack()
         generators = [self._generator() for _ in range(count)]
@@ -348,7 +348,7 @@ class _Attempt:
         return gate_system(self.problem, config.max_bytes, self.cost, most)
 
     def _through_gates(self, point: Tensor) -> Tensor:
-        """Where a stretch with free gates leads, without the gates."""
+        """Unknowns after a stretch with free gates, without the gates."""
         assert self.gates is not None
         self.gates.restart()
         run = self._descent(self.gates, point)
@@ -479,7 +479,7 @@ class _Attempt:
 
 
 def _release_cost(knowledge: Knowledge) -> float:
-    """What one released mean costs, in plain gradients."""
+    """Cost of one released mean, in plain gradients."""
     assert knowledge.objective is not None
     assert knowledge.batch_size is not None
     draws = draws_of(knowledge, knowledge.objective, knowledge.targets)

@@ -1,4 +1,4 @@
-"""Which steps a problem gets where none are named."""
+"""Choice of the steps for a problem where none are named."""
 
 from __future__ import annotations
 

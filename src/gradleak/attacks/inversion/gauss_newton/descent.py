@@ -95,7 +95,7 @@ class Descent:
             self._stuck()
 
     def look(self) -> None:
-        """What the start itself is worth, where no step could be opened."""
+        """Judge the start itself, where no step could be opened."""
         squared = float(self.system.residual(self.point).square().sum())
         if math.isfinite(squared):
             self._record(squared)
@@ -173,7 +173,7 @@ class Descent:
             self._stop(Outcome.PLATEAU, note)
 
     def _at_round_off(self) -> bool:
-        """Whether the residual is at the floor, once that is measured where the start is."""
+        """True if the residual is at the floor, once that is measured where the start is."""
         system = self.system
         self.at_floor = system.explained(self.loss * system.scale**2)
         if not self.at_floor:
@@ -203,7 +203,7 @@ class Descent:
         self.damping, self.growth = self.damping * self.growth, self.growth * 2
 
     def _slow(self) -> bool:
-        """Whether the last step fell far short of the quadratic convergence that a smooth problem has."""
+        """True if the last step fell far short of the quadratic convergence that a smooth problem has."""
         return len(self.history) > 2 and self.history[-1] > 0.5 * self.history[-2]
 
     def _stalled(self) -> bool:

@@ -35,7 +35,7 @@ class _Unit:
 
     @property
     def value(self) -> Tensor:
-        """What the rectifier makes of it."""
+        """Output of the rectifier."""
         return torch.where(self.before > 0, self.before, self.shut * self.before)
 
 
@@ -127,11 +127,11 @@ class GateSystem(ResidualSystem):
 
     @property
     def units(self) -> int:
-        """How many rectified numbers the network has for the batch."""
+        """Number of rectified units in the network for the batch."""
         return sum(self.sizes)
 
     def agrees(self, flat: Tensor) -> bool:
-        """Whether the network with the gates of its own units releases what it releases: the check of the method."""
+        """True if the network with the gates of its own units releases what it releases: the check of the method."""
         try:
             with torch.no_grad(), differentiable_kernels():
                 inputs = flat[: self.plain]

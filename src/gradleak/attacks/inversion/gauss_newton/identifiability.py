@@ -1,4 +1,4 @@
-"""Whether the update determines the input that explains it: the null space of the derivative there."""
+"""Test whether the update determines the input that explains it: the null space of the derivative there."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ POWER_STEPS = 12
 
 @dataclass(frozen=True, kw_only=True)
 class Identifiability:
-    """How many directions of the input the update leaves open, at the point where it is explained.
+    """Number of directions of the input that the update leaves open, at the point where it is explained.
 
     Attributes:
         null_dimension: the number of directions that are not determined; a lower estimate where `resolved` is False.
@@ -115,7 +115,7 @@ def identifiability(
 
 
 def judged(found: Identifiability, noisy: bool) -> tuple[Outcome, str]:
-    """What a residual at the floor is worth, and a note."""
+    """Outcome of a residual at the floor, and a note."""
     if found.null_dimension > 0:
         least = "" if found.resolved else "at least "
         return Outcome.NOT_IDENTIFIABLE, (
@@ -135,7 +135,7 @@ def judged(found: Identifiability, noisy: bool) -> tuple[Outcome, str]:
 
 
 def order_note(problem: Problem) -> str:
-    """What the update does not say about the order of a batch; "" where the release depends on it, or of one example."""
+    """Note on the order of a batch that the update does not tell; "" where the release depends on it."""
     size = problem.space.batch_size
     batches = problem.release.protocol.mini_batch_weights(size)
     if size == 1 or (batches is not None and len(batches) > 1):

@@ -38,7 +38,7 @@ class LocalModel(ABC):
 
     @property
     def is_finite(self) -> bool:
-        """Whether there is anything to go by."""
+        """True if there is anything to go by."""
         return bool(torch.isfinite(self.residual).all()) and bool(torch.isfinite(self.slope).all())
 
     @abstractmethod
@@ -127,7 +127,7 @@ def raised(diagonal: Tensor) -> Tensor:
 
 
 def held_at_box(point: Tensor, slope: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Which entries stand at the box and would leave it downhill (n,)."""
+    """Mask of the entries that stand at the box and would leave it downhill (n,)."""
     return ((point <= low) & (slope > 0)) | ((point >= high) & (slope < 0))
 
 

@@ -31,12 +31,12 @@ ENDED_BY_LIMIT = "ended by max_plain_gradients"
 
 
 class OutOfBudgetError(Exception):
-    """What was about to be computed would pass the limit of plain gradients; nothing of it was."""
+    """Limit of plain gradients would be passed by what was about to be computed; nothing of it was."""
 
 
 @dataclass(kw_only=True)
 class Cost:
-    """What an attack has computed so far, and how much it may.
+    """Cost of an attack so far, and its limit.
 
     Attributes:
         releases: evaluations of the released mean.
@@ -132,12 +132,12 @@ class ResidualSystem:
 
     @property
     def inputs(self) -> int:
-        """How many unknowns are input entries; they come first."""
+        """Number of unknowns that are input entries; they come first."""
         return self.problem.space.inputs
 
     @property
     def live_rows(self) -> Tensor:
-        """Which entries of the update are not zero (P,); those of dead units and pruned ones tell little."""
+        """Mask of the entries of the update that are not zero (P,); those of dead units and pruned ones tell little."""
         return self.target != 0
 
     @property
@@ -157,7 +157,7 @@ class ResidualSystem:
         return flat
 
     def explained(self, squared: float) -> bool:
-        """Whether a squared residual is at the floor."""
+        """True if a squared residual is at the floor."""
         return squared <= self.floor**2
 
     def guess(self, flat: Tensor) -> Batch:
@@ -169,7 +169,7 @@ class ResidualSystem:
         return self.weighed(self.problem.mean(flat, self.problem.labels))
 
     def weighed(self, released: Tensor) -> Tensor:
-        """What of a release (P,) is held against the weighted update; pure."""
+        """Part of a release (P,) that is held against the weighted update; pure."""
         read = self.problem.read(released)
         return read if self.weights is None else read * self.weights
 
@@ -213,7 +213,7 @@ class ResidualSystem:
         return [self._alone(point) for point in points]
 
     def side_by_side(self, size: int) -> int:
-        """How many starts of n = `size` unknowns fit the memory together."""
+        """Number of starts of n = `size` unknowns that fit the memory together."""
         return max(1, self.max_bytes // (COPIES_A_COLUMN * 8 * size * (self.entries + size)))
 
     def _alone(self, point: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""What an adversary who knows the rule of spectral noise does about it."""
+"""Attack of an adversary who knows the rule of spectral noise."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class SharedLimit:
 
     @property
     def share(self) -> float | None:
-        """What the next search may take, or None."""
+        """Budget of the next search, or None."""
         if self.limit is None:
             return None
         later = ROUNDS - self._searches
@@ -167,12 +167,12 @@ def without_spectral_noise(
 
 
 def _notes(first: Reconstruction) -> list[str]:
-    """What the first search says that holds for the claim, too: a limit that ended it may not have ended the last."""
+    """Notes of the first search that hold for the claim, too: a limit that ended it may not have ended the last."""
     return [part for part in first.note.split("; ") if part and part != ENDED_BY_LIMIT]
 
 
 class _Penalty:
-    """How implausible inputs are: total variation of images and what lies beyond the domain's range, in pixels."""
+    """Penalty of implausible inputs: total variation of images and what lies beyond the domain's range, in pixels."""
 
     def __init__(self, domain: Domain | None) -> None:
         if domain is None:

@@ -1,4 +1,4 @@
-"""How a damped step is computed: with the whole Jacobian, with part of it, or with products alone."""
+"""Damped steps, computed with the whole Jacobian, with part of it, or with products alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DENSE_COPIES = 3
 
 
 class Steps(Settings, ABC):
-    """How steps of `GaussNewton` are computed; authors write these three.
+    """Computation of the steps of `GaussNewton`; authors write these three.
 
     Attributes:
         rounds: at most so many solves for one bounded step.
@@ -38,7 +38,7 @@ class Steps(Settings, ABC):
 
     @abstractmethod
     def needed_bytes(self, entries: int, unknowns: int) -> int:
-        """What a step holds, roughly, for P entries and n unknowns."""
+        """Bytes that a step holds, roughly, for P entries and n unknowns."""
 
     @abstractmethod
     def products(self, entries: int, unknowns: int) -> int:

@@ -195,7 +195,7 @@ def _line(
 
 
 def _name(view: InferenceView, views: Sequence[InferenceView]) -> str:
-    """What tells it from the others: the scenario alone where all play one game."""
+    """Name that tells it from the others: the scenario alone where all play one game."""
     base = view.scenario if len({other.game for other in views}) == 1 else view.label
     return f"{base}, {view.adversary}" if view.adversary else base
 

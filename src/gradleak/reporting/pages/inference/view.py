@@ -1,4 +1,4 @@
-"""What adversaries inferred from updates, and how far that is from chance: the rows behind the page on inference."""
+"""Inferences from updates, and their distance from chance: the rows behind the page on inference."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RoundPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class InferenceView:
-    """What one adversary inferred in one game, all observed rounds together.
+    """Inference of one adversary in one game, all observed rounds together.
 
     Attributes:
         label: the scenario and the game.
@@ -111,13 +111,13 @@ class InferenceView:
 
     @property
     def informed(self) -> bool:
-        """Whether anything stands in the record on the information that the updates hold."""
+        """True if anything stands in the record on the information that the updates hold."""
         known = (self.information, self.fano_bound, self.estimate, self.fano_estimate)
         return any(quantity.value is not None or quantity.outcome is not None for quantity in known)
 
     @property
     def verdict(self) -> str:
-        """Whether it found more than chance, in words."""
+        """Verdict of chance, in words: found more or not."""
         if self.above_chance is None:
             return (
                 self.outcome.label.replace("_", " ")
@@ -187,7 +187,7 @@ def _twins(one: InferenceView, other: InferenceView) -> bool:
 
 
 def warnings(views: Sequence[InferenceView]) -> list[str]:
-    """What keeps a reader from reading what the models are worth as the cost of a defense, in one line a game.
+    """Warnings against reading what the models are worth as the cost of a defense, in one line a game.
 
     Args:
         views: all of them.
@@ -222,7 +222,7 @@ def defense_rows(views: Sequence[InferenceView]) -> list[DefenseRow]:
 
 
 def noted(views: Sequence[InferenceView]) -> list[tuple[str, str]]:
-    """What has to be said about games, each once: (whom it is about, note).
+    """Notes on games, each once: (whom it is about, note).
 
     Args:
         views: all of them.
@@ -330,7 +330,7 @@ def _played(finding: InferenceFinding) -> str:
 
 
 def _hints(by_name: Mapping[str, Score | None], rounds: Sequence[RoundPoint]) -> list[str]:
-    """Where a threshold or the sum over rounds hides what the adversary holds."""
+    """Hints where a threshold or the sum over rounds hides what the adversary holds."""
     auroc, advantage = by_name["auroc"], by_name["advantage"]
     hints = []
     if auroc is not None and auroc.interval is not None and auroc.interval[0] > 0.5 and _above(advantage) is False:
@@ -410,7 +410,7 @@ def _defenses(game: Mapping[str, Any]) -> str:
 
 
 def _without_sizes(game: Mapping[str, Any]) -> dict[str, Any]:
-    """What else describes a game; sizes of the shadow data and of the batch are the axes of plots."""
+    """Further settings of a game; sizes of the shadow data and of the batch are the axes of plots."""
     axes = ("batch_size", "public_rows", "shadow_batches", "observed", "adversaries")
     return {key: value for key, value in game.items() if key not in axes}
 

@@ -41,7 +41,7 @@ def figures(views: Sequence[PrivacyView]) -> list[Section]:
 
 
 def _histograms(views: Sequence[PrivacyView]) -> list[Section]:
-    """Of each the statistic with the largest lower bound, else its first; of more than six, six, broken claims first."""
+    """Histograms of the statistic with the largest lower bound, else of the first; six at most, broken claims first."""
     first_loud = sorted(views, key=lambda view: not view.loud)
     pairs = [(view, chosen) for view in first_loud if (chosen := _chosen(view)) is not None]
     if not pairs:
@@ -58,7 +58,7 @@ def _histograms(views: Sequence[PrivacyView]) -> list[Section]:
 
 
 def _measured(views: Sequence[PrivacyView]) -> list[Section]:
-    """Where two exact values at least are known, and something was measured."""
+    """Measured values against exact ones, where at least two are known and something was measured."""
     shown = [view for view in views if 0 < (view.exact.value or 0.0) < math.inf and view.measured]
     known = any(found.epsilon.value is not None for view in shown for found in view.measured)
     if len({view.exact.value for view in shown}) < 2 or not known:

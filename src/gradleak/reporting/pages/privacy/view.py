@@ -1,4 +1,4 @@
-"""What was measured of the privacy loss, beside what is claimed: the rows behind the page on it."""
+"""Measured privacy loss beside what is claimed: the rows behind the page on it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Measured:
 
     @property
     def bound(self) -> bool:
-        """Whether it is a lower bound with a value, or exact."""
+        """True if it is a lower bound with a value, or exact."""
         return self.epsilon.value is not None and self.epsilon.evidence in (Evidence.LOWER_BOUND, Evidence.EXACT)
 
 
@@ -167,7 +167,7 @@ def statistic(name: str) -> str:
 
 
 def noted(views: Sequence[PrivacyView]) -> list[tuple[str, str]]:
-    """What has to be said about audits, each once: (whom it is about, note).
+    """Notes on audits, each once: (whom it is about, note).
 
     Args:
         views: all of them.
@@ -225,7 +225,7 @@ def broken(views: Sequence[PrivacyView]) -> list[str]:
 
 
 def _least(group: Sequence[PrivacyView]) -> str:
-    """What epsilon is at least, for the worst pairs of an audit of a scenario."""
+    """Lower bound on epsilon for the worst pairs of an audit of a scenario."""
     first = group[0]
     if len(group) == 1:
         return f"{first.label}: epsilon is at least {first.epsilon.text}"
@@ -283,7 +283,7 @@ def _known(score: Score) -> Quantity:
 
 
 def _reason(verdict: Verdict | None, measured: Sequence[Measured], claimed: float | None) -> str:
-    """What came of this pair: of several, the verdict speaks of the one that was told apart best."""
+    """Reason of this pair's result: of several, the verdict speaks of the one that was told apart best."""
     if verdict is None:
         return ""
     if verdict.reason not in _MEASURED:
@@ -320,7 +320,7 @@ def _measured(score: Score) -> Measured:
 
 
 def _drawable(histogram: Histogram) -> bool:
-    """Whether it has finite edges that rise, and a count for every bin."""
+    """True if it has finite edges that rise, and a count for every bin."""
     edges, null, alternative = histogram.edges, histogram.null, histogram.alternative
     whole = all(value is not None and math.isfinite(value) for value in (*edges, *null, *alternative))
     bins = len(null)

@@ -179,7 +179,7 @@ def _attacks(findings: Sequence[ReconstructionFinding], context: Context) -> Sec
 
 
 def _errors(context: Context) -> list[Block]:
-    """When an attack is said to have rebuilt an example, and what its numbers mean."""
+    """Rule by which an attack is said to have rebuilt an example, and the meaning of its numbers."""
     image = context.data_kind == "image"
     tenth = "clearly recognizable" if image else "a tenth of the valid range"
     constants = "mid-gray, the best constant a channel" if image else "the middle of the valid range, the best constant"
@@ -201,7 +201,7 @@ def _errors(context: Context) -> list[Block]:
 
 
 def _support(views: Sequence[AttemptView]) -> list[Block]:
-    """What the words about pictures out of a generator mean, where there are such."""
+    """Meaning of the words about pictures out of a generator, where there are such."""
     if not any(view.finding.support for view in views):
         return []
     parts: list[Words] = [[name, meaning] for name, meaning in words.SUPPORT_MEANINGS.items()]

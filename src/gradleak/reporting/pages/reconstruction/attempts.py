@@ -71,7 +71,7 @@ class AttemptView:
 
     @property
     def place(self) -> str:
-        """Whose release it is: "example 3", "batch 3", or a dash."""
+        """Place of the release: "example 3", "batch 3", or a dash."""
         return MISSING if self.finding.subject is None else as_is(self.finding.subject)
 
     @property
@@ -81,12 +81,12 @@ class AttemptView:
 
     @property
     def scored(self) -> bool:
-        """Whether there is an error."""
+        """True if there is an error."""
         return self.error.value is not None
 
     @property
     def examples(self) -> int:
-        """How many examples stand behind the release."""
+        """Number of examples behind the release."""
         return max(len(self.hits), 1)
 
 
@@ -242,7 +242,7 @@ def _wrong_pairings(views: Sequence[AttemptView], context: Context) -> list[Bloc
 
 
 def _information(views: Sequence[AttemptView]) -> list[Block]:
-    """What the attacks went by besides the update: each list of facts once, in the order of the record."""
+    """Information that the attacks used besides the update: each list of facts once, in the order of the record."""
     users: dict[tuple[str, ...], list[str]] = {}
     for view in sorted(views, key=lambda view: view.order):
         facts = tuple(as_is(fact) for fact in words.sequence(view.finding.details.get("information")))

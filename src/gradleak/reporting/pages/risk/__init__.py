@@ -56,7 +56,7 @@ def page(findings: Sequence[RiskFinding], context: Context) -> Section | None:
 
 
 def _unconfirmed(findings: Sequence[RiskFinding]) -> list[Block]:
-    """Where the derivative behind the scores was not confirmed."""
+    """Notes on scores whose derivative was not confirmed."""
     unchecked = [
         f"**{as_is(one.scenario)}**: its derivative could not be checked by differences of values: "
         f"{as_is(one.note or 'no reason was kept')}."
@@ -83,7 +83,7 @@ def _prior(score: Score) -> str:
 
 
 def _drawn(score: Score) -> bool:
-    """Whether the prior is made of public examples."""
+    """True if the prior is made of public examples."""
     prior = score.details.get("prior")
     return isinstance(prior, Mapping) and prior.get("examples") is not None
 
@@ -305,7 +305,7 @@ def _number(value: float) -> Quantity:
 
 
 def _routes(findings: Sequence[RiskFinding]) -> list[Block]:
-    """How the derivatives were computed: once, or by scenario where it differs."""
+    """Routes by which the derivatives were computed: once, or by scenario where it differs."""
     by_scenario: dict[str, list[str]] = {}
     for finding in findings:
         if finding.spectrum is not None and finding.spectrum.route:

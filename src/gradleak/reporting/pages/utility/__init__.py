@@ -74,7 +74,7 @@ def page(findings: Sequence[UtilityFinding], context: Context) -> Section | None
 
 
 def warnings(findings: Sequence[UtilityFinding]) -> list[str]:
-    """What keeps a reader from comparing the rows of the table, in one line each.
+    """Warnings against comparing the rows of the table, in one line each.
 
     Args:
         findings: one a row.
@@ -170,7 +170,7 @@ def _known(score: Score) -> bool:
 
 
 def _blind(score: Score | None) -> str:
-    """What the best answer that ignores the input reaches, in print."""
+    """Best value of an answer that ignores the input, in print."""
     return decimal(None) if score is None else _end(as_number(score.details.get("blind")), score.unit)
 
 
@@ -205,7 +205,7 @@ def _epsilon(score: Score | None) -> Words:
 
 
 def epsilon_terms(score: Score | None) -> str:
-    """What an epsilon holds for, in print, "" where there is none.
+    """Conditions that an epsilon holds for, in print, "" where there is none.
 
     Args:
         score: of an accountant or a formula.
