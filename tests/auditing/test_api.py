@@ -13,9 +13,11 @@ import torch
 from torch import nn
 
 import gradleak as gl
-from gradleak.auditing import Controls, default_plan, range_notes, run_plan
+from gradleak.auditing import Controls, Plan, default_plan, range_notes, run_plan
+from gradleak.audits.release import ReleaseAudit
 from gradleak.models import mlp
 from gradleak.results import PlanError
+from tests.auditing.reading import attacking, attacks, controls, releases
 
 QUIET = gl.AuditOptions(quiet=True)
 
@@ -98,9 +100,9 @@ def test_a_user_loss_with_several_outputs_and_disclosed_targets(tmp_path: Path) 
     targets = torch.cat([torch.tensor([[0.0, 1.0, 0.0]]), (images() > 0.5).float().reshape(1, 36)], dim=1)
     model = TwoHeads()
     refused = gl.audit(model, (images(), targets), loss=loss, out=tmp_path / "a", options=QUIET)
-    attack = next(item for item in refused.items if item["kind"] == "attack")
-    assert attack["status"] == "refused"
-    assert "targets" in attack["note"]
+    attack = attacks(refused)[0]
+    assert attack.status == "refused"
+    assert "targets" in attack.note
     disclosed = gl.HonestButCurious(targets=True)
     record = gl.audit(model, (images(), targets), loss=loss, threat=disclosed, out=tmp_path / "b", options=QUIET)
     assert record.verdicts[-1].verdict == "leaks"
@@ -109,7 +111,7 @@ def test_a_user_loss_with_several_outputs_and_disclosed_targets(tmp_path: Path) 
 def test_a_relu_network_is_not_refused(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(36, 64), nn.ReLU(), nn.Linear(64, 4))
     record = gl.audit(model, (images(), torch.tensor([0])), out=tmp_path / "out", options=QUIET)
-    assert all(item["status"] == "done" for item in record.items)
+    assert all(one.status == "done" for one in record.findings)
     assert record.verdicts[-1].verdict == "leaks"
 
 
@@ -126,8 +128,7 @@ def test_a_batch_of_two_is_paired_before_scoring(tmp_path: Path) -> None:
     )
     score = next(s for item, s in record.scores if item.endswith("gauss_newton") and s.name == "pixel_rmse")
     assert len(score.details["per_example"]) == 2
-    knowledge = next(item for item in record.items if item["kind"] == "release")["knowledge"]
-    assert knowledge["targets"] is not None
+    assert releases(record)[0].knowledge["targets"] is not None
 
 
 def test_a_converged_model_is_uninformative_not_low_risk(tmp_path: Path) -> None:
@@ -149,9 +150,9 @@ def test_an_update_from_a_real_round(tmp_path: Path) -> None:
     sent = {f"module.{name}": parameter.grad for name, parameter in model.named_parameters()}
     update = gl.Update(tensors=sent)
     record = gl.audit(model, (inputs, targets), update=update, out=tmp_path / "out", options=QUIET)
-    release = next(item for item in record.items if item["kind"] == "release")
-    assert release["gate"]["status"] == "consistent"
-    assert any("module.1.weight read as 1.weight" in note for note in release["alignment"])
+    (release,) = releases(record)
+    assert release.gate.status == "consistent"
+    assert any("module.1.weight read as 1.weight" in note for note in release.alignment)
     assert record.verdicts[-1].verdict == "leaks"
     del sent["module.3.bias"]
     with pytest.raises(gl.GradleakError, match="1 missing"):
@@ -197,7 +198,7 @@ def test_a_one_dimensional_signal(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Conv1d(1, 6, 5, stride=2), nn.Sigmoid(), nn.Flatten(), nn.Linear(108, 3))
     record = gl.audit(model, gl.Batch(wave, torch.tensor([2]), domain), out=tmp_path / "out", options=QUIET)
     assert record.complete
-    assert all(item["status"] == "done" for item in record.items)
+    assert all(one.status == "done" for one in record.findings)
 
 
 @pytest.mark.parametrize(
@@ -255,8 +256,7 @@ def test_a_range_of_which_the_images_use_little_is_said_aloud(
     record = gl.audit(classifier(), batch, attacks={}, measures=[], out=tmp_path / "out", options=options)
     said = "all values lie in 0 to 1, 1/255 of the declared range 0 to 255"
     assert said in capsys.readouterr().err
-    release = next(item for item in record.items if item["kind"] == "release")
-    assert said in release["range_note"]
+    assert said in releases(record)[0].range_note
     for suffix, write in (("md", gl.write_markdown), ("html", gl.write_html), ("json", gl.write_json)):
         text = Path(write(record, tmp_path / f"report.{suffix}")).read_text(encoding="utf-8").lower()
         assert said in text
@@ -265,27 +265,31 @@ def test_a_range_of_which_the_images_use_little_is_said_aloud(
 def test_dark_images_of_a_plan_do_not_make_its_range_wrong(tmp_path: Path) -> None:
     plan = default_plan(classifier(), gl.Batch(0.3 * images(), torch.tensor([2]), gl.Domain(shape=(1, 6, 6))))
     bright = gl.Batch(0.5 + 0.5 * images(), torch.tensor([1]), gl.Domain(shape=(1, 6, 6)))
-    assert range_notes(plan.batches)
-    assert range_notes([*plan.batches, bright]) == []
-    scenario = replace(plan.scenarios[0], examples=[0, 1], attacks={"inverting_gradients": [0, 1]})
-    attacks: dict[str, gl.attacks.Attack] = {"inverting_gradients": gl.InvertingGradients(iterations=2, restarts=1)}
-    whole = replace(plan, batches=[*plan.batches, bright], scenarios=[scenario], attacks=attacks, measures=[])
-    record = run_plan(replace(whole, controls=Controls(positive=False)), tmp_path / "out", jobs=1)
+    site = plan.site
+    assert range_notes(site.batches)
+    assert range_notes([*site.batches, bright]) == []
+    scenario = replace(site.scenarios[0], examples=[0, 1], attacks={"ig": [0, 1]})
+    whole = replace(site, batches=[*site.batches, bright], scenarios=[scenario], controls=Controls(positive=False))
+    quick = replace(attacking(plan), attacks={"ig": gl.InvertingGradients(iterations=2, restarts=1)})
+    record = run_plan(Plan(site=whole, audits=[ReleaseAudit(), quick]), tmp_path / "out", jobs=1)
     assert not any("declared range" in str(line) for line in record.lines)
 
 
 def test_the_planted_leak_is_for_an_attack_that_runs(tmp_path: Path) -> None:
     plan = default_plan(classifier(), gl.Batch(images(), torch.tensor([2]), gl.Domain(shape=(1, 6, 6))))
-    attacks: dict[str, gl.attacks.Attack] = {"gias": gl.attacks.GIAS(), "gauss_newton": gl.GaussNewton(max_steps=20)}
-    scenario = replace(plan.scenarios[0], attacks={"gias": [0], "gauss_newton": [0]})
-    plan = replace(plan, scenarios=[scenario], attacks=attacks, measures=[])
-    record = run_plan(plan, tmp_path / "out", jobs=1)
-    controls = {item["item"]: (item["attack"], item["passed"]) for item in record.items if item["kind"] == "control"}
-    assert controls["control/positive"] == ("gauss_newton", True)
-    assert controls["control/negative/gias"] == ("gias", None)
+    both = {"gias": gl.attacks.GIAS(), "gauss_newton": gl.GaussNewton(max_steps=20)}
+    audits = [ReleaseAudit(), replace(attacking(plan), attacks=both)]
+
+    def audited(names: list[str], folder: str) -> gl.Record:
+        scenario = replace(plan.site.scenarios[0], attacks={name: [0] for name in names})
+        return run_plan(Plan(site=replace(plan.site, scenarios=[scenario]), audits=audits), tmp_path / folder, jobs=1)
+
+    record = audited(["gias", "gauss_newton"], "out")
+    found = {item: (one.attack, one.control and one.control.passed) for item, one in controls(record).items()}
+    assert found["control/positive"] == ("gauss_newton", True)
+    assert found["control/negative/gias"] == ("gias", None)
     assert record.verdicts[-1].verdict == "leaks"
-    alone = replace(plan, scenarios=[replace(scenario, attacks={"gias": [0]})])
-    record = run_plan(alone, tmp_path / "alone", jobs=1)
+    record = audited(["gias"], "alone")
     assert {verdict.reason for verdict in record.verdicts} == {"no_attack_finished"}
     assert "needs generator" in record.verdicts[-1].explanation
 
@@ -307,10 +311,9 @@ def test_luck_in_a_batch_of_few_entries_is_no_leak(tmp_path: Path) -> None:
     assert record.verdicts[0].details["chance_pixel_rmse"] == limits.value
     page = gl.write_html(record, tmp_path / "report.html").read_text(encoding="utf-8")
     assert "blind guesses come as near by luck" in page
-    assert "nearer than luck brings blind guesses: a single one below" in page
-    assert "nearer than luck brings blind guesses, below 0.0" in gl.write_markdown(
-        record, tmp_path / "report.md"
-    ).read_text(encoding="utf-8")
+    said = "nearer than luck brings blind guesses: a single one below 0.0"
+    assert said in page
+    assert said in gl.write_markdown(record, tmp_path / "report.md").read_text(encoding="utf-8")
     one = gl.Batch(inputs[:1], targets[:1], domain)
     strong = {"gauss_newton": gl.GaussNewton()}
     record = gl.audit(model, one, attacks=strong, out=tmp_path / "one", options=quiet)

@@ -18,8 +18,8 @@ from gradleak.auditing import build_plan, load_plan
 from gradleak.audits.base import typed
 from gradleak.defenses import Clip, GaussianNoise
 from gradleak.results import GradleakError, PlanError
-
-from .conftest import SMALL_PLAN
+from tests.auditing.conftest import SMALL_PLAN
+from tests.auditing.reading import attacking
 
 
 def content(**changes: Any) -> dict[str, Any]:
@@ -83,29 +83,31 @@ def test_numbers_are_never_made_from_texts_or_truth_values(hint: Any, given: Any
 
 def test_the_small_plan_becomes_objects(small_plan: Path) -> None:
     plan = load_plan(small_plan)
-    assert plan.seed == 3
-    assert plan.attacks["gauss_newton"] == GaussNewton(max_steps=20)
-    assert [scenario.name for scenario in plan.scenarios] == ["undefended", "noisy"]
-    assert plan.scenarios[1].release.defenses == (Clip(100.0), GaussianNoise(std=1e-6))
-    assert [batch.size for batch in plan.batches] == [1, 1]
-    assert plan.scenarios[0].attacks == {"gauss_newton": [0, 1], "inverting_gradients": [0]}
+    assert plan.site.seed == 3
+    assert attacking(plan).attacks["gauss_newton"] == GaussNewton(max_steps=20)
+    assert [scenario.name for scenario in plan.site.scenarios] == ["undefended", "noisy"]
+    assert plan.site.scenarios[1].release.defenses == (Clip(100.0), GaussianNoise(std=1e-6))
+    assert [batch.size for batch in plan.site.batches] == [1, 1]
+    assert plan.site.scenarios[0].attacks == {"gauss_newton": [0, 1], "inverting_gradients": [0]}
 
 
 def test_the_example_plan_is_valid() -> None:
     plan = load_plan(Path(__file__).parents[2] / "examples" / "digits.toml")
-    assert plan.objective.size == 17_038
-    variances = sorted(s.release.defenses[0].std ** 2 for s in plan.scenarios if s.release.defenses)
+    assert plan.site.objective.size == 17_038
+    variances = sorted(s.release.defenses[0].std ** 2 for s in plan.site.scenarios if s.release.defenses)
     assert variances == pytest.approx([1e-8, 1e-7, 1e-6, 1e-5, 1e-4])
 
 
 def test_same_plan_same_weights_data_and_digest(small_plan: Path) -> None:
     first, second = load_plan(small_plan), load_plan(small_plan)
     assert first.digest() == second.digest()
-    weights = zip(first.objective.params.values(), second.objective.params.values(), strict=True)
+    weights = zip(first.site.objective.params.values(), second.site.objective.params.values(), strict=True)
     assert all(torch.equal(a, b) for a, b in weights)
     other = build_plan(content(seed=4), folder=Path())
     assert other.digest() != first.digest()
-    assert not torch.equal(next(iter(other.objective.params.values())), next(iter(first.objective.params.values())))
+    assert not torch.equal(
+        next(iter(other.site.objective.params.values())), next(iter(first.site.objective.params.values()))
+    )
 
 
 def test_the_resolved_plan_holds_no_data(small_plan: Path) -> None:
@@ -122,7 +124,7 @@ def test_the_resolved_plan_holds_no_data(small_plan: Path) -> None:
         ({"seed": True}, r"seed: expected int, got True"),
         ({"pictures": "yes"}, r"pictures: expected bool"),
         ({"scenarios": [{}]}, r"scenarios\[0\]: expected a name"),
-        ({"scenarios": []}, r"at least one batch, inference game, privacy audit or section of layers, and one scenario"),
+        ({"scenarios": []}, r"at least one batch or one section with rows of its own, and one scenario"),
         ({"scenarios": [{"name": "a/b"}]}, r"printable characters without '/'"),
         ({"scenarios": [{"name": "a"}, {"name": "a"}]}, r"different names, got a more than once"),
         ({"scenarios": [{"name": "a", "examples": [7]}]}, r"examples: expected indices among \[0, 1\], got \[7\]"),
@@ -219,11 +221,11 @@ def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
 def test_weights_come_from_a_file_beside_the_plan(tmp_path: Path) -> None:
     table = content()
     plan = build_plan(table, folder=tmp_path)
-    state = {name: torch.full_like(tensor, 0.5) for name, tensor in plan.objective.params.items()}
+    state = {name: torch.full_like(tensor, 0.5) for name, tensor in plan.site.objective.params.items()}
     save_file(state, tmp_path / "weights.safetensors")
     table["model"] = {**table["model"], "weights": "weights.safetensors"}
     loaded = build_plan(table, folder=tmp_path)
-    assert all(bool((tensor == 0.5).all()) for tensor in loaded.objective.params.values())
+    assert all(bool((tensor == 0.5).all()) for tensor in loaded.site.objective.params.values())
     save_file({"other": torch.zeros(1)}, tmp_path / "weights.safetensors")
     with pytest.raises(PlanError, match="does not fit the model"):
         build_plan(table, folder=tmp_path)
@@ -231,7 +233,7 @@ def test_weights_come_from_a_file_beside_the_plan(tmp_path: Path) -> None:
 
 def test_own_data_by_import_path() -> None:
     plan = build_plan(content(data={"use": "tests.auditing.small_model:pair_data", "count": 2}), folder=Path())
-    assert [batch.targets.tolist() for batch in plan.batches] == [[0], [1]]
+    assert [batch.targets.tolist() for batch in plan.site.batches] == [[0], [1]]
 
 
 def test_weights_from_the_global_generator_follow_the_seed_too() -> None:

@@ -36,7 +36,7 @@ def plan_with(tmp_path: Path, *defenses: dict[str, Any], **scenario: Any) -> Pla
 def test_dp_sgd_by_its_noise_multiplier(tmp_path: Path) -> None:
     spec = {"use": "DPSGD.from_noise_multiplier", "noise_multiplier": 1.1, "clip_norm": 2.0}
     plan = plan_with(tmp_path, spec)
-    assert plan.scenarios[0].release.defenses == (DPSGD(clip_norm=2.0, noise_std=2.2, noise="sum"),)
+    assert plan.site.scenarios[0].release.defenses == (DPSGD(clip_norm=2.0, noise_std=2.2, noise="sum"),)
 
 
 @pytest.mark.parametrize(

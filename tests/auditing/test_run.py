@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,11 +15,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from gradleak.attacks import Attack
 from gradleak.auditing import Plan, load_plan, run_plan
+from gradleak.audits.base import Scenario
 from gradleak.core import Update
-from gradleak.results import InputError, PlanError, Record, VerdictKind
-
-from .conftest import SMALL_PLAN
+from gradleak.results import InputError, Outcome, PlanError, Record, VerdictKind
+from tests.auditing.broken_attack import Broken, Lucky
+from tests.auditing.conftest import SMALL_PLAN
+from tests.auditing.reading import attacking, attacks, controls, passed
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,19 +54,33 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Record:
     return run_plan(load_plan(folder / "plan.toml"), folder / "out", jobs=1)
 
 
+@pytest.fixture
+def done(finished: Record, tmp_path: Path) -> Path:
+    """A folder that holds what the small audit left."""
+    assert finished.path is not None
+    return Path(shutil.copytree(finished.path.parent, tmp_path / "out"))
+
+
+def changed(plan: Plan, scenarios: list[Scenario], **further: Attack) -> Plan:
+    """The plan with other scenarios, and with further attacks."""
+    own = attacking(plan)
+    more = replace(own, attacks={**own.attacks, **further})
+    audits = [more if audit is own else audit for audit in plan.audits]
+    return replace(plan, site=replace(plan.site, scenarios=scenarios), audits=audits)
+
+
 def test_the_record_is_whole_and_says_leaks(finished: Record) -> None:
     assert finished.complete
     by_item = {verdict.item: verdict for verdict in finished.verdicts}
     assert by_item["undefended"].verdict is VerdictKind.LEAKS
     assert by_item["run"].verdict is VerdictKind.LEAKS
-    controls = {item["item"]: item["passed"] for item in finished.items if item["kind"] == "control"}
-    assert controls == {
+    assert passed(finished) == {
         "control/positive": True,
         "control/negative/gauss_newton": True,
         "control/negative/gauss_newton/static": True,
         "control/negative/inverting_gradients": True,
     }
-    assert {item["status"] for item in finished.items} == {"done"}
+    assert {one.status for one in finished.findings} == {"done"}
 
 
 def test_predicted_and_reached_error_stand_side_by_side(finished: Record) -> None:
@@ -86,11 +104,10 @@ def test_progress_and_jobs_change_no_number(finished: Record, small_plan: Path, 
     assert seen[-1][0] == seen[-1][1]
 
 
-def test_running_again_adds_nothing(small_plan: Path, tmp_path: Path) -> None:
-    run_plan(load_plan(small_plan), tmp_path / "out", jobs=1)
-    before = (tmp_path / "out" / "record.jsonl").read_bytes()
-    run_plan(load_plan(small_plan), tmp_path / "out", jobs=1)
-    assert (tmp_path / "out" / "record.jsonl").read_bytes() == before
+def test_running_again_adds_nothing(small_plan: Path, done: Path) -> None:
+    before = (done / "record.jsonl").read_bytes()
+    run_plan(load_plan(small_plan), done, jobs=1)
+    assert (done / "record.jsonl").read_bytes() == before
 
 
 @pytest.mark.parametrize("cut", [0.1, 0.35, 0.6, 0.97])
@@ -135,20 +152,20 @@ def test_killed_once_resumes_to_the_same_record(finished: Record, small_plan: Pa
     assert run_plan(load_plan(small_plan), out, jobs=1).canonical() == finished.canonical()
 
 
-def test_another_plans_record_is_refused_and_kept(small_plan: Path, tmp_path: Path) -> None:
+def test_another_plans_record_is_refused_and_kept(small_plan: Path, done: Path) -> None:
     plan = load_plan(small_plan)
-    run_plan(plan, tmp_path / "out", jobs=1)
-    before = (tmp_path / "out" / "record.jsonl").read_bytes()
+    before = (done / "record.jsonl").read_bytes()
     with pytest.raises(PlanError, match="nothing was written"):
-        run_plan(replace(plan, seed=99), tmp_path / "out", jobs=1)
-    assert (tmp_path / "out" / "record.jsonl").read_bytes() == before
+        run_plan(replace(plan, site=replace(plan.site, seed=99)), done, jobs=1)
+    assert (done / "record.jsonl").read_bytes() == before
 
 
 def test_bad_input_is_refused_before_anything_is_written(small_plan: Path, tmp_path: Path) -> None:
     plan = load_plan(small_plan)
-    bad = replace(plan.batches[0], targets=torch.tensor([10]))
+    first, second = plan.site.batches
+    bad = replace(first, targets=torch.tensor([10]))
     with pytest.raises(InputError, match="class indices from 0 to 9"):
-        run_plan(replace(plan, batches=[bad, plan.batches[1]]), tmp_path / "out", jobs=1)
+        run_plan(replace(plan, site=replace(plan.site, batches=[bad, second])), tmp_path / "out", jobs=1)
     assert not (tmp_path / "out").exists()
 
 
@@ -165,68 +182,63 @@ def test_jobs_below_one_are_refused(small_plan: Path, tmp_path: Path) -> None:
 
 
 def exploding(plan: Plan) -> Plan:
-    """The plan with an attack that raises in the middle of its work."""
-    from tests.auditing.broken_attack import Broken
-
-    scenario = replace(plan.scenarios[0], attacks={**plan.scenarios[0].attacks, "broken": [0]})
-    return replace(plan, attacks={**plan.attacks, "broken": Broken()}, scenarios=[scenario, *plan.scenarios[1:]])
+    """The first scenario of the plan with an attack that raises in the middle of its work."""
+    first = plan.site.scenarios[0]
+    return changed(plan, [replace(first, attacks={**first.attacks, "broken": [0]})], broken=Broken())
 
 
-def test_an_unexpected_error_is_an_item_and_the_rest_goes_on(
+def failed(record: Record) -> list[str]:
+    return [one.item for one in record.findings if one.status == "failed"]
+
+
+def test_an_unexpected_error_is_an_item_and_the_rest_goes_on_and_it_is_tried_again(
     finished: Record, small_plan: Path, tmp_path: Path
 ) -> None:
-    record = run_plan(exploding(load_plan(small_plan)), tmp_path / "out", jobs=1)
-    failed = [item for item in record.items if item["status"] == "failed"]
-    assert [item["item"] for item in failed] == ["control/negative/broken", "undefended/example 0/broken"]
+    plan, out = exploding(load_plan(small_plan)), tmp_path / "out"
+    record = run_plan(plan, out, jobs=1)
+    assert failed(record) == ["control/negative/broken", "undefended/example 0/broken"]
+    assert passed(record)["control/negative/broken"] is None
     assert record.verdicts[-1].verdict is VerdictKind.LEAKS
-    assert failed[0]["note"].startswith("ZeroDivisionError in broken_attack.py, _recover; see failures/")
-    kept = tmp_path / "out" / failed[0]["note"].split("see ")[1]
-    assert "on purpose" in kept.read_text(encoding="utf-8")
-    assert "on purpose" not in (tmp_path / "out" / "record.jsonl").read_text(encoding="utf-8")
+    note = controls(record)["control/negative/broken"].note
+    assert note.startswith("ZeroDivisionError in broken_attack.py, _recover; see failures/")
+    assert "on purpose" in (out / note.split("see ")[1]).read_text(encoding="utf-8")
+    before = (out / "record.jsonl").read_text(encoding="utf-8")
+    assert "on purpose" not in before
     undefended = [item for item, _ in record.scores if item.startswith("undefended")]
     assert len(undefended) == len([item for item, _ in finished.scores if item.startswith("undefended")])
+    again = run_plan(plan, out, jobs=1)
+    assert again.complete
+    assert len((out / "record.jsonl").read_text(encoding="utf-8").splitlines()) == len(before.splitlines())
+    assert failed(again) == failed(record)
 
 
 def test_a_given_update_goes_through_the_gate(small_plan: Path, tmp_path: Path) -> None:
     plan = load_plan(small_plan)
-    scenario = plan.scenarios[0]
-    wrong = Update(tensors={k: torch.ones_like(p) for k, p in plan.objective.params.items()})
-    plan = replace(plan, scenarios=[replace(scenario, examples=[0], attacks={"gauss_newton": [0]}, updates={0: wrong})])
-    record = run_plan(plan, tmp_path / "out", jobs=1)
+    wrong = Update(tensors={k: torch.ones_like(p) for k, p in plan.site.objective.params.items()})
+    scenario = replace(plan.site.scenarios[0], examples=[0], attacks={"gauss_newton": [0]}, updates={0: wrong})
+    record = run_plan(changed(plan, [scenario]), tmp_path / "out", jobs=1)
     assert record.verdicts[0].reason == "inconsistent_update"
     assert record.verdicts[0].verdict is VerdictKind.INCONCLUSIVE
 
 
 def test_a_zero_update_is_no_signal(small_plan: Path, tmp_path: Path) -> None:
     plan = load_plan(small_plan)
-    zero = Update(tensors={k: torch.zeros_like(p) for k, p in plan.objective.params.items()})
-    scenario = replace(plan.scenarios[0], examples=[0], attacks={"gauss_newton": [0]}, updates={0: zero})
-    record = run_plan(replace(plan, scenarios=[scenario]), tmp_path / "out", jobs=1)
-    attack = next(item for item in record.items if item["kind"] == "attack")
-    assert attack["outcome"] == "no_signal"
+    zero = Update(tensors={k: torch.zeros_like(p) for k, p in plan.site.objective.params.items()})
+    scenario = replace(plan.site.scenarios[0], examples=[0], attacks={"gauss_newton": [0]}, updates={0: zero})
+    record = run_plan(changed(plan, [scenario]), tmp_path / "out", jobs=1)
+    (attack,) = attacks(record)
+    assert attack.outcome is Outcome.NO_SIGNAL
     assert record.verdicts[0].verdict is VerdictKind.INCONCLUSIVE
-    assert all(score.value is None for item, score in record.scores if item == attack["item"])
+    assert attack.scores
+    assert all(score.value is None for score in attack.scores)
 
 
-def test_a_failed_item_is_tried_again(small_plan: Path, tmp_path: Path) -> None:
-    plan = exploding(load_plan(small_plan))
-    run_plan(plan, tmp_path / "out", jobs=1)
-    before = (tmp_path / "out" / "record.jsonl").read_text(encoding="utf-8")
-    again = run_plan(plan, tmp_path / "out", jobs=1)
-    assert again.complete
-    assert len((tmp_path / "out" / "record.jsonl").read_text(encoding="utf-8").splitlines()) == len(before.splitlines())
-    assert [item["item"] for item in again.items if item["status"] == "failed"].count(
-        "undefended/example 0/broken"
-    ) == 1
-
-
-def test_other_private_data_are_refused_and_leave_no_trace_in_the_record(small_plan: Path, tmp_path: Path) -> None:
+def test_other_private_data_are_refused_and_leave_no_trace_in_the_record(small_plan: Path, done: Path) -> None:
     plan = load_plan(small_plan)
-    run_plan(plan, tmp_path / "out", jobs=1)
-    swapped = replace(plan, batches=list(reversed(plan.batches)))
+    swapped = replace(plan, site=replace(plan.site, batches=list(reversed(plan.site.batches))))
     assert swapped.digest() == plan.digest()
     with pytest.raises(PlanError, match="other data"):
-        run_plan(swapped, tmp_path / "out", jobs=1)
+        run_plan(swapped, done, jobs=1)
 
 
 def test_behavior_is_part_of_the_digest(small_plan: Path) -> None:
@@ -248,21 +260,19 @@ def test_behavior_is_part_of_the_digest(small_plan: Path) -> None:
         Objective.from_module(network(nn.Tanh()), loss=lambda out, y: nn.functional.cross_entropy(out, y)),
         Objective.from_module(network(nn.Tanh()), loss=lambda out, y: 5 * nn.functional.cross_entropy(out, y)),
     ]
-    digests = {replace(plan, objective=objective).digest() for objective in objectives}
+    digests = {replace(plan, site=replace(plan.site, objective=one)).digest() for one in objectives}
     assert len(digests) == len(objectives)
 
 
 def test_an_attack_that_finds_the_truth_in_noise_fails_its_control(small_plan: Path, tmp_path: Path) -> None:
-    from tests.auditing.broken_attack import Lucky
-
     plan = load_plan(small_plan)
-    lucky = Lucky(claim=plan.batches[0].inputs.clone())
-    scenario = replace(plan.scenarios[0], attacks={"gauss_newton": [0], "lucky": [0]})
-    plan = replace(plan, attacks={**plan.attacks, "lucky": lucky}, scenarios=[scenario])
-    record = run_plan(plan, tmp_path / "out", jobs=1)
-    control = next(item for item in record.items if item["item"] == "control/negative/lucky")
-    assert control["passed"] is False
-    assert control["hits"] == 3
+    lucky = Lucky(claim=plan.site.batches[0].inputs.clone())
+    scenario = replace(plan.site.scenarios[0], attacks={"inverting_gradients": [0], "lucky": [0]})
+    record = run_plan(changed(plan, [scenario], lucky=lucky), tmp_path / "out", jobs=1)
+    assert passed(record)["control/negative/lucky"] is False
+    draws = controls(record)["control/negative/lucky"].draws
+    assert draws is not None
+    assert draws.hits == 3
     assert {verdict.reason for verdict in record.verdicts} == {"control_failed"}
 
 
@@ -272,14 +282,15 @@ def test_a_control_that_cannot_run_is_not_a_pass(tmp_path: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(12, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
     batch = (torch.rand(1, 12, generator=torch.Generator().manual_seed(0)), torch.tensor([[0.7]]))
     threat = gl.HonestButCurious(targets=True)
-    quiet = gl.AuditOptions(quiet=True)
-    record = gl.audit(model, batch, loss="mse", threat=threat, out=tmp_path / "a", options=quiet)
-    controls = [item for item in record.items if item["kind"] == "control"]
-    assert all(item["passed"] is True and item["status"] == "done" for item in controls)
+    quiet, quick = gl.AuditOptions(quiet=True), {"gauss_newton": gl.GaussNewton(max_steps=20)}
+    record = gl.audit(
+        model, batch, loss="mse", threat=threat, attacks=quick, measures=[], out=tmp_path / "a", options=quiet
+    )
+    assert set(passed(record).values()) == {True}
+    assert {one.status for one in controls(record).values()} == {"done"}
     assert record.verdicts[-1].verdict is VerdictKind.LEAKS
-    record = gl.audit(model, batch, loss="mse", out=tmp_path / "b", options=quiet)
-    controls = [item for item in record.items if "negative" in item["item"]]
-    assert all(item["passed"] is None for item in controls)
+    record = gl.audit(model, batch, loss="mse", attacks=quick, measures=[], out=tmp_path / "b", options=quiet)
+    assert {state for item, state in passed(record).items() if "negative" in item} == {None}
     assert record.verdicts[-1].reason == "no_attack_finished"
 
 
@@ -289,5 +300,6 @@ def test_a_constant_image_is_not_called_a_failed_attack(level: float, tmp_path: 
 
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 20), torch.nn.Tanh(), torch.nn.Linear(20, 4))
     batch = gl.Batch(torch.full((1, 1, 6, 6), level), torch.tensor([1]), gl.Domain.image(channels=1, height=6, width=6))
-    record = gl.audit(model, batch, out=tmp_path / "out", options=gl.AuditOptions(quiet=True))
+    quiet, quick = gl.AuditOptions(quiet=True), {"gauss_newton": gl.GaussNewton(max_steps=20)}
+    record = gl.audit(model, batch, attacks=quick, measures=[], out=tmp_path / "out", options=quiet)
     assert record.verdicts[0].reason == "no_better_than_blind"

@@ -41,7 +41,7 @@ class Plan:
         names = [scenario.name for scenario in site.scenarios]
         _unique(names)
         if site.seed < 0:
-            raise PlanError(f"seed: expected at least 0, got {site.seed}")
+            raise PlanError(f"seed: expected a whole number of at least 0, got {site.seed}")
         if site.checkpoint_seconds is not None and not site.checkpoint_seconds >= 0:
             raise PlanError(f"checkpoint_seconds: expected a number of at least 0, got {site.checkpoint_seconds}")
         if not self.audits or not names:
