@@ -34,7 +34,7 @@ name = "undefended"
 
 [[scenarios]]
 name = "pruned"
-defenses = [{ use = "Prune", fraction = 0.9 }]
+defenses = [{ use = "Prune", ratio = 0.9 }]
 """
 
 

@@ -128,6 +128,3 @@ def _of_table(gradient: Tensor, table: Tensor, name: str, knowledge: Knowledge, 
 
 def _unknown(reason: str) -> UsedRows:
     return UsedRows(rows=None, outcome=Outcome.NOT_IDENTIFIABLE, note=reason)
-
-
-__all__ = ["UsedRows", "used_rows"]

@@ -103,6 +103,7 @@ def catalog() -> dict[str, dict[str, Entry]]:
         "initializers": _functions(gradleak.models, only="initialize_"),
         "datasets": _functions(gradleak.datasets),
         "generators": _functions(gradleak.models.generators, exclude="train_"),
+        "kinds of audits": {name: kind.load_audit() for name, kind in kinds().items()},
     }
     assert issubclass(HonestButCurious, ThreatModel)
     return {
@@ -132,7 +133,7 @@ def from_python() -> dict[str, dict[str, Entry]]:
 
 def _others(package: Any, planned: Collection[Constructor]) -> dict[str, Constructor]:
     """The functions and classes that a package exports and no plan can name; errors and enumerations are not listed."""
-    found = {name: getattr(package, name) for name in package.__all__}
+    found = {name: getattr(package, name) for name in getattr(package, "__all__", ())}
     return {
         name: item
         for name, item in found.items()

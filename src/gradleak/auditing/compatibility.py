@@ -284,5 +284,3 @@ _EXAMPLES: Mapping[str, Callable[[], Defense]] = {
 _SECOND: Mapping[str, Callable[[], Defense]] = {
     "Quantize(stochastic=False)": lambda: Quantize(bits=4, stochastic=False),
 }
-
-__all__ = ["Pair", "SmallSetting", "as_text", "axes", "defenses", "knowledge_for", "pairs", "reasons", "small_setting"]

@@ -16,6 +16,3 @@ def range_notes(batches: Sequence[Batch]) -> list[str]:
     """
     notes = (range_note(batch, batches) for domain, batch in {one.domain: one for one in batches}.items() if domain)
     return [note for note in notes if note]
-
-
-__all__ = ["range_notes"]

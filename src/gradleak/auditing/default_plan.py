@@ -91,6 +91,3 @@ def _measures() -> list[Measure | SettingMeasure]:
         InversionInfluenceLowerBound(unit="pixel_rmse"),
         GradientNorm(),
     ]
-
-
-__all__ = ["default_plan"]

@@ -236,6 +236,3 @@ def _names(code: CodeType) -> set[str]:
 def _is_stated(module: str) -> bool:
     root = module.split(".")[0]
     return root in _STATED or root in sys.stdlib_module_names
-
-
-__all__ = ["PRIVATE_FILE", "check_private_data", "fingerprint"]

@@ -66,6 +66,3 @@ def train_generator(path: str | os.PathLike[str], *, progress: Progress | None =
         raise PlanError(f"training: expected a TrainedGenerator, got {type(made).__name__}")
     # The trainer's own seed is derived from that of the file; who wants to train again needs the file's.
     return replace(made, facts={**made.facts, "plan_seed": seed})
-
-
-__all__ = ["train_generator"]

@@ -26,6 +26,3 @@ def globally_seeded(seed: int) -> Iterator[None]:
         finally:
             np.random.set_state(numpy_state)  # noqa: NPY002
             random.setstate(python_state)
-
-
-__all__ = ["globally_seeded"]

@@ -82,6 +82,3 @@ def _git_commit() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return found.stdout.strip() or None if found.returncode == 0 else None
-
-
-__all__ = ["citations", "header"]

@@ -201,6 +201,3 @@ def _unique(names: Sequence[str]) -> None:
     double = sorted({name for name in names if list(names).count(name) > 1})
     if double:
         raise PlanError(f"scenarios: expected different names, got {', '.join(double)} more than once")
-
-
-__all__ = ["Plan", "check_name", "place"]

@@ -103,6 +103,3 @@ def audit_classes(content: Mapping[str, Any]) -> Sequence[type[Audit[Any]]]:
     """The classes of the audits that a parsed plan may ask for, in the order of the registry; the others stay unloaded."""
     asked = (kind for kind in kinds().values() if kind.always or any(key in content for key in kind.tables))
     return [kind.load_audit() for kind in asked]
-
-
-__all__ = ["audit_classes", "build_plan", "load_plan", "read_audits"]

@@ -221,6 +221,3 @@ def _choices(hint: Any) -> str:
 def _one_of(room: str) -> str:
     word = room.removesuffix("s")
     return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
-
-
-__all__ = ["beside", "class_methods", "filled_in", "made_by", "meant", "missing", "named", "type_hints", "without_use"]

@@ -400,6 +400,3 @@ def check_keys(table: Mapping[str, Any], allowed: Sequence[str], *, where: str) 
     for key in table:
         if key not in allowed:
             raise PlanError(f"{where}: {unknown('key', key, allowed)}")
-
-
-__all__ = ["NewModel", "PlanReader", "check_arguments", "check_keys", "configure"]

@@ -222,6 +222,3 @@ def _jobs(jobs: int | None) -> int:
     if jobs < 1:
         raise InputError(f"jobs: expected a whole number of at least 1, got {jobs}")
     return jobs
-
-
-__all__ = ["estimate", "preflight", "run_plan", "tasks"]

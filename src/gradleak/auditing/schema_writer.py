@@ -15,13 +15,11 @@ from torch import Tensor, nn
 
 from gradleak.auditing.catalog import Constructor, Entry
 from gradleak.auditing.plan_names import class_methods, filled_in, made_by, type_hints
+from gradleak.audits.base import TEXT, Schema
 from gradleak.core import Batch, ImageGenerator
 from gradleak.data import Population, Table
 from gradleak.results.settings import annotation, check_of
 
-Schema = dict[str, Any]
-
-TEXT: Schema = {"type": "string"}
 # What is imported may take any argument.
 IMPORTED: Schema = {"type": "object", "required": ["use"], "properties": {"use": {"type": "string", "pattern": ":"}}}
 # Rooms that make what an argument of such a class may be, besides those whose classes derive from it.
@@ -207,6 +205,3 @@ def _named_class(name: str) -> type:
 def _any_of(schemas: Sequence[Schema]) -> Schema:
     different = [one for place, one in enumerate(schemas) if one not in schemas[:place]]
     return different[0] if len(different) == 1 else {"anyOf": different}
-
-
-__all__ = ["Schema", "SchemaWriter"]

@@ -106,6 +106,3 @@ def _how_bad(verdict: Verdict) -> tuple[int, float]:
 def _core(verdict: Verdict) -> str:
     """The explanation of the release behind a verdict on a set, not nested."""
     return str(verdict.details.get("reason_text", verdict.explanation))
-
-
-__all__ = ["worst_of"]

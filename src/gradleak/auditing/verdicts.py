@@ -71,6 +71,3 @@ def _judge(
     scenarios = [worst_of(name, group) for name, group in by_scenario.items()]
     parts = [*scenarios, *(verdict for verdict in verdicts if verdict.scenario is None)]
     return [*verdicts, *scenarios, worst_of(RUN, parts)] if parts else []
-
-
-__all__ = ["judge", "record_of"]

@@ -103,6 +103,3 @@ def _printed(value: Any) -> str:
         inside = ", ".join(f"{name}={_printed(getattr(value, name))}" for name in shown)
         return f"{type(value).__name__}({inside})"
     return repr(value.value if isinstance(value, Enum) else value)
-
-
-__all__ = ["arguments", "without_attributes"]

@@ -35,6 +35,3 @@ def factories() -> Mapping[str, Callable[..., object]]:
     """Data sets and networks of the studies by what a plan writes after `use =`; none outside of a checkout."""
     found = runner()
     return {} if found is None else found.factories()
-
-
-__all__ = ["factories", "runner", "studies"]

@@ -60,6 +60,3 @@ class Bounds:
             lower={name: tensor * factor for name, tensor in self.lower.items()},
             upper={name: tensor * factor for name, tensor in self.upper.items()},
         )
-
-
-__all__ = ["Bounds"]

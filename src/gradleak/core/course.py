@@ -22,6 +22,3 @@ class Course:
     sizes: Sequence[int]
     whole: bool
     sums: Sequence[tuple[int, float]] | None
-
-
-__all__ = ["Course"]

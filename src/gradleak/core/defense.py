@@ -297,17 +297,3 @@ class UpdateDefense(Defense):
             after: of the update that came out; exact where nothing followed.
         """
         return None
-
-
-__all__ = [
-    "Defense",
-    "DiagonalGaussian",
-    "ExampleDefense",
-    "Guarantee",
-    "Laplace",
-    "ModelDefense",
-    "Noise",
-    "NotGaussian",
-    "Stage",
-    "UpdateDefense",
-]

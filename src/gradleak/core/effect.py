@@ -73,5 +73,3 @@ class MovedAlong:
 
 Effect = Unchanged | Scaled | ScaledRows | Thinned | Rounded | MovedAlong | None
 """None where nothing is known."""
-
-__all__ = ["Effect", "Groups", "MovedAlong", "Rounded", "Scaled", "ScaledRows", "Thinned", "Unchanged"]

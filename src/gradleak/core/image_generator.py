@@ -365,6 +365,3 @@ class ImageGenerator:
                 f"from {least:.3g} to {most:.3g}; state 'unit' for a module that gives [0, 1] or 'symmetric' for "
                 "[-1, 1], or put a layer that scales behind it"
             )
-
-
-__all__ = ["ImageGenerator", "OutputRange"]

@@ -99,6 +99,3 @@ def _prints(pixels: Tensor) -> Iterator[bytes]:
     shape = str(tuple(pixels.shape[1:])).encode("ascii")
     for image in pixels.contiguous().numpy():
         yield hashlib.blake2b(shape + image.tobytes(), digest_size=_BYTES).digest()
-
-
-__all__ = ["ImagePrints"]

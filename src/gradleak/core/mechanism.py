@@ -58,6 +58,3 @@ class NoGuarantee:
     """
 
     reason: str
-
-
-__all__ = ["Adjacency", "GaussianMechanism", "NoGuarantee", "Unit"]

@@ -454,6 +454,3 @@ def _same_values(first: Tensor, second: Tensor) -> bool:
     if first.numel() != second.numel() or first.numel() < 2 or first.is_complex():
         return False
     return torch.allclose(first.detach().double().reshape(-1), second.detach().double().reshape(-1), rtol=1e-5, atol=0)
-
-
-__all__ = ["LOSSES", "Classifier", "Loss", "Mode", "Objective", "Tensors"]

@@ -135,6 +135,3 @@ def mean_gradient(
     for defense in defenses:
         gradients = defense.mean(gradients)
     return defenses[-1].average(gradients)
-
-
-__all__ = ["Protocol", "mean_gradient"]

@@ -345,6 +345,3 @@ def _check_generator(generator: torch.Generator) -> None:
 
 def _what(value: object) -> str:
     return f"the class {value.__name__} (call it)" if isinstance(value, type) else type(value).__name__
-
-
-__all__ = ["BatchDefense", "Release"]

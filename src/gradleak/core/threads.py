@@ -17,6 +17,3 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-__all__ = ["one_thread"]

@@ -221,6 +221,3 @@ def _float(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan
-
-
-__all__ = ["Column", "ColumnKind", "Encoding"]

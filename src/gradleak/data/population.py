@@ -87,6 +87,3 @@ def _check_finite(name: str, rows: Tensor) -> None:
         f"Population.{name}: expected finite numbers, got {int(odd.sum())} that are NaN or infinite in {int(touched.sum())} "
         f"of {len(rows)} rows, the first in row {int(touched.nonzero()[0])} (from 0); fill these cells or leave the rows out"
     )
-
-
-__all__ = ["Population"]

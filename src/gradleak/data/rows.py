@@ -14,6 +14,3 @@ def rows_of(data: Batch, places: Tensor) -> Batch:
     places = places.to(data.inputs.device)
     sensitive = None if data.sensitive is None else data.sensitive[places.to(data.sensitive.device)]
     return replace(data, inputs=data.inputs[places], targets=data.targets[places], sensitive=sensitive)
-
-
-__all__ = ["rows_of"]

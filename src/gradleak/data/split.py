@@ -300,6 +300,3 @@ def _common(rows: Iterable[bytes], others: Iterable[bytes]) -> int:
     """Number of the rows that stand among the others."""
     held = set(others)
     return sum(row in held for row in rows)
-
-
-__all__ = ["Split", "without_rows_of"]

@@ -428,6 +428,3 @@ class Table:
         if self.column(users).is_number:
             raise InputError(f"users={users!r}: expected a label or category, got a {self.column(users).kind}")
         return torch.from_numpy(self.cells[users].astype(np.int64))
-
-
-__all__ = ["Table"]

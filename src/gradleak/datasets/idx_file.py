@@ -83,6 +83,3 @@ def read_idx(path: _Path, axes: int) -> NDArray[np.uint8]:
     if len(content) - start != math.prod(shape) or not shape[0]:
         raise InputError(f"{file}: expected {math.prod(shape)} bytes for {shape}, got {len(content) - start}")
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
-
-
-__all__ = ["idx_file", "read_idx"]

@@ -29,6 +29,3 @@ def row_range(*, count: int, first: int, last: int | None, available: int, sourc
     if int(count) > end - first:
         raise InputError(f"count: expected 1 to {end - first}, the rows from {first} to {end} of {source}, got {count}")
     return slice(first, end)
-
-
-__all__ = ["row_range"]

@@ -196,6 +196,3 @@ def _lines(file: Path) -> list[str]:
         return file.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(f"{file}: expected UTF-8 text, got byte {error.start} that is none") from error
-
-
-__all__ = ["Vocabulary", "sentences", "tokens"]

@@ -154,6 +154,3 @@ def warp(images: Tensor, matrices: Tensor, shifts: Tensor) -> Tensor:
     theta = torch.cat([back * half / half[:, None], start / half[:, None]], dim=2)
     grid = functional.affine_grid(theta, list(images.shape), align_corners=False)
     return functional.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
-
-
-__all__ = ["constructed_users", "stroke", "warp"]

@@ -95,6 +95,3 @@ def _directions(shapes: Shapes, generator: torch.Generator) -> Iterator[dict[str
     single = {name: torch.zeros_like(tensor) for name, tensor in whole.items()}
     single[first].reshape(-1)[:1] = 1.0
     yield single
-
-
-__all__ = ["long_rows", "longest"]

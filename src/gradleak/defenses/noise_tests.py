@@ -124,6 +124,3 @@ def _two_sided(sums: np.ndarray, freedom: int) -> np.ndarray:
     tails = np.minimum(scipy.stats.chi2.cdf(sums, freedom), scipy.stats.chi2.sf(sums, freedom))
     found: np.ndarray = np.minimum(1.0, 2 * tails)
     return found
-
-
-__all__ = ["Suspicion", "repeats", "shape", "variance"]

@@ -487,6 +487,3 @@ def _with_example(batch: Batch, place: int, inputs: Tensor, target: Tensor) -> B
     new_inputs, new_targets = batch.inputs.clone(), batch.targets.clone()
     new_inputs[place], new_targets[place] = inputs, target
     return replace(batch, inputs=new_inputs, targets=new_targets)
-
-
-__all__ = ["Check", "Claims", "SelfTest", "self_test"]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gradleak.core import Guarantee, Mode, ModelDefense, Objective
-from gradleak.core.objective import LOSSES
+from gradleak.core.losses import LOSSES
 from gradleak.results import (
     ALEMI_2017,
     LI_2024,
@@ -201,6 +201,3 @@ class BottleneckLoss(nn.Module):
     def forward(self, given: BottleneckOutput, targets: Tensor) -> Tensor:
         """The scalar."""
         return self.loss(given.outputs, targets) + self.beta * given.divergence.mean()
-
-
-__all__ = ["BottleneckLayer", "BottleneckLoss", "BottleneckModel", "BottleneckOutput", "VariationalBottleneck"]

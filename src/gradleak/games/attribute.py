@@ -21,6 +21,3 @@ class AttributeGame(OneValueGame):
 
     kind: ClassVar[str] = "attribute"
     inside: ClassVar[bool | None] = True
-
-
-__all__ = ["AttributeGame"]

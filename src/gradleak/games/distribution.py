@@ -136,6 +136,3 @@ class DistributionGame(ValueGame):
         twice = not replacement and few < self.batch_size
         note = f"some batches of {self.batch_size} hold rows twice: {few} {whose} rows of one kind" if twice else ""
         return Draw(labels=labels, rows=drawn, note=note)
-
-
-__all__ = ["DistributionGame"]

@@ -105,13 +105,3 @@ def draw_of_one_value(
             rows[trial] = rows_without_replacement(places, batch_size, generator)
     note = f"batches of {batch_size} hold rows twice: {whose} rows are {', '.join(few)}" if few else ""
     return Draw(labels=labels, rows=rows, note=note)
-
-
-__all__ = [
-    "Draw",
-    "digits",
-    "draw_of_one_value",
-    "labels_by_law",
-    "law_of",
-    "rows_without_replacement",
-]

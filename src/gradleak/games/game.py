@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gradleak.attacks.inference import Features, MaxPooling
 from gradleak.core import Batch, Mode, Release, derive_generator, describe
-from gradleak.core.objective import Loss
+from gradleak.core.losses import Loss
 from gradleak.data import Population, Split, rows_of
 from gradleak.games.draws import Draw
 from gradleak.games.information import gaussian_channel_information
@@ -448,6 +448,3 @@ class _Training:
 
 def _silent(message: str) -> None:
     del message
-
-
-__all__ = ["CONTROL_TRIALS", "Challenge", "Control", "InferenceGame"]

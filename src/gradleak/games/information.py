@@ -462,15 +462,3 @@ def _score(
         note=note,
         details=details or {},
     )
-
-
-__all__ = [
-    "channel_information",
-    "channel_std",
-    "entropy_of",
-    "fano_advantage",
-    "fano_error",
-    "gaussian_channel_information",
-    "information_estimate",
-    "information_scores",
-]

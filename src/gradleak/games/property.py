@@ -21,6 +21,3 @@ class PropertyGame(OneValueGame):
 
     kind: ClassVar[str] = "property"
     inside: ClassVar[bool | None] = False
-
-
-__all__ = ["PropertyGame"]

@@ -46,6 +46,3 @@ class PerturbedGame(Perturbation, ReleaseWithPublicRows):
     def given(self, public: Batch, batch_size: int) -> PerturbedRounds:
         """The perturbation with a classifier of these rows, trained anew every round."""
         return PerturbedRounds(public=public, batch_size=batch_size, **self.perturbation)
-
-
-__all__ = ["PerturbedGame", "ReleaseWithPublicRows"]

@@ -161,6 +161,3 @@ class RoundTask(ABC):
 def reduce(reduction: Reduction, chunks: Callable[[], Iterator[Tensor]]) -> Tensor:
     """Updates, chunk by chunk, as short rows."""
     return torch.cat([reduction(chunk) for chunk in chunks()])
-
-
-__all__ = ["Knows", "Read", "RoundRead", "RoundTask", "reduce"]

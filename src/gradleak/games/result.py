@@ -231,6 +231,3 @@ class GameResult:
 def _largest(bounds: Sequence[Score]) -> Score:
     """Bound that holds for all seeds: the largest; one without a value counts as the largest."""
     return max(bounds, key=lambda bound: math.inf if bound.value is None else bound.value)
-
-
-__all__ = ["GameResult", "SeedResult"]

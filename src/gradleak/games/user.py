@@ -264,6 +264,3 @@ def _check_given(split: Split, batch_size: int, candidates: int) -> None:
             f"UserGame.split: expected private and public users without a common one, got {shared} of {len(users)} private "
             "users among the public ones"
         )
-
-
-__all__ = ["UserGame", "UserRound"]

@@ -230,6 +230,3 @@ def values_of(rows: Batch) -> Tensor:
     if rows.sensitive is None:
         raise InputError("game: expected rows with their sensitive variable, got none")
     return rows.sensitive
-
-
-__all__ = ["OneValueGame", "ValueGame", "ValueRound", "values_of"]

@@ -42,6 +42,3 @@ def in_order(pieces: Sequence[Piece[T_co]], *, jobs: int) -> Iterator[T_co]:
 def _alone(piece: Piece[T_co]) -> T_co:
     torch.set_num_threads(1)
     return piece.run()
-
-
-__all__ = ["Piece", "in_order"]

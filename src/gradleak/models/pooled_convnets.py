@@ -143,6 +143,3 @@ def pooled(
         return nn.Sequential(parts)
 
     return construct(layers, generator)
-
-
-__all__ = ["PooledPlan", "lenet5", "pooled"]

@@ -103,6 +103,3 @@ def text_classifier(
         )
 
     return construct(layers, generator)
-
-
-__all__ = ["TokenEmbedding", "text_classifier"]

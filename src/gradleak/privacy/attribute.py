@@ -104,6 +104,3 @@ class AttributePair(HypothesisPair):
             if isinstance(earlier.law, GaussianPair):
                 return earlier.law
         return None
-
-
-__all__ = ["AttributePair"]

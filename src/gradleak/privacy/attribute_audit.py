@@ -147,6 +147,3 @@ class AttributeAudit(PrivacyAudit):
     def _total(self, objective: Objective) -> list[Score]:
         many = self.attributes or len(input_columns(self.table, self._left_out))
         return total_epsilons(self.release, objective, examples=1, attributes=many, delta=self.delta)
-
-
-__all__ = ["AttributeAudit"]

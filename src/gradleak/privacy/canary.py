@@ -243,6 +243,3 @@ class _Worth:
             records, targets, order.to(records.device)
         )
         return found.detach().double().cpu(), slopes.detach()
-
-
-__all__ = ["Canary", "CanaryObjective", "CraftedRecords", "random_records"]

@@ -195,6 +195,3 @@ class _Part:
         left, values, _ = torch.linalg.svd(moved, full_matrices=False)
         kept = values > values.max() * torch.finfo(torch.float64).eps * max(moved.shape)
         return cls(size=moved.shape[1], std=std, other=other, shifts=(left * values)[:, kept].numpy())
-
-
-__all__ = ["GaussianPair"]

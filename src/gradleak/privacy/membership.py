@@ -91,6 +91,3 @@ class MembershipPair(HypothesisPair):
             "others": others,
             **self.law.facts,
         }
-
-
-__all__ = ["MembershipPair"]

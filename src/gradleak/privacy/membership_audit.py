@@ -78,6 +78,3 @@ class MembershipAudit(PrivacyAudit):
 
     def _total(self, objective: Objective) -> list[Score]:
         return total_epsilons(self.release, objective, examples=self.members, attributes=None, delta=self.delta)
-
-
-__all__ = ["MembershipAudit"]

@@ -66,6 +66,3 @@ class HypothesisPair(ABC):
     def facts(self) -> Mapping[str, Any]:
         """Description of the pair for a record, JSON-ready and without a private value."""
         return {}
-
-
-__all__ = ["HypothesisPair", "Statistic"]

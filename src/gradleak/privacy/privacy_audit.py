@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from gradleak.core import Batch, Mode, Objective, Release, derive_generator, describe
-from gradleak.core.objective import Loss
+from gradleak.core.losses import Loss
 from gradleak.data import Population, Split, rows_of
 from gradleak.defenses import DPSGD
 from gradleak.privacy.lower_bounds import (
@@ -379,6 +379,3 @@ def _told(pair: PairResult) -> str:
 
 def _silent(message: str) -> None:
     del message
-
-
-__all__ = ["AuditSetup", "AuditedPair", "NullPair", "PrivacyAudit", "Say", "numbered", "public_rows"]

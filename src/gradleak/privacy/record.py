@@ -200,6 +200,3 @@ def input_columns(table: Table, without: Sequence[str]) -> list[Column]:
     described = [table.column(name) for name in without]
     left_out = {column.name for column in described} | {column.source for column in described if column.source}
     return [column for column in table.columns if column.kind is not ColumnKind.LABEL and column.name not in left_out]
-
-
-__all__ = ["RecordAttribute", "RecordConstraints", "input_columns"]

@@ -200,6 +200,3 @@ def _spreads(
             }
             found.append(objective.flatten(full))
     return found[0], found[1]
-
-
-__all__ = ["SampledPair", "released_pair"]

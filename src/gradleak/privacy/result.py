@@ -248,6 +248,3 @@ class AuditResult:
         note = "; ".join(part for part in (score.note, said) if part)
         details = {**score.details, "pair": name}
         return Score(**{**vars(score), "note": note, "details": details})
-
-
-__all__ = ["AuditResult", "Histogram", "PairResult", "as_estimate", "assumes_gaussians", "audit_pair"]

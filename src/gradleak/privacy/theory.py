@@ -187,14 +187,3 @@ def without_value(name: str, reason: str, outcome: Outcome = Outcome.NOT_INFORMA
         outcome=outcome,
         note=f"none: {reason}",
     )
-
-
-__all__ = [
-    "PAIR",
-    "PER_ATTRIBUTE",
-    "largest_gaussian_epsilon",
-    "note_of_attribute",
-    "per_attribute_epsilon",
-    "total_epsilons",
-    "without_value",
-]

@@ -131,6 +131,3 @@ def proportional(weights: Sequence[tuple[slice, float]]) -> bool:
     """True if every mini-batch weighs as much as it holds, so that their sum is a gradient of the whole batch."""
     shares = [weight / (place.stop - place.start) for place, weight in weights]
     return bool(max(shares) - min(shares) <= 1e-9 * max(shares))
-
-
-__all__ = ["AverageGradient", "average_gradient", "proportional", "weights_of"]

@@ -397,36 +397,3 @@ def run(words: Words, show: Callable[[Inline], str]) -> str:
         text += shown if open_ or closes else f" {shown}"
         open_ = isinstance(piece, str) and piece[-1] in " (“[\N{NO-BREAK SPACE}"
     return text
-
-
-__all__ = [
-    "Badge",
-    "Block",
-    "Chip",
-    "Column",
-    "Exhibit",
-    "Figure",
-    "Fold",
-    "Gallery",
-    "Hint",
-    "Inline",
-    "Level",
-    "Mark",
-    "Note",
-    "Picture",
-    "Section",
-    "Small",
-    "Span",
-    "Style",
-    "Table",
-    "Tag",
-    "Text",
-    "Tile",
-    "Tiles",
-    "Words",
-    "as_is",
-    "pieces",
-    "run",
-    "spans",
-    "told_by",
-]

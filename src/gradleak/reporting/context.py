@@ -156,6 +156,3 @@ def data_uri(folder: Path | None, name: Any) -> str | None:
     if not content.startswith(_PNG):
         return None
     return "data:image/png;base64," + base64.b64encode(content).decode("ascii")
-
-
-__all__ = ["LARGEST_PICTURE", "Context", "data_uri"]

@@ -259,6 +259,3 @@ def _inline(piece: Inline) -> Any:
 
 def _plain(text: str) -> str:
     return "".join(span.text for span in spans(text))
-
-
-__all__ = ["DOCUMENT_SCHEMA", "summarize", "write_json"]

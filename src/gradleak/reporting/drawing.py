@@ -179,21 +179,3 @@ def _inherit_font(match: re.Match[str]) -> str:
     if "fill" not in style:
         style += "; fill: currentColor"
     return f'{match[1]}{style}"'
-
-
-__all__ = [
-    "DASHES",
-    "FAINT",
-    "HATCH",
-    "HEAT",
-    "INK",
-    "MARKERS",
-    "ON_HEAT",
-    "PAPER",
-    "SERIES",
-    "STYLE",
-    "TickLabels",
-    "as_svg",
-    "finish",
-    "new_figure",
-]

@@ -381,6 +381,3 @@ def _breakable(name: str) -> str:
 def _plain(found: Words) -> str:
     """A run of text as it would be printed, numbers included and marks left as they are."""
     return run(found, lambda piece: piece if isinstance(piece, str) else getattr(piece, "text", ""))
-
-
-__all__ = ["render_html", "write_html"]

@@ -103,6 +103,3 @@ def _score(given: Any) -> Score | None:
         return Score.from_dict(mapping(given))
     except ValueError:
         return None
-
-
-__all__ = ["Profile", "fits", "place_of", "profiles"]

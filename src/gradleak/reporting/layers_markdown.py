@@ -168,6 +168,3 @@ def _row(one: LayerMap, cell: LayerCell) -> tuple[str, ...]:
         escape("; ".join([*shuffled, cell.beside]).strip("; ") or MISSING),
         escape(outcome + (f": {cell.score.note}" if cell.score.note else "")),
     )
-
-
-__all__ = ["layer_lines", "layers_section"]

@@ -271,6 +271,3 @@ def _description(one: LayerMap, columns: Sequence[LayerColumn]) -> str:
         if lost:
             parts.append(f"Without a value: {', '.join(lost)}.")
     return " ".join(parts)
-
-
-__all__ = ["MOST_COLUMNS", "heat_map", "heat_maps"]

@@ -72,6 +72,3 @@ def _advice(advice: AdviceView) -> dict[str, Any]:
         ],
         "note": advice.note or None,
     }
-
-
-__all__ = ["summarize_layers"]

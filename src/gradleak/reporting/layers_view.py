@@ -478,6 +478,3 @@ def _spoken(name: str, columns: Sequence[LayerColumn]) -> str:
     same = [column.label for column in columns if column.measure == measure]
     place = int(number) - 1 if number.isdecimal() else 0
     return same[place] if 0 <= place < len(same) else measure_name(name)
-
-
-__all__ = ["AdviceView", "AdvisedRow", "LayerCell", "LayerColumn", "LayerMap", "layer_maps", "leading_maps"]

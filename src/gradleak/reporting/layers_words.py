@@ -289,11 +289,3 @@ def null_words(score: Score) -> str:
 
 def _owner(tensor: str) -> str:
     return tensor.rpartition(".")[0] or "(root)"
-
-
-__all__ = [
-    "ABOUT", "ADVICE", "BY_EFFECT", "CHANCE", "CONTROL_FAILED", "FAILED", "HIGHER", "IN_ORDER", "LOWER", "MEASURES", "NEITHER",
-    "NOT_SAID", "NO_RELEASE", "NO_VALUE", "SCALE", "SETS", "STANDINGS", "TEXT", "VISIBLE",
-    "about_of", "beside", "by_chance", "called", "few",
-    "grouping_of", "how_measured", "may_lead", "meanings", "measure_name", "null_words", "plain_why",
-]  # fmt: skip

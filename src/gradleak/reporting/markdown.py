@@ -230,6 +230,3 @@ def _text(text: str) -> str:
             else f"{'' if mark == '`' else mark}{escape(span.text)}{'' if mark == '`' else mark}"
         )
     return shown
-
-
-__all__ = ["escape", "render_markdown", "write_markdown"]

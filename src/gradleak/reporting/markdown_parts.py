@@ -57,6 +57,3 @@ def reasons(numbers: Iterable[tuple[str, Quantity]]) -> Iterable[str]:
     yield from lines
     if lines:
         yield ""
-
-
-__all__ = ["escape", "number", "reasons", "table"]

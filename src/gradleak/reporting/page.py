@@ -418,6 +418,3 @@ def _command(text: str) -> str:
 def _code(text: str) -> str:
     """A text between backticks, which can hold none."""
     return text.replace("`", "'")
-
-
-__all__ = ["LEDE", "ROWS", "Report", "assemble", "plain_page"]

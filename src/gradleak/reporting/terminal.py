@@ -84,6 +84,3 @@ def _plain(text: str) -> str:
 def _clean(text: str) -> str:
     """A text on one line, without the control characters that a terminal obeys."""
     return "".join(letter if letter.isprintable() else " " for letter in " ".join(text.split()))
-
-
-__all__ = ["render_terminal", "verdict_lines"]

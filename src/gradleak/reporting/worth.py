@@ -14,6 +14,3 @@ def learned_little(value: float | None, blind: float | None) -> bool:
         blind: what that answer is worth, in the same metric.
     """
     return value is not None and blind is not None and value - blind < _LEARNED * (1 - blind)
-
-
-__all__ = ["learned_little"]

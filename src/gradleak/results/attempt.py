@@ -56,6 +56,3 @@ def by_example(score: Score | None) -> Sequence[float | None]:
         return ()
     listed = score.details.get("per_example")
     return (score.value,) if listed is None else tuple(listed)
-
-
-__all__ = ["Attempt", "by_example"]

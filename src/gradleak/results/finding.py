@@ -207,16 +207,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_plain(item) for item in value]
     return jsonable(value)
-
-
-__all__ = [
-    "Control",
-    "Finding",
-    "NumberOrNone",
-    "OutcomeLabel",
-    "Part",
-    "ScoreLine",
-    "Status",
-    "Subject",
-    "UnknownFinding",
-]

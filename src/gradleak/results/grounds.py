@@ -86,6 +86,3 @@ class Grounds:
             if finding.control is not None:
                 found.setdefault(finding.audit, []).append(finding)
         return found
-
-
-__all__ = ["Grounds"]

@@ -107,6 +107,3 @@ def finding_class(kind: str) -> type[Finding]:
 def _load(path: str) -> Any:
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
-
-
-__all__ = ["ENTRY_POINTS", "Kind", "finding_class", "kinds"]

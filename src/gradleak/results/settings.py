@@ -258,6 +258,3 @@ def _container(hint: Any, words: str, *, table: bool = False, size: int | None =
     from pydantic import BeforeValidator
 
     return Annotated[hint, BeforeValidator(_Container(words, table=table, size=size))], words
-
-
-__all__ = ["Check", "Settings", "annotation", "check_of"]

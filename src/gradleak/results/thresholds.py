@@ -81,6 +81,3 @@ def beyond_luck(errors: Sequence[float], limits: Sequence[float]) -> int:
         limits: of `chance_pixel_rmse`.
     """
     return next((k for k, (error, limit) in enumerate(zip(errors, limits, strict=False), 1) if error < limit), 0)
-
-
-__all__ = ["Thresholds", "beyond_luck"]

@@ -73,7 +73,9 @@ class Verdict:
             InputError: if a field is missing or has a value that no verdict has.
         """
         try:
-            texts = {key: "" if data.get(key) is None else data[key] for key in ("item", "reason", "explanation", "noun")}
+            texts = {
+                key: "" if data.get(key) is None else data[key] for key in ("item", "reason", "explanation", "noun")
+            }
             names = {key: data.get(key) for key in ("audit", "scenario")}
             details, subject = data.get("details", {}), data.get("subject")
             for key, given in {**texts, **{key: "" if name is None else name for key, name in names.items()}}.items():
@@ -97,6 +99,3 @@ class Verdict:
             raise InputError(
                 f"verdict: expected what Verdict.to_dict wrote, got a line without a proper {' '.join(str(error).split())}"
             ) from error
-
-
-__all__ = ["RUN", "Verdict", "VerdictKind"]

@@ -121,6 +121,3 @@ def coordinates(rows: Tensor) -> Tensor:
     for block in rows.T.split(_BLOCK):
         factor = torch.linalg.qr(torch.cat([factor, block.double()]), mode="r").R
     return factor.T.cpu()
-
-
-__all__ = ["GradientMeasure", "coordinates"]

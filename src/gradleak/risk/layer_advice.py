@@ -336,6 +336,3 @@ def _note(layers: Sequence[AdvisedLayer], named: Mapping[str, LayerProfile], sil
 
 def _list(names: Sequence[str]) -> str:
     return ", ".join(names)
-
-
-__all__ = ["AdvisedLayer", "LayerAdvice", "advise"]

@@ -105,6 +105,3 @@ def _without(score: Score, outcome: Outcome, note: str, facts: Mapping[str, Any]
         note=note,
         details=dict(facts),
     )
-
-
-__all__ = ["mean_profile", "together"]

@@ -311,6 +311,3 @@ def _some(names: tuple[str, ...], what: str) -> tuple[str, ...]:
     if not names:
         raise InputError(f"VisibleLayers: expected a model that shares {what}, got none; name the tensors by `of`")
     return names
-
-
-__all__ = ["PartlyShared", "VisibleLayers", "what_ifs"]

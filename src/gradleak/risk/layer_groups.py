@@ -94,6 +94,3 @@ def _layer(name: str) -> str:
 
 def _within(name: str, asked: str) -> bool:
     return name == asked or name.startswith(f"{asked}.") or (asked == "(root)" and "." not in name)
-
-
-__all__ = ["Consecutive", "Grouping", "Partition", "layer_groups", "members_of"]

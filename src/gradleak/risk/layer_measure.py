@@ -149,6 +149,3 @@ class LayerMeasure(Settings, ABC):
     def _unit(self) -> str:
         """The unit of the scores."""
         return "nats"
-
-
-__all__ = ["LayerMeasure"]

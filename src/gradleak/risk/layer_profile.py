@@ -146,6 +146,3 @@ def _meet(first: Score, second: Score) -> bool:
     if first.interval is None or second.interval is None:
         return True
     return first.interval[0] <= second.interval[1] and second.interval[0] <= first.interval[1]
-
-
-__all__ = ["LayerProfile"]

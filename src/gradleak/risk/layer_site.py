@@ -140,6 +140,3 @@ class LayerScale:
     sets: int
     null: bool
     known: Callable[[], Knowledge]
-
-
-__all__ = ["DrawnRows", "Groups", "LayerScale", "LayerSite"]

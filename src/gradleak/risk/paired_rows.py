@@ -153,6 +153,3 @@ def _errors(sums: Floats, counts: Floats, place: int) -> Floats:
     # Constant differences leave round-off behind.
     found[found < _ROUNDING * np.abs(apart).max(initial=0.0)] = 0.0
     return found
-
-
-__all__ = ["PairedRows"]

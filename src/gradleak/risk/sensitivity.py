@@ -390,6 +390,3 @@ def _of_group(score: Score, group: str) -> Score:
         return replace(score, name=_NAME)
     value = 0.0 if score.value is None else float(score.details["values"][group])
     return replace(score, name=_NAME, value=value, outcome=Outcome.CONVERGED, details={}, note="")
-
-
-__all__ = ["JacobianNorm", "Sensitivity", "mean_sensitivity", "sensitivity_profile"]

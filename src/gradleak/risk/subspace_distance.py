@@ -245,6 +245,3 @@ def _angles_of(first: Tensor, second: Tensor) -> Tensor:
 
 def _shuffled(entries: Tensor, generator: torch.Generator) -> Tensor:
     return entries[torch.randperm(len(entries), generator=generator)]
-
-
-__all__ = ["GrassmannMetric", "SubspaceDistance", "principal_angles"]

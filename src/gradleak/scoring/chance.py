@@ -202,6 +202,3 @@ def _envelope(errors: Tensor) -> Tensor:
     # Rows of a smaller rank than this one fall below; with ties none may.
     rank = int(extreme[int(CHANCE_LEVEL * len(extreme))])
     return ordered[rank]
-
-
-__all__ = ["CHANCE_ENTRIES", "CHANCE_LEVEL", "beyond_luck", "chance_pixel_rmse"]

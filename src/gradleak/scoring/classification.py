@@ -428,16 +428,3 @@ def _without(name: str, why: tuple[Outcome, str], n: int, details: Mapping[str, 
         note=why[1],
         details=details or {},
     )
-
-
-__all__ = [
-    "ADVANTAGE",
-    "AUROC",
-    "LEAST_FALSE_POSITIVES",
-    "SCORE_NAMES",
-    "SUCCESS",
-    "TPR",
-    "confusion",
-    "leaks",
-    "score_posteriors",
-]

@@ -223,6 +223,3 @@ def _stratum(
         # Of a batch that holds rows twice as much may be shared twice.
         overlap = min(shared / (count * (count - 1) * size), 1.0)
     return _Stratum(trials=trials, counts=chosen, groups=groups, overlap=overlap, size=size, of_users=of_users)
-
-
-__all__ = ["LEAST_ERRORS", "Clusters"]

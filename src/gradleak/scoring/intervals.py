@@ -64,6 +64,3 @@ def area_interval(area: float, variance: float, *, pairs: float, ceiling: float,
     reach = math.sqrt(square) / (1.0 + square / trials) * math.sqrt(spread / trials + square / (4.0 * trials**2))
     # Round-off would leave out an area of exactly 0 or 1.
     return max(0.0, min(center - reach, area)), min(1.0, max(center + reach, area))
-
-
-__all__ = ["Interval", "area_interval", "rate_interval"]

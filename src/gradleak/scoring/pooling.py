@@ -199,6 +199,3 @@ def _bootstrap(
     half = (1.0 - confidence) / 2.0
     low, high = np.quantile(means, [half, 1.0 - half])
     return float(low), float(high)
-
-
-__all__ = ["RESAMPLES", "pooled"]

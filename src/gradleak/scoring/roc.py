@@ -185,6 +185,3 @@ def curve(scores: Floats, positive: NDArray[np.bool_]) -> Curve:
 def enough_negatives(negatives: int, share: float, least: float) -> bool:
     """True if so many negatives leave at least `least` of them above the threshold of a false-positive rate."""
     return negatives * share >= least * (1 - 1e-9) and math.isfinite(share)
-
-
-__all__ = ["DIGITS", "POINTS", "Area", "Curve", "area", "class_scores", "curve", "enough_negatives"]

@@ -315,6 +315,3 @@ def _mean(values: Sequence[float | None]) -> float | None:
     """The mean of the numbers that are there; None where one is missing."""
     known = [value for value in values if value is not None]
     return fmean(known) if len(known) == len(values) else None
-
-
-__all__ = ["Closeness", "Run", "Training", "train"]

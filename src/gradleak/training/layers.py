@@ -160,6 +160,3 @@ def _watched(model: nn.Module, found: dict[str, int]) -> Iterator[None]:
             handle.remove()
         for part, mode in modes.items():
             part.training = mode
-
-
-__all__ = ["GroupNormForBatchNorm", "ReplacedLayer", "values_normalized"]

@@ -190,6 +190,3 @@ def _r2(outputs: Sequence[Floats], targets: Floats, seed: int) -> tuple[Floats, 
     draws = [float(explained(random.integers(0, len(truth), len(truth))).mean()) for _ in range(RESAMPLES)]
     low, high = np.percentile(draws, [100 * LEVEL / 2, 100 * (1 - LEVEL / 2)])
     return values, (min(float(low), float(values.mean())), max(float(high), float(values.mean()))), 0.0
-
-
-__all__ = ["Metric", "Worth", "classes", "constant_answers", "same_for_all", "scores", "worth"]

@@ -134,6 +134,3 @@ class PerturbedRounds(Perturbation, ReleaseOfRound):
         """A JSON-ready description, without a value of the public rows."""
         described: dict[str, Any] = describe(self)
         return described | {"public": f"{self.public.size} rows"}
-
-
-__all__ = ["AnyRelease", "Perturbation", "PerturbedRounds", "ReleaseOfRound"]

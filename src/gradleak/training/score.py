@@ -56,6 +56,3 @@ def score_of(task: Task, training: Training, runs: Sequence[Run]) -> Score:
 def _metric(task: Task, runs: Sequence[Run]) -> Metric:
     outputs = next((run.outputs for run in runs if run.outputs is not None), None)
     return task.judged_by((task.outputs(runs[0].objective) if outputs is None else outputs).shape[1])
-
-
-__all__ = ["score_of"]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gradleak.core import Batch, Mode, Objective, batch_norm_statistics
-from gradleak.core.objective import Loss
+from gradleak.core.losses import Loss
 from gradleak.data import rows_of
 from gradleak.defenses.variational_bottleneck import BottleneckOutput
 from gradleak.results import InputError, Outcome, UnsupportedError
@@ -173,6 +173,3 @@ def _with_moments(objective: Objective, inputs: Tensor) -> Objective:
             if key in buffers:
                 buffers[key] = value
     return replace(objective, buffers=buffers)
-
-
-__all__ = ["MakeModel", "Start", "Task", "split"]

@@ -182,6 +182,3 @@ def _judge(
     run = Run(seed=seed, outcome=outcome, outputs=outputs, objective=objective, rounds=rounds, note=note)
     # Only its number of rounds, here epochs, enters the score.
     return outcome, note, score_of(task, Training(rounds=rounds, learning_rate=1.0, batch_size=1), [run])
-
-
-__all__ = ["Trajectory", "follow"]

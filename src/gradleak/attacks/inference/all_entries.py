@@ -28,6 +28,3 @@ class Unreduced(Reduction):
 
     def _reduce(self, rows: Tensor) -> Tensor:
         return rows
-
-
-__all__ = ["AllEntries", "Unreduced"]

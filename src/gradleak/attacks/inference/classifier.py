@@ -161,15 +161,3 @@ def checked_labels(labels: NDArray[np.integer], rows: Rows) -> Labels:
     if given.shape != rows.shape[:1] or not np.issubdtype(given.dtype, np.integer):
         raise InputError(f"labels: expected ({rows.shape[0]},) whole numbers, got {given.shape} {given.dtype}")
     return given.astype(np.int64)
-
-
-__all__ = [
-    "Classifier",
-    "FittedClassifier",
-    "Floats",
-    "Labels",
-    "Rows",
-    "checked_features",
-    "checked_labels",
-    "normalized",
-]

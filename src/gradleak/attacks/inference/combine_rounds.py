@@ -51,6 +51,3 @@ def combine_rounds(
     if len(set(seen)) != len(seen) or any(not 0 <= place < logs.shape[0] for place in seen):
         raise InputError(f"rounds: expected places from 0 to {logs.shape[0] - 1}, each once, got {list(seen)}")
     return normalized(logs[list(seen)].sum(axis=0) + prior)
-
-
-__all__ = ["combine_rounds"]

@@ -160,6 +160,3 @@ def _watched() -> Iterator[list[str]]:
                 said.append(text)
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-
-
-__all__ = ["Estimator", "from_decision", "thread_pools"]

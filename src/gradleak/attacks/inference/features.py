@@ -77,6 +77,3 @@ class Features(Settings, ABC):
         Raises:
             InputError: for chunks that do not fit the layout, too few rows, or rows that are not finite.
         """
-
-
-__all__ = ["Chunks", "Features", "Reduction"]

@@ -41,6 +41,3 @@ class GaussianNaiveBayes(Estimator):
     def _logits(self, model: Any, rows: Rows) -> Floats:
         found: Floats = model.predict_joint_log_proba(rows)
         return found
-
-
-__all__ = ["GaussianNaiveBayes"]

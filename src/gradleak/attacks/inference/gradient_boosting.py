@@ -50,6 +50,3 @@ class GradientBoosting(Estimator):
 
     def _logits(self, model: Any, rows: Rows) -> Floats:
         return from_decision(model.decision_function(rows))
-
-
-__all__ = ["GradientBoosting"]

@@ -71,6 +71,3 @@ class _Summarized(Reduction):
                 high = min(low + 1, last)
                 columns.append(torch.lerp(values[:, low], values[:, high], quantile * last - low))
         return torch.stack(columns, dim=1)
-
-
-__all__ = ["LayerSummaries"]

@@ -77,6 +77,3 @@ class Layout:
 
 def _layout(sizes: dict[str, int]) -> Layout:
     return Layout(sizes=sizes)
-
-
-__all__ = ["Layout"]

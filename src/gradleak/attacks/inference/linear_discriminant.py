@@ -57,6 +57,3 @@ class LinearDiscriminant(Estimator):
         slopes, offsets = model
         result: Floats = rows @ slopes.T + offsets
         return result
-
-
-__all__ = ["LinearDiscriminant"]

@@ -38,6 +38,3 @@ class LogisticRegression(Estimator):
 
     def _logits(self, model: Any, rows: Rows) -> Floats:
         return from_decision(model.decision_function(rows))
-
-
-__all__ = ["LogisticRegression"]

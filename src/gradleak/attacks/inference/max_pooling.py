@@ -58,6 +58,3 @@ class _Pooled(Reduction):
 
     def _reduce(self, rows: Tensor) -> Tensor:
         return F.max_pool1d(rows[:, None], self.kernel, self.kernel, ceil_mode=True)[:, 0]
-
-
-__all__ = ["MaxPooling"]

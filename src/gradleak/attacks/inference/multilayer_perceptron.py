@@ -54,6 +54,3 @@ class MultilayerPerceptron(Estimator):
         hidden = np.maximum(rows @ model.coefs_[0] + model.intercepts_[0], 0.0)
         found = hidden @ model.coefs_[1] + model.intercepts_[1]
         return from_decision(found[:, 0] if found.shape[1] == 1 else found)
-
-
-__all__ = ["MultilayerPerceptron"]

@@ -128,6 +128,3 @@ def _clipped(differences: Floats) -> Floats:
     kept = differences.clip(min=0.0)
     result: Floats = kept / kept.sum(axis=1, keepdims=True)
     return result
-
-
-__all__ = ["FittedOrdinal", "Ordinal", "OrdinalPosterior"]

@@ -176,6 +176,3 @@ def _in_turn(blocks: Iterator[Tensor], held: int) -> tuple[Tensor, Tensor, Tenso
             kept = vectors.T @ stacked
     values = kept.norm(dim=1)
     return mean.float(), (kept / values.clamp_min(torch.finfo(values.dtype).tiny)[:, None]).float(), values.float()
-
-
-__all__ = ["PrincipalComponents"]

@@ -223,6 +223,3 @@ def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
     for parameter in layer.parameters():
         parameter.data.copy_((2 * torch.rand(parameter.shape, generator=generator) - 1) * reach)
     return layer
-
-
-__all__ = ["FittedEncoder", "PrototypeEncoder", "distance_log_posterior"]

@@ -52,6 +52,3 @@ class QuadraticDiscriminant(Estimator):
 
     def _logits(self, model: Any, rows: Rows) -> Floats:
         return np.stack([offset - spread.squared_lengths(rows - mean) / 2 for mean, spread, offset in model], axis=1)
-
-
-__all__ = ["QuadraticDiscriminant"]

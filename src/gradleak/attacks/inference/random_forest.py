@@ -62,6 +62,3 @@ class RandomForest(Estimator):
         with np.errstate(divide="ignore"):
             logits: Floats = np.log(model.predict_proba(rows))
         return logits
-
-
-__all__ = ["RandomForest"]

@@ -59,6 +59,3 @@ class _Projected(Reduction):
 
     def _reduce(self, rows: Tensor) -> Tensor:
         return torch.from_numpy(self.matrix @ rows.cpu().double().numpy().T).T
-
-
-__all__ = ["RandomProjection"]

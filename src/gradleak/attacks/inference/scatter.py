@@ -72,6 +72,3 @@ def ledoit_wolf(centered: Floats, eigenvalues: Floats) -> float:
     away = square - features * mean**2
     spread = (float(((centered**2).sum(axis=1) ** 2).mean()) - square) / rows
     return 1.0 if away <= 0 else float(np.clip(spread / away, 0.0, 1.0))
-
-
-__all__ = ["Spread", "ledoit_wolf", "principal"]

@@ -57,6 +57,3 @@ def with_side(features: NDArray[np.floating], side: NDArray[np.floating] | None)
     if features.ndim != 2 or side.ndim != 2 or features.shape[0] != side.shape[0]:
         raise InputError(f"with_side: expected (n, f) and (n, s), got {features.shape} and {side.shape}")
     return np.hstack([features, side])
-
-
-__all__ = ["balanced_labels", "with_side"]

@@ -285,13 +285,3 @@ def _moved(claim: Reconstruction, base: ProtocolTrial | None, knowledge: Knowled
 
 def _rows(inputs: Tensor) -> Tensor:
     return inputs.detach().cpu().flatten(start_dim=1)
-
-
-__all__ = [
-    "LearningRateFit",
-    "ProtocolTrial",
-    "fit_learning_rate",
-    "neighboring_protocols",
-    "rerun_under",
-    "residuals_under",
-]

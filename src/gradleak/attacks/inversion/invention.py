@@ -411,6 +411,3 @@ def _moved(problem: Problem, claim: Tensor, refined: Tensor) -> tuple[float, ...
     first = domain.to_pixels(claim.to(refined)).clamp(0, 1)
     gap = (domain.to_pixels(refined) - first).flatten(start_dim=1)
     return tuple(gap.square().mean(dim=1).sqrt().tolist())
-
-
-__all__ = ["ClaimSupport", "InventionCheck", "Support"]

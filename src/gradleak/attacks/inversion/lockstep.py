@@ -216,6 +216,3 @@ def choose_rows(chosen: Tensor, one: Tensor, other: Tensor) -> Tensor:
         if other.shape == one.shape and not bool(chosen.any()):
             return other
     return torch.where(chosen[:, None], one, other)
-
-
-__all__ = ["MAX_RECOVERIES", "Lockstep", "Saved", "Settings", "choose_rows"]

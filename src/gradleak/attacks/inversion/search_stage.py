@@ -63,6 +63,3 @@ class SearchStage(Settings):
         if isinstance(self.optimizer, Optimizer):
             return PLAIN_GRADIENTS_PER_EVALUATION * self.planned
         return self.iterations * self.optimizer.population + float(self.optimizer.hand_on is HandOn.SAMPLE)
-
-
-__all__ = ["Iterations", "SearchStage"]

@@ -5,6 +5,7 @@ from gradleak.audits.base.audit import Audit, Refusal, Task
 from gradleak.audits.base.luck import luck
 from gradleak.audits.base.pictures import file_name, save_picture
 from gradleak.audits.base.reader import Reader
+from gradleak.audits.base.schema import ALL_OR_NAMES, TEXT, TEXTS, Schema, Writer
 from gradleak.audits.base.site import (
     Controls,
     PerfectAttackerRule,
@@ -19,7 +20,10 @@ from gradleak.audits.base.states import STATES, state_of, state_path
 from gradleak.audits.base.values import chosen_scenarios, list_of, table_of, tables_of, typed
 
 __all__ = [
+    "ALL_OR_NAMES",
     "STATES",
+    "TEXT",
+    "TEXTS",
     "Adversary",
     "Audit",
     "Controls",
@@ -27,8 +31,10 @@ __all__ = [
     "Reader",
     "Refusal",
     "Scenario",
+    "Schema",
     "Site",
     "Task",
+    "Writer",
     "attack_generator",
     "chosen_scenarios",
     "domain_of",

@@ -17,6 +17,3 @@ class Adversary(StrEnum):
     def of(self, knowledge: Knowledge) -> Knowledge:
         """Knowledge of this adversary, of two who know the same besides: a static one is not told of any defense."""
         return knowledge if self is Adversary.ADAPTIVE else replace(knowledge, defenses=None)
-
-
-__all__ = ["Adversary"]

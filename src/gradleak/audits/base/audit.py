@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from gradleak.audits.base.reader import Reader
+from gradleak.audits.base.schema import ALL_OR_NAMES, Schema, Writer
 from gradleak.audits.base.site import Site
 from gradleak.core import describe
 from gradleak.results import Finding, Grounds, Verdict
@@ -86,6 +87,16 @@ class Audit(ABC, Generic[F]):
         for name, table in reader.table(plan.get(cls.kind, {}), cls.kind).items():
             yield reader.call(cls, {**reader.table(table, f"{cls.kind}.{name}"), "name": name}, f"{cls.kind}.{name}")
 
+    @classmethod
+    def schema(cls, writer: Writer) -> dict[str, Schema]:
+        """The JSON Schema of its sections of a plan file, by top-level key.
+
+        Args:
+            writer: knows the catalog, and how annotations read.
+        """
+        own = writer.settings(cls, also={"scenarios": ALL_OR_NAMES}, without=("name", "scenarios"), optional=True)
+        return {cls.kind: writer.named(own)}
+
     def against(self, scenario: str) -> bool:
         """True if it is done for a scenario."""
         return self.scenarios is None or scenario in self.scenarios
@@ -142,6 +153,3 @@ class Audit(ABC, Generic[F]):
     def resolved(self) -> dict[str, Any]:
         """Its settings with every default filled in, JSON-ready, without any data value."""
         return {entry.name: describe(getattr(self, entry.name)) for entry in fields(self)}
-
-
-__all__ = ["Audit", "Refusal", "Task"]

@@ -20,6 +20,3 @@ def luck(site: Site, batch: Batch, name: str) -> Score | None:
     rows = None if public is None else public.inputs
     generator = derive_generator(site.seed, "chance", name)
     return chance_pixel_rmse(batch, domain_of(batch), rows, generator=generator, within=site.thresholds.pixel_rmse)
-
-
-__all__ = ["luck"]

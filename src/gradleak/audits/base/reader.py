@@ -71,6 +71,3 @@ class Reader(Protocol):
 
     def holding(self, private: Sequence[Batch]) -> Reader:
         """The same reader, for which these batches are private."""
-
-
-__all__ = ["Reader"]

@@ -206,15 +206,3 @@ def unknown(what: str, name: str, known: Sequence[str] | Mapping[str, object]) -
     hint = f"did you mean {near[0]!r}? " if near else ""
     allowed = f"expected one of {', '.join(known)}" if known else "none is allowed here"
     return f"unknown {what.removesuffix('s')} {name!r}; {hint}{allowed}"
-
-
-__all__ = [
-    "Controls",
-    "PerfectAttackerRule",
-    "Scenario",
-    "Site",
-    "attack_generator",
-    "domain_of",
-    "internal_example",
-    "unknown",
-]

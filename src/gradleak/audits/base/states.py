@@ -32,6 +32,3 @@ def state_path(out: Path, name: str) -> Path:
         name: of the state; of an attack that of its item.
     """
     return out / STATES / f"{file_name(name)}.safetensors"
-
-
-__all__ = ["STATES", "state_of", "state_path"]

@@ -111,6 +111,3 @@ def _same_kind(given: Any, made: Any, where: str) -> None:
 
 def _text(value: Any) -> str:
     return f"the text {value!r}" if isinstance(value, str) else repr(value)
-
-
-__all__ = ["chosen_scenarios", "list_of", "table_of", "tables_of", "typed"]

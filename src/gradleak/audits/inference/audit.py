@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
-from gradleak.audits.base import Audit, Reader, Site, Task, chosen_scenarios
-from gradleak.audits.inference.sizes import swept
+from gradleak.audits.base import ALL_OR_NAMES, Audit, Reader, Schema, Site, Task, Writer, chosen_scenarios
+from gradleak.audits.inference.sizes import SWEPT, swept
 from gradleak.audits.inference.tasks import ControlGame, Game, blank, control_blank
 from gradleak.audits.inference.verdict import judge_games
 from gradleak.core import derive_seed
 from gradleak.games import Control, InferenceGame
-from gradleak.results import GradleakError, Grounds, PlanError, Verdict
+from gradleak.results import Count, GradleakError, Grounds, PlanError, Verdict
 from gradleak.results.findings.inference import InferenceFinding
 
 # Shadow and trial updates are made together, many at a price of one.
@@ -55,6 +55,22 @@ class InferenceAudit(Audit[InferenceFinding]):
                 f"inference, control: expected a game, got a control of one ({self.game.control}), which would be judged as if "
                 "it were; an audit plays both controls of every game"
             )
+
+    @classmethod
+    def schema(cls, writer: Writer) -> dict[str, Schema]:
+        """The JSON Schema of the tables `[inference.NAME]`."""
+        sizes = {key: writer.value(Count) for key in SWEPT}
+        lists: dict[str, Schema] = {
+            key: {"anyOf": [size, {"type": "array", "items": size, "minItems": 1}]} for key, size in sizes.items()
+        }
+        own = {"seeds": writer.value(Count), "scenarios": ALL_OR_NAMES}
+        return {
+            "inference": writer.named(
+                writer.choice(
+                    "games", also={**own, **lists}, without=("model", "release", "loss", "mode", "objective", "control")
+                )
+            )
+        }
 
     @classmethod
     def read(cls, plan: Mapping[str, Any], reader: Reader) -> Iterable[Self]:
@@ -143,6 +159,3 @@ class InferenceAudit(Audit[InferenceFinding]):
         training = game.rounds * getattr(game, "private_rows", game.population.size) / game.batch_size
         reading = SHARED_COST * len(game.seen) * len(game.playing) * (game.trials + game.shadow_batches)
         return self.seeds * (training + reading)
-
-
-__all__ = ["InferenceAudit"]

@@ -115,6 +115,3 @@ def _fits(run: SeedResult, adversary: Knows, places: Sequence[int]) -> Fits:
             "quantiles": [float(found) for found in np.quantile(of_truth, [0.05, 0.25, 0.5, 0.75, 0.95])],
         },
     )
-
-
-__all__ = ["finding_of_game", "findings_of_games"]

@@ -40,6 +40,3 @@ def sizes_of(game: Mapping[str, Any]) -> list[str]:
         game: its settings by name.
     """
     return [text.format(game[key]) for key, text in SWEPT.items() if key in game]
-
-
-__all__ = ["SWEPT", "sizes_of", "swept"]

@@ -145,6 +145,3 @@ def _passed(scores: Sequence[Score], *, planted: bool) -> bool | None:
         return auroc.value >= PLANTED_AUROC
     right = float(advantage.details["success_rate"]) * advantage.n
     return rate_interval(right, advantage.n, CONTROL_CONFIDENCE)[0] <= float(advantage.details["blind"])
-
-
-__all__ = ["PLANTED", "SHUFFLED", "ControlGame", "Game", "blank", "control_blank", "through"]

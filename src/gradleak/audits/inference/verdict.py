@@ -156,6 +156,3 @@ def _verdict(
         details=details,
         noun=NOUN,
     )
-
-
-__all__ = ["judge_games"]

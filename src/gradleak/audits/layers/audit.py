@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-from gradleak.audits.base import Audit, Reader, Site, Task
+from gradleak.audits.base import ALL_OR_NAMES, TEXT, TEXTS, Audit, Reader, Schema, Site, Task, Writer
 from gradleak.audits.base.public_data import held_privately
 from gradleak.audits.layers.measured import Measured, profile_of
 from gradleak.audits.layers.plan_file import settings_of
@@ -17,11 +17,13 @@ from gradleak.core import Batch, Knowledge, Objective, Release, derive_seed, des
 from gradleak.data import Population
 from gradleak.protocols import FedSGD
 from gradleak.results import (
+    Count,
     GradleakError,
     Grounds,
     InputError,
     Outcome,
     PlanError,
+    Share,
     Status,
     Verdict,
     check_share,
@@ -110,6 +112,39 @@ class LayersAudit(Audit[LayersFinding]):
                     f"SubspaceDistance, MINE or NeighborInformation, got {type(measure).__name__}"
                 )
         self._check_told()
+
+    @classmethod
+    def schema(cls, writer: Writer) -> dict[str, Schema]:
+        """The JSON Schema of the tables `[layers.NAME]`."""
+        groups = writer.named(TEXTS)
+        consecutive = writer.table({"consecutive": writer.value(Count)}, required=("consecutive",))
+        by: Schema = {"anyOf": [writer.value(Partition), consecutive, groups]}
+        hidden = writer.table({"hide": TEXTS}, required=("hide",))
+        visible: Schema = {"anyOf": [{"const": "all"}, TEXTS, writer.named({"anyOf": [TEXTS, hidden]})]}
+        measures = writer.choice("measures", "layer measures", without=("by", "threat_model"))
+        return {
+            "layers": writer.named(
+                writer.table(
+                    {
+                        "data": writer.choice("datasets"),
+                        "attribute": TEXT,
+                        "value": {"type": ["string", "integer"]},
+                        "measures": {"type": "array", "minItems": 1, "items": measures},
+                        "count": writer.value(Count),
+                        "batch_size": writer.value(Count),
+                        "releases": writer.value(Count),
+                        "by": by,
+                        "visible": visible,
+                        "budget": writer.value(Share),
+                        "scenarios": ALL_OR_NAMES,
+                        "target": TEXT,
+                        "keep_attribute": writer.value(bool),
+                        "without": TEXTS,
+                    },
+                    required=("measures",),
+                )
+            )
+        }
 
     @classmethod
     def read(cls, plan: Mapping[str, Any], reader: Reader) -> Iterable[Self]:
@@ -428,6 +463,3 @@ def _part(advice: LayerAdvice) -> AdvicePart:
 
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-__all__ = ["LayersAudit"]

@@ -170,6 +170,3 @@ def _control(shuffled: LayerProfile, empty: LayersFinding) -> LayersFinding:
         note="; ".join(notes),
         control=SHUFFLED.but(of=empty.measure, passed=not wrong if known else None),
     )
-
-
-__all__ = ["SHUFFLED", "Measured", "Taken", "finding_of_profile", "profile_of"]

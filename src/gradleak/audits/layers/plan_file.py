@@ -216,6 +216,3 @@ def _no_set(name: str, usual: Mapping[str, VisibleLayers]) -> str:
             '{ NAME = ["layer"] }'
         )
     return unknown("set", name, usual)
-
-
-__all__ = ["settings_of"]

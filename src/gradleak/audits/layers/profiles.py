@@ -192,6 +192,3 @@ def _measures(rows: Population | Batch) -> list[LayerMeasure]:
         return found
     found.append(LatentInformation())
     return [*found, SubspaceDistance()] if len(rows.sensitive.unique()) == 2 else found
-
-
-__all__ = ["LayerProfiles", "findings_of_layers", "profile_layers"]

@@ -31,6 +31,3 @@ def reaches(score: Score, layers: int) -> bool | None:
     value = float(score.details.get("unclipped", score.value))
     near = float(scipy.stats.norm.isf((1.0 - _STATED) / 2.0))
     return value - (value - score.interval[0]) * far / near > 0.0
-
-
-__all__ = ["CONTROL_CONFIDENCE", "reaches"]

@@ -207,6 +207,3 @@ def _together(users: Tensor) -> Tensor:
     rows = np.repeat(np.arange(count), users.shape[1])
     links = coo_array((np.ones(places.numel()), (rows, count + places.flatten().numpy())), shape=(count + width,) * 2)
     return torch.from_numpy(connected_components(links, directed=False)[1][:count].astype(np.int64))
-
-
-__all__ = ["LayerRows", "Told"]

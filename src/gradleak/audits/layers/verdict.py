@@ -140,6 +140,3 @@ def _verdict(
         details=details,
         noun=NOUN,
     )
-
-
-__all__ = ["COMPARED", "NOUN", "judge_layers"]

@@ -9,19 +9,23 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from gradleak import privacy as epsilon
-from gradleak.audits.base import Audit, Reader, Site, Task
+from gradleak.audits.base import ALL_OR_NAMES, Audit, Reader, Schema, Site, Task, Writer
 from gradleak.audits.privacy.controls import PrivacyControl, control_blank
 from gradleak.audits.privacy.plan_file import settings_of
 from gradleak.audits.privacy.tasks import Trials, blank
 from gradleak.audits.privacy.trials import Hypotheses
 from gradleak.audits.privacy.verdict import judge_privacy
 from gradleak.core import Release, derive_generator, derive_seed, describe
+from gradleak.privacy import Canary
 from gradleak.privacy.lower_bounds import EpsilonEstimator, SplitThresholdEpsilon, TrialScores
 from gradleak.results import (
+    Count,
     GradleakError,
     Grounds,
     InputError,
     PlanError,
+    Positive,
+    Share,
     Verdict,
     check_count,
     check_positive,
@@ -79,6 +83,27 @@ class PrivacyAudit(Audit[PrivacyFinding]):
             raise PlanError("privacy: expected either an audit or pairs of hypotheses")
         if self.audit is None and not self.estimators:
             object.__setattr__(self, "estimators", (SplitThresholdEpsilon(delta=self.delta),))
+
+    @classmethod
+    def schema(cls, writer: Writer) -> dict[str, Schema]:
+        """The JSON Schema of the tables `[privacy.NAME]`."""
+        estimator = writer.choice("estimators", without=("delta", "confidence", "comparisons"))
+        canary: Schema = {
+            "anyOf": [{"const": False}, writer.settings(Canary, also={"use": {"const": "Canary"}}, optional=True)]
+        }
+        own = {
+            "seeds": writer.value(Count),
+            "scenarios": ALL_OR_NAMES,
+            "claimed_epsilon": writer.value(Positive),
+            "confidence": writer.value(Share),
+            "estimators": {"type": "array", "items": estimator},
+            "canary": canary,
+        }
+        return {
+            "privacy": writer.named(
+                writer.choice("audits", also=own, without=("model", "release", "loss", "mode", "objective", "control"))
+            )
+        }
 
     @classmethod
     def read(cls, plan: Mapping[str, Any], reader: Reader) -> Iterable[Self]:
@@ -233,6 +258,3 @@ def _check_trials(pair: epsilon.HypothesisPair) -> None:
         raise InputError(
             f"{type(pair).__name__}.trials(2): expected 2 trials of each hypothesis, got {wrong[0][1]} of {wrong[0][0]}"
         )
-
-
-__all__ = ["PrivacyAudit"]

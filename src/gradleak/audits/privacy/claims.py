@@ -47,6 +47,3 @@ def claim_of(hypotheses: Hypotheses, release: Release, objective: Objective, sta
     counted = found.fixed or adjacency is Adjacency.REPLACE
     of += "" if counted else ", as if divisor and noise did not tell how many there are"
     return Claim(epsilon=epsilon.value, delta=delta, of=of, proven=counted)
-
-
-__all__ = ["claim_of"]

@@ -143,6 +143,3 @@ class PrivacyControl:
             for scores in several
             for estimator in bounds
         ]
-
-
-__all__ = ["CONTROL_TRIALS", "PLANTED", "TWICE", "PrivacyControl", "control_blank"]

@@ -186,6 +186,3 @@ def _terms(confidence: float, many: int, scenarios: int) -> str:
             "epsilon of one release"
         )
     return text
-
-
-__all__ = ["finding_of_audit", "findings_of_audits", "measured", "without_pairs"]

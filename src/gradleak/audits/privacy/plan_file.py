@@ -113,6 +113,3 @@ def _pairs(
         known = {key: value for key, value in given.items() if key in parameters}
         pairs[scenario.name] = reader.build({**table, **known}, "audits", where)
     return pairs
-
-
-__all__ = ["settings_of"]

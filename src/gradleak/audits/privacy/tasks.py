@@ -62,6 +62,3 @@ class Trials:
                 scenarios=self.scenarios,
             )
         ]
-
-
-__all__ = ["Trials", "blank"]

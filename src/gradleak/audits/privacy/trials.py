@@ -181,6 +181,3 @@ def _held(estimator: EpsilonEstimator, score: Score, pair: PairResult) -> Score:
 def _two_gaussians(facts: Mapping[str, Any]) -> bool:
     one = len(facts.get("distances", ())) == 1
     return facts.get("law") == "Gaussian" and one and facts.get("std") == facts.get("std_alternative")
-
-
-__all__ = ["Hypotheses", "apart", "never_varies", "together"]

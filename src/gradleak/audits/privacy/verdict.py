@@ -157,6 +157,3 @@ def _verdict(
         details=details,
         noun=NOUN,
     )
-
-
-__all__ = ["judge_privacy"]

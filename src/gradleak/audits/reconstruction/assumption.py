@@ -68,6 +68,3 @@ def _difference(first: Protocol, second: Protocol) -> str:
     one, two = describe(first), describe(second)
     changed = [f"{key}={value}" for key, value in two.items() if one.get(key) != value]
     return ", ".join(changed) if one["use"] == two["use"] else str(second)
-
-
-__all__ = ["protocol_sensitivity"]

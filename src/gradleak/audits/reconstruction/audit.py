@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from gradleak.attacks import Attack, LocalTraining
-from gradleak.audits.base import Audit, Reader, Refusal, Site, Task, unknown
+from gradleak.audits.base import Audit, Reader, Refusal, Schema, Site, Task, Writer, unknown
 from gradleak.audits.reconstruction.controls import PositiveControl, noise_controls
 from gradleak.audits.reconstruction.invention import REFINED
 from gradleak.audits.reconstruction.refusals import first_to_run, refusals, runs
@@ -32,6 +32,11 @@ class ReconstructionAudit(Audit[ReconstructionFinding]):
 
     name: str = "reconstruction"
     attacks: Mapping[str, Attack] = field(default_factory=dict)
+
+    @classmethod
+    def schema(cls, writer: Writer) -> dict[str, Schema]:
+        """The JSON Schema of the tables `[attacks.NAME]`."""
+        return {"attacks": writer.named(writer.choice("attacks"))}
 
     @classmethod
     def read(cls, plan: Mapping[str, Any], reader: Reader) -> Iterable[Self]:
@@ -132,6 +137,3 @@ def _check_name(name: str) -> None:
             f"attack {name[:100]!r}: expected a name of 1 to 100 printable characters without '/', other than "
             f"{', '.join(RESERVED)}"
         )
-
-
-__all__ = ["ReconstructionAudit"]

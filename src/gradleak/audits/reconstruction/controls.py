@@ -282,6 +282,3 @@ def _control(
             made = made.but(refined_pixel_rmse=reached)
             leaks = leaks or rebuilt(refined)
     return made, leaks
-
-
-__all__ = ["NEGATIVE_DRAWS", "NOISE", "PLANTED", "NegativeControl", "PositiveControl", "noise_controls"]

@@ -85,6 +85,3 @@ def check_estimate(attack: Attack, knowledge: Knowledge) -> float:
 def refined_name(attack: str) -> str:
     """Name of the refined claim of an attack in the record."""
     return f"{attack}{REFINED}"
-
-
-__all__ = ["CHECK", "REFINED", "CheckedClaim", "check_estimate", "claim_support", "refined_name"]

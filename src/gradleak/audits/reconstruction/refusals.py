@@ -66,6 +66,3 @@ def first_to_run(site: Site, attacks: Mapping[str, Attack], names: Sequence[str]
                 if attacks[name].refusal(knowledge) is None:
                     return name
     return names[0]
-
-
-__all__ = ["first_to_run", "refusals", "runs"]

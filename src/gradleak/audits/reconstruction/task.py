@@ -211,6 +211,3 @@ def _thinned(history: Sequence[float], most: int = 200) -> list[float]:
         return list(history)
     step = (len(history) - 1) / (most - 1)
     return [history[round(place * step)] for place in range(most)]
-
-
-__all__ = ["AttackTask", "estimate", "run_attack", "wide"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from gradleak.audits.base import Audit, Reader, Site, Task, internal_example
+from gradleak.audits.base import Audit, Reader, Schema, Site, Task, Writer, internal_example
 from gradleak.audits.releases.task import ReleaseTask
 from gradleak.audits.releases.verdict import judge
 from gradleak.results import Finding, Grounds, Verdict
@@ -21,6 +21,11 @@ class ReleaseAudit(Audit[ReleaseFinding]):
     finding: ClassVar[type[Finding]] = ReleaseFinding
 
     name: str = "releases"
+
+    @classmethod
+    def schema(cls, writer: Writer) -> dict[str, Schema]:
+        """Nothing of its own: it reads the section `[data]`, which is the plan's."""
+        return {}
 
     @classmethod
     def read(cls, plan: Mapping[str, Any], reader: Reader) -> Iterable[Self]:
@@ -44,6 +49,3 @@ class ReleaseAudit(Audit[ReleaseFinding]):
     def judge(cls, found: Sequence[ReleaseFinding], grounds: Grounds) -> Iterable[Verdict]:
         """The verdict on every release, from attacks, controls, derivative and bounds of all audits."""
         return judge(found, grounds)
-
-
-__all__ = ["ReleaseAudit"]

@@ -277,6 +277,3 @@ def _cosine(first: Tensor, second: Tensor) -> float | None:
 def _scale(observed: Tensor, mean: Tensor) -> float | None:
     norm = float(mean.double().norm())
     return float(observed.double().norm()) / norm if norm > 0 else None
-
-
-__all__ = ["GateResult", "GateStatus", "check_update"]

@@ -111,6 +111,3 @@ def precision_of(update: Update) -> UpdatePrecision:
             name: TensorPrecision(**asdict(part)) for name, part in parts.items() if part.flushed or part.non_finite
         },
     )
-
-
-__all__ = ["ReleaseTask", "precision_of"]

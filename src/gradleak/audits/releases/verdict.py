@@ -329,6 +329,3 @@ def _untried(attempts: Sequence[Attempt]) -> str:
     if not refused:
         return "No adversary who knows the defenses was tried; one may do better."
     return f"No adversary who knows the defenses could be tried: {refused[0].note}"
-
-
-__all__ = ["judge"]

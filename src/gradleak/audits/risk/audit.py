@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from gradleak.audits.base import Audit, Reader, Scenario, Site, Task, internal_example
+from gradleak.audits.base import Audit, Reader, Scenario, Schema, Site, Task, Writer, internal_example
 from gradleak.audits.base.public_data import held_privately
 from gradleak.audits.risk.derivative import CHECK_COST, quiet
 from gradleak.audits.risk.releases import Releases
@@ -35,6 +35,11 @@ class RiskAudit(Audit[RiskFinding]):
 
     name: str = "risk"
     measures: Sequence[Measure | SettingMeasure] = ()
+
+    @classmethod
+    def schema(cls, writer: Writer) -> dict[str, Schema]:
+        """The JSON Schema of the tables `[measures.NAME]`."""
+        return {"measures": writer.named(writer.choice("measures"))}
 
     @classmethod
     def read(cls, plan: Mapping[str, Any], reader: Reader) -> Iterable[Self]:
@@ -112,6 +117,3 @@ def _cost_of_releases(site: Site, scenarios: Sequence[Scenario], index: int) -> 
     here = [scenario for scenario in scenarios if index in scenario.examples]
     maps = {str(quiet(scenario.release, site.objective).describe()) for scenario in here}
     return CHECK_COST * len(maps) + ENTRY_COST * site.batches[index].inputs.numel() * len(here)
-
-
-__all__ = ["RiskAudit"]

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from gradleak.audits.base import Audit, Reader, Site
+from gradleak.audits.base import Audit, Reader, Schema, Site, Writer
 from gradleak.audits.base import Task as Work
 from gradleak.audits.utility.task import ScenarioUtility
 from gradleak.core import Batch, derive_generator, describe
-from gradleak.results import Grounds, InputError, PlanError, Verdict
+from gradleak.results import Count, Grounds, InputError, PlanError, Positive, Verdict
 from gradleak.results.findings.utility import UtilityFinding
 from gradleak.training import GroupNormForBatchNorm, Task, Training, split
 
@@ -45,6 +45,23 @@ class UtilityAudit(Audit[UtilityFinding]):
         """Check the number of seeds."""
         if self.seeds < 1:
             raise PlanError(f"utility.seeds: expected a whole number of at least 1, got {self.seeds}")
+
+    @classmethod
+    def schema(cls, writer: Writer) -> dict[str, Schema]:
+        """The JSON Schema of the section `[utility]`."""
+        own = {
+            "data": writer.choice("datasets"),
+            "test_rows": writer.value(int),
+            "seeds": writer.value(Count),
+            "learning_rates": {"type": "array", "items": writer.value(Positive)},
+            "replacement": writer.settings(GroupNormForBatchNorm),
+        }
+        return {
+            "utility": {
+                **writer.settings(Training, also=own, optional=True),
+                "required": ["data", "test_rows", "rounds"],
+            }
+        }
 
     @classmethod
     def read(cls, plan: Mapping[str, Any], reader: Reader) -> Iterable[Self]:
@@ -152,6 +169,3 @@ class UtilityAudit(Audit[UtilityFinding]):
             "learning_rates": list(self.learning_rates),
             "replacement": describe(self.task.replacement),
         }
-
-
-__all__ = ["UtilityAudit"]

@@ -224,6 +224,3 @@ def best_learning_rate(
         if value is not None and value > reached:
             best, reached = rate, value
     return best
-
-
-__all__ = ["Curve", "Point", "Setting", "best_learning_rate", "privacy_utility_curve"]

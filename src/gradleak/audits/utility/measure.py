@@ -287,6 +287,3 @@ def _closeness(runs: Sequence[Run]) -> Closeness | None:
 def _description(release: AnyRelease) -> dict[str, Any]:
     described: dict[str, Any] = describe(release) if isinstance(release, ReleaseOfRound) else release.describe()
     return described
-
-
-__all__ = ["Utility", "measure_utility", "refused", "training_epsilons"]

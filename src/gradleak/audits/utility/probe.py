@@ -150,6 +150,3 @@ def _valueless(name: str, outcome: Outcome, note: str, n: int = 1) -> Score:
         outcome=outcome,
         note=note,
     )
-
-
-__all__ = ["Adversary", "ReconstructionProbe"]

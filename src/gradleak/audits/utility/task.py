@@ -75,6 +75,3 @@ def _attacked(site: Site, scenario: Scenario) -> tuple[ReleaseSize, ...]:
         level = noise.level if isinstance(noise, DiagonalGaussian) else None
         found.append(ReleaseSize(examples=examples, noise_std=level or 0.0))
     return tuple(dict.fromkeys(found))
-
-
-__all__ = ["ScenarioUtility"]

@@ -153,6 +153,3 @@ def initialize_dcgan(layers: nn.Sequential, *, generator: torch.Generator) -> nn
                 part.weight.normal_(1.0, _SPREAD, generator=generator)
                 part.bias.zero_()
     return layers
-
-
-__all__ = ["DCGANDiscriminator", "DCGANGenerator", "initialize_dcgan"]

@@ -175,6 +175,3 @@ def encoder_for(decoder: MLPDecoder | ConvDecoder, *, generator: torch.Generator
             hidden.append(nn.Flatten())
             features = inputs * (size // 2**times) ** 2
     return Encoder(hidden, features=features, latent_size=latent_size, generator=generator)
-
-
-__all__ = ["ConvDecoder", "Encoder", "MLPDecoder", "encoder_for"]

@@ -98,6 +98,3 @@ def _layer(inputs: int, outputs: int, kernel: int, *, stride: int = 1) -> list[n
     """A convolution, the normalization of every channel of every example, LeakyReLU."""
     convolution = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, padding_mode="reflect")
     return [convolution, nn.GroupNorm(outputs, outputs), nn.LeakyReLU(0.2)]
-
-
-__all__ = ["DeepImagePrior"]

@@ -89,6 +89,3 @@ def halvings(size: int, *, least: int, times: int | None = None) -> int:
 def fresh(generator: torch.Generator | None) -> torch.Generator:
     """The generator, or a new one with seed 0."""
     return torch.Generator().manual_seed(0) if generator is None else generator
-
-
-__all__ = ["GeneratorNetwork", "fresh", "halvings"]

@@ -68,6 +68,3 @@ def own_generator(
         conditional=conditional,
         source=source,
     )
-
-
-__all__ = ["own_generator"]

@@ -153,6 +153,3 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
         return load_file(file)
     except (SafetensorError, OSError) as error:
         raise InputError(f"{file}: not a safetensors file: {' '.join(str(error).split())}") from error
-
-
-__all__ = ["TAEBlock", "mnist_vae_decoder", "read_tensors", "taef2_decoder", "taef2_layers"]

@@ -148,6 +148,3 @@ def _facts(file: Path) -> dict[str, Any]:
 
 def _sum(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-__all__ = ["FORMAT", "TrainedGenerator", "trained_generator"]

@@ -321,6 +321,3 @@ def _trained(
         losses=losses,
         training_images=ImagePrints.of(images),
     )
-
-
-__all__ = ["Decoder", "Progress", "train_dcgan", "train_vae"]

@@ -111,6 +111,3 @@ def settle(network: DCGANGenerator, *, generator: torch.Generator) -> None:
     network.train(mode)
     for layer, momentum in zip(layers, momenta, strict=True):
         layer.momentum = momentum
-
-
-__all__ = ["deep_image_prior", "settle", "untrained_dcgan"]

@@ -102,6 +102,3 @@ def attainable_epsilon(mu: float, n: int, *, delta: float, confidence: float = 0
     false, true = (scipy.stats.binom.median(n, scipy.stats.norm.sf(thresholds - shift)) for shift in (0.0, mu))
     certified = certified_epsilon(false, true, (n, n), delta=delta, error=1.0 - confidence)
     return max(0.0, float(certified.max()))
-
-
-__all__ = ["attainable_epsilon", "gaussian_dp_epsilon", "largest_certifiable_epsilon"]

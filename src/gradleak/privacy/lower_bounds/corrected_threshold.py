@@ -89,6 +89,3 @@ class CorrectedThresholdEpsilon(EpsilonEstimator):
         certified = certified_epsilon(ranks - 1, above, (len(own), len(other)), delta=self.delta, error=part)
         best = int(np.argmax(certified))
         return float(certified[best]), float(thresholds[best])
-
-
-__all__ = ["CorrectedThresholdEpsilon"]

@@ -195,6 +195,3 @@ def best_bound(bounds: Sequence[Score]) -> Score:
         f"comparisons={len(bounds)}"
     )
     return replace(best, note=f"{best.note}; {warning}" if best.note else warning)
-
-
-__all__ = ["SATURATION", "Direction", "EpsilonEstimator", "Reading", "best_bound"]

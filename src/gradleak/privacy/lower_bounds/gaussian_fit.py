@@ -108,6 +108,3 @@ class GaussianFitEpsilon(EpsilonEstimator):
 def _mu(right: float) -> float:
     """The distance at which the best test is right in this share of trials."""
     return max(0.0, 2.0 * float(scipy.special.ndtri(right)))
-
-
-__all__ = ["GaussianFitEpsilon"]

@@ -226,6 +226,3 @@ def refuses(coins: int, guesses: int, right: int, *, error: float, inverse: Call
         if hit + missed > guesses / coins:
             return True
     return False
-
-
-__all__ = ["OneRunEpsilon", "TradeOff", "fair_coins", "refuses"]

@@ -81,6 +81,3 @@ class PlugInEpsilon(EpsilonEstimator):
     def _ratio(numerator: Values, denominator: Values, least: float) -> Values:
         told = numerator > 0.0
         return np.where(told, np.log(np.where(told, numerator, 1.0) / np.maximum(denominator, least)), -np.inf)
-
-
-__all__ = ["PlugInEpsilon"]

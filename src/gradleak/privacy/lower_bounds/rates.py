@@ -135,15 +135,3 @@ def candidate_thresholds(null: Values, alternative: Values) -> Values:
         ranks = np.array(geometric_ranks(len(ordered)))
         chosen += [ordered[-ranks], ordered[ranks - 1]]
     return np.concatenate(chosen)
-
-
-__all__ = [
-    "candidate_thresholds",
-    "certified_epsilon",
-    "counts_above",
-    "epsilon_of_rates",
-    "geometric_ranks",
-    "lower_rate",
-    "two_sided_interval",
-    "upper_rate",
-]

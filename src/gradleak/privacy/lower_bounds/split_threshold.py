@@ -148,6 +148,3 @@ def rates(false_positives: int, true_positives: int, trials: tuple[int, int], de
         "true_positive_rate": tpr,
         "estimate": max(0.0, float(epsilon_of_rates(fpr, tpr, delta))),
     }
-
-
-__all__ = ["SplitThresholdEpsilon", "directed", "part_size", "rates", "split"]

@@ -49,6 +49,3 @@ class TrialScores:
     def counts(self) -> tuple[int, int]:
         """Numbers of trials of H0 and of H1."""
         return len(self.null), len(self.alternative)
-
-
-__all__ = ["TrialScores", "Values"]

@@ -432,6 +432,3 @@ def domain(card: Mapping[str, Any]) -> str:
         if card.get(name) is not None:
             text += f", normalized with {name} {words.plain(card[name])}"
     return f"{text}; not stated, but guessed from the values of the data" if card.get("guessed") else text
-
-
-__all__ = ["page"]

@@ -104,6 +104,3 @@ class InferenceFinding(Finding):
 
 def _bounds_first(scores: Sequence[Score]) -> Score | None:
     return min(scores, key=lambda score: score.evidence is not Evidence.UPPER_BOUND, default=None)
-
-
-__all__ = ["ADVERSARY", "ROUND", "SEED", "Fits", "InferenceFinding", "Run"]

@@ -108,6 +108,3 @@ class LayersFinding(Finding):
     def by_layer(self) -> Mapping[str, Score]:
         """The scores by layer, in the order of the layers."""
         return {str(score.about[LAYER]): score for score in self.scores if LAYER in score.about}
-
-
-__all__ = ["LAYER", "VISIBLE", "Advice", "AdvisedLayer", "Layer", "LayersFinding"]

@@ -94,6 +94,3 @@ class PrivacyFinding(Finding):
     bounds: int = 1
     confidence: NumberOrNone = None
     terms: str = ""
-
-
-__all__ = ["ESTIMATOR", "PAIR", "STATISTIC", "Claim", "Histogram", "Pair", "PrivacyFinding"]

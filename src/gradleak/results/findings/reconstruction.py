@@ -56,6 +56,3 @@ class ReconstructionFinding(Attempt):
         """The cost of attack and check in plain gradients."""
         known = [one for one in (self.plain_gradients, self.check_plain_gradients) if one is not None]
         return sum(known) if known else None
-
-
-__all__ = ["Draws", "ReconstructionFinding"]

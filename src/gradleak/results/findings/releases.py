@@ -95,6 +95,3 @@ class ReleaseFinding(Finding):
     domain_guessed: bool = False
     domain_kind: str = "image"
     range_note: str = ""
-
-
-__all__ = ["Gate", "ReleaseFinding", "TensorPrecision", "UpdatePrecision"]

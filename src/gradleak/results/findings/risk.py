@@ -76,6 +76,3 @@ class RiskFinding(Finding):
     derivative: Derivative | None = None
     spectrum: Spectrum | None = None
     validation: Validation | None = None
-
-
-__all__ = ["DERIVATIVE_ERROR", "Confirmation", "Derivative", "RiskFinding", "Spectrum", "Validation"]

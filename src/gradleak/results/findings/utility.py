@@ -143,15 +143,3 @@ class CurveSummary(Part):
     def undefended(self) -> CurvePoint:
         """The point that the others are held against."""
         return self.points[self.reference]
-
-
-__all__ = [
-    "CurvePoint",
-    "CurveSummary",
-    "ReleaseSize",
-    "Replacement",
-    "SentUpdate",
-    "Standing",
-    "TrainingRun",
-    "UtilityFinding",
-]

@@ -155,6 +155,3 @@ def components_of(rows: Tensor, count: int, *, fitted_on: Tensor | None = None) 
     # Rows that are all alike on one half keep their scale.
     spread = torch.where(spread > 0, spread, 1.0)
     return (rows - center) @ directions[:kept].T / spread
-
-
-__all__ = ["Estimate", "InformationEstimator", "Target", "components_of"]

@@ -188,6 +188,3 @@ def _evaluated(critic: Critic, first: Tensor, second: Tensor) -> tuple[float, fl
 def _training_rows(count: int) -> int:
     """Number of rows of a half that the weights are fitted to."""
     return count - max(2, count // 5)
-
-
-__all__ = ["MINE"]

@@ -119,6 +119,3 @@ def _of_labels(rows: np.ndarray, labels: np.ndarray, neighbors: int) -> float:
 def _jittered(rows: torch.Tensor, generator: torch.Generator) -> np.ndarray:
     noise = torch.randn(rows.shape, generator=generator, dtype=rows.dtype)
     return np.ascontiguousarray((rows + _JITTER * noise).numpy())
-
-
-__all__ = ["NeighborInformation"]

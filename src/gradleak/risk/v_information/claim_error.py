@@ -211,6 +211,3 @@ def _paired(sides: Sequence[Tensor], fit: Tensor, number: Callable[[Tensor, Tens
         for place, value in zip(places, number(claims[chosen], truths[places]).tolist(), strict=True):
             found[place] = value
     return found
-
-
-__all__ = ["ClaimError", "CosineError", "NormalizedError", "StructuralDissimilarity"]

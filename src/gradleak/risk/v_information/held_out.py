@@ -111,6 +111,3 @@ def cluster_interval(
 def widening(folds: int) -> float:
     """√(1 + K/(K − 1)): by how much an interval over the rows of K folds is stretched (see `cluster_interval`)."""
     return math.sqrt(1.0 + folds / (folds - 1.0))
-
-
-__all__ = ["cluster_interval", "exponent_of", "folds_of", "gains_of", "widening"]

@@ -355,6 +355,3 @@ def _too_few(labels: Places, clusters: Places, classes: int, folds: int) -> str:
 
 def _score(name: str, value: float | None, **rest: Any) -> Score:
     return Score(name=name, value=value, unit="nats", leakier=Leakier.HIGHER, evidence=Evidence.ESTIMATE, **rest)
-
-
-__all__ = ["LatentInformation"]

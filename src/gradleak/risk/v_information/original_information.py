@@ -303,6 +303,3 @@ def _blind(
     generators = [derive_generator(0, "blind") for _ in updates]
     claims = attack.many(updates, known, generators=generators)
     return [error.of_all(claim, one.batch) for claim, one in zip(claims, exposures, strict=True)]
-
-
-__all__ = ["OriginalInformation"]

@@ -264,6 +264,3 @@ def _check(exposures: Sequence[Exposure], place: int) -> None:
             raise InputError(f"exposures: expected a target at place {place}, got a batch of {one.batch.size}")
         if one.batch.inputs.shape[1:] != exposures[0].batch.inputs.shape[1:]:
             raise InputError("exposures: expected targets of one shape")
-
-
-__all__ = ["TargetInformation"]

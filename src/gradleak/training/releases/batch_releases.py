@@ -342,6 +342,3 @@ def _probes(rows: Batch) -> list[Tensor]:
         beside = [*first[:2], int(probes[0][1])]
         probes += [torch.tensor([*first[start : start + 16], *beside]) for start in range(0, len(first), 16)]
     return [probe.to(rows.inputs.device) for probe in probes]
-
-
-__all__ = ["BatchReleases", "Route"]

@@ -172,6 +172,3 @@ def refuse_non_finite(objective: Objective, updates: Tensor) -> None:
                 f"release: expected finite numbers, got NaN or infinity in {name} ({tensor.dtype}); "
                 "check the noise level, the learning rate and the model"
             )
-
-
-__all__ = ["Finishing", "refuse_non_finite"]

@@ -220,6 +220,3 @@ def _slices(objective: Objective, groups: Groups | None) -> dict[str, list[slice
         places[name] = slice(start, start + tensor.numel())
         start += tensor.numel()
     return {group: [places[name] for name in members] for group, members in _groups(objective, groups).items()}
-
-
-__all__ = ["LayerGradients", "batches_of_one_value", "layer_gradient_blocks", "layer_gradients"]

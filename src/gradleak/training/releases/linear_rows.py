@@ -240,6 +240,3 @@ def _squared_norms(x: Tensor, e: Tensor) -> Tensor:
     if x.shape[1] ** 2 > x.shape[2] * e.shape[2]:
         return torch.bmm(e.transpose(1, 2), x).square().sum((1, 2))
     return (torch.bmm(x, x.transpose(1, 2)) * torch.bmm(e, e.transpose(1, 2))).sum((1, 2))
-
-
-__all__ = ["LinearRows", "LinearUse"]

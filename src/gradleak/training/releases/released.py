@@ -50,6 +50,3 @@ def _gradient(objective: Objective, batch: Batch) -> Tensors | None:
     if not all(bool(torch.isfinite(tensor).all()) for tensor in found):
         return None
     return dict(zip(leaves, found, strict=True))
-
-
-__all__ = ["releases_of", "updated"]

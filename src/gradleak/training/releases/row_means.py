@@ -152,6 +152,3 @@ def kept_numbers(objective: Objective, batch: Batch) -> int:
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed):
         objective.loss(leaves, batch)
     return math.ceil(sum(seen.values()) / batch.size)
-
-
-__all__ = ["ExampleRows", "StackedBatches", "flat_rows", "kept_numbers", "row_tensors"]

@@ -133,6 +133,3 @@ def _worth(points: Sequence[InferenceView]) -> list[Section]:
 
 def _section(name: str, title: str, *blocks: Block) -> Section:
     return Section(anchor=f"inference-{name}", title=title, label=None, blocks=blocks)
-
-
-__all__ = ["GAME", "MOST_LINES", "WHO", "figures"]

@@ -225,6 +225,3 @@ def _dash(view: InferenceView, views: Sequence[InferenceView]) -> object:
     """Broken lines for the static adversary; other ones where colors come again."""
     again = _place(view, views) // len(SERIES) * 2
     return DASHES[(again + (view.adversary == "static")) % len(DASHES)]
-
-
-__all__ = ["advantage_utility_plot", "roc_plot", "round_plot", "size_plot"]

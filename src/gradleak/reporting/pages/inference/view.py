@@ -413,16 +413,3 @@ def _without_sizes(game: Mapping[str, Any]) -> dict[str, Any]:
     """Further settings of a game; sizes of the shadow data and of the batch are the axes of plots."""
     axes = ("batch_size", "public_rows", "shadow_batches", "observed", "adversaries")
     return {key: value for key, value in game.items() if key not in axes}
-
-
-__all__ = [
-    "BOTH",
-    "DefenseRow",
-    "InferenceView",
-    "RoundPoint",
-    "defense_rows",
-    "inferences",
-    "merged",
-    "noted",
-    "warnings",
-]

@@ -81,6 +81,3 @@ def _chosen(view: PrivacyView) -> Histogram | None:
 
 def _section(name: str, title: str, figure: Figure) -> Section:
     return Section(anchor=f"privacy-{name}", title=title, label=None, blocks=[figure])
-
-
-__all__ = ["MOST_PANELS", "figures"]

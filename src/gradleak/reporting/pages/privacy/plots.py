@@ -117,6 +117,3 @@ def _point(axes: Axes, x: float, found: Measured, limits: tuple[float, float], l
 
 def _series(found: Measured) -> str:
     return f"{found.estimator}, {statistic(found.statistic)}" if found.statistic else found.estimator
-
-
-__all__ = ["epsilon_plot", "histogram_plot"]

@@ -334,16 +334,3 @@ def _drawable(histogram: Histogram) -> bool:
 
 def _value(found: Measured) -> float:
     return found.epsilon.value or 0.0
-
-
-__all__ = [
-    "STATES",
-    "THEORY",
-    "Measured",
-    "PrivacyView",
-    "broken",
-    "noted",
-    "privacies",
-    "shown_theory",
-    "statistic",
-]

@@ -323,6 +323,3 @@ def attack_name(attack: str, adversary: str) -> str:
         adversary: "adaptive", "static" or "".
     """
     return f"{attack}, {adversary}" if adversary else attack
-
-
-__all__ = ["AttemptView", "adversary_section", "attempt_section", "attempts", "exact_hits"]

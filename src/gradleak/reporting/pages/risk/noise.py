@@ -339,6 +339,3 @@ def noise_plot(study: NoiseStudy, error: str = "pixel RMSE") -> str:
             description=f"Log-log plot of {error} against the standard deviation of the noise; the table below holds the "
             "medians.",
         )
-
-
-__all__ = ["SMALL_PREDICTION", "NoiseLevel", "NoisePoint", "NoiseStudy", "noise_section", "noise_study", "predicted"]

@@ -207,6 +207,3 @@ def _family(axes: Axes, family: str, place: int, points: Sequence[TradeOff]) -> 
         low, high = point.interval or (point.utility, point.utility)
         axes.plot([x, x], [low, high], color=color, linewidth=1.0, alpha=0.6)
         axes.plot(x, point.utility, marker, color=color, markersize=5, fillstyle="full" if point.credit else "none")
-
-
-__all__ = ["TradeOff", "curve_figure", "curve_table", "standalone", "trade_off_plot"]
