@@ -68,12 +68,7 @@ def write_json(
 
 
 def summarize(report: Report, *, per_record: bool = False) -> dict[str, Any]:
-    """The document as a JSON-ready dictionary.
-
-    Args:
-        report: what to tell.
-        per_record: whether results on single examples are included.
-    """
+    """The document as a JSON-ready dictionary."""
     record, context = report.record, Context(record=report.record)
     findings = [one for one in record.findings if per_record or not _is_single(one.subject)]
     document = {

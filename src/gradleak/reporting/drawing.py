@@ -65,11 +65,7 @@ class TickLabels(Formatter):
     """Labels of ticks, each with so many digits that it is off by at most a twentieth of the way to the next tick."""
 
     def format_ticks(self, values: Sequence[float]) -> list[str]:
-        """A label for each of them.
-
-        Args:
-            values: where the ticks stand.
-        """
+        """A label for each of them."""
         ordered = sorted({float(value) for value in values})
         gaps = [high - low for low, high in itertools.pairwise(ordered)]
         # A tick has a gap on either side; the smaller one decides.
@@ -77,22 +73,12 @@ class TickLabels(Formatter):
         return [_tick(float(value), near[float(value)]) for value in values]
 
     def __call__(self, x: float, pos: int | None = None) -> str:
-        """The label of one tick alone.
-
-        Args:
-            x: where it stands.
-            pos: its number.
-        """
+        """The label of one tick alone."""
         return decimal(x)
 
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure with one pair of axes, both without a background of their own.
-
-    Args:
-        width: in inches.
-        height: in inches.
-    """
+    """A figure with one pair of axes, both without a background of their own."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasSVG(figure)
     figure.patch.set_alpha(0.0)
@@ -102,12 +88,7 @@ def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def finish(figure: Figure, *every: Axes) -> None:
-    """Grid, plain numbers on the axes, and one legend above, of what is labeled in the first of them.
-
-    Args:
-        figure: the figure.
-        every: its axes.
-    """
+    """Grid, plain numbers on the axes, and one legend above, of what is labeled in the first of them."""
     for axes in every:
         axes.grid(True, which="major", color=FAINT, linewidth=0.6)
         axes.minorticks_off()

@@ -75,11 +75,7 @@ def write_html(record: Record | str | os.PathLike[str], path: str | os.PathLike[
 
 
 def render_html(report: Report) -> str:
-    """The page as text.
-
-    Args:
-        report: what to show.
-    """
+    """The page as text."""
     title = escape(f"{report.title}: what the shared updates give away")
     style = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
     links = [("verdict", "Verdict"), *_links(report.sections)]

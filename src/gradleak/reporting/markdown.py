@@ -58,11 +58,7 @@ def write_markdown(record: Record | str | os.PathLike[str], path: str | os.PathL
 
 
 def render_markdown(report: Report) -> str:
-    """The report as Markdown text.
-
-    Args:
-        report: what to show.
-    """
+    """The report as Markdown text."""
     lines = [f"# {escape(report.title)}: what the shared updates give away", ""]
     for note in report.notes:
         lines += _note(note)
@@ -75,11 +71,7 @@ def render_markdown(report: Report) -> str:
 
 
 def escape(value: Any) -> str:
-    """Untrusted text as one line of Markdown that shows it as it is.
-
-    Args:
-        value: text of a record.
-    """
+    """Untrusted text as one line of Markdown that shows it as it is."""
     text = re.sub(r"\s+", " ", str(value))
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|#!~])", r"\\\1", text)

@@ -10,33 +10,20 @@ from gradleak.reporting.numerals import Quantity
 
 
 def escape(value: Any) -> str:
-    """Untrusted text as one line of Markdown that shows it as it is.
-
-    Args:
-        value: text of a record.
-    """
+    """Untrusted text as one line of Markdown that shows it as it is."""
     text = re.sub(r"\s+", " ", str(value))
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|#!~])", r"\\\1", text)
 
 
 def number(quantity: Quantity) -> str:
-    """A number with its kind of evidence, escaped; a cell without a number has none.
-
-    Args:
-        quantity: the number.
-    """
+    """A number with its kind of evidence, escaped; a cell without a number has none."""
     tail = f" \\[{quantity.evidence.replace('_', ' ')}\\]" if quantity.evidence and quantity.value is not None else ""
     return escape(quantity.text) + tail
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]:
-    """The lines of a table, and an empty one.
-
-    Args:
-        header: names of the columns.
-        rows: cells, escaped.
-    """
+    """The lines of a table, and an empty one."""
     yield "| " + " | ".join(header) + " |"
     yield "|" + " --- |" * len(header)
     for row in rows:
@@ -45,11 +32,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]
 
 
 def reasons(numbers: Iterable[tuple[str, Quantity]]) -> Iterable[str]:
-    """The lines below a table that say why cells have no number, each reason once, and an empty one after them.
-
-    Args:
-        numbers: (name of the column or row, number).
-    """
+    """The lines below a table that say why cells have no number, each reason once, and an empty one after them."""
     absent = ((name, found) for name, found in numbers if found.value is None and found.note)
     lines = list(
         dict.fromkeys(f"- {escape(name)}, {escape(found.text)}: {escape(found.note)}" for name, found in absent)

@@ -39,11 +39,7 @@ class Quantity:
 
 
 def as_number(value: Any) -> float | None:
-    """A float, or None for what is no number; records hold infinities as the strings "inf" and "-inf".
-
-    Args:
-        value: whatever stands in a record.
-    """
+    """A float, or None for what is no number; records hold infinities as the strings "inf" and "-inf"."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):
@@ -54,12 +50,7 @@ def as_number(value: Any) -> float | None:
 
 
 def decimal(value: float | None, digits: int = 3) -> str:
-    """A number with `digits` significant digits: "0.0123", "1.23 × 10⁻⁷", "∞", or a dash for None.
-
-    Args:
-        value: the number.
-        digits: significant digits.
-    """
+    """A number with `digits` significant digits: "0.0123", "1.23 × 10⁻⁷", "∞", or a dash for None."""
     if value is None or math.isnan(value):
         return MISSING
     if math.isinf(value):
@@ -79,22 +70,14 @@ def decimal(value: float | None, digits: int = 3) -> str:
 
 
 def count(value: float | None) -> str:
-    """A count with separators of thousands: "12,345", or a dash for None.
-
-    Args:
-        value: the count.
-    """
+    """A count with separators of thousands: "12,345", or a dash for None."""
     if value is None or not math.isfinite(value):
         return MISSING
     return f"{value:,.0f}"
 
 
 def duration(seconds: float | None) -> str:
-    """A time in words: "0.4 s", "3 min 5 s", or a dash for None.
-
-    Args:
-        seconds: the time.
-    """
+    """A time in words: "0.4 s", "3 min 5 s", or a dash for None."""
     if seconds is None or not math.isfinite(seconds):
         return MISSING
     if seconds < 60:
@@ -105,11 +88,7 @@ def duration(seconds: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share as a percentage with two significant digits, or a dash for None.
-
-    Args:
-        value: the share, 1 for all.
-    """
+    """A share as a percentage with two significant digits, or a dash for None."""
     if value is None or not math.isfinite(value):
         return MISSING
     scaled = 100 * value
@@ -119,11 +98,7 @@ def percent(value: float | None) -> str:
 
 
 def quantity(score: Score | None) -> Quantity:
-    """A score ready for print; decibels with one decimal place, shares as percentages.
-
-    Args:
-        score: the score, or None where there is none.
-    """
+    """A score ready for print; decibels with one decimal place, shares as percentages."""
     if score is None:
         return Quantity()
     if score.value is None:
@@ -141,9 +116,6 @@ def between(score: Score | None) -> str:
     """The interval of a score in print, "" without one.
 
     One that was clipped to 0 would look certain: it is printed as it was before.
-
-    Args:
-        score: the score, or None where there is none.
     """
     if score is None or score.value is None or score.interval is None:
         return ""
@@ -159,10 +131,6 @@ def beside_blind(found: Quantity, blind: Quantity) -> Quantity:
     """A predicted error, in words where it is above what guessing blindly gives or above the range of the data.
 
     A first-order prediction has no ceiling, while no attacker has to do worse than guess: the number stays in brackets.
-
-    Args:
-        found: an error for data scaled to [0, 1].
-        blind: the blind baseline beside it, or none.
     """
     limit = min(1.0, 1.0 if blind.value is None else blind.value)
     if found.value is None or found.value <= limit:
@@ -171,9 +139,5 @@ def beside_blind(found: Quantity, blind: Quantity) -> Quantity:
 
 
 def median(values: list[float]) -> float | None:
-    """The median as an attained value (the lower of two middle ones), or None for no values.
-
-    Args:
-        values: finite or infinite numbers.
-    """
+    """The median as an attained value (the lower of two middle ones), or None for no values."""
     return sorted(values)[(len(values) - 1) // 2] if values else None

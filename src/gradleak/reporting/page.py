@@ -70,9 +70,6 @@ class Report:
 def assemble(record: Record | str | os.PathLike[str]) -> Report:
     """The report on a record.
 
-    Args:
-        record: a record, whole or not, or its file or folder.
-
     Raises:
         InputError: there is no record.
     """
@@ -117,13 +114,7 @@ def _pages(context: Context) -> Iterable[Section]:
 
 
 def plain_page(kind: str, findings: Sequence[Finding], context: Context) -> Section:
-    """The page of a kind that is not known here: its findings, with all that stands in them.
-
-    Args:
-        kind: its name.
-        findings: its findings.
-        context: the record around them.
-    """
+    """The page of a kind that is not known here: its findings, with all that stands in them."""
     shown = [finding for finding in findings if finding.control is None]
     name = kind.replace("_", " ")
     rows: list[list[Words]] = []

@@ -24,21 +24,13 @@ from gradleak.results import Record
 
 
 def render_terminal(report: Report) -> str:
-    """The verdicts, and the numbers of the first screen, as plain text.
-
-    Args:
-        report: what to tell.
-    """
+    """The verdicts, and the numbers of the first screen, as plain text."""
     lines = [*_blocks(report.notes), *verdict_lines(report.record), *_blocks(report.front)]
     return "\n".join([*lines, f"What to do next. {_plain(report.remedy)}"])
 
 
 def verdict_lines(record: Record) -> list[str]:
-    """The verdicts on the scenarios and on the run, a line each.
-
-    Args:
-        record: a record, whole or not.
-    """
+    """The verdicts on the scenarios and on the run, a line each."""
     return [
         _clean(f"{one.item}: {one.verdict.value} ({one.reason}) {one.explanation}")
         for one in record.verdicts

@@ -206,40 +206,24 @@ CONTROL_NOT_RUN = (
 
 
 def named(*parts: str) -> str:
-    """One name of several, with a mark between them that names hardly hold.
-
-    Args:
-        parts: for instance scenario, audit, pair; empty ones and repetitions are left out.
-    """
+    """One name of several, with a mark between them that names hardly hold."""
     return " · ".join(dict.fromkeys(part for part in parts if part))
 
 
 def next_step(verdict: Verdict) -> str:
-    """Next step after this verdict.
-
-    Args:
-        verdict: a verdict.
-    """
+    """Next step after this verdict."""
     if verdict.verdict is VerdictKind.LEAKS:
         return NEXT_STEPS.get(verdict.reason, _NEXT_LEAKS)
     return NEXT_STEPS.get(verdict.reason, "Read the reason, remove its cause, and run the audit again.")
 
 
 def reason(code: str) -> str:
-    """A reason code in words.
-
-    Args:
-        code: for instance "control_failed".
-    """
+    """A reason code in words."""
     return REASONS.get(code, code.replace("_", " "))
 
 
 def score_setting(details: Mapping[str, object]) -> str:
-    """The numbers that tell two scores of one name apart, in brackets; "" without any.
-
-    Args:
-        details: of the score.
-    """
+    """The numbers that tell two scores of one name apart, in brackets; "" without any."""
     letters = {"epsilon": "ε", "std": "noise std", "noise_std": "noise std", "false_positive_rate": "FPR"}
     found = [
         f"{letter} = {value:.3g}"
@@ -250,82 +234,46 @@ def score_setting(details: Mapping[str, object]) -> str:
 
 
 def score_name(name: str, entry: str = "pixel") -> str:
-    """The name of a score in words.
-
-    Args:
-        name: for instance "pixel_rmse".
-        entry: what one number of an example is called.
-    """
+    """The name of a score in words."""
     return SCORE_NAMES.get(name, name.replace("_", " ")).replace("{entry}", entry)
 
 
 def score_title(score: Score, entry: str = "pixel") -> str:
-    """The name of a score in words, with what tells it from others of that name.
-
-    Args:
-        score: the score.
-        entry: the name of one number of an example.
-    """
+    """The name of a score in words, with what tells it from others of that name."""
     about = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in score.about.items())
     return score_name(score.name, entry) + score_setting(score.details) + (f", {about}" if about else "")
 
 
 def outcome(found: Outcome | None) -> Inline:
-    """An outcome in words, with what it means and what to do.
-
-    Args:
-        found: the outcome, or None.
-    """
+    """An outcome in words, with what it means and what to do."""
     if found is None:
         return MISSING
     return Hint(found.label.replace("_", " "), f"{found.explanation} {found.remedy}")
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """`value` if it is a mapping, else an empty one.
-
-    Args:
-        value: whatever stands in a record.
-    """
+    """`value` if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def sequence(value: Any) -> Sequence[Any]:
-    """`value` if it is a list, else an empty one.
-
-    Args:
-        value: whatever stands in a record.
-    """
+    """`value` if it is a list, else an empty one."""
     return value if isinstance(value, list | tuple) else ()
 
 
 def sentence(text: str) -> str:
-    """The text with a capital at its beginning.
-
-    Args:
-        text: for instance "pixel RMSE".
-    """
+    """The text with a capital at its beginning."""
     return text[:1].upper() + text[1:]
 
 
 def constants(config: Any, skip: Sequence[str] = ("use", "guarantee", "stage"), joint: str = " = ") -> str:
-    """The arguments of a described object: "std = 10⁻³, seed = 4".
-
-    Args:
-        config: {"use": class name, argument: value ...}.
-        skip: keys to leave out.
-        joint: what stands between a key and its value.
-    """
+    """The arguments of a described object: "std = 10⁻³, seed = 4"."""
     parts = [f"{key}{joint}{plain(value)}" for key, value in mapping(config).items() if key not in skip]
     return ", ".join(parts)
 
 
 def plain(value: Any) -> str:
-    """A value of a record as short text.
-
-    Args:
-        value: a JSON value.
-    """
+    """A value of a record as short text."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:
@@ -345,12 +293,7 @@ def plain(value: Any) -> str:
 
 
 def unit(name: str, kind: str | None) -> str:
-    """The unit of a score in print: "pixel RMSE", "input units squared", "release²/input²".
-
-    Args:
-        name: as scores state it.
-        kind: of the data.
-    """
+    """The unit of a score in print: "pixel RMSE", "input units squared", "release²/input²"."""
     known = {
         "pixel_rmse": error_name(kind),
         "pixel_mse": f"{entry_noun(kind)} MSE",

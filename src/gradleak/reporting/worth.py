@@ -7,10 +7,5 @@ _LEARNED = 0.25
 
 
 def learned_little(value: float | None, blind: float | None) -> bool:
-    """True if a model without a defense gains too little over the best answer that ignores the input to be a reference.
-
-    Args:
-        value: what it is worth.
-        blind: what that answer is worth, in the same metric.
-    """
+    """True if a model without a defense gains too little over the best answer that ignores the input to be a reference."""
     return value is not None and blind is not None and value - blind < _LEARNED * (1 - blind)

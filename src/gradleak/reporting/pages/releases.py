@@ -32,12 +32,7 @@ _ORDER = {VerdictKind.LEAKS: 0, VerdictKind.INCONCLUSIVE: 1, VerdictKind.BOUNDED
 
 
 def page(findings: Sequence[ReleaseFinding], context: Context) -> Section | None:
-    """The section on the setting; the scenarios stand on the first screen.
-
-    Args:
-        findings: the releases of the record.
-        context: the rest of it.
-    """
+    """The section on the setting; the scenarios stand on the first screen."""
     made = [finding for finding in findings if finding.status is Status.DONE]
     blocks = settings(made, context) if made else [Text(parts=["The record holds no release yet."])]
     return Section(
@@ -142,12 +137,7 @@ _FORMAL = (
 
 
 def settings(releases: Sequence[ReleaseFinding], context: Context) -> list[Block]:
-    """The distinct knowledge cards of a record, each with the releases that it holds for.
-
-    Args:
-        releases: those that were made, in the order of the record.
-        context: the rest of the record.
-    """
+    """The distinct knowledge cards of a record, each with the releases that it holds for."""
     groups: dict[str, list[ReleaseFinding]] = {}
     for release in releases:
         card = {key: value for key, value in release.knowledge.items() if key not in _BY_SCENARIO}
@@ -344,12 +334,7 @@ GATES: Mapping[str, str] = {
 
 
 def knowledge(key: str, value: Any) -> str:
-    """An entry of the knowledge card in words.
-
-    Args:
-        key: name of the entry.
-        value: its description; None for unknown.
-    """
+    """An entry of the knowledge card in words."""
     if value is None:
         return "not known"
     if key == "objective":
@@ -376,11 +361,7 @@ def knowledge(key: str, value: Any) -> str:
 
 
 def generator(card: Mapping[str, Any]) -> str:
-    """A generator in words: what it is, what it was trained on, its sizes.
-
-    Args:
-        card: the description of a generator.
-    """
+    """A generator in words: what it is, what it was trained on, its sizes."""
     trained_on = as_number(card.get("training_images"))
     if trained_on is None:
         known = "; which images trained it is not on file, so that whether the audited ones did cannot be told"
@@ -399,11 +380,7 @@ def generator(card: Mapping[str, Any]) -> str:
 
 
 def precision(found: UpdatePrecision) -> str:
-    """The loss of an update to its number format, "" where that was wide enough and nothing is missing.
-
-    Args:
-        found: shares of all entries and by tensor.
-    """
+    """The loss of an update to its number format, "" where that was wide enough and nothing is missing."""
     if not (found.dtype in _HALF or found.made_in or found.subnormal or found.non_finite):
         return ""
     parts = {name: part.zero + part.subnormal for name, part in found.tensors.items()}
@@ -419,11 +396,7 @@ def precision(found: UpdatePrecision) -> str:
 
 
 def domain(card: Mapping[str, Any]) -> str:
-    """A domain in words: "image of 1 × 28 × 28, values from 0 to 1".
-
-    Args:
-        card: the description of a domain.
-    """
+    """A domain in words: "image of 1 × 28 × 28, values from 0 to 1"."""
     shape = " × ".join(words.plain(size) for size in words.sequence(card.get("shape")))  # noqa: RUF001 - multiplication sign
     text = f"{words.plain(card.get('kind'))} of {shape or 'unknown shape'}"
     if card.get("low") is not None and card.get("high") is not None:

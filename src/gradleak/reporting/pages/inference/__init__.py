@@ -56,12 +56,7 @@ FANO = (
 
 
 def page(findings: Sequence[InferenceFinding], context: Context) -> Section | None:
-    """The section on inference, None where no game stands in the record.
-
-    Args:
-        findings: of this kind.
-        context: the rest of the record.
-    """
+    """The section on inference, None where no game stands in the record."""
     every = inferences([finding for finding in findings if finding.control is None], context)
     if not every:
         return None

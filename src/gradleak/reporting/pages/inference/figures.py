@@ -32,11 +32,7 @@ Size = Callable[[InferenceView], float | None]
 
 
 def figures(views: Sequence[InferenceView]) -> list[Section]:
-    """Curves, rounds, sizes and worth, as far as there are data; of more than twelve lines the first twelve are drawn.
-
-    Args:
-        views: games and adversaries.
-    """
+    """Curves, rounds, sizes and worth, as far as there are data; of more than twelve lines the first twelve are drawn."""
     return [
         *_curves([view for view in views if view.curve is not None][:MOST_LINES]),
         *_rounds([view for view in views if len(view.rounds) > 1][:MOST_LINES]),

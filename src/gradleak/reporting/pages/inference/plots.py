@@ -19,10 +19,6 @@ def roc_plot(shown: Sequence[InferenceView], alt: str) -> str:
 
     The dashed line is an adversary who guesses. On the logarithmic axes a false-positive rate of 0 stands at the left
     edge.
-
-    Args:
-        shown: games and adversaries with a curve.
-        alt: what the plot shows.
     """
     least = _least_rate(shown)
     with matplotlib.rc_context(STYLE):
@@ -62,10 +58,6 @@ def round_plot(shown: Sequence[InferenceView], alt: str) -> str:
     """The advantage from each observed round alone, as SVG.
 
     Short lines at the right edge are the advantages of all rounds together.
-
-    Args:
-        shown: games and adversaries with two rounds at least.
-        alt: what the plot shows.
     """
     last = max(point.number for view in shown for point in view.rounds)
     with matplotlib.rc_context(STYLE):
@@ -101,10 +93,6 @@ def advantage_utility_plot(points: Sequence[InferenceView], alt: str) -> str:
     """The worth of the trained model against the adversary's advantage, one panel an adversary, as SVG.
 
     The upper left is where a defense should be: a useful model, and nothing to infer.
-
-    Args:
-        points: games and adversaries with both numbers.
-        alt: what the plot shows.
     """
     sides = [side for side in ("static", "adaptive") if any(view.adversary in (side, BOTH) for view in points)]
     scenarios = list(dict.fromkeys(view.label for view in points))
@@ -137,15 +125,7 @@ def advantage_utility_plot(points: Sequence[InferenceView], alt: str) -> str:
 def size_plot(
     shown: Sequence[Sequence[tuple[float, InferenceView]]], alt: str, *, prefix: str, title: str, axis: str
 ) -> str:
-    """The advantage over a size, as SVG; a line is of games that differ in nothing else.
-
-    Args:
-        shown: lines of (size, game and adversary), sizes ascending.
-        alt: what the plot shows.
-        prefix: of the ids of the SVG.
-        title: of the plot.
-        axis: what the size is.
-    """
+    """The advantage over a size, as SVG; a line is of games that differ in nothing else."""
     with matplotlib.rc_context(STYLE):
         figure, axes = new_figure(7.4, 3.7)
         firsts = [line[0][1] for line in shown]

@@ -145,12 +145,7 @@ class DefenseRow:
 
 
 def inferences(findings: Sequence[InferenceFinding], context: Context) -> list[InferenceView]:
-    """One view for every game and adversary, in the order of the record; one for a game without a result.
-
-    Args:
-        findings: of games, without their controls.
-        context: the record around them.
-    """
+    """One view for every game and adversary, in the order of the record; one for a game without a result."""
     views, own = [], {id(finding) for finding in findings}
     for finding in findings:
         # What the game's own model is worth comes before what another training of the scenario gave.
@@ -165,11 +160,7 @@ def inferences(findings: Sequence[InferenceFinding], context: Context) -> list[I
 
 
 def merged(views: Sequence[InferenceView]) -> list[InferenceView]:
-    """The views with one row for both adversaries where there is nothing to know, and their numbers are the same.
-
-    Args:
-        views: all of them.
-    """
+    """The views with one row for both adversaries where there is nothing to know, and their numbers are the same."""
     found: list[InferenceView] = []
     for view in views:
         twin = next((other for other in found if _twins(other, view)), None)
@@ -187,11 +178,7 @@ def _twins(one: InferenceView, other: InferenceView) -> bool:
 
 
 def warnings(views: Sequence[InferenceView]) -> list[str]:
-    """Warnings against reading what the models are worth as the cost of a defense, in one line a game.
-
-    Args:
-        views: all of them.
-    """
+    """Warnings against reading what the models are worth as the cost of a defense, in one line a game."""
     return list(
         dict.fromkeys(
             f"{view.label}: the reference without a defense hardly learned ({decimal(view.utility)} {view.metric}, where the "
@@ -205,11 +192,7 @@ def warnings(views: Sequence[InferenceView]) -> list[str]:
 
 
 def defense_rows(views: Sequence[InferenceView]) -> list[DefenseRow]:
-    """Static and adaptive side by side; empty where no game had both.
-
-    Args:
-        views: all of them.
-    """
+    """Static and adaptive side by side; empty where no game had both."""
     rows: dict[tuple[str, str], dict[str, InferenceView]] = {}
     for view in views:
         both = ("static", "adaptive") if view.adversary == BOTH else (view.adversary,)
@@ -222,11 +205,7 @@ def defense_rows(views: Sequence[InferenceView]) -> list[DefenseRow]:
 
 
 def noted(views: Sequence[InferenceView]) -> list[tuple[str, str]]:
-    """Notes on games, each once: (whom it is about, note).
-
-    Args:
-        views: all of them.
-    """
+    """Notes on games, each once: (whom it is about, note)."""
     about: dict[str, list[str]] = {}
     for view in views:
         for note in _notes(view):

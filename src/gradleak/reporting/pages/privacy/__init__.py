@@ -68,12 +68,7 @@ _CERTIFIABLE = Column(label="At most certifiable", numeric=True)
 
 
 def page(findings: Sequence[PrivacyFinding], context: Context) -> Section | None:
-    """The section on the measured privacy loss, None where no audit stands in the record.
-
-    Args:
-        findings: of this kind.
-        context: the rest of the record.
-    """
+    """The section on the measured privacy loss, None where no audit stands in the record."""
     views = privacies([finding for finding in findings if finding.control is None], context)
     if not views:
         return None

@@ -32,11 +32,7 @@ _MEASURED = (
 
 
 def figures(views: Sequence[PrivacyView]) -> list[Section]:
-    """Both hypotheses as histograms, and the measured epsilon against theory.
-
-    Args:
-        views: audits and scenarios.
-    """
+    """Both hypotheses as histograms, and the measured epsilon against theory."""
     return [*_histograms(views), *_measured(views)]
 
 

@@ -19,12 +19,7 @@ _TITLE_WIDTH = 42
 
 
 def histogram_plot(pairs: Sequence[tuple[PrivacyView, Histogram]], alt: str) -> str:
-    """Histograms of both hypotheses, a panel an audit and scenario, as SVG.
-
-    Args:
-        pairs: each with the histogram of one of its statistics.
-        alt: what the plot shows.
-    """
+    """Histograms of both hypotheses, a panel an audit and scenario, as SVG."""
     columns = min(len(pairs), 2)
     rows = math.ceil(len(pairs) / columns)
     with matplotlib.rc_context(STYLE):
@@ -54,10 +49,6 @@ def epsilon_plot(shown: Sequence[PrivacyView], alt: str) -> str:
 
     Logarithmic axes; a bound of 0 stands at the lower edge. Filled markers are lower bounds, open ones estimates, and a
     dotted mark above a marker is the largest value that so many trials can certify.
-
-    Args:
-        shown: audits and scenarios with both.
-        alt: what the plot shows.
     """
     points = [(view, found) for view in shown for found in view.measured if found.epsilon.value is not None]
     series = list(dict.fromkeys(_series(found) for _, found in points))

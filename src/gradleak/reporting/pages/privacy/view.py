@@ -144,12 +144,7 @@ class PrivacyView:
 
 
 def privacies(findings: Sequence[PrivacyFinding], context: Context) -> list[PrivacyView]:
-    """One view for every audit, scenario and pair, in the order of the record; one for an audit without a pair.
-
-    Args:
-        findings: of privacy audits, without their controls.
-        context: the record around them.
-    """
+    """One view for every audit, scenario and pair, in the order of the record; one for an audit without a pair."""
     return [
         _view(finding, pair, context.verdict_on(finding.item))
         for finding in findings
@@ -158,20 +153,12 @@ def privacies(findings: Sequence[PrivacyFinding], context: Context) -> list[Priv
 
 
 def statistic(name: str) -> str:
-    """A statistic of a privacy audit in words.
-
-    Args:
-        name: for instance "likelihood_ratio".
-    """
+    """A statistic of a privacy audit in words."""
     return STATISTICS.get(name, name.replace("_", " "))
 
 
 def noted(views: Sequence[PrivacyView]) -> list[tuple[str, str]]:
-    """Notes on audits, each once: (whom it is about, note).
-
-    Args:
-        views: all of them.
-    """
+    """Notes on audits, each once: (whom it is about, note)."""
     about: dict[str, list[str]] = {}
     for view in views:
         shown = view.best or next(iter(view.measured), None)
@@ -208,11 +195,7 @@ def _whom(names: Sequence[str], views: Sequence[PrivacyView]) -> str:
 
 
 def broken(views: Sequence[PrivacyView]) -> list[str]:
-    """A sentence for every claim that does not hold, worst first; one for all pairs of an audit of a scenario.
-
-    Args:
-        views: all of them.
-    """
+    """A sentence for every claim that does not hold, worst first; one for all pairs of an audit of a scenario."""
     loud = [view for view in views if view.loud and view.best is not None]
     loud.sort(key=lambda view: (view.claim.value or 0.0) - (view.epsilon.value or 0.0))
     groups: dict[tuple[str, str, str, str], list[PrivacyView]] = {}
@@ -236,11 +219,7 @@ def _least(group: Sequence[PrivacyView]) -> str:
 
 
 def shown_theory(views: Sequence[PrivacyView]) -> list[str]:
-    """The names of what is known of at least one of them, in the order of the table.
-
-    Args:
-        views: all of them.
-    """
+    """The names of what is known of at least one of them, in the order of the table."""
     return [
         name for name in THEORY if any(name in view.theory and view.theory[name].value is not None for view in views)
     ]

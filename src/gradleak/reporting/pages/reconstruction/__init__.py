@@ -40,12 +40,7 @@ _NO_PICTURES = (
 
 
 def page(findings: Sequence[ReconstructionFinding], context: Context) -> Section | None:
-    """The section on reconstruction, None where nothing was attacked.
-
-    Args:
-        findings: of this kind.
-        context: the rest of the record.
-    """
+    """The section on reconstruction, None where nothing was attacked."""
     views = attempts(findings, context)
     if not views:
         return None

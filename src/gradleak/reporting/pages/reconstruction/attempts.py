@@ -91,12 +91,7 @@ class AttemptView:
 
 
 def attempts(findings: Sequence[ReconstructionFinding], context: Context) -> list[AttemptView]:
-    """The attacks, the worst first, those without an error last.
-
-    Args:
-        findings: of this kind; controls are left out.
-        context: the rest of the record.
-    """
+    """The attacks, the worst first, those without an error last."""
     views = [_view(finding, order, context) for order, finding in enumerate(findings) if finding.control is None]
     views.sort(key=lambda view: (not view.scored, view.error.value or 0.0))
     numbers: dict[str, int] = {}
@@ -140,11 +135,7 @@ def _by_counts(score: Score | None) -> Score | None:
 
 
 def exact_hits(views: Sequence[AttemptView]) -> tuple[int, int]:
-    """The examples rebuilt exactly by at least one attack, and the examples attacked, over all releases.
-
-    Args:
-        views: of all attacks.
-    """
+    """The examples rebuilt exactly by at least one attack, and the examples attacked, over all releases."""
     best: dict[tuple[str, str], list[bool]] = {}
     for view in views:
         if view.scored:
@@ -155,12 +146,7 @@ def exact_hits(views: Sequence[AttemptView]) -> tuple[int, int]:
 
 
 def attempt_section(views: Sequence[AttemptView], context: Context) -> Section:
-    """The attacks example by example, with their notes, the wrong pairings of batches, and what each attack went by.
-
-    Args:
-        views: of all attacks, the worst first.
-        context: the rest of the record.
-    """
+    """The attacks example by example, with their notes, the wrong pairings of batches, and what each attack went by."""
     attack, error = Evidence.ATTACK, words.sentence(context.error)
     table = Table(
         columns=[
@@ -262,12 +248,7 @@ def _information(views: Sequence[AttemptView]) -> list[Block]:
 
 
 def adversary_section(views: Sequence[AttemptView], context: Context) -> Section | None:
-    """One row for every attack on a defended release, the worst first; None where no release is defended.
-
-    Args:
-        views: of all attacks, the worst first.
-        context: the rest of the record.
-    """
+    """One row for every attack on a defended release, the worst first; None where no release is defended."""
     found: dict[tuple[str, str, str], dict[str, AttemptView]] = {}
     for view in views:
         if view.finding.adversary:
@@ -316,10 +297,5 @@ def _reached(view: AttemptView | None) -> Quantity:
 
 
 def attack_name(attack: str, adversary: str) -> str:
-    """The attack, and which adversary ran it, where there are two.
-
-    Args:
-        attack: its name.
-        adversary: "adaptive", "static" or "".
-    """
+    """The attack, and which adversary ran it, where there are two."""
     return f"{attack}, {adversary}" if adversary else attack

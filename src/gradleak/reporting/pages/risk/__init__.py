@@ -31,12 +31,7 @@ CHANCES_TITLE = "How often any attacker can rebuild an example"
 
 
 def page(findings: Sequence[RiskFinding], context: Context) -> Section | None:
-    """The section on closed-form risk, None where none was computed.
-
-    Args:
-        findings: of this kind.
-        context: the rest of the record.
-    """
+    """The section on closed-form risk, None where none was computed."""
     if not findings:
         return None
     parts = (
@@ -407,11 +402,7 @@ def _validations(findings: Sequence[RiskFinding], context: Context) -> list[Bloc
 
 
 def spectrum_plot(spectra: Mapping[str, Sequence[float]]) -> str:
-    """Eigenvalues of AᵀA, one line an example, as SVG; "" without spectra.
-
-    Args:
-        spectra: eigenvalues by the name of the example, largest first.
-    """
+    """Eigenvalues of AᵀA, one line an example, as SVG; "" without spectra."""
     shown = {label: values for label, values in spectra.items() if any(value > 0 for value in values)}
     if not shown:
         return ""

@@ -90,12 +90,7 @@ class NoiseStudy:
 
 
 def noise_study(findings: Sequence[RiskFinding], context: Context) -> NoiseStudy:
-    """The noisy releases of a record by noise level.
-
-    Args:
-        findings: of closed-form risk.
-        context: which knows what attacks reached.
-    """
+    """The noisy releases of a record by noise level."""
     validated = {(one.scenario, one.subject): one for one in findings if one.validation is not None}
     by_level: dict[float, list[NoisePoint]] = {}
     for finding in findings:
@@ -133,12 +128,7 @@ def predicted(finding: RiskFinding) -> Score | None:
 
 
 def noise_section(findings: Sequence[RiskFinding], context: Context) -> Section:
-    """The part of the page on predicted and reached errors.
-
-    Args:
-        findings: of closed-form risk.
-        context: which knows what attacks reached.
-    """
+    """The part of the page on predicted and reached errors."""
     study = noise_study(findings, context)
     blocks = _studied(study, context) if study.levels else []
     blocks += _needed(findings)
@@ -295,10 +285,6 @@ def noise_plot(study: NoiseStudy, error: str = "pixel RMSE") -> str:
 
     Thin markers are single examples, lines are medians over them, the dashed level is what the blind adversary
     reaches.
-
-    Args:
-        study: the noisy releases.
-        error: what the error is called.
     """
     if not study.levels:
         return ""

@@ -36,12 +36,7 @@ TEXT = (
 
 
 def page(findings: Sequence[UtilityFinding], context: Context) -> Section | None:
-    """The section on utility, None where none was measured.
-
-    Args:
-        findings: of this kind.
-        context: the rest of the record.
-    """
+    """The section on utility, None where none was measured."""
     if not findings:
         return None
     notes = [(one, note) for one in findings for note in (one.note, one.epsilon.note if one.epsilon else "") if note]
@@ -74,11 +69,7 @@ def page(findings: Sequence[UtilityFinding], context: Context) -> Section | None
 
 
 def warnings(findings: Sequence[UtilityFinding]) -> list[str]:
-    """Warnings against comparing the rows of the table, in one line each.
-
-    Args:
-        findings: one a row.
-    """
+    """Warnings against comparing the rows of the table, in one line each."""
     return [*_other_releases(findings), *_reference(findings)]
 
 
@@ -205,11 +196,7 @@ def _epsilon(score: Score | None) -> Words:
 
 
 def epsilon_terms(score: Score | None) -> str:
-    """Conditions that an epsilon holds for, in print, "" where there is none.
-
-    Args:
-        score: of an accountant or a formula.
-    """
+    """Conditions that an epsilon holds for, in print, "" where there is none."""
     if score is None or score.value is None:
         return ""
     facts: Mapping[str, Any] = score.details

@@ -155,12 +155,6 @@ def trade_off_plot(
 
     The upper right is where a defense should be. Hollow markers are models that are no better than an answer that ignores
     the input; the dashed level is the error of the blind adversary. Errors below a ten thousandth stand at the left edge.
-
-    Args:
-        panels: points by the name of the attacker, in the order in which they are joined.
-        utility: what the utility is called.
-        error: what the error is called.
-        blind: error of the adversary that ignores the release, or None.
     """
     shown = {name: [p for p in points if p.error is not None] for name, points in panels.items()}
     families = list(dict.fromkeys(point.family for points in shown.values() for point in points))
