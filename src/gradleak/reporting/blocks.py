@@ -10,9 +10,13 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from gradleak.reporting.numerals import Quantity
 from gradleak.results import Evidence, VerdictKind
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class Style(StrEnum):
@@ -368,6 +372,59 @@ def pieces(words: Words) -> Sequence[Inline]:
     if isinstance(words, str | Quantity | Badge | Tag | Chip | Hint | Small | Mark):
         words = (words,)
     return [piece for piece in words if piece != ""]
+
+
+def labels(*names: str, why: bool = False) -> list[Column]:
+    """Columns of words.
+
+    Args:
+        names: their headings.
+        why: whether their cells are sentences, in fine print.
+    """
+    return [Column(label=name, why=why) for name in names]
+
+
+def numbers(*names: str, evidence: Evidence | None = None, hint: str = "") -> list[Column]:
+    """Columns of numbers.
+
+    Args:
+        names: their headings.
+        evidence: of their numbers, where all are of one kind.
+        hint: an explanation, as a tooltip; "" for none.
+    """
+    return [Column(label=name, numeric=True, evidence=evidence, hint=hint) for name in names]
+
+
+def plot(
+    paint: Callable[[Sequence[Axes]], None],
+    *,
+    prefix: str,
+    title: str,
+    alt: str,
+    caption: Words = "",
+    size: tuple[float, float] = (7.4, 4.0),
+    panels: int = 1,
+    shared: bool = False,
+) -> Figure:
+    """A figure with axes, drawn where it is shown.
+
+    Args:
+        paint: draws on the axes of all panels.
+        prefix: of all ids in it, one of its own on a page.
+        title: its name.
+        alt: what it shows, for those who do not see it.
+        caption: under it, "" for none.
+        size: width and height in inches.
+        panels: how many there are, two in a row.
+        shared: whether they share their vertical axis.
+    """
+
+    def draw() -> str:
+        from gradleak.reporting.drawing import drawn
+
+        return drawn(paint, prefix=prefix, title=title, description=alt, size=size, panels=panels, shared=shared)
+
+    return Figure(draw=draw, alt=alt, caption=caption)
 
 
 def told_by(evidence: Evidence | None, caption: Words = "") -> frozenset[str]:

@@ -115,6 +115,32 @@ class Context:
         nearest = beside[min(known, key=lambda place: own[place] or 0.0)]
         return blind if nearest is None else replace(blind, value=nearest)
 
+    def reached(self, scenario: str | None, subject: Subject | None = None) -> Score | None:
+        """The smallest error of an attack, or None.
+
+        Args:
+            scenario: of which releases.
+            subject: of which one; None for all of the scenario.
+        """
+        found = self.grounds.about(scenario, subject)
+        if subject is None:
+            found = [one for one in self.record.findings if one.scenario == scenario and one.control is None]
+        errors = (score for one in found for score in one.scores if score.name == "pixel_rmse")
+        tried = (score for score in errors if score.evidence is Evidence.ATTACK and score.value is not None)
+        return min(tried, key=lambda score: score.value or 0.0, default=None)
+
+    def predicted(self, scenario: str | None, subject: Subject | None) -> Score | None:
+        """The prediction that reports rely on: exact I²F at ε = 0, of entries scaled to [0, 1], for the noise drawn.
+
+        Args:
+            scenario: of which release.
+            subject: of which release.
+        """
+        for _, score in self.grounds.scores("inversion_influence", scenario, subject):
+            if score.unit == "pixel_rmse" and not as_number(score.details.get("epsilon")):
+                return score
+        return None
+
     def title(self, finding: Finding) -> str:
         """The name of an item in print, in which a batch is called one."""
         return self.printed(finding.item)

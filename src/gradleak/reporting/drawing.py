@@ -7,9 +7,10 @@ import itertools
 import math
 import re
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
@@ -42,7 +43,9 @@ _PAGE_COLORS: Mapping[str, str] = {
     SERIES[5]: "var(--series-6, #cc79a7)",
 }
 MARKERS = ("o", "s", "D", "v", "^", "P")
-DASHES = ("solid", (0, (5, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)), (0, (3, 3)), (0, (8, 2)))
+DASHES: Sequence[Any] = ("solid", (0, (5, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)), (0, (3, 3)), (0, (8, 2)))
+# Of the line that others are held against: chance, the blind adversary.
+BESIDE: Any = (0, (2, 3))
 
 STYLE: Any = {
     "svg.fonttype": "none",
@@ -59,6 +62,20 @@ STYLE: Any = {
     "axes.linewidth": 0.8,
     "legend.frameon": False,
 }
+
+
+class Look(NamedTuple):
+    """How a series is drawn."""
+
+    color: str
+    dash: Any
+    marker: str
+
+
+def look(place: int) -> Look:
+    """The look of the series at a place; where colors come again, dashes differ."""
+    dash = DASHES[(place // len(SERIES)) % len(DASHES)]
+    return Look(SERIES[place % len(SERIES)], dash, MARKERS[place % len(MARKERS)])
 
 
 class TickLabels(Formatter):
@@ -85,6 +102,45 @@ def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
     axes = figure.add_subplot()
     axes.patch.set_alpha(0.0)
     return figure, axes
+
+
+def drawn(
+    paint: Callable[[Sequence[Axes]], None],
+    *,
+    prefix: str,
+    title: str,
+    description: str,
+    size: tuple[float, float],
+    panels: int = 1,
+    columns: int = 2,
+    shared: bool = False,
+) -> str:
+    """What is painted on so many panels, as an SVG element for a page.
+
+    Args:
+        paint: draws on the axes of all panels.
+        prefix: of all ids, one of its own on a page.
+        title: its name, HTML.
+        description: what it shows, for those who do not see it, HTML.
+        size: width and height in inches.
+        panels: how many.
+        columns: at most so many panels in a row.
+        shared: whether the panels share their vertical axis.
+    """
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasSVG(figure)
+        figure.patch.set_alpha(0.0)
+        columns = min(panels, columns)
+        grid = figure.subplots(math.ceil(panels / columns), columns, sharey=shared, squeeze=False)
+        every = [axes for row in grid for axes in row]
+        for spare in every[panels:]:
+            figure.delaxes(spare)
+        for axes in every[:panels]:
+            axes.patch.set_alpha(0.0)
+        paint(every[:panels])
+        finish(figure, *every[:panels])
+        return as_svg(figure, prefix=prefix, title=title, description=description)
 
 
 def finish(figure: Figure, *every: Axes) -> None:

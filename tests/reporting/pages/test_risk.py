@@ -13,7 +13,7 @@ from gradleak.reporting.markdown import render_markdown
 from gradleak.reporting.numerals import Quantity
 from gradleak.reporting.page import assemble
 from gradleak.reporting.pages.risk import page
-from gradleak.reporting.pages.risk.noise import NoiseStudy, noise_study
+from gradleak.reporting.pages.risk.noise import Levels, NoisePoint, noise_levels, values
 from gradleak.results import Finding, Outcome, Record
 from gradleak.results.findings.risk import Confirmation, Derivative, RiskFinding
 
@@ -49,8 +49,12 @@ def sample() -> list[Finding]:
 
 
 @pytest.fixture(scope="module")
-def study(sample: list[Finding]) -> NoiseStudy:
-    return noise_study(risks(sample), context(sample))
+def levels(sample: list[Finding]) -> Levels:
+    return noise_levels(risks(sample), context(sample))
+
+
+def points(levels: Levels) -> list[NoisePoint]:
+    return [point for level in levels.values() for point in level]
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +62,12 @@ def section(sample: list[Finding]) -> Section:
     return made(*sample)
 
 
-def test_the_levels_are_those_of_the_plan(study: NoiseStudy) -> None:
-    assert [level.noise_std for level in study.levels] == pytest.approx([variance**0.5 for variance in VARIANCES])
-    assert [len(level.points) for level in study.levels] == [3] * 5
+def test_the_levels_are_those_of_the_plan(levels: Levels) -> None:
+    assert list(levels) == pytest.approx([variance**0.5 for variance in VARIANCES])
+    assert [len(level) for level in levels.values()] == [3] * 5
 
 
-def test_the_difference_is_that_of_the_scores(sample: list[Finding], study: NoiseStudy, section: Section) -> None:
+def test_the_difference_is_that_of_the_scores(sample: list[Finding], levels: Levels, section: Section) -> None:
     differences = []
     perfect = {one.item: one.value("pixel_rmse") for one in sample if one.item.endswith("/perfect_attacker")}
     for one in sample:
@@ -71,19 +75,19 @@ def test_the_difference_is_that_of_the_scores(sample: list[Finding], study: Nois
         reached = perfect.get(one.item.replace("/risk", "/perfect_attacker"))
         if value is not None and reached is not None and value < 0.05:
             differences.append(abs(reached - value) / value)
-    assert sorted(study.differences) == pytest.approx(sorted(differences))
+    assert sorted(values(points(levels), "difference")) == pytest.approx(sorted(differences))
     assert len(differences) > 3
     told = str(part(section, "noise").blocks)
     assert f"({len(differences)} releases)" in told
-    middle = sorted(study.differences)[(len(differences) - 1) // 2]
+    middle = sorted(values(points(levels), "difference"))[(len(differences) - 1) // 2]
     assert f"value={middle!r}" in told
 
 
 def test_medians_of_a_level_say_how_many_stand_behind_them(
-    sample: list[Finding], study: NoiseStudy, section: Section
+    sample: list[Finding], levels: Levels, section: Section
 ) -> None:
     counts = {
-        name: len(study.levels[0].values(name)) for name in ("predicted", "perfect_attacker", "attack", "baseline")
+        name: len(values(points(levels)[:3], name)) for name in ("predicted", "perfect_attacker", "attack", "baseline")
     }
     assert counts == {"predicted": 3, "perfect_attacker": 3, "attack": 1, "baseline": 3}
     drawn = [one.value("inversion_influence") for one in sample if one.item.startswith("noise 1e-6/")]
@@ -94,11 +98,11 @@ def test_medians_of_a_level_say_how_many_stand_behind_them(
     assert "n = " not in str(row[4])
 
 
-def test_the_best_attack_and_the_blind_baseline_are_found_whatever_their_kind(study: NoiseStudy) -> None:
-    first = study.levels[0].points[0]
+def test_the_best_attack_and_the_blind_baseline_are_found_whatever_their_kind(levels: Levels) -> None:
+    first, second, *_ = points(levels)
     assert first.attack == pytest.approx((first.predicted or 0.0) * 1.02)
     assert first.baseline == 0.28
-    assert study.levels[0].points[1].attack is None
+    assert second.attack is None
 
 
 def test_the_blind_baseline_is_that_of_the_example_that_the_attack_came_closest_to() -> None:
@@ -108,7 +112,7 @@ def test_the_blind_baseline_is_that_of_the_example_that_the_attack_came_closest_
     blind = blind.but(scores=(score("pixel_rmse", 0.1, details={"per_example": [0.1, 0.3]}),))
     tried = tried.but(scores=(score("pixel_rmse", 0.2, "attack", details={"per_example": [None, 0.2]}),))
     risk = RiskFinding(**place("noisy", 0, "risk"), noise_std=0.5)
-    (point,) = noise_study([risk], context([risk, blind, tried])).points
+    (point,) = points(noise_levels([risk], context([risk, blind, tried])))
     assert (point.attack, point.baseline) == (0.2, 0.3)
 
 

@@ -5,24 +5,35 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.reporting.pages.made_up_risk import context, digits
+from tests.reporting.pages.made_up_risk import context, digits, place
 from tests.reporting.parsed import Page
 
+from gradleak.reporting.blocks import Figure
 from gradleak.reporting.pages.risk import spectrum_plot
-from gradleak.reporting.pages.risk.noise import NoiseStudy, noise_plot, noise_study
+from gradleak.reporting.pages.risk.noise import noise_section
+from gradleak.results import Finding
 from gradleak.results.findings.risk import RiskFinding
 
 SPECTRA = {f"example {place}": [2.0 + place, 1.0, 0.5] for place in range(6)}
 
 
+def noise(sample: list[Finding]) -> str:
+    """The drawing of the section on noise, "" where there is none."""
+    section = noise_section([one for one in sample if isinstance(one, RiskFinding)], context(sample))
+    return "".join(block.draw() for block in section.blocks if isinstance(block, Figure))
+
+
+def spectrum(spectra: dict[str, list[float]]) -> str:
+    return "".join(figure.draw() for figure in spectrum_plot(spectra))
+
+
 @pytest.fixture(scope="module")
-def study() -> NoiseStudy:
-    sample = digits()
-    return noise_study([one for one in sample if isinstance(one, RiskFinding)], context(sample))
+def sample() -> list[Finding]:
+    return digits()
 
 
-def test_plots_take_their_colors_from_the_page(study: NoiseStudy) -> None:
-    for text in (noise_plot(study), spectrum_plot(SPECTRA)):
+def test_plots_take_their_colors_from_the_page(sample: list[Finding]) -> None:
+    for text in (noise(sample), spectrum(SPECTRA)):
         Page(text)
         bare = re.sub(r"var\(--[a-z0-9-]+, #[0-9a-f]+\)", "", text)
         assert re.findall(r"#[0-9a-f]{6}\b", bare) == []
@@ -31,30 +42,30 @@ def test_plots_take_their_colors_from_the_page(study: NoiseStudy) -> None:
         assert "DejaVu" not in text
 
 
-def test_plots_are_the_same_each_time_and_hold_no_date(study: NoiseStudy) -> None:
-    for first, second in ((noise_plot(study), noise_plot(study)), (spectrum_plot(SPECTRA), spectrum_plot(SPECTRA))):
+def test_plots_are_the_same_each_time_and_hold_no_date(sample: list[Finding]) -> None:
+    for first, second in ((noise(sample), noise(sample)), (spectrum(SPECTRA), spectrum(SPECTRA))):
         assert first == second
         assert "<metadata" not in first
         assert re.search(r"20\d\d-\d\d", first) is None
 
 
-def test_every_series_is_named(study: NoiseStudy) -> None:
-    text = noise_plot(study)
+def test_every_series_is_named(sample: list[Finding]) -> None:
+    text = noise(sample)
     for name in ("predicted by I²F", "perfect attacker", "real attack", "lower bound", "blind baseline"):
         assert name in text
 
 
 def test_without_data_there_is_no_plot() -> None:
-    assert noise_plot(NoiseStudy(levels=[])) == ""
-    assert spectrum_plot({}) == ""
-    assert spectrum_plot({"dead": [0.0, 0.0]}) == ""
+    assert noise([RiskFinding(**place("a", 0, "risk"))]) == ""
+    assert spectrum({}) == ""
+    assert spectrum({"dead": [0.0, 0.0]}) == ""
 
 
 def test_names_are_text_and_no_formula() -> None:
-    text = spectrum_plot({"<b>$\\frac$&": [3.0, 2.0, 0.0]})
+    text = spectrum({"<b>$\\frac$&": [3.0, 2.0, 0.0]})
     Page(text)
     assert "&lt;b&gt;$\\frac$&amp;" in text
 
 
 def test_many_spectra_do_without_legend() -> None:
-    assert "example 1" not in spectrum_plot({f"example {k}": [2.0, 1.0] for k in range(13)})
+    assert "example 1" not in spectrum({f"example {k}": [2.0, 1.0] for k in range(13)})
