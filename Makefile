@@ -7,7 +7,7 @@ BIN     := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install audit inference privacy layers prior test check check-format check-lint check-types check-imports check-circles check-spelling format docs bench clean
+.PHONY: help install audit inference privacy layers prior test test-all check check-format check-lint check-types check-imports check-circles check-spelling format docs bench clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do printf '%-24s %s\n' "$$target" "$$text"; done
@@ -51,7 +51,12 @@ prior: install  ## train a generator of digits and audit behind it; the report l
 
 test: install check  ## run every check, then the tests
 	@echo "== tests"
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --fail-slow 2.5
+
+# The last word of -m counts, so that this one stands in for pyproject.toml's.
+test-all: install check  ## run every check, then all tests that this machine can: slow, paper and distributed ones, too
+	@echo "== tests, the long ones included"
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -m "not gpu and not browser" --timeout 3600
 
 check: check-format check-lint check-types check-imports check-circles check-spelling  ## formatting, lint, types, import layers, circles, spelling
 

@@ -9,6 +9,23 @@ import numpy as np
 import pytest
 import torch
 
+from tests.cpu_seconds import CpuSeconds
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("CPU time")
+    group.addoption(
+        "--fail-slow",
+        type=float,
+        metavar="FACTOR",
+        help="fail a run in which an unmarked test takes more than FACTOR times the CPU time that it may take",
+    )
+    group.addoption("--cpu-file", metavar="PATH", help="write the CPU seconds of every test to a JSON file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(CpuSeconds(config), "cpu-seconds")
+
 
 def pytest_sessionstart() -> None:
     # Tests run side by side; with more threads OpenMP barriers make every one of them slower.

@@ -80,13 +80,20 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         json.loads(line, parse_constant=lambda word: pytest.fail(f"not strict JSON: {word}"))
 
 
-def test_a_kill_at_any_byte_resumes_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_kill_at_any_byte_resumes_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Every seventh byte, and each beside the end of a line; every byte when there is time."""
     monkeypatch.setattr(
         os, "fsync", lambda handle: None
     )  # a thousand runs: the order of writes counts here, not the disk
     whole = write(tmp_path / "whole.jsonl")
     path = tmp_path / "cut.jsonl"
-    for cut in range(len(whole) + 1):
+    ends = [place for place, byte in enumerate(whole) if byte == ord("\n")]
+    for cut in sorted({*range(0, len(whole) + 1, step), *(end + near for end in ends for near in (-1, 0, 1, 2))}):
+        if cut > len(whole):
+            continue
         path.write_bytes(whole[:cut])
         if cut > 20 and b"\n" in whole[:cut]:
             kept = Record.load(path)
