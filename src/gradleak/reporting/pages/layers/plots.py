@@ -13,13 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from gradleak.reporting.drawing import HATCH, HEAT, INK, ON_HEAT, PAPER, STYLE, as_svg, new_figure
-from gradleak.reporting.layers_view import LayerCell, LayerColumn, LayerMap
-from gradleak.reporting.layers_words import CHANCE, CONTROL_FAILED
 from gradleak.reporting.numerals import decimal
-from gradleak.results import Leakier
+from gradleak.reporting.pages.layers.view import LayerColumn, LayerMap
+from gradleak.reporting.pages.layers.wording import CONTROL_FAILED
+from gradleak.results import Leakier, Outcome
 
-# More columns than this are too narrow to be read; the others stand in a figure of their own.
-MOST_COLUMNS = 6
 # Letters of a line of a name beside the rows, and lines of one.
 _NAME_WIDTH, _NAME_LINES = 30, 4
 _WIDTH, _ROW, _LINE, _GAP = 7.4, 0.36, 0.15, 0.035
@@ -39,39 +37,22 @@ class _Row:
     height: float
 
 
-def heat_maps(maps: Sequence[LayerMap]) -> list[list[str]]:
-    """The figures of every map, as SVG: none without a measure, several of more than six measures.
+def heat_map(one: LayerMap, columns: Sequence[LayerColumn], *, prefix: str) -> str:
+    """The figure of some measures of one map, as SVG.
 
     Args:
-        maps: one for each setting and grouping.
+        one: of a scenario, audit and grouping.
+        columns: at least one of its measures.
+        prefix: of all ids, one of its own on a page.
     """
-    return [
-        [
-            _figure(one, one.columns[start : start + MOST_COLUMNS], prefix=f"layers-{number}-{start}")
-            for start in range(0, len(one.columns) if one.layers else 0, MOST_COLUMNS)
-        ]
-        for number, one in enumerate(maps)
-    ]
-
-
-def heat_map(one: LayerMap) -> str:
-    """The figure of one map, as SVG; "" without a measure or layer.
-
-    Args:
-        one: of a setting and grouping; of more than six measures the first six are drawn.
-    """
-    return _figure(one, one.columns[:MOST_COLUMNS], prefix="layers") if one.columns and one.layers else ""
-
-
-def _figure(one: LayerMap, columns: Sequence[LayerColumn], *, prefix: str) -> str:
-    names = _names(list(one.layers))
+    names = _names(one.layers)
     left = 0.2 + 0.074 * max((len(line) for lines in names.values() for line in lines), default=0)
     width = min((_WIDTH - left) / len(columns), 1.75)
     heads = [_head(column, width) for column in columns]
     # Names end and what is said of them begins on one level.
     level = 0.08 + _LINE * max(len(name) for name, _ in heads)
     top = level + 0.06 + _LINE * max(len(small) for _, small in heads)
-    twice = any(_beside(cell) for column in columns for cell in column.cells.values())
+    twice = any(_beside(column, name) for column in columns for name in column.levels)
     rows, at = [], top
     for name, lines in names.items():
         height = max(_ROW + (0.05 if twice else 0.0), 0.1 + _LINE * len(lines))
@@ -102,7 +83,7 @@ def _figure(one: LayerMap, columns: Sequence[LayerColumn], *, prefix: str) -> st
             figure,
             prefix=prefix,
             title=html.escape(f"Where it leaks, {one.title}"),
-            description=html.escape(_description(one, columns)),
+            description=html.escape(one.described(columns)),
         )
 
 
@@ -148,51 +129,53 @@ def _head(column: LayerColumn, width: float) -> tuple[list[str], list[str]]:
     small = [column.topic, column.unit]
     if column.by_effect or column.leakier is not Leakier.HIGHER:
         small.append(column.direction)
-    if column.control is False:
+    if column.broken:
         small.append(CONTROL_FAILED)
     lines = [line for text in small if text for line in _wrapped(text, int(1.1 * letters))]
     return _wrapped(column.label, letters), lines
 
 
 def _cell(axes: Axes, x: float, row: _Row, width: float, column: LayerColumn) -> None:
-    cell = column.cells.get(row.name)
     left, top = x + _GAP, row.top + _GAP
     size = (width - 2 * _GAP, row.height - 2 * _GAP)
     middle, center = x + width / 2, row.top + row.height / 2
-    if cell is None or cell.color is None:
+    share = column.color(row.name)
+    if share is None:
         shape = Rectangle(
             (left, top), *size, facecolor="none", edgecolor=HATCH, hatch="////", linewidth=0.6, alpha=_HATCHED
         )
         axes.add_patch(shape)
-        _upon(axes, middle, center, _reason(cell, column), size)
+        _upon(axes, middle, center, _reason(column, row.name), size)
         return
     axes.add_patch(
-        Rectangle((left, top), *size, facecolor=HEAT, linewidth=0.0, alpha=_LEAST + (_MOST - _LEAST) * cell.color)
+        Rectangle((left, top), *size, facecolor=HEAT, linewidth=0.0, alpha=_LEAST + (_MOST - _LEAST) * share)
     )
-    frame = {"leakiest": ("solid", 1.8), "reaches": (_DOTTED, 1.3)}.get(cell.standing)
-    if frame is not None and not cell.chance:
+    standing = "" if column.chance(row.name) else column.standing(row.name)
+    frame = {"leakiest": ("solid", 1.8), "reaches": (_DOTTED, 1.3)}.get(standing)
+    if frame is not None:
         style, line = frame
         around = (left - 0.01, top - 0.01), size[0] + 0.02, size[1] + 0.02
         axes.add_patch(Rectangle(*around, fill=False, edgecolor=INK, linewidth=line, linestyle=style))
-    color = ON_HEAT if cell.color > _STRONG else INK
-    beside = _beside(cell)
-    weight = "bold" if cell.standing == "leakiest" and not cell.chance else "normal"
-    _text(axes, middle, center - (0.055 if beside else 0.0), cell.score.text, size=9, color=color, weight=weight)
+    color = ON_HEAT if share > _STRONG else INK
+    beside = _beside(column, row.name)
+    weight = "bold" if standing == "leakiest" else "normal"
+    number = column.number(row.name).text
+    _text(axes, middle, center - (0.055 if beside else 0.0), number, size=9, color=color, weight=weight)
     if beside:
         _text(axes, middle, center + 0.085, beside, size=7, color=color)
 
 
-def _beside(cell: LayerCell) -> str:
+def _beside(column: LayerColumn, layer: str) -> str:
     """Below a number: the effect size, or how it ended where it did not end well."""
-    if cell.effect is not None:
-        return f"effect {decimal(cell.effect)}"
-    outcome = cell.score.outcome
-    return "" if outcome is None or outcome.label == "converged" else outcome.label.replace("_", " ")
+    if layer in column.effects:
+        return f"effect {decimal(column.effects[layer])}"
+    outcome = column.scores[layer].outcome
+    return "" if outcome is Outcome.CONVERGED else outcome.label.replace("_", " ")
 
 
-def _reason(cell: LayerCell | None, column: LayerColumn) -> str:
-    if cell is not None:
-        return cell.score.text
+def _reason(column: LayerColumn, layer: str) -> str:
+    if layer in column.scores:
+        return column.number(layer).text
     return column.lost.text if column.lost is not None else "not in the record"
 
 
@@ -250,24 +233,4 @@ def _text(
     )
 
 
-def _description(one: LayerMap, columns: Sequence[LayerColumn]) -> str:
-    """The map in sentences."""
-    rows = "row" if len(one.layers) == 1 else "rows"
-    parts = [
-        f"Heat map of {len(one.layers)} {rows} in the order of the {one.source} ({one.grouping}) "
-        f"by {len(columns)} {'measure' if len(columns) == 1 else 'measures'}; each cell holds its number, the table all of them."
-    ]
-    for column in columns:
-        first = column.leakiest
-        if first is None:
-            known = [cell for cell in column.cells.values() if cell.score.value is not None]
-            parts.append(f"{column.label}: {'no measure of leakage' if known else 'no value'}.")
-            continue
-        rivals = [cell.layer for cell in column.rivals]
-        chance = f", {CHANCE}" if first.chance else ""
-        more = f", not told from {', '.join(rivals)}" if rivals else ""
-        parts.append(f"{column.label}: {first.layer} leaks most, {first.score.text} {first.unit}{chance}{more}.")
-        lost = [f"{cell.layer} ({cell.score.text})" for cell in column.cells.values() if cell.score.value is None]
-        if lost:
-            parts.append(f"Without a value: {', '.join(lost)}.")
-    return " ".join(parts)
+__all__ = ["heat_map"]

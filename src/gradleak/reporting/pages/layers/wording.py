@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from gradleak.reporting import words
-from gradleak.reporting.numerals import as_number, between, decimal, percent, quantity
-from gradleak.reporting.reading import Line, mapping
-from gradleak.results import Score
+from gradleak.reporting.numerals import as_number, decimal, percent
+from gradleak.results import Leakier, Score
 
 TEXT = (
     "A release is made of layers, and they do not leak alike. Each measure gives one number for a layer or a set of "
@@ -26,9 +25,11 @@ SCALE = (
     "safety. A pale cell leaks less than the leakiest one by this measure, which may still be much."
 )
 BY_EFFECT = "compared by effect size"
-HIGHER = "higher leaks more"
-LOWER = "lower leaks more"
-NEITHER = "no measure of leakage"
+DIRECTIONS: Mapping[Leakier, str] = {
+    Leakier.HIGHER: "higher leaks more",
+    Leakier.LOWER: "lower leaks more",
+    Leakier.NEITHER: "no measure of leakage",
+}
 CONTROL_FAILED = "control FAILED"
 FAILED = (
     "The negative control of this measure failed: it finds something about a shuffled attribute, so that none of its "
@@ -45,52 +46,40 @@ NOT_SAID = (
     "before you rely on it. A guarantee takes noise on every layer (differential privacy)."
 )
 NO_VALUE = "No layer has a value by any measure: see the reasons below. That is no evidence of safety."
-NO_RELEASE = (
-    "Measures of layers alone: the measures are the defender's, who knows the model, its parameters, the protocol and the "
-    "defenses, and has the private examples or their attributes. An attack among them sees the update of the visible "
-    "layers alone and knows the parameters of all; it never sees the private examples."
+KNOWN = (
+    "Who measures knows the model, its parameters, the protocol and the defenses, and has the private examples or their "
+    "attributes. An attack among the measures sees the update of the visible layers alone and knows the parameters of all; it "
+    "never sees the private examples."
 )
-# Of each measure: what it is about, and what a number of it says.
-MEASURES: Mapping[str, tuple[str, str]] = {
-    "original_information": (
-        "original",
-        "how much better one inversion that sees these layers alone knows the inputs, from the error of its claims (of "
-        "images, one minus their similarity, SSIM); at most 19.7 nats by the paper's scale. A stronger attack may reach more",
-    ),
-    "mean_sensitivity": (
-        "original",
-        "how strongly the gradient of the layer reacts to one input, averaged over examples. A layer that does not react "
-        "gives no inputs away; one that does need not, and larger layers react more",
-    ),
-    "sensitivity": (
-        "original",
-        "how strongly the gradient of the layer reacts to the input. A layer that does not react gives no inputs away; one "
-        "that does need not, and larger layers react more",
-    ),
-    "latent_information": (
-        "latent",
-        "by how many nats classifiers of the stated family know an attribute better with the gradients of the layer than "
-        "without, on examples that they did not learn from. From below: others may find more",
-    ),
-    "subspace_distance": (
-        "latent",
-        "the distance between what the gradients with and those without an attribute span. It grows with the size of the "
-        "layer, so that layers are compared by how far it lies above random groups (effect size, in standard deviations)",
-    ),
-    "mine_information": (
-        "",
-        "mutual information by a trained critic, an estimate that is too low where much is told, and that is judged on "
-        "examples it did not learn from",
-    ),
-    "neighbor_information": (
-        "",
-        "mutual information by nearest neighbors, an estimate without training that is too low where much is told or many "
-        "components matter",
-    ),
+LEAKS = (
+    "Layers leak where classifiers tell an attribute from the gradients of one of them, on rows that they were not fitted on, "
+    "by an interval above 0 that holds for all layers together. Measures of the inputs say where to look, and give no verdict."
+)
+KEY = (
+    "▲ leaks most by this measure; ≈ cannot be told from it; ° not beyond chance. Numbers of different measures are not to be "
+    "compared, and a word in place of a number is no evidence of safety."
+)
+# What a number of each measure says.
+MEASURES: Mapping[str, str] = {
+    "original_information": "how much better one inversion that sees these layers alone knows the inputs, from the error "
+    "of its claims (of images, one minus their similarity, SSIM); at most 19.7 nats by the paper's scale. A stronger "
+    "attack may reach more",
+    "mean_sensitivity": "how strongly the gradient of the layer reacts to one input, averaged over examples. A layer that "
+    "does not react gives no inputs away; one that does need not, and larger layers react more",
+    "sensitivity": "how strongly the gradient of the layer reacts to the input. A layer that does not react gives no "
+    "inputs away; one that does need not, and larger layers react more",
+    "latent_information": "by how many nats classifiers of the stated family know an attribute better with the gradients "
+    "of the layer than without, on examples that they did not learn from. From below: others may find more",
+    "subspace_distance": "the distance between what the gradients with and those without an attribute span. It grows with "
+    "the size of the layer, so that layers are compared by how far it lies above random groups (effect size, in standard "
+    "deviations)",
+    "mine_information": "mutual information by a trained critic, an estimate that is too low where much is told, and that "
+    "is judged on examples it did not learn from",
+    "neighbor_information": "mutual information by nearest neighbors, an estimate without training that is too low where "
+    "much is told or many components matter",
 }
 ABOUT: Mapping[str, str] = {"original": "about the inputs", "latent": "about an attribute"}
 
-VISIBLE = "what is visible"
 IN_ORDER = "Layers in the order of the model"
 SETS = "Visible sets in the order of the plan, each seen without the others"
 STANDINGS: Mapping[str, str] = {
@@ -101,18 +90,6 @@ STANDINGS: Mapping[str, str] = {
 }
 
 CHANCE = "not beyond chance"
-
-
-def may_lead(standing: str, chance: bool) -> str:
-    """Whether a layer may be the leakiest, in words; "" without a value.
-
-    Args:
-        standing: a key of `STANDINGS`, or "".
-        chance: whether its number is no more than chance gives.
-    """
-    if chance and standing:
-        return {"leakiest": f"first, but {CHANCE}", "below": "no"}.get(standing, CHANCE)
-    return STANDINGS.get(standing, "")
 
 
 def by_chance(score: Score, about: str) -> bool:
@@ -136,30 +113,6 @@ _FACTS = (
 )  # fmt: skip
 # Of the claims of an inversion.
 _ERRORS = {"ssim": "SSIM", "normalized_error": "normalized error", "cosine": "cosine"}
-_SEEN = {"everything", "last bias", "last layer", "biases", "all but the embedding"}
-
-
-def grouping_of(layers: Mapping[str, Sequence[str]]) -> str:
-    """What the groups of tensors are, in words, from their names: "by layer"; "" without any.
-
-    Args:
-        layers: tensors by name of the group, in the order of the model.
-    """
-    if not layers:
-        return ""
-    held = [tensor for tensors in layers.values() for tensor in tensors]
-    owners = {name: {_owner(tensor) for tensor in tensors} for name, tensors in layers.items()}
-    sets = {len(name.split(" + ")) for name in layers}
-    if max(sets, default=1) > 1 and all(whose <= set(name.split(" + ")) for name, whose in owners.items()):
-        return f"sets of {max(sets)} consecutive layers"
-    if all(tuple(tensors) in ((), (name,)) for name, tensors in layers.items()):
-        parts = {name.rpartition(".")[2] for name in layers}
-        return "by tensor" if parts <= {"weight", "bias"} else "by layer"
-    if all(whose <= {name} for name, whose in owners.items()):
-        return "by layer"
-    if _SEEN & set(layers) or len(held) != len(set(held)):
-        return VISIBLE
-    return "named groups"
 
 
 def measure_name(measure: str) -> str:
@@ -172,22 +125,6 @@ def measure_name(measure: str) -> str:
     return f"{words.score_name(base)}{bracket}{rest}"
 
 
-def about_of(measure: str, line: Line, scores: Mapping[str, Score]) -> str:
-    """What a profile is about: "original", "latent" or "".
-
-    Args:
-        measure: its name.
-        line: of the record, which may say so.
-        scores: by layer.
-    """
-    said = str(line.get("about") or "")
-    if said in ABOUT:
-        return said
-    known = MEASURES.get(measure.partition(" (")[0], ("", ""))[0]
-    targets = {str(mapping(score.details).get("target") or "") for score in scores.values()}
-    return known or ("original" if targets == {"inputs"} else "latent" if targets == {"labels"} else "")
-
-
 def beside(score: Score, *, effect: bool) -> str:
     """What chance or a blind guess gives, beside the number; "" where nothing is known of it.
 
@@ -195,7 +132,7 @@ def beside(score: Score, *, effect: bool) -> str:
         score: of one layer.
         effect: whether the effect size belongs here.
     """
-    details = {key: as_number(value) for key, value in mapping(score.details).items()}
+    details = {key: as_number(value) for key, value in score.details.items()}
     parts = []
     if details.get("null_mean") is not None:
         parts.append(f"random groups {decimal(details['null_mean'])}")
@@ -229,7 +166,7 @@ def how_measured(score: Score | None) -> str:
     """
     if score is None:
         return ""
-    details = mapping(score.details)
+    details = score.details
     return ", ".join(f"{key} {words.plain(details[key])}" for key in _FACTS if details.get(key) is not None)
 
 
@@ -240,7 +177,7 @@ def meanings(measures: Iterable[str]) -> dict[str, str]:
         measures: their names.
     """
     bases = dict.fromkeys(name.partition(" (")[0] for name in measures)
-    return {words.score_name(name): MEASURES[name][1] for name in bases if name in MEASURES}
+    return {words.score_name(name): MEASURES[name] for name in bases if name in MEASURES}
 
 
 def called(name: str) -> str:
@@ -263,29 +200,22 @@ def few(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(map(called, names[:most])) + (f" and {more} more" if more > 0 else "")
 
 
-def plain_why(text: str, spoken: Mapping[str, str]) -> str:
+def plain_why(text: str, measures: Iterable[str]) -> str:
     """A sentence of the advice with measures in words.
 
     Args:
         text: as the record holds it.
-        spoken: words by name of the profile.
+        measures: their names.
     """
-    names = sorted(spoken, key=len, reverse=True)
+    names = sorted(measures, key=len, reverse=True)
     if not names:
         return text
     either = "|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in names)
-    return re.sub(either, lambda found: spoken[found[0]], text)
+    return re.sub(either, lambda found: measure_name(found[0]), text)
 
 
-def null_words(score: Score) -> str:
-    """The score of shuffled labels in print, with its interval.
-
-    Args:
-        score: of one layer.
-    """
-    span = between(score)
-    return f"{quantity(score).text} ({span})" if span else quantity(score).text
-
-
-def _owner(tensor: str) -> str:
-    return tensor.rpartition(".")[0] or "(root)"
+__all__ = [
+    "ABOUT", "ADVICE", "BY_EFFECT", "CHANCE", "CONTROL_FAILED", "DIRECTIONS", "FAILED", "IN_ORDER", "KEY", "KNOWN", "LEAKS",
+    "MEASURES", "NOT_SAID", "NO_VALUE", "SCALE", "SETS", "STANDINGS", "TEXT",
+    "beside", "by_chance", "called", "few", "how_measured", "meanings", "measure_name", "plain_why",
+]  # fmt: skip
