@@ -350,20 +350,16 @@ class LayersAudit(Audit[LayersFinding]):
         return [(self.rows.inputs, self.rows.targets, self.rows.sensitive)]
 
     def resolved(self) -> dict[str, Any]:
-        """What determines it, JSON-ready, without a value of a row."""
+        """All that determines it, JSON-ready, without a value of a row."""
         rows = self.rows.name if isinstance(self.rows, Population) else "a batch"
         by = {"use": "Consecutive", "count": self.by.count} if isinstance(self.by, Consecutive) else describe(self.by)
         return {
             "rows": f"{rows}, {self.rows.size} rows",
             "measures": {label: describe(measure) for label, measure in self.labels.items()},
             "told": str(self.told),
-            "value": self.value,
-            "count": self.count,
-            "batch_size": self.batch_size,
-            "releases": self.releases,
+            **{name: getattr(self, name) for name in ("value", "count", "batch_size", "releases", "budget")},
             "by": by,
             "visible": {name: list(sets.names) for name, sets in self.visible.items()},
-            "budget": self.budget,
             "scenarios": self.scenarios and list(self.scenarios),
         }
 
@@ -394,7 +390,7 @@ class LayersAudit(Audit[LayersFinding]):
         )
 
     def _scale(self, site: Site) -> LayerScale:
-        """How much there is to measure in one scenario, roughly."""
+        """Amount of work in one scenario, roughly."""
         return LayerScale(
             rows=min(self.count or self.rows.size, self.rows.size),
             releases=self.source.many,
@@ -430,12 +426,12 @@ class LayersAudit(Audit[LayersFinding]):
                 )
 
     def _partial(self, profile: LayerProfile) -> bool:
-        """Whether a measure that needs every group has no value for some."""
+        """True if a measure that needs every group has no value for some."""
         lost = any(score.value is None for score in profile.scores.values())
         return lost and self.labels[profile.measure].needs_every_layer
 
     def _refusal(self, site: Site, release: Release, batch: Batch) -> str:
-        """Why nothing can be measured on a release, or no inversion of the audit run on it; "" where it can."""
+        """Reason why nothing can be measured on a release, or no inversion of the audit run on it; "" where it can."""
         try:
             release.mean(site.objective, site.objective.params, batch)
         except GradleakError as error:
@@ -446,7 +442,7 @@ class LayersAudit(Audit[LayersFinding]):
 
 
 def _known(site: Site, release: Release, batch: Batch) -> Knowledge:
-    """What the adversary of a first release knows."""
+    """Knowledge of the adversary of a first release."""
     return site.threat.disclose(site.objective, release, batch)
 
 

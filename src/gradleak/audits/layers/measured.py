@@ -25,7 +25,7 @@ SHUFFLED = Control(
 
 @dataclass(frozen=True, kw_only=True)
 class Taken:
-    """What one measure says of one release.
+    """Profiles of one release by one measure.
 
     Attributes:
         profile: over the layers.
@@ -97,7 +97,7 @@ class Measured:
             yield _control(taken.shuffled, self.blank)
 
     def _site(self, site: Site) -> LayerSite:
-        """What the measure reads of the release."""
+        """Release as the measure reads it."""
         return LayerSite(
             label=self.blank.measure,
             objective=site.objective,
@@ -157,7 +157,7 @@ def profile_of(finding: LayersFinding) -> LayerProfile:
 
 
 def _control(shuffled: LayerProfile, empty: LayersFinding) -> LayersFinding:
-    """Whether the measure finds nothing where nothing is to be found."""
+    """Control finding: the measure has to find nothing where nothing is to be found."""
     told = {name: reaches(score, len(shuffled.scores)) for name, score in shuffled.scores.items()}
     known = [one for one in told.values() if one is not None]
     wrong = [name for name, one in told.items() if one]

@@ -1,4 +1,4 @@
-"""What a table `[layers.NAME]` of a plan file means: rows, measures of layers, groups of tensors, and what may be visible."""
+"""Meaning of a table `[layers.NAME]` of a plan file: rows, measures of layers, groups of tensors, and what may be visible."""
 
 from __future__ import annotations
 
@@ -18,19 +18,14 @@ from gradleak.risk.layer_groups import Grouping
 ELSEWHERE: Mapping[str, str] = {"by": "by of the section", "threat_model": "[threat]"}
 # What cuts a table into inputs, target and attribute.
 OF_TABLE = ("target", "keep_attribute", "without")
-KEYS = (
-    "data",
-    "attribute",
-    "value",
-    "measures",
-    "count",
-    "batch_size",
-    "releases",
-    "by",
-    "visible",
-    "budget",
-    "scenarios",
+# Numbers of a table: their types, and what they are where it does not say so.
+NUMBERS: Sequence[tuple[str, Any, Any]] = (
+    ("count", int | None, 1000),
+    ("batch_size", int, 1),
+    ("releases", int | None, None),
+    ("budget", float, 0.1),
 )
+KEYS = ("data", "attribute", "value", "measures", "by", "visible", "scenarios", *(name for name, _, _ in NUMBERS))
 
 
 def settings_of(table: Mapping[str, Any], reader: Reader, where: str) -> dict[str, Any]:
@@ -55,10 +50,7 @@ def settings_of(table: Mapping[str, Any], reader: Reader, where: str) -> dict[st
         "rows": rows,
         "told": told,
         "value": value,
-        "count": typed(int | None, table.get("count", 1000), f"{where}.count"),
-        "batch_size": typed(int, table.get("batch_size", 1), f"{where}.batch_size"),
-        "releases": typed(int | None, table.get("releases"), f"{where}.releases"),
-        "budget": typed(float, table.get("budget", 0.1), f"{where}.budget"),
+        **{name: typed(hint, table.get(name, given), f"{where}.{name}") for name, hint, given in NUMBERS},
         "measures": _measures(reader.holding(private), table, where),
         "by": _grouping(table.get("by", "layer"), f"{where}.by"),
         "visible": _visible(table.get("visible"), reader.site.objective, domain, f"{where}.visible"),

@@ -1,4 +1,4 @@
-"""Where a release leaks, from Python: profiles of several measures, advice, and the findings that reports are made from."""
+"""Profiles of the layers of a release, from Python: by several measures, with advice, and as findings for a report."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from gradleak.risk.layer_groups import Grouping
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LayerProfiles:
-    """What several measures say of the layers of one release.
+    """Profiles of the layers of one release by several measures, and the advice.
 
     Attributes:
         profiles: by measure, over the layers or groups.
@@ -78,7 +78,7 @@ def profile_layers(
     seed: int = 0,
     max_bytes: int = 2**30,
 ) -> LayerProfiles:
-    """Where a release leaks: profiles of the layers by several measures on the same rows, and which layers to protect first.
+    """Profiles of the layers of a release by several measures on the same rows, and which layers to protect first.
 
     What `[layers.NAME]` of a plan does, with the same numbers for the same seeds. Measures of an attribute are taken a second
     time with the attributes of other rows, which must give nothing.
@@ -186,7 +186,7 @@ def findings_of_layers(
 
 
 def _measures(rows: Population | Batch) -> list[LayerMeasure]:
-    """What fits every model and these rows."""
+    """Measures that fit every model and these rows."""
     found: list[LayerMeasure] = [Sensitivity()]
     if rows.sensitive is None:
         return found

@@ -1,4 +1,4 @@
-"""Whether a measure of an attribute found something in a layer, or only what chance gives."""
+"""Test of whether a measure of an attribute found something in a layer, or only what chance gives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STATED = 0.95
 
 
 def reaches(score: Score, layers: int) -> bool | None:
-    """Whether a measure of an attribute finds something: beyond chance in one of so many layers; None without a number.
+    """True if a measure of an attribute finds something beyond chance in one of so many layers; None without a number.
 
     An interval of 95 % is stretched as that of a normal law; a subspace is judged by its effect against random groups.
 

@@ -21,7 +21,7 @@ MOST = 32
 
 
 class Told(StrEnum):
-    """What may be told from the gradients of a layer: a sensitive variable that the rows carry, their labels, or their inputs."""
+    """Variable that may be told from the gradients of a layer: a sensitive one that rows carry, their labels or their inputs."""
 
     SENSITIVE = "sensitive"
     LABEL = "label"
@@ -71,12 +71,12 @@ class LayerRows:
 
     @property
     def many(self) -> int:
-        """How many releases closed-form measures and inversions get."""
+        """Number of releases that closed-form measures and inversions get."""
         return self.releases or min(MOST, self.rows.size // self.batch_size)
 
     @property
     def attribute(self) -> str:
-        """What is told, in words."""
+        """Name of what is told, in words."""
         if self.told is not Told.SENSITIVE:
             return "the label" if self.told is Told.LABEL else "the inputs"
         name = self.rows.name if isinstance(self.rows, Population) else "the attribute of the rows"
@@ -90,7 +90,7 @@ class LayerRows:
         return [str(int(code)) for code in self._codes().unique()]
 
     def target(self) -> Tensor:
-        """What is told, one entry a row: the places of its values in their order, from 0; or the inputs."""
+        """Told values, one entry a row: the places of its values in their order, from 0; or the inputs."""
         if self.told is Told.INPUTS:
             return self.rows.inputs
         codes = self._codes()

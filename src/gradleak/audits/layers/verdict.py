@@ -98,13 +98,13 @@ def _judge(findings: Sequence[LayersFinding], broken: Sequence[str]) -> Verdict:
 
 
 def _about_attribute(row: Row) -> bool:
-    """Whether a score says what attackers tell of a sensitive variable from one layer."""
+    """True if a score says what attackers tell of a sensitive variable from one layer."""
     finding, _, score = row
     return finding.told == "sensitive" and finding.grouping != VISIBLE and score.name == TOLD
 
 
 def _of_inputs(rows: Sequence[Row]) -> str:
-    """What an inversion rebuilt, which no verdict on an attribute reads and nobody should miss; "" where it rebuilt nothing."""
+    """Sentence on an inversion that rebuilt inputs, which no verdict on an attribute reads and nobody should miss; or ""."""
     rebuilt = [
         (score.value, layer)
         for _, layer, score in rows

@@ -1,4 +1,4 @@
-"""What measures of layers found: a score for every layer of a release, and which layers to protect first."""
+"""Findings of measures of layers: a score for every layer of a release, and which layers to protect first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Layer(Part):
 
 
 class AdvisedLayer(Part):
-    """What is advised of one layer.
+    """Advice on one layer.
 
     Attributes:
         name: of it.

@@ -276,7 +276,7 @@ def _scores(one: LayerMap, column: LayerColumn) -> list[Block]:
 
 
 def _advised(maps: Sequence[LayerMap]) -> list[Section]:
-    """How to read the advice."""
+    """Section on how to read the advice."""
     if all(one.advice is None for one in maps):
         return []
     blocks: list[Block] = [Text(parts=[ADVICE]), Note(title="No guarantee.", text=NOT_SAID)]
@@ -290,6 +290,3 @@ def _meanings(maps: Sequence[LayerMap]) -> list[Section]:
     terms: list[Words] = [[sentence(name), f"{sentence(meaning)}."] for name, meaning in told.items()]
     title = "What a number of each measure says"
     return [Section(anchor="layers-measures", title=title, label=None, blocks=[Text(parts=terms, style=Style.TERMS)])]
-
-
-__all__ = ["MOST_COLUMNS", "page"]

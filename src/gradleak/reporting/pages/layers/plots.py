@@ -190,7 +190,7 @@ def _upon(axes: Axes, x: float, y: float, text: str, size: tuple[float, float]) 
 
 
 def _key(axes: Axes, top: float) -> None:
-    """What colors, frames and hatching mean."""
+    """Key of colors, frames and hatching."""
     _text(axes, 0.1, top + 0.08, "none", size=8, align="left")
     for place in range(_STEPS):
         alpha = _LEAST + (_MOST - _LEAST) * (place + 0.5) / _STEPS
@@ -231,6 +231,3 @@ def _text(
         parse_math=False,
         clip_on=False,
     )
-
-
-__all__ = ["heat_map"]

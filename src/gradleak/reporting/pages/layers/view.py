@@ -52,7 +52,7 @@ class LayerColumn:
 
     @property
     def lost(self) -> Quantity | None:
-        """Why the measure gave nothing at all, or None."""
+        """Outcome of a measure that gave nothing at all, or None."""
         if self.scores:
             return None
         outcome = self.finding.outcome
@@ -61,7 +61,7 @@ class LayerColumn:
 
     @property
     def evidence(self) -> Evidence | None:
-        """Of its numbers, where all are of one kind."""
+        """Evidence of its numbers, where all are of one kind."""
         kinds = {score.evidence for score in self.scores.values() if score.value is not None}
         return next(iter(kinds)) if len(kinds) == 1 else None
 
@@ -72,35 +72,35 @@ class LayerColumn:
 
     @property
     def leakier(self) -> Leakier:
-        """Whether higher or lower values leak more."""
+        """Direction in which values leak more."""
         return next((score.leakier for score in self.scores.values()), Leakier.HIGHER)
 
     @property
     def topic(self) -> str:
-        """What it is about, in words, or ""."""
+        """Topic of the measure, in words, or ""."""
         told = self.finding.attribute if self.finding.about == "latent" else ""
         return f"about {told}" if told else ABOUT.get(self.finding.about, "")
 
     @property
     def direction(self) -> str:
-        """By what layers are compared, in words."""
+        """Rule by which layers are compared, in words."""
         return BY_EFFECT if self.by_effect else DIRECTIONS[self.leakier]
 
     @property
     def settings(self) -> str:
-        """How it was measured, in words."""
+        """Settings of the measure, in words."""
         first = next((score for score in self.scores.values() if score.value is not None), None)
         return "; ".join(part for part in (self.finding.settings, how_measured(first)) if part)
 
     @cached_property
     def shared_note(self) -> str:
-        """What holds for all of its layers, or ""."""
+        """Note that holds for all of its layers, or ""."""
         notes = {score.note for score in self.scores.values()}
         return next(iter(notes)) if len(notes) == 1 else ""
 
     @property
     def broken(self) -> bool:
-        """Whether something was found about a shuffled attribute."""
+        """True if something was found about a shuffled attribute."""
         control = self.shuffled.control if self.shuffled is not None else None
         return control is not None and control.passed is False
 
@@ -115,12 +115,12 @@ class LayerColumn:
 
     @property
     def by_effect(self) -> bool:
-        """Whether layers are compared by the effect size in place of the value."""
+        """True if layers are compared by the effect size in place of the value."""
         return bool(self.effects)
 
     @cached_property
     def levels(self) -> Mapping[str, float]:
-        """By what layers are compared; those without a value are left out."""
+        """Numbers by which layers are compared; those without a value are left out."""
         known = {name: score.value for name, score in self.scores.items() if score.value is not None}
         return self.effects or known
 
@@ -160,7 +160,7 @@ class LayerColumn:
         return replace(quantity(self.scores[layer]), note="")
 
     def note(self, layer: str) -> str:
-        """What its score says besides, unless all layers say so."""
+        """Note of its score, unless all layers have it."""
         return "" if self.shared_note else self.scores[layer].note
 
     def standing(self, layer: str) -> str:
@@ -181,11 +181,11 @@ class LayerColumn:
         return "reaches" if (meets if rival is None else rival) else "below"
 
     def chance(self, layer: str) -> bool:
-        """Whether what it tells of an attribute is no more than chance gives."""
+        """True if what it tells of an attribute is no more than chance gives."""
         return by_chance(self.scores[layer], self.finding.about)
 
     def may_lead(self, layer: str) -> str:
-        """Whether a layer may be the leakiest, in words; "" without a value."""
+        """Answer to whether a layer may be the leakiest, in words; "" without a value."""
         standing = self.standing(layer)
         if standing and self.chance(layer):
             return {"leakiest": f"first, but {CHANCE}", "below": "no"}.get(standing, CHANCE)
@@ -205,7 +205,7 @@ class LayerColumn:
         return min(above / below, 1.0)
 
     def compared(self, layer: str) -> str:
-        """What shuffled labels, chance or a blind guess give, beside the number; "" where nothing is known of it."""
+        """Results of shuffled labels, chance or a blind guess, beside the number; "" where nothing is known of it."""
         null = self.shuffled.by_layer.get(layer) if self.shuffled is not None else None
         parts = [beside(self.scores[layer], effect=not self.by_effect)]
         if null is not None:
@@ -241,27 +241,27 @@ class LayerMap:
 
     @property
     def noun(self) -> str:
-        """What a row is called."""
+        """Name of a row."""
         return "Visible set" if self.grouping == VISIBLE else "Layer"
 
     @property
     def source(self) -> str:
-        """What gives the rows their order."""
+        """Source of the order of the rows."""
         return "plan" if self.grouping == VISIBLE else "model"
 
     @property
     def order(self) -> str:
-        """What the rows are, and in which order they stand."""
+        """Kind of the rows, and the order in which they stand."""
         return SETS if self.grouping == VISIBLE else IN_ORDER
 
     @property
     def without(self) -> int:
-        """How many layers and measures have no value."""
+        """Number of layers and measures without a value."""
         return len(self.layers) * len(self.columns) - sum(len(column.levels) for column in self.columns)
 
     @property
     def valued(self) -> bool:
-        """Whether any measure has a value for any layer."""
+        """True if any measure has a value for any layer."""
         return any(column.leakiest is not None for column in self.columns)
 
     @property
@@ -355,6 +355,3 @@ def passed_over(advice: Advice) -> list[str]:
     """The layers that stand before the first chosen one and do not fit the budget."""
     place = next((number for number, layer in enumerate(advice.layers) if layer.chosen), 0)
     return [layer.name for layer in advice.layers[:place]]
-
-
-__all__ = ["LayerColumn", "LayerMap", "chosen", "chosen_share", "layer_maps", "leading_maps", "passed_over"]

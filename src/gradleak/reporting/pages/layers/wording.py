@@ -1,4 +1,4 @@
-"""What the section on where it leaks says in words: of measures, of groups of layers, of the advice."""
+"""Words of the section on where it leaks: of measures, of groups of layers, of the advice."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ CHANCE = "not beyond chance"
 
 
 def by_chance(score: Score, about: str) -> bool:
-    """Whether what was told of an attribute is no more than chance gives: p above 0.05, or an interval that reaches 0.
+    """True if what was told of an attribute is no more than chance gives: p above 0.05, or an interval that reaches 0.
 
     Args:
         score: of one layer.
@@ -126,7 +126,7 @@ def measure_name(measure: str) -> str:
 
 
 def beside(score: Score, *, effect: bool) -> str:
-    """What chance or a blind guess gives, beside the number; "" where nothing is known of it.
+    """Results of chance or a blind guess, beside the number; "" where nothing is known of it.
 
     Args:
         score: of one layer.
@@ -159,7 +159,7 @@ def beside(score: Score, *, effect: bool) -> str:
 
 
 def how_measured(score: Score | None) -> str:
-    """How a profile was measured, from the details of one of its scores.
+    """Settings of a profile in words, from the details of one of its scores.
 
     Args:
         score: one with a value, or None.
@@ -171,7 +171,7 @@ def how_measured(score: Score | None) -> str:
 
 
 def meanings(measures: Iterable[str]) -> dict[str, str]:
-    """What a number of each measure says, by its name in words; measures that are not known here are left out.
+    """Meaning of a number of each measure, by its name in words; measures that are not known here are left out.
 
     Args:
         measures: their names.
@@ -212,10 +212,3 @@ def plain_why(text: str, measures: Iterable[str]) -> str:
         return text
     either = "|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in names)
     return re.sub(either, lambda found: measure_name(found[0]), text)
-
-
-__all__ = [
-    "ABOUT", "ADVICE", "BY_EFFECT", "CHANCE", "CONTROL_FAILED", "DIRECTIONS", "FAILED", "IN_ORDER", "KEY", "KNOWN", "LEAKS",
-    "MEASURES", "NOT_SAID", "NO_VALUE", "SCALE", "SETS", "STANDINGS", "TEXT",
-    "beside", "by_chance", "called", "few", "how_measured", "meanings", "measure_name", "plain_why",
-]  # fmt: skip
