@@ -17,6 +17,8 @@ from gradleak.risk.layer_profile import LayerProfile
 from gradleak.risk.paired_rows import PairedRows
 
 CONFIDENCE = 0.95
+# The number of releases behind a mean, among its details.
+RELEASES = "releases"
 # Below so many releases Student's interval may miss the mean of a skewed population.
 _FEW = 20
 
@@ -60,7 +62,7 @@ def together(exposures: Sequence[Exposure]) -> Exposure:
 def _mean_of(scores: Sequence[Score]) -> Score:
     """One score of many: without a value where one has none, or leaves directions of its input unseen."""
     first = scores[0]
-    facts = {"releases": len(scores), "of_each": str(first.evidence)}
+    facts = {RELEASES: len(scores), "of_each": str(first.evidence)}
     lost = [score for score in scores if score.value is None]
     if lost:
         few = "" if len(lost) == len(scores) else f"{len(lost)} of {len(scores)} releases have no value: "
@@ -100,7 +102,7 @@ def _without(score: Score, outcome: Outcome, note: str, facts: Mapping[str, Any]
         value=None,
         evidence=Evidence.ESTIMATE,
         interval=None,
-        n=int(facts["releases"]),
+        n=int(facts[RELEASES]),
         outcome=outcome,
         note=note,
         details=dict(facts),
