@@ -12,16 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path, PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from gradleak.results import PlanError
-
-if TYPE_CHECKING:
-    from gradleak.auditing.plan import Plan
 
 PRIVATE_FILE = ".private-data"
 # Code whose version a record states, or that is Python's own: known by its name.
@@ -47,23 +44,24 @@ def fingerprint(*things: Any) -> str:
     return digest.hexdigest()
 
 
-def check_private_data(plan: Plan, folder: Path) -> None:
-    """Compare the plan's private data with those of an earlier run in `folder`; remember them if there was none.
+def check_private_data(data: object, folder: Path) -> None:
+    """Compare the private data of a plan with those of an earlier run in `folder`; remember them if there was none.
 
     What is remembered is a keyed hash in a file of its own, under a random key, so that the record can be passed on
     without a fingerprint of the data in it.
 
+    Args:
+        data: batches, rows and updates, as `fingerprint` takes them.
+        folder: of the record.
+
     Raises:
         PlanError: if the folder belongs to other data.
     """
-    updates = [scenario.updates for scenario in plan.site.scenarios]
-    data: list[object] = [(batch.inputs, batch.targets, batch.sensitive) for batch in plan.site.batches]
-    data += [part for audit in plan.audits for part in audit.private()]
     file = folder / PRIVATE_FILE
     if file.exists():
         try:
             known = json.loads(file.read_text(encoding="utf-8"))
-            same = known["hash"] == fingerprint(known["key"], data, updates)
+            same = known["hash"] == fingerprint(known["key"], data)
         except (ValueError, KeyError, TypeError):
             same = False
         if not same:
@@ -73,7 +71,7 @@ def check_private_data(plan: Plan, folder: Path) -> None:
             )
         return
     key = secrets.token_hex(16)
-    content = json.dumps({"key": key, "hash": fingerprint(key, data, updates)})
+    content = json.dumps({"key": key, "hash": fingerprint(key, data)})
     partial = file.with_name(file.name + ".partial")
     partial.write_text(content, encoding="utf-8")
     partial.replace(file)

@@ -170,6 +170,12 @@ class Plan:
             "source": dict(self.source),
         }
 
+    def private(self) -> list[object]:
+        """The private data: batches, updates that were sent, and what its audits hold."""
+        batches = [(batch.inputs, batch.targets, batch.sensitive) for batch in self.site.batches]
+        updates = [scenario.updates for scenario in self.site.scenarios]
+        return [*batches, updates, *(part for audit in self.audits for part in audit.private())]
+
     def digest(self) -> str:
         """A fingerprint of all that determines the record: settings, code, model; the private data have a file of their own."""
         site = self.site

@@ -83,6 +83,7 @@ def _scenarios(writer: SchemaWriter) -> Schema:
             "protocol": writer.choice("protocols"),
             "defenses": {"type": "array", "items": writer.choice("defenses")},
             "examples": _INDICES,
+            "attacks": writer.named(_INDICES),
             "perfect_attacker": writer.settings(PerfectAttackerRule),
             "adversaries": _ADVERSARIES,
             "perturbation": writer.settings(PerturbedGame, without=("protocol", "before")),

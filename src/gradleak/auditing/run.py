@@ -63,7 +63,7 @@ def run_plan(
     after = [_conclusions(audit) for audit in concluding]
     lines = header(plan, [*names, *after, VERDICTS], cost=sum(task.cost for task in work))
     with RecordWriter(folder / "record.jsonl", lines) as writer:
-        check_private_data(plan, folder)
+        check_private_data(plan.private(), folder)
         if writer.set_aside is not None:
             # What attacks of other code left on the way is theirs.
             shutil.rmtree(folder / STATES, ignore_errors=True)
