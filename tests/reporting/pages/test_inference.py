@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,8 @@ from gradleak.reporting.pages.inference.figures import figures
 from gradleak.reporting.pages.inference.view import (
     BOTH,
     InferenceView,
-    RoundPoint,
-    _hints,
     defense_rows,
+    hints,
     inferences,
     merged,
     noted,
@@ -144,10 +144,11 @@ def test_a_row_holds_what_the_scores_say(two_defenses: list[InferenceFinding]) -
         "none",
     )
     assert last.defenses == "Prune(ratio = 0.99)"
-    assert (last.advantage.value, last.auroc.text, last.tpr.text) == (0.78, "0.89", "0.4321")
-    assert last.intervals["tpr"] == "0.31 to\N{NO-BREAK SPACE}0.52"
-    assert (last.blind, last.trials, last.false_positive_rate) == ("0.662", 2000, 0.01)
-    assert [point.advantage for point in last.rounds] == pytest.approx([0.624] * 3)
+    assert (last.advantage.value, last.number("auroc").text, last.number("tpr_at_fpr").text) == (0.78, "0.89", "0.4321")
+    assert last.interval("tpr_at_fpr") == "0.31 to\N{NO-BREAK SPACE}0.52"
+    assert (last.detail("advantage", "blind"), last.trials) == (0.6625, 2000)
+    assert last.detail("tpr_at_fpr", "false_positive_rate") == 0.01
+    assert [score.value for score in last.rounds.values()] == pytest.approx([0.624] * 3)
     # What the model is worth counts for both adversaries.
     assert (last.utility, last.metric) == (0.88, "AUROC")
 
@@ -158,12 +159,10 @@ def test_more_than_chance_is_read_from_the_interval_before_clipping(two_defenses
 
 
 def test_static_and_adaptive_stand_side_by_side(two_defenses: list[InferenceFinding]) -> None:
-    rows = defense_rows(views(*two_defenses))
+    rows = list(defense_rows(views(*two_defenses)).values())
     assert len(rows) == 2
-    assert rows[1].static is not None
-    assert rows[1].adaptive is not None
-    assert (rows[1].static.advantage.value, rows[1].adaptive.advantage.value) == (0.03, 0.78)
-    assert defense_rows(views(played("undefended", static=0.94))) == []
+    assert (rows[1]["static"].advantage.value, rows[1]["adaptive"].advantage.value) == (0.03, 0.78)
+    assert defense_rows(views(played("undefended", static=0.94))) == {}
 
 
 def test_the_page_and_the_text_hold_the_same_numbers(two_defenses: list[InferenceFinding]) -> None:
@@ -242,8 +241,9 @@ def test_what_could_not_be_told_is_a_word() -> None:
         note="the model mixes examples",
     )
     shown, missing = views(resolved, refused)
-    assert (shown.tpr.text, shown.tpr.value, shown.above_chance) == ("not resolvable", None, None)
-    assert (missing.auroc.text, missing.auroc.outcome, missing.verdict) == (
+    assert (shown.number("tpr_at_fpr").text, shown.above_chance) == ("not resolvable", None)
+    assert shown.number("tpr_at_fpr").value is None
+    assert (missing.number("auroc").text, missing.number("auroc").outcome, missing.verdict) == (
         "unsupported",
         Outcome.UNSUPPORTED,
         "unsupported",
@@ -266,9 +266,9 @@ def test_bounds_and_estimates_keep_apart() -> None:
     ]
     game = played("dp", adaptive=0.2, scores=known)
     (view,) = views(game)
-    quantities = (view.information, view.fano_bound, view.estimate, view.fano_estimate)
-    assert [quantity.value for quantity in quantities] == [0.5, 0.87, 0.1, 0.31]
-    assert (view.fano_bound.evidence, view.fano_estimate.evidence) == ("upper_bound", "estimate")
+    fano = [view.number("fano_advantage", evidence) for evidence in (Evidence.UPPER_BOUND, Evidence.ESTIMATE)]
+    assert [view.number(name).value for name in ("information_bound", "information_estimate")] == [0.5, 0.1]
+    assert [(found.value, found.evidence) for found in fano] == [(0.87, "upper_bound"), (0.31, "estimate")]
     assert "Advantage it allows \\[upper bound\\]" in text(game)
     assert "| 0.87 |" in text(game)
     assert "What any adversary could reach" in Page(html(game)).text
@@ -379,7 +379,7 @@ def test_controls_of_a_game_speak_of_its_auroc() -> None:
 
 def test_a_finding_with_nothing_in_it_has_a_row() -> None:
     (bare,) = views(InferenceFinding(item="a/gender", audit="gender"))
-    assert (bare.advantage.text, bare.verdict, bare.rounds) == ("–", "no number", [])  # noqa: RUF001
+    assert (bare.advantage.text, bare.verdict, bare.rounds) == ("–", "no number", {})  # noqa: RUF001
     odd = InferenceFinding(item="b/gender", audit="gender", game={"use": 3, "release": "x", "adversary": 5})
     html(InferenceFinding(item="a/gender", audit="gender"), odd)
 
@@ -418,8 +418,8 @@ def test_where_there_is_nothing_to_know_one_row_stands_for_both(two_defenses: li
     assert [(row.scenario, row.adversary) for row in rows] == [
         ("undefended", BOTH), ("pruning $99$ %", "static"), ("pruning $99$ %", "adaptive"),
     ]  # fmt: skip
-    table = defense_rows(rows)
-    assert table[0].static is table[0].adaptive is rows[0]
+    first, _ = defense_rows(rows).values()
+    assert first["static"] is first["adaptive"] is rows[0]
     written = text(*two_defenses)
     assert written.count("| undefended, property gender | static = adaptive | **above chance** |") == 1
     assert written.count("| undefended, property gender | adaptive |") == 0
@@ -452,12 +452,15 @@ def test_the_best_of_many_rounds_is_a_hint_only_above_chance() -> None:
         for score in score_posteriors(np.zeros((40, 2)), np.arange(40) % 2, blind=0.5)
         if score.name == "advantage"
     )
+    mark: dict[str, str | int] = {"adversary": "static"}
     for low, told in ((0.0, 0), (0.1, 1)):
-        points = [
-            RoundPoint(number=number, advantage=advantage, interval=(low, 0.9))
-            for number, advantage in enumerate((0.0, 0.3))
+        alone = [
+            number("advantage", value, mark | {"round": place}, interval=(low, 0.9))
+            for place, value in enumerate((0.0, 0.3))
         ]
-        assert len(_hints({"auroc": None, "advantage": together}, points)) == told
+        game = played("a").but(adversaries=("static",), scores=(replace(together, about=mark), *alone))
+        (view,) = views(game)
+        assert len(list(hints(view))) == told
 
 
 def test_an_interval_that_was_clipped_to_nothing_is_not_printed_as_certain() -> None:

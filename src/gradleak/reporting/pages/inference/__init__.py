@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from gradleak.reporting.blocks import (
     Block,
-    Column,
     Inline,
     Level,
     Note,
@@ -19,18 +18,13 @@ from gradleak.reporting.blocks import (
     Tiles,
     Words,
     as_is,
+    labels,
+    numbers,
 )
 from gradleak.reporting.context import Context
 from gradleak.reporting.numerals import MISSING, Quantity, count, decimal, percent
-from gradleak.reporting.pages.inference.figures import GAME, WHO, figures
-from gradleak.reporting.pages.inference.view import (
-    InferenceView,
-    defense_rows,
-    inferences,
-    merged,
-    noted,
-    warnings,
-)
+from gradleak.reporting.pages.inference.figures import figures
+from gradleak.reporting.pages.inference.view import InferenceView, defense_rows, inferences, merged, noted, warnings
 from gradleak.results import Evidence
 from gradleak.results.findings.inference import InferenceFinding
 
@@ -53,6 +47,9 @@ FANO = (
     "With an upper bound on the information (Gaussian noise on a bounded update) it is a bound, and 1 says that it is vacuous. "
     "With the information that a trained adversary shows it is an estimate, from below: a stronger adversary may exceed it."
 )
+
+_AUROC = "0.5 is guessing, 1 tells every batch"
+_WHO = labels("Scenario and game", "Adversary")
 
 
 def page(findings: Sequence[InferenceFinding], context: Context) -> Section | None:
@@ -84,29 +81,19 @@ def _front(views: Sequence[InferenceView]) -> list[Block]:
     if not told:
         return []
     best = max(told, key=lambda view: view.advantage.value or 0.0)
-    interval = f", {best.intervals['advantage']}" if best.intervals["advantage"] else ""
-    above = sum(view.above_chance is True for view in views)
+    beside = ", ".join(
+        part for part in (f"{as_is(best.label)}, {best.adversary} adversary", best.interval("advantage")) if part
+    )
+    guessed = f"the best blind guess is right in {decimal(best.detail('advantage', 'blind'))}"
+    above = f"{sum(view.above_chance is True for view in views)} of {len(views)}"
     attack = Evidence.ATTACK
-    return [
-        Tiles(
-            tiles=[
-                Tile(
-                    label="Largest advantage",
-                    value=best.advantage,
-                    sub=f"{as_is(best.label)}, {best.adversary} adversary{interval}",
-                    evidence=attack,
-                ),
-                Tile(label="Its AUROC", value=best.auroc, sub="0.5 is guessing, 1 tells every batch", evidence=attack),
-                Tile(
-                    label="Its success rate",
-                    value=best.success,
-                    sub=f"the best blind guess is right in {best.blind}",
-                    evidence=attack,
-                ),
-                Tile(label="Above chance", value=f"{above} of {len(views)}", sub="games and adversaries"),
-            ]
-        )
+    tiles = [
+        Tile(label="Largest advantage", value=best.advantage, sub=beside, evidence=attack),
+        Tile(label="Its AUROC", value=best.number("auroc"), sub=_AUROC, evidence=attack),
+        Tile(label="Its success rate", value=best.number("attack_success_rate"), sub=guessed, evidence=attack),
+        Tile(label="Above chance", value=above, sub="games and adversaries"),
     ]
+    return [Tiles(tiles=tiles)]
 
 
 def _reading(context: Context) -> list[Block]:
@@ -121,124 +108,94 @@ def _reading(context: Context) -> list[Block]:
 
 def _told(views: Sequence[InferenceView]) -> Table:
     attack = Evidence.ATTACK
-    return Table(
-        caption="All observed rounds together",
-        columns=[
-            GAME,
-            WHO,
-            Column(label="More than chance"),
-            Column(label="AUROC", evidence=attack, numeric=True, hint="0.5 is guessing, 1 tells every batch"),
-            Column(
-                label="Found at few false alarms",
-                evidence=attack,
-                numeric=True,
-                hint="the true-positive rate at a low false-positive rate",
-            ),
-            Column(label="Success rate", evidence=attack, numeric=True),
-            Column(label="Best blind guess", numeric=True),
-            Column(label="Advantage", evidence=attack, numeric=True),
-            Column(label="Trials, seeds", numeric=True),
-        ],
-        rows=[
+    rows: list[list[Words]] = []
+    for view in views:
+        spread, rate = view.detail("auroc", "sd"), view.detail("tpr_at_fpr", "false_positive_rate")
+        rows.append(
             [
                 as_is(view.label),
                 view.adversary,
                 f"**{view.verdict}**" if view.above_chance else view.verdict,
-                [*_with_interval(view, "auroc"), *_small(f"± {view.spread} over seeds" if view.spread else "")],
-                [*_with_interval(view, "tpr"), *_small(_at(view.false_positive_rate))],
-                _with_interval(view, "success"),
-                view.blind,
+                _with_interval(view, "auroc", "" if spread is None else f"± {decimal(spread, 2)} over seeds"),
+                _with_interval(view, "tpr_at_fpr", "" if rate is None else f"at {percent(rate)} false alarms"),
+                _with_interval(view, "attack_success_rate"),
+                decimal(view.detail("advantage", "blind")),
                 _with_interval(view, "advantage"),
-                f"{count(view.trials)}, {view.seeds}",
+                f"{count(view.trials)}, {len(view.finding.runs)}",
             ]
-            for view in views
-        ],
-    )
+        )
+    columns = [
+        *_WHO,
+        *labels("More than chance"),
+        *numbers("AUROC", evidence=attack, hint=_AUROC),
+        *numbers(
+            "Found at few false alarms", evidence=attack, hint="the true-positive rate at a low false-positive rate"
+        ),
+        *numbers("Success rate", evidence=attack),
+        *numbers("Best blind guess"),
+        *numbers("Advantage", evidence=attack),
+        *numbers("Trials, seeds"),
+    ]
+    return Table(caption="All observed rounds together", columns=columns, rows=rows)
 
 
-def _at(rate: float | None) -> str:
-    return "" if rate is None else f"at {percent(rate)} false alarms"
-
-
-def _small(text: str) -> list[Inline]:
-    return [Small(text)] if text else []
-
-
-def _with_interval(view: InferenceView, name: str) -> list[Inline]:
-    found: Quantity = getattr(view, name)
-    return [found, *_small(view.intervals[name])]
+def _with_interval(view: InferenceView, name: str, further: str = "") -> list[Inline]:
+    return [view.number(name), *(Small(text) for text in (view.interval(name), further) if text)]
 
 
 def _defenses(views: Sequence[InferenceView]) -> list[Section]:
     """Static and adaptive side by side."""
     rows: list[list[Words]] = []
-    for row in defense_rows(views):
-        known = row.adaptive or row.static
+    for (label, defenses), row in defense_rows(views).items():
+        known = row.get("adaptive") or row.get("static")
         sides: list[Words] = []
-        for view in (row.static, row.adaptive):
-            sides += [MISSING, "not played"] if view is None else [view.auroc, _with_interval(view, "advantage")]
+        for view in (row.get("static"), row.get("adaptive")):
+            sides += (
+                [MISSING, "not played"] if view is None else [view.number("auroc"), _with_interval(view, "advantage")]
+            )
         worth: Words = MISSING
         if known is not None and known.utility is not None:
             worth = [Quantity(value=known.utility, text=decimal(known.utility)), Small(known.metric)]
-        rows.append([as_is(row.label), as_is(row.defenses), *sides, worth])
-    if not rows:
-        return []
-    attack = Evidence.ATTACK
+        rows.append([as_is(label), as_is(defenses), *sides, worth])
     columns = [
-        GAME,
-        Column(label="Defenses"),
-        *(
-            Column(label=f"{what}, {who}", evidence=attack, numeric=True)
-            for who in ("static", "adaptive")
-            for what in ("AUROC", "Advantage")
+        *labels("Scenario and game", "Defenses"),
+        *numbers(
+            "AUROC, static", "Advantage, static", "AUROC, adaptive", "Advantage, adaptive", evidence=Evidence.ATTACK
         ),
-        Column(label="Worth of the model", evidence=Evidence.ESTIMATE, numeric=True, hint="on its test rows"),
+        *numbers("Worth of the model", evidence=Evidence.ESTIMATE, hint="on its test rows"),
     ]
-    return [
-        Section(
-            anchor="inference-defenses",
-            title="Each defense against an adversary who knows it",
-            label=None,
-            blocks=[Table(columns=columns, rows=rows)],
-        )
-    ]
+    title = "Each defense against an adversary who knows it"
+    return _section("defenses", title, rows, Table(columns=columns, rows=rows))
 
 
 def _bounds(views: Sequence[InferenceView]) -> list[Section]:
     """The advantage that Fano's inequality leaves to any adversary."""
-    rows: list[list[Words]] = [
-        [
-            as_is(view.label),
-            view.adversary,
-            view.information,
-            view.fano_bound,
-            view.estimate,
-            view.fano_estimate,
-            view.advantage,
-        ]
-        for view in views
-        if view.informed
-    ]
-    if not rows:
-        return []
     bound, estimate = Evidence.UPPER_BOUND, Evidence.ESTIMATE
+    names = (
+        ("information_bound", None),
+        ("fano_advantage", bound),
+        ("information_estimate", None),
+        ("fano_advantage", estimate),
+    )
+    found = [(view, [view.number(name, evidence) for name, evidence in names]) for view in views]
+    rows: list[list[Words]] = [
+        [as_is(view.label), view.adversary, *known, view.advantage]
+        for view, known in found
+        if any(one.value is not None or one.outcome is not None for one in known)
+    ]
     columns = [
-        GAME,
-        WHO,
-        Column(label="Information, nats", evidence=bound, numeric=True),
-        Column(label="Advantage it allows", evidence=bound, numeric=True),
-        Column(label="Information shown, nats", evidence=estimate, numeric=True),
-        Column(label="Advantage by it", evidence=estimate, numeric=True),
-        Column(label="Advantage reached", evidence=Evidence.ATTACK, numeric=True),
+        *_WHO,
+        *numbers("Information, nats", "Advantage it allows", evidence=bound),
+        *numbers("Information shown, nats", "Advantage by it", evidence=estimate),
+        *numbers("Advantage reached", evidence=Evidence.ATTACK),
     ]
-    return [
-        Section(
-            anchor="inference-bounds",
-            title="What any adversary could reach",
-            label=None,
-            blocks=[Text(parts=[FANO]), Table(columns=columns, rows=rows)],
-        )
-    ]
+    title = "What any adversary could reach"
+    return _section("bounds", title, rows, Text(parts=[FANO]), Table(columns=columns, rows=rows))
+
+
+def _section(name: str, title: str, rows: Sequence[object], *blocks: Block) -> list[Section]:
+    """A part of the page, nothing without rows."""
+    return [Section(anchor=f"inference-{name}", title=title, label=None, blocks=blocks)] if rows else []
 
 
 __all__ = ["page"]

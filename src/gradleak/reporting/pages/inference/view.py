@@ -1,147 +1,176 @@
-"""Inferences from updates, and their distance from chance: the rows behind the page on inference."""
+"""One adversary in one game, as the tables and figures of the page on inference read it from its finding."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from gradleak.reporting import words
 from gradleak.reporting.context import Context
 from gradleak.reporting.numerals import Quantity, as_number, between, decimal, quantity
 from gradleak.reporting.worth import learned_little
-from gradleak.results import Evidence, Outcome, Score
+from gradleak.results import Evidence, Score
 from gradleak.results.findings.inference import ADVERSARY, ROUND, InferenceFinding
 
 _METRICS = {"test_accuracy": "accuracy", "test_auroc": "AUROC", "test_r2": "R²"}
 BOTH = "static = adaptive"
+_TOLD = ("auroc", "tpr_at_fpr", "attack_success_rate", "advantage")
+# What else differs between games of one line of a plot: sizes are its axes.
+_SIZES = ("batch_size", "public_rows", "shadow_batches", "observed", "adversaries")
 
 
-@dataclass(frozen=True, kw_only=True)
-class RoundPoint:
-    """An advantage from one round alone.
-
-    Attributes:
-        number: of the round.
-        advantage: its value, not clipped where that is known.
-        interval: of it, or None.
-    """
-
-    number: int
-    advantage: float
-    interval: tuple[float, float] | None
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class InferenceView:
-    """Inference of one adversary in one game, all observed rounds together.
+    """Inference of one adversary, or of both alike, in one game, all observed rounds together."""
 
-    Attributes:
-        label: the scenario and the game.
-        scenario: its scenario, or the item.
-        game: what is inferred: "property gender".
-        adversary: "static" or "adaptive"; `BOTH` where `merged` put the two in one row.
-        defenses: of the release, in words.
-        auroc: area under the ROC curve.
-        tpr: share found at the false-positive rate.
-        false_positive_rate: of it.
-        success: attack success rate.
-        advantage: over the best blind guess.
-        intervals: of these four by field, in print.
-        blind: p*, in print.
-        above_chance: whether the interval of the advantage over trials, not clipped, lies above 0; None without one.
-        information: bound on it, in nats.
-        fano_bound: the largest advantage by the bound.
-        estimate: of the information, in nats.
-        fano_estimate: the advantage by the estimate.
-        trials: over all seeds.
-        seeds: how many.
-        spread: standard deviation of the AUROC over seeds, in print, "" for one seed.
-        rounds: by round.
-        curve: (false, true) positive rates, or None.
-        batch_size: k.
-        public_rows: rows that the adversary has.
-        advantage_interval: of the advantage, or None.
-        undefended: whether nothing stands in the release that an adversary could know or not.
-        utility: mean over seeds of what the model is worth.
-        blind_utility: mean over seeds of what the best answer that ignores the input is worth, or None.
-        metric: in which metric.
-        outcome: of the game.
-        note: what a reader needs to know.
-        played: how the game was played, in a sentence.
-        hints: what its numbers say together, and none says alone.
-        key: the game and the setting as text, without batch size and shadow rows: what else differs.
-    """
-
-    label: str
-    scenario: str
-    game: str
+    finding: InferenceFinding
     adversary: str
-    defenses: str
-    auroc: Quantity
-    tpr: Quantity
-    false_positive_rate: float | None
-    success: Quantity
-    advantage: Quantity
-    intervals: Mapping[str, str]
-    blind: str
-    above_chance: bool | None
-    information: Quantity
-    fano_bound: Quantity
-    estimate: Quantity
-    fano_estimate: Quantity
-    trials: int
-    seeds: int
-    spread: str
-    rounds: Sequence[RoundPoint]
-    curve: tuple[Sequence[float], Sequence[float]] | None = field(repr=False)
-    batch_size: float | None
-    public_rows: float | None
-    advantage_interval: tuple[float, float] | None
-    undefended: bool
-    utility: float | None
-    blind_utility: float | None
-    metric: str
-    outcome: Outcome | None
-    note: str
-    played: str = field(repr=False)
-    hints: Sequence[str] = field(repr=False)
-    key: str = field(repr=False)
+    worth: Sequence[Score]
 
     @property
-    def informed(self) -> bool:
-        """True if anything stands in the record on the information that the updates hold."""
-        known = (self.information, self.fano_bound, self.estimate, self.fano_estimate)
-        return any(quantity.value is not None or quantity.outcome is not None for quantity in known)
+    def _side(self) -> str:
+        return "static" if self.adversary == BOTH else self.adversary
+
+    def score(self, name: str, evidence: Evidence | None = None) -> Score | None:
+        """The score of that name, or None."""
+        return self.finding.together(name, self._side, evidence)
+
+    def number(self, name: str, evidence: Evidence | None = None) -> Quantity:
+        """A score with four digits and no percent sign; without one the outcome of a game that gave no number."""
+        score, outcome = self.score(name, evidence), self.finding.outcome
+        if score is not None:
+            found = quantity(score)
+            return found if score.value is None else replace(found, text=decimal(score.value, 4))
+        if name not in _TOLD or outcome is None or outcome.has_value is not False:
+            return Quantity()
+        return Quantity(text=outcome.label.replace("_", " "), outcome=outcome, note=self.finding.note)
+
+    def interval(self, name: str) -> str:
+        """The interval of a score in print."""
+        return between(self.score(name))
+
+    def detail(self, name: str, key: str) -> float | None:
+        """A number beside a score: "blind" of the advantage, "sd" of the AUROC."""
+        score = self.score(name)
+        return None if score is None else as_number(score.details.get(key))
+
+    @cached_property
+    def advantage(self) -> Quantity:
+        """Its advantage over the best blind guess."""
+        return self.number("advantage")
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """The ends of the interval of the advantage, or the advantage twice."""
+        score, value = self.score("advantage"), self.advantage.value or 0.0
+        return (value, value) if score is None or score.interval is None else score.interval
+
+    @property
+    def scenario(self) -> str:
+        """Its scenario, or its item."""
+        return self.finding.scenario or self.finding.item
+
+    @property
+    def game(self) -> str:
+        """The game: "property gender"."""
+        kind = str(self.finding.game.get("use") or "").removesuffix("Game").lower()
+        return " ".join(part for part in (kind, self.finding.audit) if part)
+
+    @property
+    def label(self) -> str:
+        """The scenario and the game."""
+        return f"{self.scenario}, {self.game}" if self.game not in ("", self.scenario) else self.scenario
+
+    @property
+    def defenses(self) -> str:
+        """The defenses of the release in words."""
+        release = words.mapping(self.finding.game.get("release"))
+        listed = [words.plain(defense) for defense in words.sequence(release.get("defenses"))]
+        if not listed and release.get("use") not in (None, "Release"):
+            return words.plain(release)
+        return ", ".join(listed) or "none"
+
+    @property
+    def undefended(self) -> bool:
+        """True if nothing stands in the release that an adversary could know or not."""
+        release = words.mapping(self.finding.game.get("release"))
+        return release.get("use") == "Release" and not words.sequence(release.get("defenses"))
+
+    @property
+    def trials(self) -> int:
+        """The trials of all seeds."""
+        score = self.score("advantage")
+        return score.n if score else 0
+
+    @property
+    def above_chance(self) -> bool | None:
+        """True if the interval of the advantage, not clipped, lies above 0; None without one."""
+        score = self.score("advantage")
+        if score is None or score.value is None:
+            return None
+        ends = [as_number(end) for end in words.sequence(score.details.get("unclipped_interval"))]
+        low = ends[0] if len(ends) == 2 and None not in ends else score.interval and score.interval[0]
+        return None if low is None else low > 0.0
 
     @property
     def verdict(self) -> str:
         """Verdict of chance, in words: found more or not."""
         if self.above_chance is None:
-            return (
-                self.outcome.label.replace("_", " ")
-                if self.outcome and self.outcome.has_value is False
-                else "no number"
-            )
+            outcome = self.finding.outcome
+            return outcome.label.replace("_", " ") if outcome and outcome.has_value is False else "no number"
         return "above chance" if self.above_chance else "not above chance"
 
+    @cached_property
+    def rounds(self) -> Mapping[int, Score]:
+        """The advantage from each observed round alone, where it has a value."""
+        found: dict[int, Score] = {}
+        for score in self.finding.scores:
+            number = score.about.get(ROUND)
+            mine = score.name == "advantage" and score.about.get(ADVERSARY) == self._side
+            if mine and isinstance(number, int) and score.value is not None:
+                found.setdefault(number, score)
+        return dict(sorted(found.items()))
 
-@dataclass(frozen=True, kw_only=True)
-class DefenseRow:
-    """Both adversaries against one release.
+    @cached_property
+    def curve(self) -> Sequence[tuple[float, float]]:
+        """The points (false, true positive rate) of the ROC curve, none without two."""
+        score = self.score("auroc")
+        roc = words.mapping(score.details.get("roc")) if score else {}
+        rates = ([as_number(rate) for rate in words.sequence(roc.get(key))] for key in ("fpr", "tpr"))
+        pairs = [(f, t) for f, t in zip(*rates, strict=False) if f is not None and t is not None]
+        return pairs if len(pairs) > 1 else ()
 
-    Attributes:
-        label: the scenario and the game.
-        defenses: in words.
-        static: the static adversary, or None.
-        adaptive: the adaptive one, or None.
-    """
+    def size(self, name: str) -> float | None:
+        """A size of the game: "batch_size", "public_rows"."""
+        return as_number(self.finding.game.get(name))
 
-    label: str
-    defenses: str
-    static: InferenceView | None
-    adaptive: InferenceView | None
+    @property
+    def setting(self) -> str:
+        """All else that describes the game and its adversary, as text."""
+        game = {key: value for key, value in self.finding.game.items() if key not in _SIZES}
+        return json.dumps([self.adversary, self.finding.scenario, game], sort_keys=True)
+
+    @property
+    def utility(self) -> float | None:
+        """The mean over seeds of what the model is worth."""
+        return _mean([score.value for score in self.worth])
+
+    @property
+    def blind_utility(self) -> float | None:
+        """The mean over seeds of what the best answer that ignores the input is worth."""
+        return _mean([as_number(score.details.get("blind")) for score in self.worth])
+
+    @property
+    def metric(self) -> str:
+        """The metric of both."""
+        return _METRICS[self.worth[0].name] if self.worth else ""
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def inferences(findings: Sequence[InferenceFinding], context: Context) -> list[InferenceView]:
@@ -155,7 +184,7 @@ def inferences(findings: Sequence[InferenceFinding], context: Context) -> list[I
             for other, score in context.grounds.scores(name, finding.scenario)
             if id(other) not in own
         ]
-        views += [_view(finding, adversary, worth) for adversary in finding.adversaries or ("",)]
+        views += [InferenceView(finding, adversary, worth) for adversary in finding.adversaries or ("",)]
     return views
 
 
@@ -172,9 +201,11 @@ def merged(views: Sequence[InferenceView]) -> list[InferenceView]:
 
 
 def _twins(one: InferenceView, other: InferenceView) -> bool:
-    same = all(getattr(one, key) == getattr(other, key) for key in ("auroc", "tpr", "success", "advantage", "rounds"))
     both = {one.adversary, other.adversary} == {"static", "adaptive"}
-    return one.undefended and other.undefended and one.label == other.label and both and same
+    if not (both and one.undefended and other.undefended and one.label == other.label):
+        return False
+    rounds = ([(number, s.value, s.interval) for number, s in view.rounds.items()] for view in (one, other))
+    return next(rounds) == next(rounds) and all(one.number(name) == other.number(name) for name in _TOLD)
 
 
 def warnings(views: Sequence[InferenceView]) -> list[str]:
@@ -191,101 +222,37 @@ def warnings(views: Sequence[InferenceView]) -> list[str]:
     )
 
 
-def defense_rows(views: Sequence[InferenceView]) -> list[DefenseRow]:
-    """Static and adaptive side by side; empty where no game had both."""
+def defense_rows(views: Sequence[InferenceView]) -> Mapping[tuple[str, str], Mapping[str, InferenceView]]:
+    """The adversaries by label and defenses, static and adaptive side by side; empty where no game had both."""
     rows: dict[tuple[str, str], dict[str, InferenceView]] = {}
     for view in views:
         both = ("static", "adaptive") if view.adversary == BOTH else (view.adversary,)
         rows.setdefault((view.label, view.defenses), {}).update(dict.fromkeys(both, view))
-    found = [
-        DefenseRow(label=label, defenses=defenses, static=both.get("static"), adaptive=both.get("adaptive"))
-        for (label, defenses), both in rows.items()
-    ]
-    return found if any(row.static and row.adaptive for row in found) else []
+    return rows if any({"static", "adaptive"} <= set(row) for row in rows.values()) else {}
 
 
 def noted(views: Sequence[InferenceView]) -> list[tuple[str, str]]:
     """Notes on games, each once: (whom it is about, note)."""
-    about: dict[str, list[str]] = {}
+    about: dict[str, list[InferenceView]] = {}
     for view in views:
-        for note in _notes(view):
-            about.setdefault(note, []).append(f"{view.label}, {view.adversary}")
-    return [(_whom(names, views), note) for note, names in about.items()]
+        quantities = (view.number(name) for name in ("auroc", "advantage", "tpr_at_fpr", "information_bound"))
+        notes = [_played(view.finding), *hints(view), view.finding.note, *(found.note for found in quantities)]
+        for note in dict.fromkeys(note for note in notes if note):
+            about.setdefault(note, []).append(view)
+    return [(_whom(of, views), note) for note, of in about.items()]
 
 
-def _whom(names: Sequence[str], views: Sequence[InferenceView]) -> str:
-    if len(names) == len(views) > 1:
+def _whom(of: Sequence[InferenceView], views: Sequence[InferenceView]) -> str:
+    if len(of) == len(views) > 1:
         return "all games"
+    names = {f"{view.label}, {view.adversary}" for view in of}
     # A note on both adversaries is one on the game.
     found = [
         view.label if all(f"{view.label}, {other.adversary}" in names for other in views if other.label == view.label)
         else f"{view.label}, {view.adversary}"
-        for view in views
-        if f"{view.label}, {view.adversary}" in names
+        for view in of
     ]  # fmt: skip
     return "; ".join(dict.fromkeys(found))
-
-
-def _notes(view: InferenceView) -> list[str]:
-    quantities = (view.auroc, view.advantage, view.tpr, view.information)
-    notes = [view.played, *view.hints, view.note, *(found.note for found in quantities)]
-    return [part for part in dict.fromkeys(notes) if part]
-
-
-def _view(finding: InferenceFinding, adversary: str, utilities: Sequence[Score]) -> InferenceView:
-    by_name = {
-        "auroc": finding.together("auroc", adversary),
-        "tpr": finding.together("tpr_at_fpr", adversary),
-        "success": finding.together("attack_success_rate", adversary),
-        "advantage": finding.together("advantage", adversary),
-    }
-    advantage, auroc, rate = by_name["advantage"], by_name["auroc"], by_name["tpr"]
-    blind = as_number(advantage.details.get("blind")) if advantage else None
-    game = finding.game
-    release = words.mapping(game.get("release"))
-    scenario = finding.scenario or finding.item
-    spread = as_number(auroc.details.get("sd")) if auroc else None
-    worth = [score.value for score in utilities if score.value is not None]
-    ignorant = [each for s in utilities if (each := as_number(s.details.get("blind"))) is not None]
-    name = _game_name(finding)
-    quantities = {key: _printed(score, finding) for key, score in by_name.items()}
-    rounds = _by_round(finding, adversary)
-    return InferenceView(
-        label=f"{scenario}, {name}" if name and name != scenario else scenario,
-        scenario=scenario,
-        game=name,
-        adversary=adversary,
-        defenses=_defenses(game),
-        auroc=quantities["auroc"],
-        tpr=quantities["tpr"],
-        false_positive_rate=as_number(rate.details.get("false_positive_rate")) if rate else None,
-        success=quantities["success"],
-        advantage=quantities["advantage"],
-        intervals={key: between(score) for key, score in by_name.items()},
-        blind=decimal(blind),
-        above_chance=_above(advantage),
-        information=_printed(finding.together("information_bound", adversary)),
-        fano_bound=_printed(finding.together("fano_advantage", adversary, Evidence.UPPER_BOUND)),
-        estimate=_printed(finding.together("information_estimate", adversary)),
-        fano_estimate=_printed(finding.together("fano_advantage", adversary, Evidence.ESTIMATE)),
-        trials=advantage.n if advantage else 0,
-        seeds=len(finding.runs),
-        spread="" if spread is None else decimal(spread, 2),
-        rounds=rounds,
-        curve=_curve(auroc),
-        batch_size=as_number(game.get("batch_size")),
-        public_rows=as_number(game.get("public_rows")),
-        advantage_interval=None if advantage is None or advantage.value is None else advantage.interval,
-        undefended=release.get("use") == "Release" and not words.sequence(release.get("defenses")),
-        utility=sum(worth) / len(worth) if worth else None,
-        blind_utility=sum(ignorant) / len(ignorant) if ignorant else None,
-        metric=_METRICS[utilities[0].name] if utilities else "",
-        outcome=finding.outcome,
-        note=finding.note,
-        played=_played(finding),
-        hints=_hints(by_name, rounds),
-        key=json.dumps([adversary, finding.scenario, _without_sizes(game)], sort_keys=True),
-    )
 
 
 def _played(finding: InferenceFinding) -> str:
@@ -308,87 +275,21 @@ def _played(finding: InferenceFinding) -> str:
     return f"played with {told}" if told else ""
 
 
-def _hints(by_name: Mapping[str, Score | None], rounds: Sequence[RoundPoint]) -> list[str]:
+def hints(view: InferenceView) -> Iterator[str]:
     """Hints where a threshold or the sum over rounds hides what the adversary holds."""
-    auroc, advantage = by_name["auroc"], by_name["advantage"]
-    hints = []
-    if auroc is not None and auroc.interval is not None and auroc.interval[0] > 0.5 and _above(advantage) is False:
-        hints.append(
+    auroc = view.score("auroc")
+    if auroc is not None and auroc.interval is not None and auroc.interval[0] > 0.5 and view.above_chance is False:
+        yield (
             "not above chance by its own guesses, but it orders the batches rightly (the interval of the AUROC lies above 0.5): "
             "another threshold makes a leak of that, so this is no protection"
         )
-    best = max((point for point in rounds if len(rounds) > 1), key=lambda point: point.advantage, default=None)
-    together = None if advantage is None else advantage.value
-    sure = best is not None and best.interval is not None and best.interval[0] > 0.0
-    if best is not None and sure and together is not None and best.advantage > together + 0.02:
-        hints.append(
-            f"one round alone gives more ({best.advantage:.2f} in round {best.number + 1}) than all together ({together:.2f}): "
+    alone, together = view.rounds, view.advantage.value
+    best = max(alone, key=lambda number: alone[number].value or 0.0) if len(alone) > 1 else None
+    if best is None or together is None:
+        return
+    value, interval = alone[best].value or 0.0, alone[best].interval
+    if interval is not None and interval[0] > 0.0 and value > together + 0.02:
+        yield (
+            f"one round alone gives more ({value:.2f} in round {best + 1}) than all together ({together:.2f}): "
             "rounds are added up as if they were independent; go by the larger number"
         )
-    return hints
-
-
-def _printed(score: Score | None, finding: InferenceFinding | None = None) -> Quantity:
-    """With four digits and no percent sign, as such tables are printed; without a score the outcome of the finding."""
-    if score is not None:
-        found = quantity(score)
-        return found if score.value is None else replace(found, text=decimal(score.value, 4))
-    outcome = None if finding is None else finding.outcome
-    if finding is None or outcome is None or outcome.has_value is not False:
-        return Quantity()
-    return Quantity(text=outcome.label.replace("_", " "), outcome=outcome, note=finding.note)
-
-
-def _above(advantage: Score | None) -> bool | None:
-    interval = _unclipped(advantage)
-    return None if interval is None else interval[0] > 0.0
-
-
-def _unclipped(advantage: Score | None) -> tuple[float, float] | None:
-    if advantage is None or advantage.value is None:
-        return None
-    ends = [as_number(end) for end in words.sequence(advantage.details.get("unclipped_interval"))]
-    if len(ends) == 2 and ends[0] is not None and ends[1] is not None:
-        return ends[0], ends[1]
-    return advantage.interval
-
-
-def _by_round(finding: InferenceFinding, adversary: str) -> list[RoundPoint]:
-    points: dict[int, dict[str, Score]] = {}
-    for score in finding.scores:
-        number = score.about.get(ROUND)
-        if isinstance(number, int) and score.about.get(ADVERSARY) == adversary and score.value is not None:
-            points.setdefault(number, {}).setdefault(score.name, score)
-    return [
-        RoundPoint(number=number, advantage=float(advantage.value or 0.0), interval=advantage.interval)
-        for number, scores in sorted(points.items())
-        if (advantage := scores.get("advantage")) is not None
-    ]
-
-
-def _curve(auroc: Score | None) -> tuple[Sequence[float], Sequence[float]] | None:
-    roc = words.mapping(auroc.details.get("roc")) if auroc else {}
-    false, true = ([as_number(rate) for rate in words.sequence(roc.get(key))] for key in ("fpr", "tpr"))
-    pairs = [(f, t) for f, t in zip(false, true, strict=False) if f is not None and t is not None]
-    if len(pairs) < 2:
-        return None
-    return [f for f, _ in pairs], [t for _, t in pairs]
-
-
-def _game_name(finding: InferenceFinding) -> str:
-    kind = str(finding.game.get("use") or "").removesuffix("Game").lower()
-    return " ".join(part for part in (kind, finding.audit) if part)
-
-
-def _defenses(game: Mapping[str, Any]) -> str:
-    release = words.mapping(game.get("release"))
-    listed = [words.plain(defense) for defense in words.sequence(release.get("defenses"))]
-    if not listed and release.get("use") not in (None, "Release"):
-        return words.plain(release)
-    return ", ".join(listed) or "none"
-
-
-def _without_sizes(game: Mapping[str, Any]) -> dict[str, Any]:
-    """Further settings of a game; sizes of the shadow data and of the batch are the axes of plots."""
-    axes = ("batch_size", "public_rows", "shadow_batches", "observed", "adversaries")
-    return {key: value for key, value in game.items() if key not in axes}
