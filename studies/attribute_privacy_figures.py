@@ -7,12 +7,12 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from gradleak.reporting.pages.utility.curve import standalone
 from matplotlib.ticker import FuncFormatter
 
 from gradleak.privacy import Histogram
 from gradleak.reporting.drawing import DASHES, MARKERS, SERIES, STYLE, as_svg, finish, new_figure
 from gradleak.reporting.numerals import decimal
+from gradleak.reporting.pages.utility.curve import standalone
 
 # Theory, which is drawn as lines; what was measured is drawn as points.
 _LINES = ("exact, this record", "classical total / N")

@@ -30,7 +30,7 @@ from gradleak.attacks import (
     recover_labels,
     residuals_under,
 )
-from gradleak.audits.releases import GateStatus, check_update
+from gradleak.audits.released import GateStatus, check_update
 from gradleak.core import Batch, Domain, HonestButCurious, Objective, Protocol, Release, Update, UpdateKind
 from gradleak.protocols import FedAvg, FedSGD, LocalAdam
 from gradleak.results import InconsistentUpdateError, InputError, KnowledgeError, Outcome

@@ -6,7 +6,7 @@ from gradleak.auditing import Plan
 from gradleak.audits.reconstruction import ReconstructionAudit
 from gradleak.results import Record
 from gradleak.results.findings.reconstruction import ReconstructionFinding
-from gradleak.results.findings.release import ReleaseFinding
+from gradleak.results.findings.released import ReleaseFinding
 
 
 def releases(record: Record) -> list[ReleaseFinding]:

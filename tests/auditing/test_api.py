@@ -14,7 +14,7 @@ from torch import nn
 
 import gradleak as gl
 from gradleak.auditing import Controls, Plan, default_plan, range_notes, run_plan
-from gradleak.audits.release import ReleaseAudit
+from gradleak.audits.released import ReleaseAudit
 from gradleak.models import mlp
 from gradleak.results import PlanError
 from tests.auditing.reading import attacking, attacks, controls, releases

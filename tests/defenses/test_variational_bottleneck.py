@@ -9,7 +9,7 @@ from tests.defenses.setting import FEATURES, batch, generator
 from torch import nn
 
 from gradleak.attacks import GaussNewton
-from gradleak.audits.releases import check_update
+from gradleak.audits.released import check_update
 from gradleak.core import Exposure, HonestButCurious, Mode, Objective, Release
 from gradleak.defenses import BottleneckLayer, BottleneckModel, BottleneckOutput, ClipPerExample, VariationalBottleneck
 from gradleak.models import initialize_default

@@ -8,7 +8,7 @@ import torch
 from tests.defenses.setting import batch, generator, gradients, objective
 
 from gradleak.attacks import GaussNewton
-from gradleak.audits.releases import check_update
+from gradleak.audits.released import check_update
 from gradleak.core import Batch, DiagonalGaussian, Exposure, HonestButCurious, Mode, NotGaussian, Release, UpdateKind
 from gradleak.defenses import DPSGD, ClipPerExample
 from gradleak.operators import GradientJacobian

@@ -234,7 +234,7 @@ def test_a_report_on_one_attack_enters_fourteen_files_of_reporting_at_most() -> 
         "from gradleak.reporting import write_html\n"
         "from gradleak.results import Record, Subject\n"
         "from gradleak.results.findings.reconstruction import ReconstructionFinding\n"
-        "from gradleak.results.findings.releases import ReleaseFinding\n"
+        "from gradleak.results.findings.released import ReleaseFinding\n"
         "from gradleak.results.findings.risk import RiskFinding, Spectrum\n"
         "about = {'audit': 'x', 'scenario': 'a', 'subject': Subject(noun='example', name='0')}\n"
         "spectrum = Spectrum(unknowns=2, entries=4, eigenvalues=(1.0, 2.0), rank=2)\n"

@@ -66,7 +66,7 @@ def _own(name: str, stem: str, *keys: str, always: bool = False) -> Kind:
 
 
 _BUILT_IN = (
-    _own("releases", "Release", "data", always=True),
+    _own("released", "Release", "data", always=True),
     _own("reconstruction", "Reconstruction", "attacks"),
     _own("risk", "Risk", "measures", always=True),
     _own("utility", "Utility"),

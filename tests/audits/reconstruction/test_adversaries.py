@@ -15,10 +15,10 @@ import gradleak as gl
 from gradleak.auditing import Adversary, Plan, build_plan, run_plan, tasks
 from gradleak.audits.base import Refusal
 from gradleak.audits.reconstruction import ReconstructionAudit
-from gradleak.audits.releases import ReleaseAudit
+from gradleak.audits.released import ReleaseAudit
 from gradleak.results import PlanError, Record
 from gradleak.results.findings.reconstruction import ReconstructionFinding
-from gradleak.results.findings.releases import ReleaseFinding
+from gradleak.results.findings.released import ReleaseFinding
 
 PLAN = """
 name = "defended"

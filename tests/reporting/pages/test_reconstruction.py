@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from tests.audits.releases.evidence import attack, control, refused, release, rmse, score
+from tests.audits.released.evidence import attack, control, refused, release, rmse, score
 
 from gradleak.reporting.document import summarize
 from gradleak.reporting.html import render_html

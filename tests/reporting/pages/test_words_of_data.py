@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.audits.releases.evidence import attack, control, release, rmse, score
+from tests.audits.released.evidence import attack, control, release, rmse, score
 from tests.reporting.parsed import Page
 
 from gradleak.reporting.context import Context
@@ -11,9 +11,9 @@ from gradleak.reporting.document import summarize
 from gradleak.reporting.html import render_html
 from gradleak.reporting.markdown import render_markdown
 from gradleak.reporting.page import assemble
-from gradleak.reporting.pages.releases import precision
+from gradleak.reporting.pages.released import precision
 from gradleak.results import Evidence, Record
-from gradleak.results.findings.releases import TensorPrecision, UpdatePrecision
+from gradleak.results.findings.released import TensorPrecision, UpdatePrecision
 
 
 @pytest.mark.parametrize(("kind", "noun"), [("tabular", "feature"), ("signal", "sample"), ("image", "pixel")])

@@ -14,7 +14,7 @@ import gradleak as gl
 from gradleak.auditing import build_plan, catalog
 from gradleak.audits.reconstruction import ReconstructionAudit
 from gradleak.results.findings.reconstruction import ReconstructionFinding
-from gradleak.results.findings.releases import ReleaseFinding
+from gradleak.results.findings.released import ReleaseFinding
 
 QUIET = gl.AuditOptions(quiet=True)
 ATTACKS = {"gauss_newton": gl.GaussNewton(max_steps=30, starts=2, warm_iterations=100)}

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from gradleak.audits.base import Audit, Reader, Schema, Site, Task, Writer, internal_example
-from gradleak.audits.releases.task import ReleaseTask
-from gradleak.audits.releases.verdict import judge
+from gradleak.audits.released.task import ReleaseTask
+from gradleak.audits.released.verdict import judge
 from gradleak.results import Finding, Grounds, Verdict
-from gradleak.results.findings.releases import ReleaseFinding
+from gradleak.results.findings.released import ReleaseFinding
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReleaseAudit(Audit[ReleaseFinding]):
     """Releases for every batch of the plan; it has no table in a plan file."""
 
-    kind: ClassVar[str] = "releases"
+    kind: ClassVar[str] = "released"
     finding: ClassVar[type[Finding]] = ReleaseFinding
 
-    name: str = "releases"
+    name: str = "released"
 
     @classmethod
     def schema(cls, writer: Writer) -> dict[str, Schema]:

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from tests.audits.releases.evidence import FIRST, about, attack, release, score
+from tests.audits.released.evidence import FIRST, about, attack, release, score
 
 from gradleak.reporting.html import render_html
 from gradleak.reporting.markdown import render_markdown
 from gradleak.reporting.page import assemble
 from gradleak.results import Evidence, Finding, Outcome, Record, Status, Subject, Thresholds, Verdict, VerdictKind
-from gradleak.results.findings.releases import Gate, ReleaseFinding, TensorPrecision, UpdatePrecision
+from gradleak.results.findings.released import Gate, ReleaseFinding, TensorPrecision, UpdatePrecision
 
 CARD: dict[str, Any] = {
     "objective": {

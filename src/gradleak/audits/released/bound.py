@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradleak.results import Evidence, Grounds, Score
-from gradleak.results.findings.releases import ReleaseFinding
+from gradleak.results.findings.released import ReleaseFinding
 from gradleak.risk import BayesianCramerRao, ReconstructionProbability
 
 # No law on a range of length 1 has a larger standard deviation.

@@ -11,10 +11,10 @@ import torch
 
 from gradleak.accounting import guarantee_of
 from gradleak.audits.base import Scenario, Site, domain_of, file_name, internal_example, luck, save_picture
-from gradleak.audits.releases.gate import check_update
+from gradleak.audits.released.gate import check_update
 from gradleak.core import DiagonalGaussian, HonestButCurious, Update, computed_in_half, describe, whole_precision
 from gradleak.results import Score
-from gradleak.results.findings.releases import ReleaseFinding, TensorPrecision, UpdatePrecision
+from gradleak.results.findings.released import ReleaseFinding, TensorPrecision, UpdatePrecision
 from gradleak.results.score import jsonable
 from gradleak.scoring import blind_baseline
 

@@ -74,7 +74,7 @@ class ReleaseFinding(Finding):
         range_note: that the data use little of their declared range, or "".
     """
 
-    kind: Literal["releases"] = "releases"
+    kind: Literal["released"] = "released"
     knowledge: Mapping[str, Any] = {}
     release: Mapping[str, Any] = {}
     defenses: tuple[Mapping[str, Any], ...] = ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradleak.audits.base import Adversary
-from gradleak.audits.releases.bound import Limits, bound_on
+from gradleak.audits.released.bound import Limits, bound_on
 from gradleak.results import (
     Attempt,
     Finding,
@@ -21,7 +21,7 @@ from gradleak.results import (
     by_example,
     error_name,
 )
-from gradleak.results.findings.releases import ReleaseFinding
+from gradleak.results.findings.released import ReleaseFinding
 
 CONVERGED_LOSS = 0.01
 NOUN = "attacked releases"

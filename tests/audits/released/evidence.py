@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gradleak.auditing import Thresholds, judge
-from gradleak.audits.releases import ReleaseAudit
+from gradleak.audits.released import ReleaseAudit
 from gradleak.results import (
     Control,
     Evidence,
@@ -19,7 +19,7 @@ from gradleak.results import (
     Verdict,
 )
 from gradleak.results.findings.reconstruction import ReconstructionFinding
-from gradleak.results.findings.releases import Gate, ReleaseFinding
+from gradleak.results.findings.released import Gate, ReleaseFinding
 from gradleak.results.findings.risk import DERIVATIVE_ERROR, RiskFinding
 
 FIRST = Subject(noun="example", name="0")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.audits.releases.evidence import (
+from tests.audits.released.evidence import (
     about,
     attack,
     bound,
@@ -20,7 +20,7 @@ from tests.audits.releases.evidence import (
 
 from gradleak.auditing import Thresholds
 from gradleak.results import Evidence, Finding, Outcome, PlanError, Score, Status, Subject, VerdictKind
-from gradleak.results.findings.releases import Gate
+from gradleak.results.findings.released import Gate
 from gradleak.results.findings.risk import RiskFinding
 
 

@@ -14,7 +14,7 @@ from gradleak.core import Batch, DiagonalGaussian, Mode, NotGaussian, Objective,
 from gradleak.protocols import FedSGD, LocalAdam
 from gradleak.protocols.local_steps import LocalSteps
 from gradleak.results import GradleakError
-from gradleak.results.findings.releases import Gate
+from gradleak.results.findings.released import Gate
 
 # Of two different digits of one class, a third have gradients of cosine above 0.99 on the demonstration's network, so
 # that the residual is asked for, too; half precision stays far below.

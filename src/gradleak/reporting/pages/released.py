@@ -26,7 +26,7 @@ from gradleak.reporting.blocks import (
 from gradleak.reporting.context import Context
 from gradleak.reporting.numerals import MISSING, Quantity, as_number, beside_blind, count, decimal, percent, quantity
 from gradleak.results import Attempt, Evidence, Score, Status, VerdictKind
-from gradleak.results.findings.releases import Gate, ReleaseFinding, UpdatePrecision
+from gradleak.results.findings.released import Gate, ReleaseFinding, UpdatePrecision
 
 _ORDER = {VerdictKind.LEAKS: 0, VerdictKind.INCONCLUSIVE: 1, VerdictKind.BOUNDED: 2}
 

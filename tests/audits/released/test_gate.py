@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from gradleak.audits.releases import GateStatus, check_update
+from gradleak.audits.released import GateStatus, check_update
 from gradleak.core import Batch, Domain, Objective, Release, Update
 from gradleak.defenses import Clip, ClipPerExample, GaussianNoise, Prune, Sign
 from gradleak.protocols import FedAvg, FedSGD, LocalAdam
