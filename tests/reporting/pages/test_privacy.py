@@ -19,7 +19,15 @@ from gradleak.reporting.markdown import render_markdown
 from gradleak.reporting.page import assemble
 from gradleak.reporting.pages.privacy import page
 from gradleak.reporting.pages.privacy.figures import figures
-from gradleak.reporting.pages.privacy.view import PrivacyView, broken, noted, privacies, shown_theory
+from gradleak.reporting.pages.privacy.view import (
+    PrivacyView,
+    broken,
+    largest,
+    noted,
+    privacies,
+    shown_theory,
+    statistic,
+)
 from gradleak.results import Control, Evidence, Finding, Leakier, Outcome, Record, Score, Status, Verdict, VerdictKind
 from gradleak.results.findings.privacy import Claim, Histogram, Pair, PrivacyFinding
 
@@ -48,14 +56,14 @@ def measured(bound: float | None, *, pair: str = PAIR, exact: float | None = 4.0
         scores.append(number("per_attribute_epsilon", exact, pair=pair, evidence="exact"))
         scores.append(number("gaussian_epsilon", 2 * exact, pair=pair, evidence="exact"))
     details = {"largest_certifiable": 6.5, "direction": "higher_values_for_h1", "selection": "a separate split"}
-    for statistic, share in (("distance", 0.5), ("likelihood_ratio", 1.0)):
+    for name, share in (("distance", 0.5), ("likelihood_ratio", 1.0)):
         value = None if bound is None else share * bound
         scores.append(
             number(
                 "epsilon_lower_bound",
                 value,
                 pair=pair,
-                statistic=statistic,
+                statistic=name,
                 estimator="SplitThresholdEpsilon",
                 interval=None if value is None else (0.9 * value, 1.2 * value),
                 outcome=Outcome.NOT_RESOLVABLE if bound is None else Outcome.CONVERGED,
@@ -147,9 +155,9 @@ def test_the_largest_bound_stands_beside_claim_theory_and_ceiling() -> None:
     assert view.label == "dp · attribute sex · canary, epoch 0"
     assert view.best is not None
     # The estimate of 9 is larger, and is no bound.
-    assert (view.best.epsilon.value, view.best.statistic, view.best.largest) == (3.0, "likelihood_ratio", 6.5)
-    assert (view.claim.value, view.exact.value, view.delta, view.trials) == (5.0, 4.0, 1e-5, 2000)
-    assert view.best.direction == "higher values for the alternative"
+    assert (view.best.value, statistic(view.best), largest(view.best)) == (3.0, "log likelihood ratio", 6.5)
+    assert (view.claim.value, view.exact.value, view.terms.delta, view.pair.trials) == (5.0, 4.0, 1e-5, 2000)
+    assert "| higher values for the alternative |" in text(audited("dp", 3.0))
     assert shown_theory([view]) == ["per_attribute_epsilon", "gaussian_epsilon"]
     assert (view.state, view.loud) == ("leaks: above the threshold", False)
 
@@ -363,7 +371,7 @@ def test_hostile_names_are_text() -> None:
 def test_a_finding_with_nothing_in_it_has_a_row() -> None:
     bare = PrivacyFinding(item="a/sex", audit="sex")
     (view,) = privacies([bare], Context(record=Record.of([bare])))
-    assert (view.epsilon.text, view.state, view.trials) == ("–", "not judged", None)  # noqa: RUF001
+    assert (view.epsilon.text, view.state, view.pair.trials) == ("–", "not judged", 0)  # noqa: RUF001
     render_html(assemble(Record.of([bare])))
     assert page([], Context(record=Record.of([bare]))) is None
 

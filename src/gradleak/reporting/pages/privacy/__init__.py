@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from gradleak.reporting.blocks import (
     Badge,
     Block,
-    Column,
     Fold,
     Level,
     Note,
@@ -21,20 +20,24 @@ from gradleak.reporting.blocks import (
     Tiles,
     Words,
     as_is,
+    labels,
+    numbers,
 )
 from gradleak.reporting.context import Context
-from gradleak.reporting.numerals import MISSING, Quantity, count, decimal
+from gradleak.reporting.numerals import MISSING, Quantity, between, count, decimal, quantity
 from gradleak.reporting.pages.privacy.figures import figures
 from gradleak.reporting.pages.privacy.view import (
     THEORY,
     PrivacyView,
     broken,
+    estimator,
+    largest,
     noted,
     privacies,
     shown_theory,
     statistic,
 )
-from gradleak.results import Evidence
+from gradleak.results import Evidence, Score
 from gradleak.results.findings.privacy import PrivacyFinding
 
 TEXT = (
@@ -63,8 +66,6 @@ THEORIES = (
     "replaced by another (twice the clipping norm), and by the classical formula, which is proven below 1 only. A total divided "
     "by the number of attributes is a convention that bounds nothing."
 )
-_AUDIT = Column(label="Scenario and audit", heading=True)
-_CERTIFIABLE = Column(label="At most certifiable", numeric=True)
 
 
 def page(findings: Sequence[PrivacyFinding], context: Context) -> Section | None:
@@ -100,20 +101,24 @@ def _front(views: Sequence[PrivacyView]) -> list[Block]:
     worst = max(lost, key=lambda view: view.epsilon.value or 0.0)
     best = worst.best
     assert best is not None
-    most = "" if best.largest is None else f"so many trials can certify at most {decimal(best.largest)}"
-    apart = sum(bool(view.epsilon.value) for view in lost)
+    most = largest(best)
     tiles = [
         Tile(
             label="Epsilon, at least",
             value=worst.epsilon,
-            sub=f"{as_is(worst.label)}, by {as_is(statistic(best.statistic))}",
+            sub=f"{as_is(worst.label)}, by {as_is(statistic(best))}",
             evidence=_evidence(worst.epsilon),
         ),
         Tile(label="Claimed there", value=worst.claim, sub=as_is(worst.claimed)),
-        Tile(label="Exact, these hypotheses", value=worst.exact, sub=most, evidence=_evidence(worst.exact)),
+        Tile(
+            label="Exact, these hypotheses",
+            value=worst.exact,
+            sub="" if most is None else f"so many trials can certify at most {decimal(most)}",
+            evidence=_evidence(worst.exact),
+        ),
         Tile(
             label="Told apart",
-            value=f"{apart} of {len(views)}",
+            value=f"{sum(bool(view.epsilon.value) for view in lost)} of {len(views)}",
             sub="audits and scenarios with a lower bound above 0",
         ),
     ]
@@ -134,85 +139,67 @@ def _losses(views: Sequence[PrivacyView]) -> Table:
     rows: list[list[Words]] = []
     for view in views:
         best = view.best
-        by = "" if best is None else f"by {as_is(statistic(best.statistic))}, {as_is(best.estimator)}"
-        beside = [Small(text) for text in ((best.interval if best else ""), by) if text]
+        by = "" if best is None else f"by {as_is(statistic(best))}, {as_is(estimator(best))}"
         rows.append(
             [
                 as_is(view.label),
                 Tag(view.state, tone="bad") if view.loud else as_is(view.state),
-                [*_with_badge(view.epsilon), *beside],
-                decimal(best.largest if best else None),
-                [view.claim, Small(f"δ = {decimal(view.delta)}")],
+                [*_with_badge(view.epsilon), *(Small(text) for text in (between(best), by) if text)],
+                decimal(largest(best)),
+                [view.claim, Small(f"δ = {decimal(view.terms.delta)}")],
                 view.exact,
-                count(view.trials),
+                count(view.pair.trials or None),
             ]
         )
-    return Table(
-        caption="The largest lower bound of each audit; all bounds of an audit hold together",
-        columns=[
-            _AUDIT,
-            Column(label="Result"),
-            Column(label="Epsilon, at least", numeric=True),
-            _CERTIFIABLE,
-            Column(label="Claimed", numeric=True),
-            Column(label="Exact, these hypotheses", evidence=Evidence.EXACT, numeric=True),
-            Column(label="Trials a hypothesis", numeric=True),
-        ],
-        rows=rows,
-    )
+    columns = [
+        *labels("Scenario and audit", "Result"),
+        *numbers("Epsilon, at least", "At most certifiable", "Claimed"),
+        *numbers("Exact, these hypotheses", evidence=Evidence.EXACT),
+        *numbers("Trials a hypothesis"),
+    ]
+    caption = "The largest lower bound of each audit; all bounds of an audit hold together"
+    return Table(caption=caption, columns=columns, rows=rows)
 
 
 def _theory(views: Sequence[PrivacyView]) -> list[Section]:
     names = shown_theory(views)
-    if not names:
-        return []
     rows: list[list[Words]] = [
         [as_is(view.label), *(_with_badge(view.theory.get(name, Quantity())) for name in names)] for view in views
     ]
-    columns = [_AUDIT, *(Column(label=THEORY[name], numeric=True) for name in names)]
-    return [
-        Section(
-            anchor="privacy-known",
-            title="Known without a trial",
-            label=None,
-            blocks=[Text(parts=[THEORIES]), Table(columns=columns, rows=rows)],
-        )
-    ]
+    columns = [*labels("Scenario and audit"), *numbers(*(THEORY[name] for name in names))]
+    blocks = (Text(parts=[THEORIES]), Table(columns=columns, rows=rows))
+    return [Section(anchor="privacy-known", title="Known without a trial", label=None, blocks=blocks)] if names else []
 
 
 def _measured(views: Sequence[PrivacyView]) -> list[Section]:
     rows: list[list[Words]] = [
         [
             as_is(view.label),
-            as_is(statistic(found.statistic)),
-            as_is(found.estimator),
-            _with_badge(found.epsilon),
-            found.interval or MISSING,
-            decimal(found.largest),
-            as_is(found.direction) or MISSING,
-            as_is(found.selection) or MISSING,
+            as_is(statistic(score)),
+            as_is(estimator(score)),
+            _with_badge(quantity(score)),
+            between(score) or MISSING,
+            decimal(largest(score)),
+            _told(score, "direction").replace("h1", "the alternative") or MISSING,
+            _told(score, "selection") or MISSING,
         ]
         for view in views
-        for found in view.measured
+        for score in view.measured
     ]
-    if not rows:
-        return []
     columns = [
-        _AUDIT,
-        Column(label="Statistic"),
-        Column(label="Estimator"),
-        Column(label="Epsilon", numeric=True),
-        Column(label="Interval"),
-        _CERTIFIABLE,
-        Column(label="Direction"),
-        Column(label="Threshold"),
+        *labels("Scenario and audit", "Statistic", "Estimator"),
+        *numbers("Epsilon"),
+        *labels("Interval"),
+        *numbers("At most certifiable"),
+        *labels("Direction", "Threshold"),
     ]
-    fold = Fold(
-        title="Every epsilon from the trials, bounds and estimates apart",
-        blocks=[Table(columns=columns, rows=rows)],
-        printed=True,
-    )
-    return [Section(anchor="privacy-trials", title="From the trials", label=None, blocks=[fold])]
+    title, table = "Every epsilon from the trials, bounds and estimates apart", Table(columns=columns, rows=rows)
+    fold = Fold(title=title, blocks=[table], printed=True)
+    return [Section(anchor="privacy-trials", title="From the trials", label=None, blocks=[fold])] if rows else []
+
+
+def _told(score: Score, key: str) -> str:
+    return as_is(str(score.details.get(key) or "").replace("_", " "))
 
 
 def _evidence(found: Quantity) -> Evidence | None:

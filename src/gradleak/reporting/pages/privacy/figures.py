@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from gradleak.reporting.blocks import Figure, Section
-from gradleak.reporting.pages.privacy.view import PrivacyView
-from gradleak.results.findings.privacy import Histogram
+from gradleak.reporting.blocks import Figure, Section, plot
+from gradleak.reporting.pages.privacy.view import PrivacyView, estimator, is_bound, largest, statistic
+from gradleak.results import Score
+from gradleak.results.findings.privacy import STATISTIC, Histogram
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # More panels than this are too small to be read.
 MOST_PANELS = 6
+# Letters of a line above a panel: longer ones run into the panel beside it.
+_TITLE_WIDTH = 42
+_LEAST = 1e-2
 HISTOGRAMS = (
     "How often each value of the statistic came up under both hypotheses: the null hypothesis (an audited record as it is; a "
     "batch without the example, or with another in its place) and the alternative (the record with another value; the batch with "
@@ -36,44 +45,106 @@ def figures(views: Sequence[PrivacyView]) -> list[Section]:
     return [*_histograms(views), *_measured(views)]
 
 
+def _section(name: str, title: str, figure: Figure) -> Section:
+    return Section(anchor=f"privacy-{name}", title=title, label=None, blocks=[figure])
+
+
 def _histograms(views: Sequence[PrivacyView]) -> list[Section]:
     """Histograms of the statistic with the largest lower bound, else of the first; six at most, broken claims first."""
     first_loud = sorted(views, key=lambda view: not view.loud)
     pairs = [(view, chosen) for view in first_loud if (chosen := _chosen(view)) is not None]
-    if not pairs:
-        return []
+    shown = pairs[:MOST_PANELS]
 
-    def draw() -> str:
-        from gradleak.reporting.pages.privacy.plots import histogram_plot
-
-        return histogram_plot(pairs[:MOST_PANELS], _HISTOGRAMS)
+    def paint(every: Sequence[Axes]) -> None:
+        for axes, (view, histogram) in zip(every, shown, strict=True):
+            _draw(axes, histogram)
+            # A name of the record is no formula.
+            axes.set_title(textwrap.fill(view.label, _TITLE_WIDTH), fontsize=9, parse_math=False)
+            axes.set_xlabel(statistic(histogram), parse_math=False)
+            axes.set_ylabel("share of trials")
 
     many = f" ({MOST_PANELS} of {len(pairs)} pairs are drawn, broken claims first)" if len(pairs) > MOST_PANELS else ""
     title = f"Both hypotheses, by the statistic that tells them apart best{many}"
-    return [_section("hypotheses", title, Figure(draw=draw, alt=_HISTOGRAMS, caption=HISTOGRAMS))]
+    figure = plot(
+        paint,
+        prefix="hypotheses",
+        title="Both hypotheses",
+        alt=_HISTOGRAMS,
+        caption=HISTOGRAMS,
+        size=(7.4, 0.6 + 2.5 * math.ceil(len(shown) / 2)),
+        panels=len(shown),
+    )
+    return [_section("hypotheses", title, figure)] if pairs else []
+
+
+def _chosen(view: PrivacyView) -> Histogram | None:
+    named = {histogram.statistic: histogram for histogram in view.histograms}
+    best = str(view.best.about.get(STATISTIC)) if view.best else ""
+    return named.get(best) or next(iter(view.histograms), None)
+
+
+def _draw(axes: Axes, histogram: Histogram) -> None:
+    from gradleak.reporting.drawing import SERIES
+
+    edges = [float(edge or 0.0) for edge in histogram.edges]
+    series = ((histogram.null, "null hypothesis", SERIES[0]), (histogram.alternative, "alternative", SERIES[3]))
+    for given, label, color in series:
+        counts = [count or 0.0 for count in given]
+        shares = [count / (sum(counts) or 1.0) for count in counts]
+        axes.stairs(shares, edges, fill=True, color=color, alpha=0.25)
+        axes.stairs(shares, edges, color=color, linewidth=1.4, label=label)
+    axes.set_ylim(bottom=0.0)
 
 
 def _measured(views: Sequence[PrivacyView]) -> list[Section]:
     """Measured values against exact ones, where at least two are known and something was measured."""
     shown = [view for view in views if 0 < (view.exact.value or 0.0) < math.inf and view.measured]
-    known = any(found.epsilon.value is not None for view in shown for found in view.measured)
-    if len({view.exact.value for view in shown}) < 2 or not known:
-        return []
+    points = [(view.exact.value or 0.0, score) for view in shown for score in view.measured if score.value is not None]
+    exact = {view.exact.value or 0.0 for view in shown}
 
-    def draw() -> str:
-        from gradleak.reporting.pages.privacy.plots import epsilon_plot
+    def paint(every: Sequence[Axes]) -> None:
+        from gradleak.reporting.drawing import BESIDE, INK, look
 
-        return epsilon_plot(shown, _MEASURED)
+        (axes,) = every
+        values = [score.value or 0.0 for _, score in points]
+        least = max(_LEAST, min([*exact, *(value for value in values if value > 0)]) / 2)
+        most = 1.7 * max([*exact, *(value for value in values if math.isfinite(value))])
+        axes.plot([least, most], [least, most], color=INK, linewidth=1.0, linestyle=BESIDE)
+        for place, name in enumerate(dict.fromkeys(_series(score) for _, score in points)):
+            color, _, marker = look(place)
+            axes.plot([], [], marker, color=color, markersize=6, label=name)
+            for x, score in points:
+                if _series(score) == name:
+                    # Beside each other, to the right: never above the diagonal by being moved.
+                    _point(axes, 1.05**place * x, score, (least, most), (color, marker))
+        axes.set_xscale("log")
+        axes.set_xlim(least, most)
+        axes.set_yscale("log")
+        axes.set_ylim(least, most)
+        axes.set_xlabel("exact epsilon of the two hypotheses")
+        axes.set_ylabel("measured epsilon")
 
-    figure = Figure(draw=draw, alt=_MEASURED, caption=MEASURED)
-    return [_section("measured", "Measured epsilon against theory", figure)]
+    title = "Measured epsilon against the exact one"
+    figure = plot(paint, prefix="epsilon", title=title, alt=_MEASURED, caption=MEASURED, size=(7.4, 4.6))
+    return [_section("measured", "Measured epsilon against theory", figure)] if len(exact) > 1 and points else []
 
 
-def _chosen(view: PrivacyView) -> Histogram | None:
-    named = {histogram.statistic: histogram for histogram in view.histograms}
-    best = view.best
-    return named.get(best.statistic if best else "") or next(iter(view.histograms), None)
+def _point(axes: Axes, x: float, score: Score, limits: tuple[float, float], look: tuple[str, str]) -> None:
+    """A filled marker for a bound, an open one for an estimate, with its interval and what can be certified at most."""
+    from gradleak.reporting.drawing import FAINT
+
+    (color, marker), (least, most) = look, limits
+    found, top = score.value or 0.0, largest(score)
+    low, high = (min(max(end, least), most) for end in score.interval or (found, found))
+    axes.plot([x, x], [low, high], color=color, linewidth=1.0, alpha=0.6)
+    value = min(max(found, least), most)
+    axes.plot(
+        x, value, marker, color=color, markersize=6, fillstyle="full" if is_bound(score) else "none", clip_on=False
+    )
+    if top is not None and least < top < most:
+        axes.plot(x, top, "_", color=color, markersize=9, alpha=0.7)
+        axes.plot([x, x], [high, top], color=FAINT, linewidth=1.0, linestyle=(0, (1, 2)))
 
 
-def _section(name: str, title: str, figure: Figure) -> Section:
-    return Section(anchor=f"privacy-{name}", title=title, label=None, blocks=[figure])
+def _series(score: Score) -> str:
+    return f"{estimator(score)}, {statistic(score)}" if score.about.get(STATISTIC) else estimator(score)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from gradleak.reporting import words
 from gradleak.reporting.context import Context
-from gradleak.reporting.numerals import NBSP, Quantity, as_number, decimal, quantity
-from gradleak.results import Evidence, Outcome, Score, Verdict
+from gradleak.reporting.numerals import Quantity, as_number, decimal, quantity
+from gradleak.results import Evidence, Score, Verdict
 from gradleak.results.findings.privacy import ESTIMATOR, PAIR, STATISTIC, Claim, Histogram, Pair, PrivacyFinding
 
 # Reasons of verdicts that follow from the numbers of a pair.
@@ -47,122 +48,170 @@ _PAIRS_NAMED = 3
 EXACT = ("per_attribute_epsilon", "pair_epsilon")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """One epsilon from the trials of one statistic.
-
-    Attributes:
-        statistic: name of it.
-        estimator: the class.
-        epsilon: the number; its evidence says whether it is a bound.
-        interval: in print, "" for none.
-        span: ends of the interval, or None.
-        largest: the largest value that so many trials can certify, or None.
-        direction: which hypothesis the tail is of, in words, or "".
-        selection: how the threshold was chosen, or "".
-        trials: in all.
-    """
-
-    statistic: str
-    estimator: str
-    epsilon: Quantity
-    interval: str
-    span: tuple[float, float] | None
-    largest: float | None
-    direction: str
-    selection: str
-    trials: int
-
-    @property
-    def bound(self) -> bool:
-        """True if it is a lower bound with a value, or exact."""
-        return self.epsilon.value is not None and self.epsilon.evidence in (Evidence.LOWER_BOUND, Evidence.EXACT)
+def statistic(found: Score | Histogram) -> str:
+    """The test statistic behind a score or a histogram, in words."""
+    name = found.statistic if isinstance(found, Histogram) else str(found.about.get(STATISTIC) or "")
+    return STATISTICS.get(name, name.replace("_", " "))
 
 
-@dataclass(frozen=True, kw_only=True)
+def estimator(score: Score) -> str:
+    """The class of the estimator behind a score."""
+    return str(score.about.get(ESTIMATOR))
+
+
+def largest(score: Score | None) -> float | None:
+    """The largest value that so many trials can certify, or None."""
+    return None if score is None else as_number(score.details.get("largest_certifiable"))
+
+
+def is_bound(score: Score) -> bool:
+    """True for a lower bound with a value, and for an exact one."""
+    return score.value is not None and score.evidence in (Evidence.LOWER_BOUND, Evidence.EXACT)
+
+
+@dataclass(frozen=True, eq=False)
 class PrivacyView:
-    """One pair of hypotheses of one audit of one scenario.
+    """One pair of hypotheses of one audit of one scenario."""
 
-    Attributes:
-        label: the scenario, the audit and the pair.
-        scenario: its scenario, or the item.
-        audit: name and kind of the audit.
-        pair: name of the pair, or "".
-        state: what came of it, in words.
-        loud: whether a claim is broken.
-        measured: every epsilon from trials.
-        theory: by name of the score.
-        trials: releases a hypothesis, or None.
-        claim: epsilon claimed.
-        claimed: for what it is claimed, or why there is none.
-        delta: of all of them, or None.
-        histograms: by statistic.
-        outcome: of the audit.
-        note: what a reader needs to know.
-        settings: how it was done, in a sentence.
-    """
+    finding: PrivacyFinding
+    pair: Pair
+    verdict: Verdict | None
 
-    label: str
-    scenario: str
-    audit: str
-    pair: str
-    state: str
-    loud: bool
-    measured: Sequence[Measured]
-    theory: Mapping[str, Quantity]
-    trials: float | None
-    claim: Quantity
-    claimed: str
-    delta: float | None
-    histograms: Sequence[Histogram] = field(repr=False)
-    outcome: Outcome | None
-    note: str
-    settings: str
+    @cached_property
+    def scores(self) -> Sequence[Score]:
+        """All scores of the pair."""
+        return [score for score in self.finding.scores if score.about.get(PAIR) == self.pair.name]
 
-    @property
-    def best(self) -> Measured | None:
+    @cached_property
+    def measured(self) -> Sequence[Score]:
+        """Every epsilon from trials."""
+        return [score for score in self.scores if ESTIMATOR in score.about]
+
+    @cached_property
+    def theory(self) -> Mapping[str, Quantity]:
+        """The numbers that are known without trials, by name; an epsilon that there is none of is called so."""
+        found = {score.name: quantity(score) for score in self.scores if ESTIMATOR not in score.about}
+        return {
+            name: known
+            if known.value is not None
+            else replace(known, text="none", note=known.note.removeprefix("none: "))
+            for name, known in found.items()
+        }
+
+    @cached_property
+    def best(self) -> Score | None:
         """The largest lower bound."""
-        return max((found for found in self.measured if found.bound), key=_value, default=None)
+        return max(
+            (score for score in self.measured if is_bound(score)), key=lambda score: score.value or 0.0, default=None
+        )
 
-    @property
+    @cached_property
     def exact(self) -> Quantity:
         """The exact epsilon of the two hypotheses."""
-        certain = [found.epsilon for found in self.measured if found.epsilon.evidence == Evidence.EXACT]
+        certain = [quantity(score) for score in self.measured if score.evidence is Evidence.EXACT]
         known = (self.theory[name] for name in EXACT if name in self.theory)
         return next((found for found in (*certain, *known) if found.value is not None), Quantity(text="none"))
 
-    @property
+    @cached_property
     def epsilon(self) -> Quantity:
         """The largest lower bound, or in words why there is none."""
-        if self.best is not None:
-            return self.best.epsilon
         if self.measured:
-            return self.measured[0].epsilon
-        if self.outcome is None or self.outcome.has_value is not False:
+            return quantity(self.best or self.measured[0])
+        outcome = self.finding.outcome
+        if outcome is None or outcome.has_value is not False:
             return Quantity()
-        return Quantity(text=self.outcome.label.replace("_", " "), outcome=self.outcome, note=self.note)
+        return Quantity(text=outcome.label.replace("_", " "), outcome=outcome, note=self.note)
+
+    @property
+    def terms(self) -> Claim:
+        """The epsilon that is claimed for the release."""
+        return self.finding.claim or Claim()
+
+    @property
+    def claim(self) -> Quantity:
+        """The same in print."""
+        claim = self.terms
+        if claim.epsilon is None:
+            return Quantity(text="none")
+        return Quantity(value=claim.epsilon, text=decimal(claim.epsilon), evidence=claim.evidence or "")
+
+    @property
+    def claimed(self) -> str:
+        """The subject of the claim, or why there is none."""
+        return self.terms.of if self.terms.epsilon is not None else self.terms.reason
+
+    @property
+    def scenario(self) -> str:
+        """Its scenario, or the item."""
+        return self.finding.scenario or self.finding.item
+
+    @property
+    def audit(self) -> str:
+        """The kind and the name of the audit."""
+        use = str(self.finding.method.get("use") or "").removesuffix("Audit").removesuffix("Pair").lower()
+        return " ".join(part for part in (use, self.finding.audit) if part)
+
+    @property
+    def label(self) -> str:
+        """The scenario, the audit and the pair."""
+        return words.named(self.scenario, self.audit, self.pair.name)
+
+    @property
+    def note(self) -> str:
+        """The notes of the audit and the pair."""
+        return "; ".join(note for note in (self.finding.note, self.pair.note) if note)
+
+    @cached_property
+    def reason(self) -> str:
+        """The reason for this pair: of several, the verdict speaks of the one that was told apart best."""
+        if self.verdict is None or self.verdict.reason not in _MEASURED:
+            return "" if self.verdict is None else self.verdict.reason
+        value = None if self.best is None else self.best.value
+        claimed, allowed = self.terms.epsilon, as_number(self.verdict.details.get("threshold_epsilon"))
+        if value is None:
+            return "nothing_told_apart" if self.measured else "audit_refused"
+        if math.isinf(value):
+            return "no_noise"
+        if claimed is not None and value > claimed:
+            return "claim_broken"
+        if allowed is not None and value > allowed:
+            return "epsilon_above_threshold"
+        if self.verdict.reason == "epsilon_bounded":
+            return self.verdict.reason
+        if value <= 0.0:
+            return "nothing_told_apart"
+        return "epsilon_within_claim" if claimed is not None else "epsilon_below_threshold"
+
+    @property
+    def state(self) -> str:
+        """The same in words."""
+        return STATES.get(self.reason, words.reason(self.reason) if self.reason else "not judged")
+
+    @property
+    def loud(self) -> bool:
+        """True if a claim is broken."""
+        return self.reason == "claim_broken"
+
+    @property
+    def histograms(self) -> Sequence[Histogram]:
+        """The histograms that can be drawn, one a statistic."""
+        return [histogram for histogram in self.pair.histograms if _drawable(histogram)]
 
 
 def privacies(findings: Sequence[PrivacyFinding], context: Context) -> list[PrivacyView]:
     """One view for every audit, scenario and pair, in the order of the record; one for an audit without a pair."""
     return [
-        _view(finding, pair, context.verdict_on(finding.item))
+        PrivacyView(finding, pair, context.verdict_on(finding.item))
         for finding in findings
         for pair in finding.pairs or (Pair(name=""),)
     ]
-
-
-def statistic(name: str) -> str:
-    """A statistic of a privacy audit in words."""
-    return STATISTICS.get(name, name.replace("_", " "))
 
 
 def noted(views: Sequence[PrivacyView]) -> list[tuple[str, str]]:
     """Notes on audits, each once: (whom it is about, note)."""
     about: dict[str, list[str]] = {}
     for view in views:
-        shown = view.best or next(iter(view.measured), None)
-        notes = [view.settings, view.note, "" if shown is None else shown.epsilon.note]
+        notes = [view.finding.terms, view.note, view.epsilon.note if view.measured else ""]
         if view.claimed:
             notes.append(f"{'no epsilon is claimed' if view.claim.value is None else 'claimed'}: {view.claimed}")
         for note in dict.fromkeys(part for part in notes if part):
@@ -180,9 +229,9 @@ def _whom(names: Sequence[str], views: Sequence[PrivacyView]) -> str:
         told: dict[str, list[str]] = {}
         for view in views:
             if view.audit == audit:
-                every.setdefault(view.scenario, []).append(view.pair)
+                every.setdefault(view.scenario, []).append(view.pair.name)
                 if view.label in names:
-                    told.setdefault(view.scenario, []).append(view.pair)
+                    told.setdefault(view.scenario, []).append(view.pair.name)
         pairs = {
             scenario: "" if mine == every[scenario] and len(mine) > 1 else " and ".join(mine)
             for scenario, mine in told.items()
@@ -212,7 +261,7 @@ def _least(group: Sequence[PrivacyView]) -> str:
     first = group[0]
     if len(group) == 1:
         return f"{first.label}: epsilon is at least {first.epsilon.text}"
-    shown = [f"{view.epsilon.text} ({view.pair})" for view in group[:_PAIRS_NAMED]]
+    shown = [f"{view.epsilon.text} ({view.pair.name})" for view in group[:_PAIRS_NAMED]]
     if len(group) > len(shown):
         shown.append(f"above the claim for {len(group) - len(shown)} more")
     return f"{words.named(first.scenario, first.audit)}: epsilon is at least {', '.join(shown[:-1])} and {shown[-1]}"
@@ -225,91 +274,14 @@ def shown_theory(views: Sequence[PrivacyView]) -> list[str]:
     ]
 
 
-def _view(finding: PrivacyFinding, pair: Pair, verdict: Verdict | None) -> PrivacyView:
-    scores = [score for score in finding.scores if score.about.get(PAIR) == pair.name]
-    claim = finding.claim or Claim()
-    measured = [_measured(score) for score in scores if ESTIMATOR in score.about]
-    scenario = finding.scenario or finding.item
-    use = str(finding.method.get("use") or "").removesuffix("Audit").removesuffix("Pair").lower()
-    audit = " ".join(part for part in (use, finding.audit) if part)
-    reason = _reason(verdict, measured, claim.epsilon)
-    return PrivacyView(
-        label=words.named(scenario, audit, pair.name),
-        scenario=scenario,
-        audit=audit,
-        pair=pair.name,
-        state=STATES.get(reason, words.reason(reason) if reason else "not judged"),
-        loud=reason == "claim_broken",
-        measured=measured,
-        theory={score.name: _known(score) for score in scores if ESTIMATOR not in score.about},
-        trials=pair.trials or None,
-        claim=Quantity(text="none")
-        if claim.epsilon is None
-        else Quantity(value=claim.epsilon, text=decimal(claim.epsilon), evidence=claim.evidence or ""),
-        claimed=claim.of if claim.epsilon is not None else claim.reason,
-        delta=claim.delta,
-        histograms=[histogram for histogram in pair.histograms if _drawable(histogram)],
-        outcome=finding.outcome,
-        note="; ".join(note for note in (finding.note, pair.note) if note),
-        settings=finding.terms,
-    )
-
-
-def _known(score: Score) -> Quantity:
-    """A number that is known without trials; an epsilon that there is none of is called so."""
-    found = quantity(score)
-    return found if score.value is not None else replace(found, text="none", note=found.note.removeprefix("none: "))
-
-
-def _reason(verdict: Verdict | None, measured: Sequence[Measured], claimed: float | None) -> str:
-    """Reason of this pair's result: of several, the verdict speaks of the one that was told apart best."""
-    if verdict is None:
-        return ""
-    if verdict.reason not in _MEASURED:
-        return verdict.reason
-    value = max((_value(found) for found in measured if found.bound), default=None)
-    allowed = as_number(verdict.details.get("threshold_epsilon"))
-    if value is None:
-        return "audit_refused" if not measured else "nothing_told_apart"
-    if math.isinf(value):
-        return "no_noise"
-    if claimed is not None and value > claimed:
-        return "claim_broken"
-    if allowed is not None and value > allowed:
-        return "epsilon_above_threshold"
-    if verdict.reason == "epsilon_bounded" or value <= 0.0:
-        return verdict.reason if verdict.reason == "epsilon_bounded" else "nothing_told_apart"
-    return "epsilon_within_claim" if claimed is not None else "epsilon_below_threshold"
-
-
-def _measured(score: Score) -> Measured:
-    details = score.details
-    span = score.interval if score.value is not None else None
-    return Measured(
-        statistic=str(score.about.get(STATISTIC) or ""),
-        estimator=str(score.about.get(ESTIMATOR)),
-        epsilon=quantity(score),
-        interval="" if span is None else f"{decimal(span[0])} to{NBSP}{decimal(span[1])}",
-        span=span,
-        largest=as_number(details.get("largest_certifiable")),
-        direction=str(details.get("direction") or "").replace("_", " ").replace("h1", "the alternative"),
-        selection=str(details.get("selection") or "").replace("_", " "),
-        trials=score.n,
-    )
-
-
 def _drawable(histogram: Histogram) -> bool:
     """True if it has finite edges that rise, and a count for every bin."""
-    edges, null, alternative = histogram.edges, histogram.null, histogram.alternative
-    whole = all(value is not None and math.isfinite(value) for value in (*edges, *null, *alternative))
-    bins = len(null)
+    edges, bins = histogram.edges, len(histogram.null)
+    known = [edge for edge in edges if edge is not None and math.isfinite(edge)]
+    counts = (*histogram.null, *histogram.alternative)
     return (
-        whole
-        and len(edges) == bins + 1 == len(alternative) + 1
-        and bins > 0
-        and all(low < high for low, high in itertools.pairwise(edges))  # type: ignore[operator]
+        bins > 0
+        and len(edges) == len(known) == bins + 1 == len(histogram.alternative) + 1
+        and all(count is not None and math.isfinite(count) for count in counts)
+        and all(low < high for low, high in itertools.pairwise(known))
     )
-
-
-def _value(found: Measured) -> float:
-    return found.epsilon.value or 0.0
