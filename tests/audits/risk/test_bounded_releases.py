@@ -166,7 +166,7 @@ def test_a_client_in_half_precision_states_what_it_flushed(dtype: torch.dtype, t
     record = gl.audit(
         model, plan().site.batches[0], attacks=attacks, out=tmp_path / "out", options=gl.AuditOptions(quiet=True)
     )
-    (line,) = [one for one in record.findings if one.kind == "releases"]
+    (line,) = [one for one in record.findings if one.kind == "released"]
     facts = line.to_dict()["precision"]
     assert facts["dtype"] == str(dtype).removeprefix("torch.")
     first = facts["tensors"]["1.0.weight"]
