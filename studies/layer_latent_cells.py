@@ -36,7 +36,7 @@ DISTANCE, EFFECT, P_VALUE, SENSITIVITY = "distance", "effect", "p_value", "sensi
 MINE_ATTRIBUTE, MINE_LABEL = "mine_attribute", "mine_label"
 NEAR_ATTRIBUTE, NEAR_LABEL = "neighbors_attribute", "neighbors_label"
 _BYTES = 2**30
-# With 39 the levels 0.05, 0.1 and 0.5 are p-values that can be had, and uniform ones reach them so often.
+# With 39 the levels 0.05, 0.1 and 0.5 are attainable p-values, and uniform ones reach them so often.
 _NULL_PERMUTATIONS = 39
 
 

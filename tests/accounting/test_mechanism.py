@@ -106,7 +106,7 @@ class Unbounded(ExampleDefense):
         (FedSGD(), [], "nothing bounds or hides"),
         (FedSGD(), [Clip(1.0)], "Clip: heuristic, no noise with a guarantee"),
         (FedSGD(), [ClipPerExample(1.0)], "ClipPerExample: heuristic, no noise"),
-        (FedSGD(), [GaussianNoise(std=0.1)], "no bound on what one example or client adds stands right before"),
+        (FedSGD(), [GaussianNoise(std=0.1)], "no bound on the part of one example or client comes right before"),
         (FedSGD(), [ClipPerExample(1.0), Prune(0.5), GaussianNoise(std=0.1)], "no bound .* right before"),
         (FedSGD(), [ClipPerExample(1.0), LaplaceNoise(scale=0.1)], "no noise with a guarantee"),
         (FedSGD(), [ClipPerExample(1.0), LayerNoise(std={"0": 0.1})], "some layers .* no noise"),
@@ -186,7 +186,7 @@ def test_a_bound_and_noise_in_one_defense_hide_a_client() -> None:
 def test_a_formal_label_alone_is_no_epsilon_and_the_reason_says_so() -> None:
     gap = found(FedSGD(), ClipAndNoise(0.5, std=0.0))
     assert isinstance(gap, NoGuarantee)
-    assert "labeled formal by ClipAndNoise, which is not enough to count an epsilon" in gap.reason
+    assert "labeled formal by ClipAndNoise, which is not enough for an epsilon" in gap.reason
 
 
 @pytest.mark.parametrize(

@@ -303,7 +303,7 @@ def _total(
     return _score(name, value, evidence, note=note, details=details)
 
 
-_SHOWS = "a round whose sample is empty sends nothing, which shows that it is"
+_SHOWS = "a round whose sample is empty sends nothing, which reveals that it is empty"
 _TOO_LARGE = "the accountant finds no finite epsilon for this noise"
 # What accountants raise, or warn of, where a number leaves the range of floats.
 _OUT_OF_RANGE = (ArithmeticError, ValueError, RuntimeError, MemoryError)

@@ -205,12 +205,10 @@ def _gap(at_example: Sequence[ExampleDefense], after: Sequence[Defense], shapes:
         return "nothing bounds or hides what an example adds"
     noisy = any(isinstance(defense, UpdateDefense) and defense.only_gaussian(shapes) for defense in after)
     what = (
-        "no bound on what one example or client adds stands right before the Gaussian noise"
+        "no bound on the part of one example or client comes right before the Gaussian noise"
         if noisy
         else "no noise with a guarantee is added"
     )
     formal = [type(defense).__name__ for defense in (*at_example, *after) if defense.guarantee is Guarantee.FORMAL]
-    label = (
-        f"labeled formal by {' and '.join(formal)}, which is not enough to count an epsilon" if formal else "heuristic"
-    )
+    label = f"labeled formal by {' and '.join(formal)}, which is not enough for an epsilon" if formal else "heuristic"
     return f"{', '.join(names)}: {label}, {what}"

@@ -37,7 +37,7 @@ def used_rows(update: Update, knowledge: Knowledge, *, false_alarms: float = 0.0
     exceeds once in `false_alarms` tables; weak words are missed. Not identifiable where the table is also the weight of a layer
     that is no embedding (a tied head), where every row moves, or every one but those at zero (weight decay, a table that
     `forward` multiplies with), where noise is of another kind, or defenses are not known and leave no row at zero. Padding
-    with an index of its own counts as a word; a row that `padding_idx` holds fixed is none.
+    with an index of its own counts as a word; a row that `padding_idx` holds fixed does not.
 
     Args:
         update: what the server saw; tables that it does not hold (see `VisibleLayers`) are answered with a word.

@@ -1,6 +1,6 @@
 """The JSON Schema of plan files, so that editors complete and check a plan before anything runs.
 
-It says less than the reader: what hangs on the data, on the model or on more than one key is checked there alone.
+It says less than the reader: what depends on the data, on the model or on more than one key is checked there alone.
 """
 
 from __future__ import annotations

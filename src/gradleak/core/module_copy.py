@@ -266,7 +266,7 @@ def _replace_hooks(part: nn.Module, memo: dict[int, Any]) -> bool:
 
 
 def _copy_intermediate_results(part: nn.Module, memo: dict[int, Any]) -> None:
-    """Let deepcopy take results of earlier computations that hang on the module, which it refuses by itself."""
+    """Let deepcopy take results of earlier computations that are attached to the module, which it refuses by itself."""
     for value in vars(part).values():
         if isinstance(value, Tensor) and not value.is_leaf:
             memo[id(value)] = value.detach().clone()

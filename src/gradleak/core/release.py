@@ -46,7 +46,7 @@ class BatchDefense(Defense):
 
     @abstractmethod
     def mean(self, update: Mapping[str, Tensor], batch: Batch) -> Tensors:
-        """The mean over draws, or as much of it as can be had from update and batch alone; pure, differentiable."""
+        """The mean over draws, or as much of it as follows from update and batch alone; pure, differentiable."""
 
     @abstractmethod
     def noise(self, shapes: Mapping[str, Tensor]) -> Noise:
@@ -186,7 +186,7 @@ class Release:
         drawn = [_Drawn(defense=defense, generator=generator) for defense in self._at_example]
         update = self.protocol.mean(objective, objective.params, batch, drawn)
         if self._on_update:
-            # A sign or a clip would make numbers of what is none; without them the end of this looks once.
+            # A sign or a clip would make numbers of NaN; without them the end of this looks once.
             _refuse_non_finite(update)
         for place, defense in enumerate(self.defenses):
             if isinstance(defense, UpdateDefense):

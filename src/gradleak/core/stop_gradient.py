@@ -24,7 +24,7 @@ def gradient_through_stops(
     """The gradient of a loss that stops gradients, differentiable in all that the loss depends on; None if it has none.
 
     A client's gradient takes `x.detach()`, and what is computed under `torch.no_grad()` (a frozen feature extractor),
-    for constants. To the outside they are none: they move with the input, and with the parameters of earlier local
+    for constants. To the outside they are not constant: they move with the input, and with the parameters of earlier local
     steps. `torch.func` and autograd stop every derivative there, so that A would silently miss what runs through them.
     Here the loss is evaluated with nothing stopped, outside of the transform by the parameters, and once more inside of
     it with the stopped values of the first time in their places: constants to the parameters, and functions of the

@@ -31,7 +31,7 @@ class HonestButCurious(ThreatModel):
     """A server that follows the protocol: it knows the model, its parameters, the loss and the protocol.
 
     A server that does not know how its clients train (their learning rate, number of steps, optimizer) has to assume
-    something: `protocol` is then what it goes by, marked as assumed wherever knowledge is printed. How much hangs on it
+    something: `protocol` is then what it goes by, marked as assumed wherever knowledge is printed. How much depends on it
     say `gradleak.attacks.residuals_under` and `gradleak.attacks.rerun_under`.
 
     Attributes:

@@ -62,7 +62,7 @@ class Vocabulary:
             words: how many, "<other>" among them; fewer where the text has fewer.
 
         Raises:
-            InputError: for a missing file, one that is no text, or fewer than two words.
+            InputError: for a missing file, one that is not text, or fewer than two words.
         """
         check_count("Vocabulary.of_text.words", words, least=2)
         counts = Counter(token for line in _lines(Path(path)) for token in tokens(line))
@@ -123,7 +123,7 @@ def sentences(
     """Labeled sentences as one-hot rows, with their length (short or long) as sensitive variable.
 
     The targets are the labels of the file as they stand. Length is counted in words between blanks, in the file and not in
-    the rows, which may be cut; it is no label of a person but what can be had from any text, and the inputs hold it.
+    the rows, which may be cut; it is not a label of a person but a property of any text, and the inputs hold it.
 
     Args:
         path: tab-separated UTF-8 without a header: a label from 0 on, and a sentence, as the published CoLA files have them.
@@ -195,4 +195,4 @@ def _lines(file: Path) -> list[str]:
         # Not splitlines: a sentence may hold characters that Unicode counts as ends of lines.
         return file.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise InputError(f"{file}: expected UTF-8 text, got byte {error.start} that is none") from error
+        raise InputError(f"{file}: expected UTF-8 text, got other bytes at {error.start}") from error

@@ -257,8 +257,8 @@ def gaussian_channel_information(
         level = channel_std(entropy, known[0].norm, size, releases=len(known)) if entropy > 0 else math.inf
         details["std_needed"] = level
         note = (
-            f"vacuous: the noise would allow {total:.4g} nats, H(a) is {entropy:.4g}; it says something from a standard "
-            f"deviation of {level:.3g} on the update on, {level / known[0].std:.3g} times what it has"
+            f"vacuous: the noise would allow {total:.4g} nats, H(a) is {entropy:.4g}; to say something, it takes a "
+            f"standard deviation of {level:.3g} on the update, {level / known[0].std:.3g} times the present one"
         )
     value = total if entropy is None else min(total, entropy)
     return _score("information_bound", value, Evidence.UPPER_BOUND, note=note, details=details)

@@ -126,7 +126,7 @@ def _draw_affine(weight: Tensor, bias: Tensor | None, generator: torch.Generator
 
 
 def check_sizes(sizes: Mapping[str, int]) -> None:
-    """Refuse channels, classes and other sizes that are no whole numbers of at least 1.
+    """Refuse channels, classes and other sizes that are not whole numbers of at least 1.
 
     Raises:
         InputError: Naming the first of them.
@@ -146,7 +146,7 @@ def construct(layers: Callable[[], _Module], generator: torch.Generator | None) 
         The network, in train mode as torch builds it.
 
     Raises:
-        InputError: The generator is none.
+        InputError: The generator is not a `torch.Generator`.
     """
     if not isinstance(generator, torch.Generator | None):
         raise InputError(f"generator: expected a torch.Generator or None, got {type(generator).__name__}")

@@ -40,7 +40,7 @@ def lenet_i2f(
         The network, float32 (or torch's default dtype), on the CPU, in train mode as torch builds it.
 
     Raises:
-        InputError: No activation has that name, or a size is no whole number of at least 1.
+        InputError: No activation has that name, or a size is not a whole number of at least 1.
 
     Source:
         Zhang et al. 2023, "Understanding Deep Gradient Leakage via Inversion Influence Functions", appendix
@@ -81,7 +81,7 @@ def lenet_dlg(
         The network, float32 (or torch's default dtype), on the CPU, in train mode as torch builds it.
 
     Raises:
-        InputError: No activation has that name, or a size is no whole number of at least 1.
+        InputError: No activation has that name, or a size is not a whole number of at least 1.
 
     Source:
         Zhu et al. 2019, "Deep Leakage from Gradients" (DLG), the LeNet of its experiments, with sigmoids in

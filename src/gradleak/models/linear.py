@@ -24,7 +24,7 @@ def linear_model(*, features: int, classes: int, generator: torch.Generator | No
         `nn.Sequential(Flatten, Linear)`, on the CPU.
 
     Raises:
-        InputError: A size is no whole number of at least 1.
+        InputError: A size is not a whole number of at least 1.
 
     Source:
         Zhang et al. 2023, "Understanding Deep Gradient Leakage via Inversion Influence Functions", appendix

@@ -37,7 +37,7 @@ def mlp(
         The network, float32 (or torch's default dtype), on the CPU.
 
     Raises:
-        InputError: No activation has that name, or a size is no whole number of at least 1.
+        InputError: No activation has that name, or a size is not a whole number of at least 1.
 
     Examples:
         >>> sum(p.numel() for p in mlp(features=12, hidden=(32, 16), classes=3).parameters())

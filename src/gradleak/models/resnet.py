@@ -111,7 +111,7 @@ def resnet18(
         The network, float32 (or torch's default dtype), on the CPU, in train mode as torch builds it.
 
     Raises:
-        InputError: No activation or normalization has that name, or a size is no whole number of at least 1.
+        InputError: No activation or normalization has that name, or a size is not a whole number of at least 1.
 
     Source:
         He et al. 2016, "Deep Residual Learning for Image Recognition", table 1 (18 layers), shortcut option B.
@@ -150,7 +150,7 @@ def resnet8(
         The network, float32 (or torch's default dtype), on the CPU, in train mode as torch builds it.
 
     Raises:
-        InputError: No activation or normalization has that name, or a size is no whole number of at least 1.
+        InputError: No activation or normalization has that name, or a size is not a whole number of at least 1.
 
     Source:
         He et al. 2016, section 4.2, 6n + 2 layers with n = 1. Deviation: 1x1 convolutions (option B) in place of

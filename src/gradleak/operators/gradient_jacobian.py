@@ -64,7 +64,7 @@ class GradientJacobian(LinearOperator):
         adjoint: the only route of Aᵀu to use, or None for the kept graph where it fits the budget.
 
     Raises:
-        InputError: for a dtype, budget, chunk or route that is none, if g is not finite at the truth, or if the batch is
+        InputError: for an invalid dtype, budget, chunk or route, if g is not finite at the truth, or if the batch is
             none that the model and its loss take.
         UnsupportedError: at the first product, if two evaluations of g differ, or the model cannot be differentiated by
             any route or says that it has no second derivative.

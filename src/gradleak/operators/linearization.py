@@ -320,7 +320,7 @@ class Linearization:
         return out.detach()
 
     def _check_mixed(self, *, symmetry: bool) -> None:
-        """Raise why the graph of the loss is not to be used: size, another value, or first derivatives that are none.
+        """Raise why the graph of the loss is not to be used: size, another value, or wrong first derivatives.
 
         Layers with a gradient of their own making (straight-through, gradient reversal) have no symmetric second
         derivative: Aᵀ is right by definition there, and A is taken from it by another route.

@@ -36,7 +36,7 @@ def example_matrices(
         lockstep: False for None everywhere.
 
     Raises:
-        InputError: at the first example, for no exposure, or a dtype or budget that is none.
+        InputError: at the first example, for no exposure, or an invalid dtype or budget.
 
     Cost: d JVPs an example; for small networks dispatch is paid once a group.
     """

@@ -72,7 +72,7 @@ class PairResult:
         name: for tables, for instance "canary, epoch 10".
         trials: releases a hypothesis.
         scores: by statistic, one an estimator.
-        theory: what is known without a trial.
+        theory: values that are known without trials.
         facts: of the pair and its record, JSON-ready.
         samples: the statistics of every trial, by name; kept in memory alone.
         note: for the reader.

@@ -1,4 +1,4 @@
-"""The epsilon that is known without a trial: of the whole release by several conventions, and of one record exactly."""
+"""The epsilon that is known without trials: of the whole release by several conventions, and of one record exactly."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def write_json(
 ) -> Path:
     """One JSON document on a record: verdict, reason, thresholds, the numbers of each scenario, and the page as data.
 
-    Infinities are written as the strings "inf" and "-inf"; a number that could not be had is null beside its
+    Infinities are written as the strings "inf" and "-inf"; a number that could not be computed is null beside its
     outcome. The same record gives the same bytes.
 
     Args:

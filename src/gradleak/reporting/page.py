@@ -151,7 +151,7 @@ def _notes(record: Record) -> Iterable[Note]:
         missing = record.missing
         named = ", ".join(map(as_is, missing[:_MISSING_NAMED])) + (" …" if len(missing) > _MISSING_NAMED else "")
         said = f"{len(missing)} of the announced parts {'is' if len(missing) == 1 else 'are'} missing ({named}). "
-        text = "What follows is what stands in the record so far. Run the same command again to resume."
+        text = "This report covers the record so far. Run the same command again to resume."
         yield Note(title="Unfinished run.", text=said + text, level=Level.WARN)
     if record.unreadable:
         one = record.unreadable == 1

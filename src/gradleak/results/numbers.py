@@ -29,7 +29,7 @@ def check_share(name: str, value: object) -> None:
 
 
 def check_not_negative(name: str, value: object) -> None:
-    """Refuse what is no finite number of at least 0.
+    """Refuse what is not a finite number of at least 0.
 
     Raises:
         InputError: naming the field.
@@ -38,7 +38,7 @@ def check_not_negative(name: str, value: object) -> None:
 
 
 def check_count(name: str, value: object, *, least: int = 1) -> None:
-    """Refuse what is no whole number of at least `least`.
+    """Refuse what is not a whole number of at least `least`.
 
     Raises:
         InputError: naming the field.
@@ -47,7 +47,7 @@ def check_count(name: str, value: object, *, least: int = 1) -> None:
 
 
 def check_finite(name: str, value: object) -> None:
-    """Refuse what is no finite number.
+    """Refuse what is not a finite number.
 
     Raises:
         InputError: naming the field.

@@ -117,7 +117,7 @@ class Score:
             "note": note,
         }.items():
             if not isinstance(given, str):
-                raise TypeError(f"{key}: {given!r} is no text")
+                raise TypeError(f"{key}: {given!r} is not text")
         if not isinstance(details, Mapping):
             raise TypeError(f"details: {details!r} is no table")
         if not isinstance(about, Mapping) or not all(type(value) in (str, int) for value in about.values()):

@@ -33,7 +33,7 @@ class Settings:
     Annotate with the types of `gradleak.results.fields`, with enumerations (`Mode | str` says that the name will do), with
     classes, and with `Sequence` and `Mapping` of these. Sequences become tuples, names become members; what may be changed
     (`list`, `dict`) is kept as it is. A class with a `__post_init__` of
-    its own, for what hangs on more than one field, calls `super().__post_init__()` first. An annotation that cannot be read
+    its own, for what depends on more than one field, calls `super().__post_init__()` first. An annotation that cannot be read
     at run time takes anything, and so does a field that keeps its default.
 
     Attributes:

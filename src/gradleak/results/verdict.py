@@ -80,7 +80,7 @@ class Verdict:
             details, subject = data.get("details", {}), data.get("subject")
             for key, given in {**texts, **{key: "" if name is None else name for key, name in names.items()}}.items():
                 if not isinstance(given, str):
-                    raise TypeError(f"{key}: {str(given)[:100]!r} is no text")
+                    raise TypeError(f"{key}: {str(given)[:100]!r} is not text")
             if not isinstance(details, Mapping):
                 raise TypeError("details: expected a table")
             return cls(

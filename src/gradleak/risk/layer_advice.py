@@ -243,7 +243,7 @@ def _groups(profiles: Sequence[LayerProfile], names: Sequence[str]) -> dict[str,
                 "these names); advise on each grouping by itself"
             )
         if any(score.leakier is Leakier.NEITHER for score in profile.scores.values()):
-            raise InputError(f"profiles: expected measures of leakage, got {profile.measure}, which is none")
+            raise InputError(f"profiles: expected measures of leakage, got {profile.measure}, which is not one")
     return found[0]
 
 

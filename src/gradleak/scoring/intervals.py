@@ -13,7 +13,7 @@ def rate_interval(successes: float, trials: float, confidence: float = 0.95) -> 
     """The Clopper–Pearson interval of a rate: of at least the stated coverage for every rate and number of trials.
 
     The ends solve P(X ≥ s) = α/2 and P(X ≤ s) = α/2 for binomial X, by quantiles of the beta distribution, which also
-    takes successes that are no whole number (ties credited by their share).
+    takes successes that are not a whole number (ties credited by their share).
 
     **Assumptions**: independent trials of one success rate. Exact then, and wider than needed: it never falls short of
     the stated coverage. Credits between 0 and 1 spread less than a binomial count of the same mean.

@@ -18,7 +18,7 @@ def label_accuracy(reconstruction: Reconstruction, batch: Batch, pairing: Pairin
     """The share of examples whose class was claimed rightly; None for targets that are no classes.
 
     With a pairing of the images each claimed label is held against its example; details hold the share of the overlap
-    of the two label counts too (`by_counts`), which does not hang on the images, and a note says so where it is larger:
+    of the two label counts too (`by_counts`), which does not depend on the images, and a note says so where it is larger:
     all labels of a batch can be known while no image is. Without a pairing (no image was claimed) the order of a batch
     means nothing, and the share is that of the overlap.
 

@@ -42,7 +42,7 @@ class PerceptualNetwork:
         heads: what each channel of each of the five feature maps weighs, (out,), at least 0.
 
     Raises:
-        InputError: if there are not five of each, their channels do not fit together, or they are no finite numbers.
+        InputError: if there are not five of each, their channels do not fit together, or they are not finite numbers.
     """
 
     kernels: tuple[Tensor, ...] = field(repr=False)

@@ -78,7 +78,7 @@ class Training(Settings):
         """The fewest rows that a client gets of so many.
 
         Raises:
-            InputError: if that is none, or less than a batch.
+            InputError: if there are no rows, or fewer than a batch.
         """
         share = rows // self.clients
         if share < (self.batch_size or 1):

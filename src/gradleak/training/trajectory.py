@@ -33,7 +33,7 @@ class Trajectory:
         params: by observed round, θ_i.
         releases: by observed round, what updates leave through; the same object every round unless it is made anew.
         outcome: converged (all rounds done), not_finite (diverged) or constant (the model gives one answer).
-        utility: the worth of the model after the last round on the test rows; None where there are no test rows.
+        utility: the score of the model after the last round on the test rows; None where there are no test rows.
         note: a sentence for the reader, or "".
         seconds: of wall time.
         cpu_seconds: of processor time.

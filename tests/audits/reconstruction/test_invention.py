@@ -108,7 +108,7 @@ def test_a_refusal_is_said(case: tuple[Batch, Update, Knowledge], monkeypatch: p
     truth, update, known = case
     checked = claim_support(GIAS(), _claim(truth.inputs), update, known)
     assert checked is not None
-    assert checked.sentence == "whether the update bears the claim out could not be asked: signs before noise"
+    assert checked.sentence == "the support of the update for the claim could not be checked: signs before noise"
     assert (checked.facts, checked.refined, checked.plain_gradients) == ({}, None, 0)
 
 

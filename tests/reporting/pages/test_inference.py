@@ -269,14 +269,14 @@ def test_bounds_and_estimates_keep_apart() -> None:
     fano = [view.number("fano_advantage", evidence) for evidence in (Evidence.UPPER_BOUND, Evidence.ESTIMATE)]
     assert [view.number(name).value for name in ("information_bound", "information_estimate")] == [0.5, 0.1]
     assert [(found.value, found.evidence) for found in fano] == [(0.87, "upper_bound"), (0.31, "estimate")]
-    assert "Advantage it allows \\[upper bound\\]" in text(game)
+    assert "Largest advantage \\[upper bound\\]" in text(game)
     assert "| 0.87 |" in text(game)
-    assert "What any adversary could reach" in Page(html(game)).text
-    assert "What any adversary could reach" not in html(played("dp", adaptive=0.2))
+    assert "Limits on every adversary's advantage" in Page(html(game)).text
+    assert "Limits on every adversary's advantage" not in html(played("dp", adaptive=0.2))
 
 
 def test_equal_notes_stand_once() -> None:
-    setting = "played with k = 16 rows a batch"
+    setting = "settings: k = 16 rows a batch"
     first = played("a", static=0.5, adaptive=0.5, note="rows coincide")
     second = played("b", adaptive=0.5, note="rows coincide")
     assert noted(views(first, second)) == [("all games", setting), ("all games", "rows coincide")]
@@ -410,7 +410,7 @@ def test_the_setting_of_a_game_and_what_a_threshold_hides_are_told() -> None:
         "side information",
     ):
         assert part in note
-    assert any("orders the batches rightly" in hint for _, hint in rest)
+    assert any("ranks the batches correctly" in hint for _, hint in rest)
 
 
 def test_where_there_is_nothing_to_know_one_row_stands_for_both(two_defenses: list[InferenceFinding]) -> None:

@@ -191,7 +191,7 @@ def test_a_broken_claim_stands_at_the_top_of_every_report() -> None:
             said.lower().index("the claim is broken") < said.index("Claimed there") < said.index("Two hypotheses that")
         )
     assert (
-        "Epsilon, at least: 6 \\[lower bound\\] (dp · attribute sex · canary, epoch 0, by log likelihood ratio)"
+        "Lower bound on epsilon: 6 \\[lower bound\\] (dp · attribute sex · canary, epoch 0, by log likelihood ratio)"
         in written
     )
     assert "so many trials can certify at most 6.5" in written
@@ -404,7 +404,7 @@ def test_a_report_of_audits_alone_explains_its_words_and_speaks_of_no_reconstruc
     for said in (shown.text, written):
         assert "δ is the small chance" in said
         assert "A canary is a record that was made to be told apart" in said
-        assert "At most certifiable is the largest bound" in said
+        assert "Largest certifiable is the largest bound" in said
         assert "log likelihood ratio" in said
         assert "The auditor knows the model, its parameters, both hypotheses" in said
         assert "A privacy audit leaks where a lower bound on epsilon lies above" in said

@@ -1,4 +1,4 @@
-"""The page on releases: the scenarios, what the adversary was assumed to know, what left the client."""
+"""The page on releases: the scenarios, the assumed knowledge of the adversary, the updates that the client sent."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_one_card_for_scenarios_that_differ_in_defenses_only() -> None:
     noise = {"use": "GaussianNoise", "std": 0.001}
     text, _ = pages(known(), known("noisy", {"defenses": [noise]}, defenses=({**noise, "guarantee": "heuristic"},)))
     assert text.count("True labels: not known") == 1
-    rows = cells(text, "What left the client")
+    rows = cells(text, "Updates that the client sent")
     assert [row[0] for row in rows] == ["undefended", "noisy"]
     assert [row[2] for row in rows] == ["none", "GaussianNoise (std = 0.001) heuristic"]
     assert [row[4] for row in rows] == ["–", "yes"]  # noqa: RUF001 - an en dash in an empty cell
@@ -144,9 +144,9 @@ def test_an_update_that_does_not_fit_is_named_with_its_causes() -> None:
     text, page = pages(known(gate=gate), known("fits", gate=Gate(status="consistent", cosine=0.99999)))
     assert "undefended: the update is not what the stated model, protocol and defenses produce." in text
     assert "- the sign is reversed" in text
-    rows = cells(text, "What left the client")
+    rows = cells(text, "Updates that the client sent")
     assert [row[5] for row in rows] == ["not consistent; cosine at least -1.0000", "consistent; cosine at least 1.0000"]
-    assert "chip-fail" in page.split("What left the client")[1].split("</table>")[0]
+    assert "chip-fail" in page.split("Updates that the client sent")[1].split("</table>")[0]
     noisy = Gate(status="consistent", chi_square_z=-1.234)
     assert "noise energy within 1.2 standard deviations" in pages(known(gate=noisy))[0]
 
@@ -154,13 +154,13 @@ def test_an_update_that_does_not_fit_is_named_with_its_causes() -> None:
 def test_a_release_is_labeled_as_a_whole() -> None:
     defenses = ({"use": "DPSGD", "guarantee": "formal"}, {"use": "AdversarialPerturbation", "guarantee": "heuristic"})
     text, page = pages(known(defenses=defenses, guarantee="heuristic"))
-    (row,) = cells(text, "What left the client")
+    (row,) = cells(text, "Updates that the client sent")
     assert row[2:4] == ["DPSGD; AdversarialPerturbation", "heuristic"]
-    shown = page.split("What left the client")[1].split("</table>")[0]
+    shown = page.split("Updates that the client sent")[1].split("</table>")[0]
     assert ">heuristic</span>" in shown
     assert ">formal" not in shown
     # Where that of all together was not asked, that of each stands beside it.
-    (row,) = cells(pages(known(defenses=defenses, guarantee=None))[0], "What left the client")
+    (row,) = cells(pages(known(defenses=defenses, guarantee=None))[0], "Updates that the client sent")
     assert row[2:4] == ["DPSGD formal; AdversarialPerturbation heuristic", "not stated"]
 
 
@@ -214,7 +214,7 @@ def test_the_scenarios_stand_on_the_first_screen_the_worst_first() -> None:
         ["bad", "2", "1 of 1", "none", "0.03", "0.4", "0.02"],
         ["safe?", "1", "0 of 1", "0.001", "0.5", "0.3", missing],
     ]
-    assert text.index("Releases by scenario") < text.index("What the adversary was assumed to know")
+    assert text.index("Releases by scenario") < text.index("Assumed knowledge of the adversary")
 
 
 def test_the_blind_number_is_that_of_the_example_which_came_out_closest() -> None:
@@ -265,6 +265,6 @@ def test_a_release_that_could_not_be_made_has_no_card() -> None:
 
 def test_evidence_of_the_numbers_is_in_the_heads() -> None:
     text, _ = pages(known(), attack(0.2))
-    head = next(line for line in text.splitlines() if "Leaking, of attacked" in line)
+    head = next(line for line in text.splitlines() if "Leaking, of those attacked" in line)
     assert f"Smallest pixel RMSE reached \\[{Evidence.ATTACK.value}\\]" in head
     assert "Blind baseline \\[exact\\]" in head

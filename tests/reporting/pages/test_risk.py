@@ -187,12 +187,12 @@ def test_the_largest_chance_of_a_scenario_stands_with_its_prior_and_its_privacy(
     findings = [setting(0, chance(0.03125)), setting(1, chance(0.0625))]
     parsed = Page(render_html(assemble(Record.of(findings))))
     assert {0.0625, 0.0078125, 0.03125} <= set(parsed.numbers)
-    for text in ("How often any attacker can rebuild an example", "one of 128 candidates", "μ = 0.5", "ε = 1.88",
+    for text in ("Upper bound on every attacker's chance to rebuild an example", "one of 128 candidates", "μ = 0.5", "ε = 1.88",
                  "an average over that prior", "upper bound"):  # fmt: skip
         assert text in parsed.text
     assert "Lower bound on every attacker's average error" not in parsed.text
     text = render_markdown(assemble(Record.of(findings)))
-    assert "# How often any attacker can rebuild an example" in text
+    assert "# Upper bound on every attacker's chance to rebuild an example" in text
     assert "0.0625 \\[upper bound\\]" in text
 
 

@@ -139,7 +139,7 @@ def test_a_row_tells_all_that_was_measured() -> None:
     assert cells["Epsilon"][2] == Small(
         "δ = 10⁻⁵, takes part in 2 rounds, no sampling, add or remove, hides one example"
     )
-    assert cells["Worth on test rows"][1] == Small("accuracy")
+    assert cells["Utility on test rows"][1] == Small("accuracy")
     assert not any(isinstance(cell, Tag) for cell in cells.values())
 
 

@@ -26,7 +26,7 @@ class GaussianNaiveBayes(Estimator):
         smoothing: added to all variances, as a share of the largest variance of a feature.
 
     Raises:
-        InputError: for a smoothing that is no finite number of at least 0.
+        InputError: for a smoothing that is not a finite number of at least 0.
     """
 
     standardized: ClassVar[bool] = True

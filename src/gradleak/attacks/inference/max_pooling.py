@@ -34,7 +34,7 @@ class MaxPooling(Features):
         kernel: k, entries a window.
 
     Raises:
-        InputError: for a kernel that is no whole number of at least 1.
+        InputError: for a kernel that is not a whole number of at least 1.
 
     Examples:
         >>> reduce = MaxPooling(kernel=3).fit(lambda: iter(()), Layout(sizes={"w": 4}), torch.Generator())

@@ -46,7 +46,7 @@ class PrincipalComponents(Features):
         max_bytes: of shadow updates in float32 that are held at once.
 
     Raises:
-        InputError: for a number that is no whole number of at least 1; at the fit, for fewer than two shadow updates, or
+        InputError: for a number that is not a whole number of at least 1; at the fit, for fewer than two shadow updates, or
             some that are not finite.
     """
 

@@ -33,7 +33,7 @@ class RandomForest(Estimator):
         leaf_rows: shadow updates that a leaf holds at least.
 
     Raises:
-        InputError: for a number that is no whole number of at least 1.
+        InputError: for a number that is not a whole number of at least 1.
     """
 
     smoothed: ClassVar[bool] = True

@@ -30,7 +30,7 @@ class RandomProjection(Features):
         width: f, features.
 
     Raises:
-        InputError: for a width that is no whole number of at least 1.
+        InputError: for a width that is not a whole number of at least 1.
     """
 
     citations: ClassVar[tuple[Citation, ...]] = (LI_2006,)

@@ -43,7 +43,7 @@ class MetaLearned:
     Attributes:
         generator: the generator, or None where the outcome is `no_signal` or `not_finite`.
         outcome: `budget_spent` after the rounds that were asked for; `no_signal` where no update had anything to match
-            with labels that could be had; `not_finite` where every round was dropped.
+            with labels that could be found; `not_finite` where every round was dropped.
         rounds: rounds whose weights were finite and were taken over.
         lost: rounds that were dropped since weights or losses were not finite.
         used: updates that were matched at least once.

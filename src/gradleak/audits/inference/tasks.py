@@ -25,8 +25,8 @@ PLANTED = Control(
     planted=True,
     title="Positive control of a game: a planted secret",
     expects=f"an AUROC of at least {PLANTED_AUROC}, since the model has the sensitive variable among its inputs",
-    meaning="The adversary, its features or the setting is broken: that it finds nothing in this game means nothing. This "
-    "control speaks of its game alone, which has no verdict then.",
+    meaning="The adversary, its features or the setting is broken, so finding nothing in this game means nothing. This "
+    "control concerns its game alone, which then has no verdict.",
     measure=AUROC,
 )
 SHUFFLED = Control(

@@ -37,7 +37,7 @@ def _judge(found: InferenceFinding, broken: InferenceFinding | None, allowed: fl
         return _inconclusive(found, "game_refused", f"The game could not be played: {found.note}")
     if broken is not None:
         wanted = broken.control.expects if broken.control and broken.status is Status.DONE else broken.note
-        text = f"{broken.item} did not give what it had to ({wanted}), so no result of this game can be read."
+        text = f"{broken.item} failed ({wanted}), so no result of this game can be read."
         return _inconclusive(found, "control_failed", text)
     reached = [(who, score) for who in found.adversaries if (score := found.known(ADVANTAGE, who)) is not None]
     leaking = [(who, score) for who, score in reached if leaks(score)]
@@ -81,13 +81,13 @@ def _bounded(found: InferenceFinding, bound: Score, allowed: float) -> Verdict:
 
 
 def _ordering(found: InferenceFinding, adversary: str) -> str:
-    """Note on an adversary that orders batches rightly while its guesses are no better than blind, or ""."""
+    """Note on an adversary that ranks batches correctly while its guesses are no better than blind, or ""."""
     auroc = found.known(AUROC, adversary)
     if auroc is None or auroc.interval is None or auroc.interval[0] <= 0.5:
         return ""
     return (
-        f"But it orders the batches rightly (AUROC {_value(auroc):.3f}, interval above 0.5), so that another threshold would "
-        "make a leak of that. "
+        f"But it ranks the batches correctly (AUROC {_value(auroc):.3f}, interval above 0.5): another decision threshold "
+        "would turn this into a leak. "
     )
 
 
@@ -95,7 +95,8 @@ def _nearly(bounds: Sequence[Score], allowed: float) -> str:
     """Note on the chance that Fano's inequality leaves to any adversary where it is more than allowed, or ""."""
     if not bounds or _value(bounds[0]) >= 1.0:
         return ""
-    return f"Any adversary has at most {_value(bounds[0]):.2g} (Fano's inequality), above the limit of {allowed:g}. "
+    most = f"{_value(bounds[0]):.2g}"
+    return f"Fano's inequality allows any adversary an advantage of up to {most}, above the limit of {allowed:g}. "
 
 
 def _sentence(found: InferenceFinding, adversary: str, score: Score) -> str:

@@ -76,7 +76,7 @@ def _rows(reader: Reader, table: Mapping[str, Any], where: str) -> tuple[Populat
         )
     given = [key for key in OF_TABLE if key in table]
     if given:
-        raise PlanError(f"{where}: unknown key {given[0]!r}; it cuts a table, and these data are none")
+        raise PlanError(f"{where}: unknown key {given[0]!r}; it cuts a table, and these data are not a table")
     if attribute not in tuple(Told):
         has = "carry none" if found.sensitive is None else "carry one"
         raise PlanError(

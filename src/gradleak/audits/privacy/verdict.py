@@ -38,7 +38,7 @@ def _judge(found: PrivacyFinding, broken: PrivacyFinding | None, allowed: float)
         return _inconclusive(found, "audit_refused", f"The privacy loss could not be measured: {found.note}")
     if broken is not None:
         wanted = broken.control.expects if broken.control and broken.status is Status.DONE else broken.note
-        text = f"{broken.item} did not give what it had to ({wanted}), so no bound of this audit can be read."
+        text = f"{broken.item} failed ({wanted}), so no bound of this audit can be read."
         return _inconclusive(found, "control_failed", text)
     bounds = [score for score in found.scores if ESTIMATOR in score.about and score.evidence in _BOUNDS]
     known = [score for score in bounds if score.value is not None]
@@ -57,13 +57,13 @@ def _measured(found: PrivacyFinding, best: Score, allowed: float) -> Verdict:
     if math.isinf(value):
         text = (
             "The release adds no noise, and its updates differ between the two hypotheses: whoever knows the rest tells them "
-            f"apart without error, and no epsilon is finite. {_broken_too(claim)}"
+            f"apart without error, so no finite epsilon holds. {_broken_too(claim)}"
         )
         return _verdict(found, VerdictKind.LEAKS, "no_noise", text, details)
     if claimed is not None and value > claimed:
         text = (
             f"THE CLAIM IS BROKEN: epsilon is at least {value:.3g} at a confidence of {_confidence(found)} ({_by(best)}), and "
-            f"{claimed:.3g} is claimed ({_terms(claim)}). The release loses more than it says."
+            f"{claimed:.3g} is claimed ({_terms(claim)}). The release loses more than it claims."
         )
         return _verdict(found, VerdictKind.LEAKS, "claim_broken", text, details)
     said = f"epsilon is at least {value:.3g} at a confidence of {_confidence(found)} ({_by(best)}{_ceiling(best)})"
@@ -75,7 +75,7 @@ def _measured(found: PrivacyFinding, best: Score, allowed: float) -> Verdict:
         return _verdict(found, VerdictKind.LEAKS, "epsilon_above_threshold", text, details)
     if claimed is not None and claimed <= allowed and claim.proven:
         text = (
-            f"Differential privacy leaves an epsilon of {claimed:.3g} at most for one release ({_terms(claim)}; the limit is "
+            f"Differential privacy bounds epsilon by {claimed:.3g} for one release ({_terms(claim)}; the limit is "
             f"{allowed:g}), and nothing contradicts it: {said if value > 0.0 else 'no lower bound above 0 was found'}. The "
             "bound is the guarantee, not the measurement, and more releases lose more."
         )
@@ -121,7 +121,7 @@ def _terms(claim: Claim) -> str:
 def _beside(claim: Claim) -> str:
     if claim.epsilon is None:
         return f"No epsilon is claimed: {claim.reason or 'none is known'}."
-    return f"Claimed is {claim.epsilon:.3g} ({_terms(claim)}), which this does not contradict."
+    return f"The claimed epsilon is {claim.epsilon:.3g} ({_terms(claim)}); this does not contradict it."
 
 
 def _broken_too(claim: Claim) -> str:

@@ -34,7 +34,7 @@ def protocol_sensitivity(found: Reconstruction, update: Update, knowledge: Knowl
     try:
         trials = residuals_under(found, update, knowledge, protocols)
     except GradleakError as refusal:
-        return f"the sensitivity to the assumed protocol could not be had: {refusal}", []
+        return f"the sensitivity to the assumed protocol could not be computed: {refusal}", []
     rows = [
         {
             "protocol": describe(trial.protocol),
@@ -50,7 +50,7 @@ def _sentence(trials: list[ProtocolTrial]) -> str:
     here = trials[0].relative_residual
     known = [trial for trial in trials if trial.relative_residual is not None]
     if here is None or len(known) < 2:
-        return "how much hangs on the assumed protocol could not be tried"
+        return "the dependence on the assumed protocol could not be tested"
     best = min(known, key=lambda trial: trial.relative_residual or 0.0)
     worst = max(trial.relative_residual or 0.0 for trial in known)
     text = (

@@ -61,7 +61,7 @@ def claim_support(attack: Attack, found: Reconstruction, update: Update, knowled
         said = CHECK(found, update, knowledge, generator=derive_generator(0, "claim support"))
     except GradleakError as refusal:
         return CheckedClaim(
-            sentence=f"whether the update bears the claim out could not be asked: {refusal}",
+            sentence=f"the support of the update for the claim could not be checked: {refusal}",
             seconds=time.perf_counter() - started,
         )
     return CheckedClaim(

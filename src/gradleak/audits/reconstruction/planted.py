@@ -33,7 +33,7 @@ def planted_leak(
         domain: shape, range and normalization of the audited data.
         generator: draws the example (uniform over the valid range) and the weights.
         images: a generator that the adversary searches: the example is then an image of its own, of class 0 where it is
-            conditional, since no such search can find an image that is none.
+            conditional, since no such search can find anything but an image.
     """
     pixels = torch.rand((1, *domain.shape), generator=generator)
     inputs = domain.from_pixels(pixels)

@@ -127,7 +127,7 @@ def _check_noisy(objective: Objective, observed: Tensor, mean: Tensor, noise: Di
     stated = float(std[noisy].mean())
     causes = (
         f"the update differs from the recomputed mean by noise of standard deviation {measured:.3g}, "
-        f"stated was {stated:.3g}: other noise level, other noise law, or another model, mode, loss or batch",
+        f"not the stated {stated:.3g}: another noise level, another noise law, or another model, mode, loss or batch",
     )
     return GateResult(status=GateStatus.INCONSISTENT, cosine=cosine, scale=scale, chi_square_z=z, causes=causes)
 

@@ -111,7 +111,7 @@ def _what_failed(control: Finding) -> str:
     note = control.note.rstrip(".")
     if _passed(control) is None and note:
         return f"{control.item} could not be run ({note})"
-    return f"{control.item} did not give what it had to"
+    return f"{control.item} failed"
 
 
 def _verdict(
@@ -299,9 +299,9 @@ def _by_luck(
     winner = min(near, key=lambda a: a.best or 0.0)
     size, noun = release.batch_size, error_name(release.domain_kind)
     if chance[0] == 0:
-        told = "such values are guessed exactly, so that no single error tells"
+        told = "such values are guessed exactly, so that no single error is evidence"
     else:
-        told = f"a single error tells only below {chance[0]:.2g}"
+        told = f"a single error is evidence only below {chance[0]:.2g}"
     examples = f"one of {size} such examples" if size > 1 else "such an example"
     rebuilt = thresholds.rebuilt(winner.errors, baselines)
     if len(rebuilt) > 1:

@@ -219,7 +219,9 @@ def training_epsilons(
     sampled = training.sampling_rate is not None and training.sampling_rate < 1
     # Also with the client as unit: it is there in every round, and whichever of its rows are drawn may be none.
     if not isinstance(mechanism, NoGuarantee) and sampled and not can_be_empty(at_first, objective):
-        return _without("a round whose sample is empty sends nothing, which shows that it is", Outcome.UNSUPPORTED)
+        return _without(
+            "a round whose sample is empty sends nothing, which reveals that it is empty", Outcome.UNSUPPORTED
+        )
     by_client = not isinstance(mechanism, NoGuarantee) and mechanism.unit is Unit.CLIENT
     accounting = Accounting(
         delta=training.delta,

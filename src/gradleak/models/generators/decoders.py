@@ -26,7 +26,7 @@ class MLPDecoder(GeneratorNetwork):
             the global RNG is never touched.
 
     Raises:
-        InputError: A size is no whole number of at least 1.
+        InputError: A size is not a whole number of at least 1.
 
     Source:
         Kingma and Welling 2014 (VAE), appendix C.1: one hidden layer, there with tanh.

@@ -44,7 +44,7 @@ def own_generator(
             pickles can run code: turn a checkpoint that you trust into safetensors once.
 
     Raises:
-        InputError: The module is none, the file does not fit it, or its images do not fit what was stated.
+        InputError: The module is not a `torch.nn.Module`, the file does not fit it, or its images do not fit what was stated.
     """
     check_sizes({"channels": channels, "height": height, "width": width})
     if not isinstance(module, nn.Module):

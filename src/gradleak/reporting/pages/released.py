@@ -1,4 +1,4 @@
-"""The page on releases: how each scenario fared, what the adversary was assumed to know, and what left the client."""
+"""The page on releases: the scenarios, the assumed knowledge of the adversary, and the updates that the client sent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def page(findings: Sequence[ReleaseFinding], context: Context) -> Section | None
     blocks = settings(made, context) if made else [Text(parts=["The record holds no release yet."])]
     return Section(
         anchor="setting",
-        title="What the adversary was assumed to know",
+        title="Assumed knowledge of the adversary",
         label="Setting",
         blocks=blocks,
         front=list(_front(made, context)) if made else (),
@@ -57,7 +57,7 @@ def _front(releases: Sequence[ReleaseFinding], context: Context) -> Iterator[Blo
         columns=[
             Column(label="Scenario"),
             Column(label="Releases", numeric=True),
-            Column(label="Leaking, of attacked", numeric=True),
+            Column(label="Leaking, of those attacked", numeric=True),
             Column(label="Noise std", numeric=True),
             Column(label=f"Smallest {error} reached", numeric=True, evidence=Evidence.ATTACK),
             Column(label="Blind baseline", numeric=True, evidence=Evidence.EXACT),
@@ -156,7 +156,7 @@ def _setting(releases: Sequence[ReleaseFinding], context: Context) -> Iterator[B
     by_scenario: dict[str, list[ReleaseFinding]] = {}
     for release in releases:
         by_scenario.setdefault(str(release.scenario), []).append(release)
-    yield Text(parts=["What left the client"], style=Style.HEADING)
+    yield Text(parts=["Updates that the client sent"], style=Style.HEADING)
     labels = ("Scenario", "Protocol", "Defenses", "Guarantee", "Adversary knows them", "Consistency gate")
     rows = [_release_row(name, mine) for name, mine in by_scenario.items()]
     yield Table(columns=[Column(label=label) for label in labels], rows=rows)

@@ -74,7 +74,7 @@ class Pair(Part):
 class PrivacyFinding(Finding):
     """Finding on the privacy loss of one release, or a control of it.
 
-    Scores are marked by `pair`; what was measured also by `statistic` and `estimator`. The others are known without a trial.
+    Scores are marked by `pair`; what was measured also by `statistic` and `estimator`. The others are known without trials.
 
     Attributes:
         variety: "attribute", "membership", or what a user calls theirs.

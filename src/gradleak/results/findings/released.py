@@ -1,4 +1,4 @@
-"""Finding on what left the client: a release, its blind baseline, and whether it is what the stated setting makes."""
+"""Finding on the update of a client: a release, its blind baseline, and whether it is what the stated setting makes."""
 
 from __future__ import annotations
 

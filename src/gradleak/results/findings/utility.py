@@ -88,7 +88,7 @@ class UtilityFinding(Finding):
 
     @property
     def worth(self) -> Score | None:
-        """The worth on test rows: the mean over seeds of accuracy, AUROC or R²; None where nothing was trained."""
+        """The utility on test rows: the mean over seeds of accuracy, AUROC or R²; None where nothing was trained."""
         return next((score for score in self.scores if score.name.startswith("test_")), None)
 
     @property

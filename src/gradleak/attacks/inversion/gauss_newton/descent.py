@@ -89,7 +89,7 @@ class Descent:
         system = self.system
         free = ~held_at_box(self.point, model.slope, system.low, system.high)
         scaled = model.slope / model.weights.sqrt()
-        # A minimum of part of the residual is none of the whole: there the step itself finds out.
+        # A minimum of part of the residual is not one of the whole: there the step itself finds out.
         self.stationary = model.is_whole and float(scaled[free].norm()) <= 1e-9 * math.sqrt(model.squared)
         if self.stationary:
             self._stuck()

@@ -1,4 +1,4 @@
-"""The page on inference games: what adversaries told, against each defense, and what any adversary could reach."""
+"""The page on inference games: what adversaries inferred, each defense, and limits on every adversary's advantage."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from gradleak.results import Evidence
 from gradleak.results.findings.inference import InferenceFinding
 
 TEXT = (
-    "Can the server tell a sensitive variable of the batch behind the updates? Advantage is how much of what a blind guesser "
-    "gets wrong the adversary gets right: 0 is no better than the best guess without the updates, 1 is always right. The "
-    "static adversary does not know the defenses, the adaptive one trains through them; what keeps off the static one alone is "
-    "no protection. Intervals are of 95 %."
+    "Can the server tell a sensitive variable of the batch behind the updates? Advantage is the share of a blind "
+    "guesser's errors that the adversary avoids: 0 is no better than the best guess without the updates, 1 is always right. The "
+    "static adversary does not know the defenses, the adaptive one trains through them; a defense that stops the static one "
+    "alone does not protect. Intervals are of 95 %."
 )
 KNOWN = (
     "The server of a game knows the model, its parameters at every observed round, the protocol, the public rows and the prior; "
-    "the adaptive adversary knows the defenses too. What each game was played with stands with its numbers."
+    "the adaptive adversary knows the defenses too. The settings of each game stand with its numbers."
 )
 NO_PROOF = (
     "“Not above chance” is no evidence of safety: a stronger adversary, more public rows or more rounds may find what this one "
@@ -126,10 +126,10 @@ def _told(views: Sequence[InferenceView]) -> Table:
         )
     columns = [
         *_WHO,
-        *labels("More than chance"),
+        *labels("Above chance"),
         *numbers("AUROC", evidence=attack, hint=_AUROC),
         *numbers(
-            "Found at few false alarms", evidence=attack, hint="the true-positive rate at a low false-positive rate"
+            "TPR at low FPR", evidence=attack, hint="the true-positive rate at a low false-positive rate"
         ),
         *numbers("Success rate", evidence=attack),
         *numbers("Best blind guess"),
@@ -162,7 +162,7 @@ def _defenses(views: Sequence[InferenceView]) -> list[Section]:
         *numbers(
             "AUROC, static", "Advantage, static", "AUROC, adaptive", "Advantage, adaptive", evidence=Evidence.ATTACK
         ),
-        *numbers("Worth of the model", evidence=Evidence.ESTIMATE, hint="on its test rows"),
+        *numbers("Utility of the model", evidence=Evidence.ESTIMATE, hint="on its test rows"),
     ]
     title = "Each defense against an adversary who knows it"
     return _section("defenses", title, rows, Table(columns=columns, rows=rows))
@@ -185,11 +185,11 @@ def _bounds(views: Sequence[InferenceView]) -> list[Section]:
     ]
     columns = [
         *_WHO,
-        *numbers("Information, nats", "Advantage it allows", evidence=bound),
-        *numbers("Information shown, nats", "Advantage by it", evidence=estimate),
+        *numbers("Information, nats", "Largest advantage", evidence=bound),
+        *numbers("Information found, nats", "Advantage from it", evidence=estimate),
         *numbers("Advantage reached", evidence=Evidence.ATTACK),
     ]
-    title = "What any adversary could reach"
+    title = "Limits on every adversary's advantage"
     return _section("bounds", title, rows, Text(parts=[FANO]), Table(columns=columns, rows=rows))
 
 

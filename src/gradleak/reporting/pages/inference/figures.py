@@ -184,7 +184,7 @@ def _worth(points: Sequence[InferenceView]) -> Section | None:
     if not sides or len(scenarios) < 2:
         return None
     figure = plot(paint, prefix=prefix, title=title, alt=_WORTH, size=(7.4, 4.2), panels=len(sides), shared=True)
-    return _section("worth", "The worth of the model against what is inferred", figure)
+    return _section("worth", "Utility of the model against advantage", figure)
 
 
 def _scale(axes: Axes, label: str) -> None:

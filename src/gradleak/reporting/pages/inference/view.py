@@ -214,7 +214,7 @@ def warnings(views: Sequence[InferenceView]) -> list[str]:
         dict.fromkeys(
             f"{view.label}: the reference without a defense hardly learned ({decimal(view.utility)} {view.metric}, where the "
             f"best answer that ignores the input has {decimal(view.blind_utility)}), so that no other model can be compared "
-            "with it and the worth of the models says nothing of what a defense costs. Give it more rounds, or another "
+            "with it and the utility of the models says nothing of what a defense costs. Give it more rounds, or another "
             "learning rate."
             for view in views
             if view.undefended and learned_little(view.utility, view.blind_utility)
@@ -272,7 +272,7 @@ def _played(finding: InferenceFinding) -> str:
         "with side information on the batch" if game.get("side") is True else "",
     ]
     told = ", ".join(part for part in parts if part)
-    return f"played with {told}" if told else ""
+    return f"settings: {told}" if told else ""
 
 
 def hints(view: InferenceView) -> Iterator[str]:
@@ -280,8 +280,8 @@ def hints(view: InferenceView) -> Iterator[str]:
     auroc = view.score("auroc")
     if auroc is not None and auroc.interval is not None and auroc.interval[0] > 0.5 and view.above_chance is False:
         yield (
-            "not above chance by its own guesses, but it orders the batches rightly (the interval of the AUROC lies above 0.5): "
-            "another threshold makes a leak of that, so this is no protection"
+            "not above chance by its own guesses, but it ranks the batches correctly (the interval of the AUROC lies above 0.5): "
+            "another threshold turns this into a leak, so this is no protection"
         )
     alone, together = view.rounds, view.advantage.value
     best = max(alone, key=lambda number: alone[number].value or 0.0) if len(alone) > 1 else None

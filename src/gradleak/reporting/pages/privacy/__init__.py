@@ -42,19 +42,19 @@ from gradleak.results.findings.privacy import PrivacyFinding
 
 TEXT = (
     "Two hypotheses that differ in one thing alone (an attribute of a record, or whether a record is there) are released many "
-    "times, and somebody who knows everything else tells them apart. How well bounds ε from below: (ε, δ) privacy "
-    "would not allow fewer errors. A lower bound shows what is lost at least and never that nothing more is: it can break a "
-    "claim, and cannot prove one."
+    "times, and somebody who knows everything else tells them apart. The rate of errors bounds ε from below: "
+    "(ε, δ) privacy does not allow fewer. A lower bound shows a loss of at least that size, never that nothing more is lost: "
+    "it can break a claim, and cannot prove one."
 )
 TERMS = (
     "δ is the small chance with which the promise of ε may fail; it has to be far below one over the number of people. A canary "
     "is a record that was made to be told apart, to come near the worst case; a random record is one of the public rows. Claimed "
-    "is the ε that the release is said to have. At most certifiable is the largest bound that so many trials can give, even if "
+    "is the ε that the release is said to have. Largest certifiable is the largest bound that so many trials can give, even if "
     "not one of them is told wrongly: what is lost beyond that only more trials can show."
 )
 KNOWN = (
     "The auditor knows the model, its parameters, both hypotheses, the protocol and the defenses with their constants, and sees "
-    "nothing but releases. That is whom differential privacy promises something against."
+    "nothing but releases. Differential privacy is a promise about exactly this observer."
 )
 NO_PROOF = (
     "A bound of 0 is no evidence of safety: another record, another statistic or more trials may tell the two hypotheses of an "
@@ -104,7 +104,7 @@ def _front(views: Sequence[PrivacyView]) -> list[Block]:
     most = largest(best)
     tiles = [
         Tile(
-            label="Epsilon, at least",
+            label="Lower bound on epsilon",
             value=worst.epsilon,
             sub=f"{as_is(worst.label)}, by {as_is(statistic(best))}",
             evidence=_evidence(worst.epsilon),
@@ -153,7 +153,7 @@ def _losses(views: Sequence[PrivacyView]) -> Table:
         )
     columns = [
         *labels("Scenario and audit", "Result"),
-        *numbers("Epsilon, at least", "At most certifiable", "Claimed"),
+        *numbers("Lower bound on epsilon", "Largest certifiable", "Claimed"),
         *numbers("Exact, these hypotheses", evidence=Evidence.EXACT),
         *numbers("Trials a hypothesis"),
     ]
@@ -168,7 +168,7 @@ def _theory(views: Sequence[PrivacyView]) -> list[Section]:
     ]
     columns = [*labels("Scenario and audit"), *numbers(*(THEORY[name] for name in names))]
     blocks = (Text(parts=[THEORIES]), Table(columns=columns, rows=rows))
-    return [Section(anchor="privacy-known", title="Known without a trial", label=None, blocks=blocks)] if names else []
+    return [Section(anchor="privacy-known", title="Known without trials", label=None, blocks=blocks)] if names else []
 
 
 def _measured(views: Sequence[PrivacyView]) -> list[Section]:
@@ -190,7 +190,7 @@ def _measured(views: Sequence[PrivacyView]) -> list[Section]:
         *labels("Scenario and audit", "Statistic", "Estimator"),
         *numbers("Epsilon"),
         *labels("Interval"),
-        *numbers("At most certifiable"),
+        *numbers("Largest certifiable"),
         *labels("Direction", "Threshold"),
     ]
     title, table = "Every epsilon from the trials, bounds and estimates apart", Table(columns=columns, rows=rows)

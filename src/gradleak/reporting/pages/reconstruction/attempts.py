@@ -19,10 +19,10 @@ WRONG_PAIRING = (
 )
 
 ADVERSARIES = (
-    "Who attacks a defended release either knows the defenses and their constants (adaptive), or takes the update for an "
-    "undefended one (static); both start from the same guesses. The stronger counts: what keeps off the static adversary alone "
-    "is no protection, and a refused attack is no evidence of safety. Error and blind baseline are those of the example of a "
-    "batch that came out closest, which need not be the same one in every row."
+    "The adversary of a defended release either knows the defenses and their constants (adaptive), or takes the update for an "
+    "undefended one (static); both start from the same guesses. The stronger counts: a defense that stops the static adversary "
+    "alone does not protect, and a refused attack is no evidence of safety. Error and blind baseline are those of the example of "
+    "a batch that came out closest, which need not be the same one in every row."
 )
 
 LABEL_ROUTES: Mapping[str, str] = {
@@ -240,7 +240,7 @@ def _information(views: Sequence[AttemptView]) -> list[Block]:
         return []
     return [
         Fold(
-            title="What each attack went by besides the update",
+            title="Information that each attack used besides the update",
             blocks=[Text(parts=parts, style=Style.LIST)],
             printed=True,
         )

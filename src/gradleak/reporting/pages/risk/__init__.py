@@ -43,8 +43,8 @@ _BOUNDS = (
 _CHANCES = (
     "Differential privacy bounds the chance of every attacker, who may know all else, to come within the stated error of an "
     "example (reconstruction robustness): Φ(μ + Φ⁻¹(κ)), κ the chance of a blind guess under the stated prior. It is an average "
-    "over that prior and over the noise; who knows more about an example, or sees more releases of it, may do better. Heuristic "
-    "defenses have no such number."
+    "over that prior and over the noise; an attacker who knows more about an example, or sees more releases of it, may do "
+    "better. Heuristic defenses have no such number."
 )
 _SPECTRUM = (
     "A is the derivative of the release with respect to the input. An eigenvalue λ of AᵀA says how strongly one direction of "
@@ -143,7 +143,7 @@ def _bounds(findings: Sequence[RiskFinding], context: Context) -> Section | None
         *labels("Scenario"),
         *numbers("Bound", "Prior alone", "Noise std"),
         *labels("Carried by the release", "Prior"),
-        *labels("What it says", why=True),
+        *labels("Meaning", why=True),
     ]
     caption = "Lower confidence limits, the weakest over the audited labels"
     title = "Lower bound on every attacker's average error"
@@ -177,14 +177,14 @@ def _chances(findings: Sequence[RiskFinding]) -> Section | None:
         )
     columns = [
         *labels("Scenario"),
-        *numbers("Chance", "Of each example", "Blind guess", "Within"),
+        *numbers("Chance", "Each example", "Blind guess", "Within"),
         *labels("Privacy"),
         *numbers("Releases"),
         *labels("Prior"),
-        *labels("What it says", why=True),
+        *labels("Meaning", why=True),
     ]
     caption = ("The largest chance over the audited labels ", Badge(Evidence.UPPER_BOUND))
-    title = "How often any attacker can rebuild an example"
+    title = "Upper bound on every attacker's chance to rebuild an example"
     blocks = (Text(parts=[_CHANCES]), Table(caption=caption, columns=columns, rows=rows))
     return Section(anchor="chances", title=title, label="Chances", blocks=blocks) if rows else None
 
@@ -237,7 +237,7 @@ def _spectra(findings: Sequence[RiskFinding]) -> Section:
             Table(single=True, caption=caption, columns=columns, rows=rows),
             Text(style=Style.FINE, parts=[_RANK]),
         ]
-    title = "Which directions the update shows"
+    title = "Directions that the update shows"
     return Section(anchor="spectrum", title=title, label="Spectrum", blocks=[*blocks, *_routes(findings)])
 
 
@@ -277,7 +277,7 @@ def _measures(findings: Sequence[RiskFinding], context: Context) -> Section | No
         *labels("Item", "Score"),
         *numbers("Value"),
         *labels("Unit", "Interval", "Outcome"),
-        *labels("Why there is none", why=True),
+        *labels("Reason", why=True),
     ]
     table = Table(columns=columns, rows=rows, shown=40, folded="more measures", dense=True, single=True)
     fold = Fold(title=f"All {len(rows)} closed-form measures", blocks=[table], printed=True)

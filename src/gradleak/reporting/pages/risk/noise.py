@@ -139,14 +139,14 @@ def _studied(levels: Levels, context: Context) -> list[Block]:
                 *numbers("Perfect attacker (validation)", hint="starts at the truth; checks the prediction"),
                 *numbers("Real attack", evidence=Evidence.ATTACK),
                 *numbers("Blind baseline", evidence=exact),
-                *numbers("Prediction off by"),
+                *numbers("Prediction error"),
             ],
             rows=[_row(std, points) for std, points in levels.items()],
         ),
         Text(
             style=Style.FINE,
             parts=[
-                "“Prediction off by”: median of |perfect attacker − predicted| / predicted over the releases predicted below "  # noqa: RUF001
+                "“Prediction error”: median of |perfect attacker − predicted| / predicted over the releases predicted below "  # noqa: RUF001
                 f"{SMALL_PREDICTION}. Beyond that the map from input to gradient is no longer linear over the error."
             ],
         ),

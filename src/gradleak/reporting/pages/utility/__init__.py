@@ -1,4 +1,4 @@
-"""The page on utility: the worth of the models trained through each release, beside what the release gives away."""
+"""The page on utility: the utility of models trained through each release, beside what the release gives away."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def page(findings: Sequence[UtilityFinding], context: Context) -> Section | None
         Table(
             columns=[
                 Column(label="Scenario", heading=True),
-                Column(label="Worth on test rows", numeric=True, evidence=Evidence.ESTIMATE),
+                Column(label="Utility on test rows", numeric=True, evidence=Evidence.ESTIMATE),
                 Column(label="95 % interval", numeric=True),
                 Column(label="Rows, seeds", numeric=True),
                 Column(label="Blind answer", numeric=True),
