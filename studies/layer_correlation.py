@@ -86,7 +86,7 @@ def correlate(
         if len(found) < _FEWEST_FOR_INTERVALS:
             return None
         values = [value for draw in draws if (value := statistic(draw)) is not None]
-        # Draws in which one side does not vary say nothing; where they are many, there is no interval to be had.
+        # Draws in which one side does not vary say nothing; where they are many, there is no interval.
         if len(values) < resamples / 2:
             return None
         low, high = np.quantile(values, (0.025, 0.975))

@@ -93,7 +93,7 @@ def control_findings(controls: Mapping[str, Mapping[str, Sequence[float]]]) -> l
     """Findings of the attack on all layers, and on the gradient of another image, against blind."""
     findings = []
     for network, found in controls.items():
-        for control, paper in ((ATTACK, "all layers rebuild"), (SWAPPED, "nothing to be had")):
+        for control, paper in ((ATTACK, "all layers rebuild"), (SWAPPED, "nothing to gain")):
             beside = [value - floor for value, floor in zip(found[control], found[BLIND], strict=True)]
             similar, blind = found[f"ssim, {control}"], found[f"ssim, {BLIND}"]
             findings.append(
@@ -173,7 +173,7 @@ def conclude_ceiling(rows: Sequence[LayerRow], controls: Mapping[str, Mapping[st
             which = "every set" if len(full) == len(mine) else ", ".join(full)
             lines.append(
                 f"{name}: {which} gives at least {_FULL:.0%} of the {MOST:.1f} nats that there are; "
-                "between such sets there is no order to be had."
+                "between such sets there is no order."
             )
         everything = float(np.mean(controls[network][ATTACK]))
         beyond = [row.layers for row in mine if row.value > everything + _SLACK * MOST]

@@ -142,7 +142,7 @@ def st_lpips(claims: Tensor, truths: Tensor, *, network: PerceptualNetwork | Non
     Source:
         Ghildyal and Liu 2022, Shift-tolerant Perceptual Similarity Metric (ECCV): the AlexNet variant, by its
         published weights; the network is written anew here and none of the package's code is run. It is not the LPIPS
-        of Zhang et al. 2018, whose trunk is not to be had offline: numbers of the two must not be compared.
+        of Zhang et al. 2018, whose trunk is not available offline: numbers of the two must not be compared.
     """
     if claims.shape != truths.shape:
         raise InputError(f"expected claims shaped like the truth, {tuple(truths.shape)}, got {tuple(claims.shape)}")

@@ -115,7 +115,7 @@ def test_another_noise_level_is_found(model: nn.Module, batch: Batch, real: floa
     assert result.status is GateStatus.INCONSISTENT
     assert result.chi_square_z is not None
     assert abs(result.chi_square_z) > 5
-    assert f"{real:.1g}"[:3] in result.causes[0] or "stated was 0.01" in result.causes[0]
+    assert f"{real:.1g}"[:3] in result.causes[0] or "not the stated 0.01" in result.causes[0]
 
 
 def test_a_zero_update_is_not_called_consistent(model: nn.Module, batch: Batch) -> None:

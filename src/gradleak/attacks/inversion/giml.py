@@ -47,7 +47,7 @@ class MetaLearned:
         rounds: rounds whose weights were finite and were taken over.
         lost: rounds that were dropped since weights or losses were not finite.
         used: updates that were matched at least once.
-        skipped: updates that were zero, or whose labels could neither be had nor recovered.
+        skipped: updates that were zero, or whose labels were neither disclosed nor recovered.
         plain_gradients: the cost in gradients of the model on one client's batch, counted by the rule of `Inversion`.
         history: mean matching loss of each round's tasks after the latents were found and before the weights moved: what
             the generator of that round can do. Latents and weights of one round fit better at its end.

@@ -269,7 +269,7 @@ class Problem:
         """The relative residual that floating point alone leaves.
 
         16 units of round-off of the format that the update was computed in; one unit of half precision, since 16 of
-        those are a tenth of the update, and a search that stopped there would give away what is still to be had.
+        those are a tenth of the update, and a search that stopped there would give away what is still to be gained.
         """
         units = {dtype: 1 if dtype in HALF else 16 for dtype in (self.update_dtype, self.objective.dtype)}
         return max(count * torch.finfo(dtype).eps for dtype, count in units.items())

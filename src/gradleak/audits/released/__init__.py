@@ -1,4 +1,4 @@
-"""Releases: the updates that a client sends, whether they fit the stated setting, and the verdict from all that is known about it."""
+"""Releases: the updates that a client sends, whether they fit the stated setting, and the verdict from all evidence."""
 
 from gradleak.audits.released.audit import ReleaseAudit
 from gradleak.audits.released.gate import GateResult, GateStatus, check_update
