@@ -7,7 +7,7 @@ BIN     := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install audit inference privacy layers prior test test-all check check-format check-lint check-types check-imports check-circles check-spelling format docs bench clean
+.PHONY: help install audit inference privacy layers prior test test-all check check-format check-lint check-types check-imports check-circles check-words check-spelling format docs bench clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do printf '%-24s %s\n' "$$target" "$$text"; done
@@ -58,7 +58,7 @@ test-all: install check  ## run every check, then all tests that this machine ca
 	@echo "== tests, the long ones included"
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -m "not gpu and not browser" --timeout 3600
 
-check: check-format check-lint check-types check-imports check-circles check-spelling  ## formatting, lint, types, import layers, circles, spelling
+check: check-format check-lint check-types check-imports check-circles check-words check-spelling  ## formatting, lint, types, import layers, circles, words, spelling
 
 check-format: install
 	@echo "== formatting (ruff format; \`make format\` mends it)"
@@ -79,6 +79,10 @@ check-imports: install
 check-circles: install
 	@echo "== circles of files (tools/check_circles.py)"
 	@$(BIN)/python -m tools.check_circles
+
+check-words: install
+	@echo "== words (tools/check_words.py)"
+	@$(BIN)/python -m tools.check_words
 
 check-spelling: install
 	@echo "== spelling (codespell, American)"

@@ -50,7 +50,7 @@ def plain_gradient_seconds(objective: Objective, batch: Batch, repeats: int = 50
 
 
 def ratio(function: Callable[[], Any], baseline: Callable[[], Any], repeats: int = 5) -> float:
-    """How many calls of `baseline` one call of `function` is worth: the median over interleaved repeats.
+    """Cost of one call of `function` in calls of `baseline`: the median over interleaved repeats.
 
     Before and after every call of `function`, `baseline` runs for about a tenth of its duration (5 to 50 times), and
     that repeat's ratio is to the median of those.

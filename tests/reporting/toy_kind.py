@@ -60,7 +60,7 @@ KIND = Kind(
 
 
 class DeadUnitsFinding(Finding):
-    """How many units of a layer never answer."""
+    """Number of units of a layer that never answer."""
 
     kind: str = "dead_units"
     dead: int = 0

@@ -221,7 +221,7 @@ class PlanReader:
         return self.loss(table_of(self.content.get("objective", {}), "objective"))
 
     def names(self, room: str) -> Sequence[str]:
-        """What may be named in a room of the catalog."""
+        """Names that may stand for an entry in a room of the catalog."""
         return sorted(self.rooms[room])
 
     def widened(self, room: str, by: str) -> PlanReader:

@@ -101,7 +101,7 @@ class SchemaWriter:
         return self._choice(entries, also=dict(also or {}), without=tuple(without), first=first)
 
     def value(self, hint: Any) -> Schema:
-        """What an argument of this annotation may be in a plan.
+        """Schema of an argument of this annotation in a plan.
 
         Args:
             hint: evaluated.
@@ -140,7 +140,7 @@ class SchemaWriter:
     def _arguments(
         self, constructor: Constructor, *, without: Iterable[str] = (), first: int = 0
     ) -> tuple[dict[str, Schema], list[str]]:
-        """What each argument may be, and which have to be given."""
+        """Schema of each argument, and names of those that have to be given."""
         parameters = list(inspect.signature(constructor).parameters.values())[first:]
         hints = type_hints(constructor)
         owned = {one.name for one in fields(constructor)} if is_dataclass(constructor) else set()

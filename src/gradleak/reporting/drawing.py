@@ -65,7 +65,7 @@ STYLE: Any = {
 
 
 class Look(NamedTuple):
-    """How a series is drawn."""
+    """Look of a series: color, marker and dashes."""
 
     color: str
     dash: Any
@@ -115,7 +115,7 @@ def drawn(
     columns: int = 2,
     shared: bool = False,
 ) -> str:
-    """What is painted on so many panels, as an SVG element for a page.
+    """Drawing on so many panels, as an SVG element for a page.
 
     Args:
         paint: draws on the axes of all panels.

@@ -64,7 +64,7 @@ class Reader(Protocol):
         """The plan's loss, by its name or imported."""
 
     def names(self, room: str) -> Sequence[str]:
-        """What may be named in a room of the catalog."""
+        """Names that may stand for an entry in a room of the catalog."""
 
     def widened(self, room: str, by: str) -> Reader:
         """The same reader, for which a room of the catalog has what another one has, too."""

@@ -1,4 +1,4 @@
-"""What a room may ask of the writer of the JSON Schema of plan files."""
+"""Questions that a room may ask the writer of the JSON Schema of plan files."""
 
 from __future__ import annotations
 

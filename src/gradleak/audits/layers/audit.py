@@ -299,7 +299,7 @@ class LayersAudit(Audit[LayersFinding]):
         ]
 
     def conclude(self, site: Site, found: Sequence[LayersFinding]) -> list[LayersFinding]:
-        """Which layers to protect first in every scenario; a measure that failed its control has no say."""
+        """Layers to protect first in every scenario; a measure that failed its control has no say."""
         broken = [
             (one.scenario, one.measure) for one in found if one.control is not None and one.control.passed is False
         ]
@@ -321,7 +321,7 @@ class LayersAudit(Audit[LayersFinding]):
         return advice
 
     def advice(self, profiles: Sequence[LayerProfile], objective: Objective) -> LayerAdvice:
-        """Which layers to protect first, from all profiles of one release; see `advise`.
+        """Layers to protect first, from all profiles of one release; see `advise`.
 
         A closed-form measure counts only where every group has a value: a group that sees fewer directions of the input is no
         more suspicious for that.

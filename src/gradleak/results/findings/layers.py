@@ -57,7 +57,7 @@ class AdvisedLayer(Part):
 
 
 class Advice(Part):
-    """Which layers to protect first.
+    """Layers to protect first.
 
     Attributes:
         layers: the one to protect first in front.

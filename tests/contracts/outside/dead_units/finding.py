@@ -1,4 +1,4 @@
-"""What counting the dead units of a release found."""
+"""Finding of a count of the dead units of a release."""
 
 from __future__ import annotations
 

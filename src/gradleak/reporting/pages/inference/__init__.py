@@ -128,9 +128,7 @@ def _told(views: Sequence[InferenceView]) -> Table:
         *_WHO,
         *labels("Above chance"),
         *numbers("AUROC", evidence=attack, hint=_AUROC),
-        *numbers(
-            "TPR at low FPR", evidence=attack, hint="the true-positive rate at a low false-positive rate"
-        ),
+        *numbers("TPR at low FPR", evidence=attack, hint="the true-positive rate at a low false-positive rate"),
         *numbers("Success rate", evidence=attack),
         *numbers("Best blind guess"),
         *numbers("Advantage", evidence=attack),
