@@ -374,14 +374,15 @@ def pieces(words: Words) -> Sequence[Inline]:
     return [piece for piece in words if piece != ""]
 
 
-def labels(*names: str, why: bool = False) -> list[Column]:
+def labels(*names: str, why: bool = False, evidence: Evidence | None = None) -> list[Column]:
     """Columns of words.
 
     Args:
         names: their headings.
         why: whether their cells are sentences, in fine print.
+        evidence: of the numbers in them, where all are of one kind.
     """
-    return [Column(label=name, why=why) for name in names]
+    return [Column(label=name, why=why, evidence=evidence) for name in names]
 
 
 def numbers(*names: str, evidence: Evidence | None = None, hint: str = "") -> list[Column]:

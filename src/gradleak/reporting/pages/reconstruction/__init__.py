@@ -8,7 +8,6 @@ from dataclasses import replace
 from gradleak.reporting import words
 from gradleak.reporting.blocks import (
     Block,
-    Column,
     Exhibit,
     Gallery,
     Picture,
@@ -20,6 +19,8 @@ from gradleak.reporting.blocks import (
     Tiles,
     Words,
     as_is,
+    labels,
+    numbers,
 )
 from gradleak.reporting.context import Context
 from gradleak.reporting.numerals import MISSING, as_number, count
@@ -47,7 +48,7 @@ def page(findings: Sequence[ReconstructionFinding], context: Context) -> Section
     parts = (
         adversary_section(views, context),
         _pictures(views, context),
-        attempt_section(views, context),
+        attempt_section(views, findings, context),
         _attacks(findings, context),
     )
     return Section(
@@ -62,37 +63,36 @@ def page(findings: Sequence[ReconstructionFinding], context: Context) -> Section
 
 def _tiles(views: Sequence[AttemptView], context: Context) -> Tiles:
     """The strongest attempt of the run."""
-    worst = next((view for view in views if view.scored), None)
+    worst = next((view for view in views if view.error.value is not None), None)
     hits, attacked = exact_hits(views)
     better = "; above about 30 dB a small picture looks like the original" if context.data_kind == "image" else ""
-    return Tiles(
-        tiles=[
-            Tile(
-                label=f"Smallest {context.error}",
-                value="no attack was scored" if worst is None else worst.error,
-                sub="" if worst is None else f"reached by {worst.label}, {worst.place}, {worst.scenario}",
-                evidence=Evidence.ATTACK,
-            ),
-            Tile(
-                label="Its PSNR",
-                value=MISSING if worst is None else worst.psnr,
-                sub=f"higher is closer{better}",
-                evidence=Evidence.ATTACK,
-            ),
-            Tile(
-                label="Blind baseline beside it",
-                value=MISSING if worst is None else worst.baseline,
-                sub=f"{context.error} of the best guess without the update",
-                evidence=Evidence.EXACT,
-            ),
-            Tile(
-                label="Exact hits",
-                value=f"{hits} of {attacked}" if attacked else MISSING,
-                sub=f"attacked examples with {context.error} below 0.001, over all scenarios",
-                evidence=Evidence.ATTACK,
-            ),
-        ]
+    told: tuple[tuple[str, Words, str, Evidence], ...] = (
+        (
+            f"Smallest {context.error}",
+            "no attack was scored" if worst is None else worst.error,
+            "" if worst is None else f"reached by {worst.label}, {worst.place}, {worst.scenario}",
+            Evidence.ATTACK,
+        ),
+        (
+            "Its PSNR",
+            MISSING if worst is None else worst.number("psnr"),
+            f"higher is closer{better}",
+            Evidence.ATTACK,
+        ),
+        (
+            "Blind baseline beside it",
+            MISSING if worst is None else worst.baseline,
+            f"{context.error} of the best guess without the update",
+            Evidence.EXACT,
+        ),
+        (
+            "Exact hits",
+            f"{hits} of {attacked}" if attacked else MISSING,
+            f"attacked examples with {context.error} below 0.001, over all scenarios",
+            Evidence.ATTACK,
+        ),
     )
+    return Tiles(tiles=[Tile(label=label, value=value, sub=sub, evidence=kind) for label, value, sub, kind in told])
 
 
 def _pictures(views: Sequence[AttemptView], context: Context) -> Section:
@@ -118,27 +118,14 @@ def _exhibit(beside: Sequence[tuple[AttemptView, str]], context: Context) -> Exh
     about = context.grounds.about(first.finding.scenario, first.finding.subject)
     paths = (getattr(one, "picture", None) for one in about if not isinstance(one, ReconstructionFinding))
     original = next((source for path in paths if (source := context.picture(path)) is not None), None)
-    pictures = [
-        Picture(
-            source=original,
-            alt=f"Original of {first.place}",
-            caption=["**Original**", ["blind baseline: RMSE", replace(first.baseline, evidence="")]],
-        )
-    ]
+    caption: list[Words] = ["**Original**", ["blind baseline: RMSE", replace(first.baseline, evidence="")]]
+    pictures = [Picture(source=original, alt=f"Original of {first.place}", caption=caption)]
     for view, source in beside:
-        support = words.SUPPORT.get(view.finding.support, "")
-        pictures.append(
-            Picture(
-                source=source,
-                alt=f"Reconstruction of {first.place} by {view.label}, PSNR {view.psnr.text}",
-                caption=[
-                    f"**{view.label}**",
-                    ["PSNR", replace(view.psnr, evidence="")],
-                    ["RMSE", replace(view.error, evidence="")],
-                    *([support] if support else []),
-                ],
-            )
-        )
+        psnr, support = view.number("psnr"), words.SUPPORT.get(view.finding.support, "")
+        reached: list[Words] = [["PSNR", replace(psnr, evidence="")], ["RMSE", replace(view.error, evidence="")]]
+        alt = f"Reconstruction of {first.place} by {view.label}, PSNR {psnr.text}"
+        caption = [f"**{view.label}**", *reached, *([support] if support else [])]
+        pictures.append(Picture(source=source, alt=alt, caption=caption))
     return Exhibit(title=[words.sentence(first.place), f"({first.scenario})"], pictures=pictures)
 
 
@@ -163,14 +150,13 @@ def _attacks(findings: Sequence[ReconstructionFinding], context: Context) -> Sec
                 count(sum(spent) if spent else None),
             ]
         )
-    columns = [Column(label="Name"), Column(label="Attack"), Column(label="Settings", why=True)]
-    columns += [Column(label="Releases", numeric=True), Column(label="Plain gradients", numeric=True)]
-    return Section(
-        anchor="attacks",
-        title="The attacks and their settings",
-        label=None,
-        blocks=[Table(columns=columns, rows=rows)],
-    )
+    columns = [
+        *labels("Name", "Attack"),
+        *labels("Settings", why=True),
+        *numbers("Releases", "Plain gradients"),
+    ]
+    title, table = "The attacks and their settings", Table(columns=columns, rows=rows)
+    return Section(anchor="attacks", title=title, label=None, blocks=[table])
 
 
 def _errors(context: Context) -> list[Block]:
