@@ -109,7 +109,7 @@ def _rows(builder: _Builder, table: Mapping[str, Any], where: str) -> tuple[Popu
         )
     given = [key for key in OF_TABLE if key in table]
     if given:
-        raise PlanError(f"{where}: unknown key {given[0]!r}; it cuts a table, and these data are none")
+        raise PlanError(f"{where}: unknown key {given[0]!r}; it cuts a table, and these data are not one")
     if attribute not in tuple(Told):
         has = "carry none" if found.sensitive is None else "carry one"
         raise PlanError(
