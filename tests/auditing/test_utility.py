@@ -159,7 +159,7 @@ def test_the_plan_costs_more_with_utility_and_its_digest_knows_of_it(tmp_path: P
     ("changes", "message"),
     [
         ({"round": 3}, "utility: unknown key 'round'; did you mean 'rounds'"),
-        ({"learning_rate": "fast"}, "utility.learning_rate: expected float, got the text 'fast'"),
+        ({"learning_rate": "fast"}, "utility.learning_rate: expected a finite positive number, got 'fast'"),
         ({"sampling_rate": 0.1}, "one of batch_size and sampling_rate"),
         ({"test_rows": 400}, "test_rows from 1 to 399"),
         ({"seeds": 0}, "utility.seeds: expected a whole number of at least 1"),
