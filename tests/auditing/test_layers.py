@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from gradleak.auditing.layer_reach import reaches
+from gradleak.auditing.layer_task import LayersTask, advice_lines, profiles_of
 
 import gradleak as gl
 from gradleak.auditing import Plan, build_plan, estimate, load_plan, run_plan
-from gradleak.auditing.layer_reach import reaches
-from gradleak.auditing.layer_task import LayersTask, advice_lines, profiles_of
 from gradleak.core import derive_generator
 from gradleak.data import Population
 from gradleak.models import mlp
@@ -379,7 +379,7 @@ def test_a_plan_names_a_measure_of_somebody_else() -> None:
         ({"measures": [{"use": "Sensitivit"}]}, "did you mean 'Sensitivity'"),
         ({"measures": [{"use": "GaussNewton"}]}, "GaussNewton is an attack"),
         ({"measures": [{"use": "Sensitivity", "by": "layer"}]}, "'by'; it is taken from by of the section"),
-        ({"measures": [LATENT | {"folds": 1}]}, "LatentInformation.folds"),
+        ({"measures": [LATENT | {"folds": 1}]}, "measures[0].folds"),
         ({"attribute": "gender"}, "a column needs data that are a table"),
         ({"attribute": "inputs"}, "compares values of an attribute or label"),
         ({"visible": None, "data": {"use": "tests.auditing.small_model:pair_data"}, "releases": 1}, "the rows carry none"),

@@ -363,7 +363,9 @@ def test_a_generator_of_another_size_is_refused() -> None:
 
 
 def test_a_bare_module_is_refused() -> None:
-    with pytest.raises(InputError, match="expected an ImageGenerator, got Sequential; wrap a module in ImageGenerator"):
+    with pytest.raises(
+        InputError, match="expected an ImageGenerator or None, got Sequential; wrap a module in ImageGenerator"
+    ):
         HonestButCurious(generator=module())
 
 

@@ -34,5 +34,5 @@ def test_what_is_no_truth_value_is_refused(make: Callable[..., Any], fields: tup
 
 
 def test_public_data_is_a_batch() -> None:
-    with pytest.raises(InputError, match=r"HonestButCurious\.public: expected a Batch or None, got .rows."):
+    with pytest.raises(InputError, match=r"HonestButCurious\.public: expected a Batch or None, got 'rows'"):
         gl.HonestButCurious(public="rows")

@@ -169,6 +169,24 @@ def test_an_object_of_a_wrong_class_is_named_by_it() -> None:
         Search(part=Part)  # type: ignore[arg-type]
 
 
+def test_a_table_of_a_plan_makes_settings() -> None:
+    def read(hint: Any, value: Any) -> Any:
+        return check_of(hint)(value, "here", PlanError, tables=True)
+
+    assert read(Search | None, {"steps": 3, "side": "right", "std": {"0": 1}}) == Search(
+        steps=3, side="right", std={"0": 1}
+    )
+    assert read(Mapping[str, Search], {"a": {"steps": 3}}) == {"a": Search(steps=3)}
+    with pytest.raises(PlanError, match=r"^here.steps: expected a whole number of at least 1, got 0$"):
+        read(Search | None, {"steps": 0})
+    with pytest.raises(PlanError, match=r"^here.a.std.0: expected a finite number of at least 0, got 'x'$"):
+        read(Mapping[str, Search], {"a": {"std": {"0": "x"}}})
+    with pytest.raises(PlanError, match=r"^here: unknown key 'step'; did you mean 'steps'\? expected one of steps, "):
+        read(Search, {"step": 3})
+    with pytest.raises(InputError, match=r"^here: expected a Search or None, got \{'steps': 3\}$"):
+        check_of(Search | None)({"steps": 3}, "here")
+
+
 def test_it_stays_a_dataclass() -> None:
     made = Search(steps=3, side="left", std={"0": 1})
     assert pickle.loads(pickle.dumps(made)) == made == copy.copy(made) == copy.deepcopy(made)  # noqa: TID251 - own bytes

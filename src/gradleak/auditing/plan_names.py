@@ -10,7 +10,7 @@ from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 from gradleak.attacks import Attack, Steps
 from gradleak.attacks.inference import Classifier
@@ -132,7 +132,7 @@ def type_hints(constructor: Constructor) -> Mapping[str, Any]:
     hints: dict[str, Any] = {}
     for target in targets:
         with suppress(NameError, TypeError):
-            hints |= typing.get_type_hints(target)
+            hints |= typing.get_type_hints(target, include_extras=True)
     return hints
 
 
@@ -146,8 +146,7 @@ def filled_in(names: Iterable[str], types: Mapping[str, Any]) -> list[str]:
         names: of the arguments.
         types: their annotations by name.
     """
-    stated = types.get("generator")
-    written = {ImageGenerator, str, Path} & {stated, *get_args(stated)}
+    written = {ImageGenerator, str, Path} & set(_alternatives(types.get("generator")))
     return [name for name in names if name == "seed" or (name == "generator" and not written)]
 
 
@@ -192,7 +191,7 @@ def without_use(hint: Any, value: Any, where: str) -> None:
     Raises:
         PlanError: with a line that could be written.
     """
-    kinds = (hint, *get_args(hint))
+    kinds = _alternatives(hint)
     base = next((kind for kind in kinds if inspect.isclass(kind) and issubclass(kind, tuple(EXAMPLES))), None)
     plain = isinstance(value, str) and any(inspect.isclass(kind) and issubclass(kind, str) for kind in kinds)
     if base is None or plain or not isinstance(value, Mapping | str):
@@ -212,8 +211,14 @@ def missing(names: Iterable[str], types: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}{_choices(types.get(name))}" for name in names)
 
 
+def _alternatives(hint: Any) -> list[Any]:
+    """The annotation and what it is a choice of, without what is said about each."""
+    plain = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return [plain, *get_args(plain)]
+
+
 def _choices(hint: Any) -> str:
-    kinds = (hint, *get_args(hint))
+    kinds = _alternatives(hint)
     choices = [item.value for kind in kinds if inspect.isclass(kind) and issubclass(kind, StrEnum) for item in kind]
     return f" ({' or '.join(repr(choice) for choice in choices)})" if choices else ""
 

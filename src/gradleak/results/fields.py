@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from enum import Enum
+from inspect import isabstract
 from numbers import Integral, Real
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +20,7 @@ from gradleak.results.errors import InputError
 from gradleak.results.phrases import either, nearest, shown, with_article
 
 if TYPE_CHECKING:
-    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
     from pydantic_core import CoreSchema
 
 
@@ -233,7 +234,7 @@ class Member(Rule):
     def take(self, value: Any) -> Enum:
         """The member."""
         try:
-            return self.kind(value)
+            return self.kind(None if isinstance(value, bool) else value)
         except ValueError:
             raise ValueError(nearest(value, [str(one.value) for one in self.kind])) from None
 
@@ -260,6 +261,23 @@ class Kind(Rule):
         if not isinstance(value, self.kinds):
             raise ValueError
         return value
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """The check; in a plan file a table makes an object of a dataclass."""
+        from pydantic_core import PydanticCustomError, core_schema
+
+        def check(value: Any, info: ValidationInfo[Any]) -> Any:
+            makes = [kind for kind in self.kinds if is_dataclass(kind) and not isabstract(kind)]
+            if info.context is not None and isinstance(value, Mapping) and makes:
+                try:
+                    return info.context["make"](makes[0], value)
+                except InputError as refusal:
+                    raise PydanticCustomError("said", "{said}", {"said": str(refusal)}) from None
+            if isinstance(value, self.kinds):
+                return value
+            raise PydanticCustomError("expected", "expected {words}", {"words": self.words})
+
+        return core_schema.with_info_plain_validator_function(check)
 
     def schema(self) -> dict[str, Any]:
         """A table; which ones make such an object says the schema of plan files, which looks for this comment."""

@@ -10,7 +10,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from enum import Enum
 from functools import cache
 from types import NoneType, SimpleNamespace
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get
 
 from gradleak.results.errors import GradleakError, InputError
 from gradleak.results.fields import Flag, Function, Hint, Kind, Member, Number, Rule, Text, Whole
-from gradleak.results.phrases import either, several, shown
+from gradleak.results.phrases import either, nearest, several, shown
 
 if TYPE_CHECKING:
     from pydantic_core import ValidationError
@@ -89,13 +89,14 @@ class Check:
         self._adapter = TypeAdapter(self.hint, config=ConfigDict(arbitrary_types_allowed=True))
         self._validate = self._adapter.validator.validate_python
 
-    def __call__(self, value: Any, name: str, error: type[GradleakError] = InputError) -> Any:
+    def __call__(self, value: Any, name: str, error: type[GradleakError] = InputError, *, tables: bool = False) -> Any:
         """The value as a field of this annotation holds it.
 
         Args:
             value: what a user gives.
             name: of the field, for the message.
             error: class of the refusal.
+            tables: whether it stands in a plan file, where a table makes an object of a dataclass.
 
         Raises:
             GradleakError: of that class, in one line.
@@ -103,9 +104,10 @@ class Check:
         from pydantic_core import ValidationError
 
         try:
-            return self._validate(value)
+            return self._validate(value, context={"make": _made_of} if tables else None)
         except ValidationError as refusal:
-            raise error(f"{_message(refusal, name)}{self.remedy and '; '}{self.remedy}") from None
+            message = _message(refusal, name, dotted=tables)
+            raise error(f"{message}; {self.remedy}" if self.remedy else message) from None
 
     def json_schema(self) -> dict[str, Any]:
         """The JSON Schema of what a plan file may have here, classes by their names in a comment."""
@@ -126,14 +128,41 @@ def check_of(hint: Any) -> Check:
     return Check(hint)
 
 
-def _message(refusal: ValidationError, name: str) -> str:
+def _message(refusal: ValidationError, name: str, *, dotted: bool) -> str:
     """One line from what pydantic found first."""
     first = refusal.errors(include_url=False)[0]
-    place = "".join(f"[{part!r}]" for part in first["loc"] if part != "[key]")
+    parts = [part for part in first["loc"] if part != "[key]"]
+    place = "".join(f".{part}" if dotted and isinstance(part, str) else f"[{part!r}]" for part in parts)
     context = first.get("ctx", {})
+    if "said" in context:
+        return f"{name}{place}{context['said']}"
     expected = f"expected {context['words']}" if "words" in context else first["msg"]
     hint = f"; {context['hint']}" if context.get("hint") else ""
     return f"{name}{place}: {expected}, got {shown(first['input'])}{hint}"
+
+
+def _made_of(kind: type, table: Mapping[str, Any]) -> Any:
+    """The object of a dataclass that a table of a plan file describes.
+
+    Raises:
+        InputError: beginning with ":" or with "." and the key.
+    """
+    known = {field.name: field for field in fields(kind) if field.init}
+    for key in table:
+        if key not in known:
+            near = nearest(key, list(known))
+            raise InputError(f": unknown key {key!r}; {near}{near and ' '}expected one of {', '.join(known)}")
+    lacking = [
+        name for name, one in known.items()
+        if name not in table and one.default is MISSING and one.default_factory is MISSING
+    ]  # fmt: skip
+    if lacking:
+        raise InputError(f": expected {', '.join(lacking)} too")
+    values = {key: check_of(annotation(kind, key))(value, f".{key}", tables=True) for key, value in table.items()}
+    try:
+        return kind(**values)
+    except GradleakError as refusal:
+        raise InputError(f": {refusal}") from refusal
 
 
 @cache
@@ -181,6 +210,21 @@ class _Container:
 
 
 @dataclass(frozen=True)
+class _Kept:
+    """What may be changed: the very list, set or dict that was given, if it is one and nothing in it had to become another."""
+
+    words: str
+    kind: type
+
+    def __call__(self, value: Any, handler: Callable[[Any], Any]) -> Any:
+        takes: Any = self.kind if self.kind is dict else (list, tuple, set, frozenset)
+        if not isinstance(value, takes):
+            raise _refusal(self.words)
+        made = handler(value)
+        return value if type(value) is type(made) and value == made else made
+
+
+@dataclass(frozen=True)
 class _Choice:
     """One of several annotations: the first that takes the value."""
 
@@ -203,6 +247,8 @@ def _refusal(words: str) -> Exception:
 
 def _ruled(hint: Any) -> tuple[Any, str]:
     """The annotation with a rule in place of every plain type in it, however deep, and what it takes, in words."""
+    from pydantic import BeforeValidator, WrapValidator
+
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         rules = [one for one in hint.__metadata__ if isinstance(one, Rule)]
@@ -216,9 +262,18 @@ def _ruled(hint: Any) -> tuple[Any, str]:
         parts = [_ruled(one) for one in arguments]
         words = f"{_NUMERALS.get(len(parts), len(parts))} {several(parts[0][1]) or 'values'}"
         return _container(tuple[tuple(part for part, _ in parts)], words, size=len(parts))  # type: ignore[misc]
-    if origin is Mapping:
+    if origin in (list, set, frozenset):
+        inner, words = _ruled(arguments[0])
+        words = f"a list of {several(words)}" if several(words) else "a list"
+        return Annotated[origin[inner], WrapValidator(_Kept(words, origin))], words
+    if origin in (Mapping, collections.abc.Mapping, dict):
         (key, _), (value, words) = (_ruled(one) for one in arguments)
-        return _container(dict[key, value], f"{several(words) or 'values'} by name", table=True)  # type: ignore[valid-type]
+        # Keys of a table in TOML are texts.
+        key = Annotated[key, BeforeValidator(_number)] if arguments[0] is int else key
+        words = f"{several(words) or 'values'} by name"
+        if origin is dict:
+            return Annotated[dict[key, value], WrapValidator(_Kept(words, dict))], words  # type: ignore[valid-type]
+        return _container(dict[key, value], words, table=True)  # type: ignore[valid-type]
     if origin in (Callable, collections.abc.Callable):
         return _by(Function())
     kind = origin or hint
@@ -248,6 +303,10 @@ def _union(hints: Sequence[Any]) -> tuple[Any, str]:
     words = either([*(words for _, words in parts), *(["None"] if optional else [])])
     choice = functools.reduce(operator.or_, [*(part for part, _ in parts), *([None] if optional else [])])
     return Annotated[choice, Field(union_mode="left_to_right"), WrapValidator(_Choice(words))], words
+
+
+def _number(key: Any) -> Any:
+    return int(key) if isinstance(key, str) and key.removeprefix("-").isdecimal() else key
 
 
 def _by(rule: Rule) -> tuple[Any, str]:

@@ -201,7 +201,7 @@ def test_private_rows_are_no_part_of_the_digest() -> None:
     ("changes", "message"),
     [
         ({"round": 3}, "utility: unknown key 'round'; did you mean 'rounds'"),
-        ({"learning_rate": "fast"}, "utility.learning_rate: expected float, got the text 'fast'"),
+        ({"learning_rate": "fast"}, "utility.learning_rate: expected a finite positive number, got 'fast'"),
         ({"sampling_rate": 0.1}, "one of batch_size and sampling_rate"),
         ({"test_rows": 400}, "test_rows from 1 to 399"),
         ({"seeds": 0}, "utility.seeds: expected a whole number of at least 1"),

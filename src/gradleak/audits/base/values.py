@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic.errors import PydanticUserError
-
 from gradleak.results import PlanError
+from gradleak.results.settings import check_of
 
 
 def table_of(value: Any, where: str) -> Mapping[str, Any]:
@@ -65,49 +62,12 @@ def chosen_scenarios(value: Any, where: str) -> list[str] | None:
 
 
 def typed(hint: Any, value: Any, where: str) -> Any:
-    """The value converted to the type `hint`: a tuple or a set from a list, an enumeration from its word, a float from an int.
+    """The value as an argument of this annotation.
 
-    Numbers are never made from texts or truth values, and truth values from nothing else, however deep inside; keys of a
-    table are texts in TOML, and become what the hint says. A hint that pydantic has no schema for converts nothing: the
-    constructor checks the value itself.
+    A list makes a tuple or a set, a name a member, an int a float, and a table an object of a dataclass. Numbers are never
+    made from texts or truth values.
 
     Raises:
         PlanError: in one line that names the place.
     """
-    if isinstance(value, bool) and hint in (int, float):
-        raise PlanError(f"{where}: expected {hint.__name__}, got {value!r}")
-    if isinstance(value, str) and hint in (int, float, bool):
-        raise PlanError(f"{where}: expected {hint.__name__}, got the text {value!r}")
-    try:
-        found = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise PlanError(f"{where}: {first['msg']}, got {value!r}") from error
-    except PydanticUserError:
-        return value
-    _same_kind(value, found, where)
-    return found
-
-
-def _same_kind(given: Any, made: Any, where: str) -> None:
-    """Refuse numbers and truth values that were made from something else."""
-    if isinstance(given, Mapping):
-        inside = list(made.values()) if isinstance(made, Mapping) else [getattr(made, key, None) for key in given]
-        for (key, before), after in zip(given.items(), inside, strict=False):
-            _same_kind(before, after, f"{where}.{key}")
-    elif isinstance(given, list) and isinstance(made, list | tuple):
-        for place, (before, after) in enumerate(zip(given, made, strict=False)):
-            _same_kind(before, after, f"{where}[{place}]")
-    elif isinstance(given, list) and isinstance(made, set | frozenset):
-        # Without an order: what is no number has to be a member as it stands, or the word of one.
-        for place, before in enumerate(given):
-            same = [one for one in made if one == before and isinstance(one, bool) == isinstance(before, bool)]
-            _same_kind(before, same[0] if same else 0, f"{where}[{place}]")
-    elif isinstance(made, bool) and not isinstance(given, bool):
-        raise PlanError(f"{where}: expected bool, got {_text(given)}")
-    elif isinstance(made, int | float) and not isinstance(made, bool | Enum) and isinstance(given, bool | str):
-        raise PlanError(f"{where}: expected {type(made).__name__}, got {_text(given)}")
-
-
-def _text(value: Any) -> str:
-    return f"the text {value!r}" if isinstance(value, str) else repr(value)
+    return check_of(hint)(value, where, PlanError, tables=True)
