@@ -193,7 +193,7 @@ def test_a_list_of_sizes_is_a_game_each() -> None:
     ("change", "said"),
     [
         ({"batch_size": "16"}, r"inference\.group\.batch_size: expected a whole number.*, got "),
-        ({"side": 1}, r"inference\.group\.side: expected bool"),
+        ({"side": 1}, r"inference\.group\.side: expected True or False"),
         ({"trials": 2.5}, r"inference\.group\.trials"),
     ],
 )
