@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gradleak.reporting import words
 from gradleak.reporting.blocks import (
     Block,
-    Column,
     Fold,
     Level,
     Mark,
@@ -22,10 +22,12 @@ from gradleak.reporting.blocks import (
     Text,
     Words,
     as_is,
+    labels,
+    numbers,
 )
 from gradleak.reporting.context import Context
 from gradleak.reporting.numerals import MISSING, Quantity, as_number, beside_blind, count, decimal, percent, quantity
-from gradleak.results import Attempt, Evidence, Score, Status, VerdictKind
+from gradleak.results import Attempt, Evidence, Status, VerdictKind
 from gradleak.results.findings.released import Gate, ReleaseFinding, UpdatePrecision
 
 _ORDER = {VerdictKind.LEAKS: 0, VerdictKind.INCONCLUSIVE: 1, VerdictKind.BOUNDED: 2}
@@ -48,65 +50,50 @@ def _front(releases: Sequence[ReleaseFinding], context: Context) -> Iterator[Blo
     for note in dict.fromkeys(one.range_note for one in releases if one.range_note):
         yield Note(title="Mind the range.", text=f"{words.sentence(as_is(note))}.", level=Level.WARN)
     yield Text(parts=["Releases by scenario"], style=Style.HEADING)
-    by_name: dict[str, list[ReleaseFinding]] = {}
-    for release in releases:
-        by_name.setdefault(str(release.scenario), []).append(release)
-    found = sorted((_scenario_row(name, mine, context) for name, mine in by_name.items()), key=lambda pair: pair[0])
-    error = context.error
-    yield Table(
-        columns=[
-            Column(label="Scenario"),
-            Column(label="Releases", numeric=True),
-            Column(label="Leaking, of those attacked", numeric=True),
-            Column(label="Noise std", numeric=True),
-            Column(label=f"Smallest {error} reached", numeric=True, evidence=Evidence.ATTACK),
-            Column(label="Blind baseline", numeric=True, evidence=Evidence.EXACT),
-            Column(label=f"Smallest {error} predicted", numeric=True, evidence=Evidence.EXACT),
-        ],
-        rows=[row for _, row in found],
-    )
+    found = [_scenario_row(name, mine, context) for name, mine in _by_scenario(releases).items()]
+    columns = [
+        *labels("Scenario"),
+        *numbers("Releases", "Leaking, of those attacked", "Noise std"),
+        *numbers(f"Smallest {context.error} reached", evidence=Evidence.ATTACK),
+        *numbers("Blind baseline", f"Smallest {context.error} predicted", evidence=Evidence.EXACT),
+    ]
+    yield Table(columns=columns, rows=[row for _, row in sorted(found, key=lambda pair: pair[0])])
     yield Text(parts=[_thresholds(releases, context)], style=Style.FINE)
+
+
+def _by_scenario(releases: Sequence[ReleaseFinding]) -> Mapping[str, Sequence[ReleaseFinding]]:
+    found: dict[str, list[ReleaseFinding]] = {}
+    for release in releases:
+        found.setdefault(str(release.scenario), []).append(release)
+    return found
 
 
 def _scenario_row(
     name: str, releases: Sequence[ReleaseFinding], context: Context
 ) -> tuple[tuple[int, float], list[Words]]:
     """Severity of a scenario, and its row."""
-    errors: list[tuple[float, Attempt]] = []
-    predictions: list[Score] = []
-    for release in releases:
-        for one in context.grounds.about(release.scenario, release.subject):
-            if isinstance(one, Attempt) and one.error is not None and one.error.value is not None:
-                errors.append((one.error.value, one))
-        predicted = _predicted(release, context)
-        predictions += [] if predicted is None else [predicted]
-    worst = min(errors, key=lambda pair: pair[0])[1] if errors else None
-    smallest = min(predictions, key=lambda score: score.value or 0.0, default=None)
-    verdicts = [context.verdict_on(release.item) for release in releases]
-    leaking = sum(one is not None and one.verdict is VerdictKind.LEAKS for one in verdicts)
-    attacked = len({one.subject for _, one in errors})
+    errors = [(one, error) for one in releases if (error := context.reached(one.scenario, one.subject)) is not None]
+    worst = min(errors, key=lambda pair: pair[1].value or 0.0, default=None)
+    predicted = [quantity(context.predicted(one.scenario, one.subject)) for one in releases]
+    known = [one for one in predicted if one.value is not None]
+    given = [context.verdict_on(one.item) for one in releases]
+    leaking = sum(one is not None and one.verdict is VerdictKind.LEAKS for one in given)
     std = next((release.noise_std for release in releases if release.noise_std), None)
-    reached = quantity(None if worst is None else worst.error)
-    blind = Quantity() if worst is None else quantity(context.blind(worst.error, worst.scenario, worst.subject))
-    given = context.verdict_on(name)
-    badness = (1 if given is None else _ORDER[given.verdict], min((error for error, _ in errors), default=float("inf")))
-    return badness, [
+    reached, blind = Quantity(), Quantity()
+    if worst is not None:
+        release, error = worst
+        reached, blind = quantity(error), quantity(context.blind(error, release.scenario, release.subject))
+    verdict = context.verdict_on(name)
+    badness = 1 if verdict is None else _ORDER[verdict.verdict]
+    return (badness, math.inf if reached.value is None else reached.value), [
         as_is(name),
         str(len(releases)),
-        f"{leaking} of {attacked}",
+        f"{leaking} of {len({one.subject for one, _ in errors})}",
         decimal(std) if std else "none",
         reached,
         blind,
-        beside_blind(quantity(smallest), blind) if smallest is not None else MISSING,
+        beside_blind(min(known, key=lambda one: one.value or 0.0), blind) if known else MISSING,
     ]
-
-
-def _predicted(release: ReleaseFinding, context: Context) -> Score | None:
-    """The prediction that reports rely on: exact I²F at ε = 0 for the noise drawn, where it has a value."""
-    for _, score in context.grounds.scores("inversion_influence", release.scenario, release.subject):
-        if score.unit == "pixel_rmse" and not as_number(score.details.get("epsilon")):
-            return score if score.value is not None else None
-    return None
 
 
 def _thresholds(releases: Sequence[ReleaseFinding], context: Context) -> Words:
@@ -153,13 +140,10 @@ def _setting(releases: Sequence[ReleaseFinding], context: Context) -> Iterator[B
     facts = list(_facts(card))
     if facts:
         yield Text(parts=facts, style=Style.FACTS)
-    by_scenario: dict[str, list[ReleaseFinding]] = {}
-    for release in releases:
-        by_scenario.setdefault(str(release.scenario), []).append(release)
+    by_scenario = _by_scenario(releases)
     yield Text(parts=["Updates that the client sent"], style=Style.HEADING)
-    labels = ("Scenario", "Protocol", "Defenses", "Guarantee", "Adversary knows them", "Consistency gate")
-    rows = [_release_row(name, mine) for name, mine in by_scenario.items()]
-    yield Table(columns=[Column(label=label) for label in labels], rows=rows)
+    columns = labels("Scenario", "Protocol", "Defenses", "Guarantee", "Adversary knows them", "Consistency gate")
+    yield Table(columns=columns, rows=[_release_row(name, mine) for name, mine in by_scenario.items()])
     yield Text(parts=[_FORMAL], style=Style.FINE)
     for name, mine in by_scenario.items():
         if any(release.gate.status == "inconsistent" for release in mine):
@@ -334,43 +318,38 @@ GATES: Mapping[str, str] = {
 
 
 def knowledge(key: str, value: Any) -> str:
-    """An entry of the knowledge card in words."""
+    """An entry of the knowledge card in words; None stands for what is not known."""
     if value is None:
         return "not known"
     if key == "objective":
         card = words.mapping(value)
-        numbers, tensors = count(as_number(card.get("shared_entries"))), len(words.mapping(card.get("shared")))
+        entries, tensors = count(as_number(card.get("shared_entries"))), len(words.mapping(card.get("shared")))
         return (
             f"loss {words.plain(card.get('loss'))}, {words.plain(card.get('mode'))} mode, "
             + (f"computed in {words.plain(card['dtype'])}, " if card.get("dtype") else "")
-            + f"{numbers} shared numbers in {tensors} tensors"
+            + f"{entries} shared numbers in {tensors} tensors"
         )
-    if key == "batch_size":
-        return words.plain(value)
-    if key == "targets":
-        return f"disclosed: {words.plain(value)}"
     if key == "masks":
         return "disclosed: its very draw"
     if key == "domain":
         return domain(words.mapping(value))
     if key == "generator":
         return generator(words.mapping(value))
-    if key == "defenses":
-        return words.plain(value) if words.sequence(value) else "there are none"
-    return words.plain(value)
+    if key == "defenses" and not words.sequence(value):
+        return "there are none"
+    return f"disclosed: {words.plain(value)}" if key == "targets" else words.plain(value)
 
 
 def generator(card: Mapping[str, Any]) -> str:
     """A generator in words: what it is, what it was trained on, its sizes."""
     trained_on = as_number(card.get("training_images"))
+    known = (
+        f"; none of its {count(trained_on)} training images on file is audited"
+        if trained_on
+        else "; no image trained it"
+    )
     if trained_on is None:
         known = "; which images trained it is not on file, so that whether the audited ones did cannot be told"
-    else:
-        known = (
-            f"; none of its {count(trained_on)} training images on file is audited"
-            if trained_on
-            else "; no image trained it"
-        )
     latent = " × ".join(words.plain(size) for size in words.sequence(card.get("latent_shape")))  # noqa: RUF001
     return (
         f"{words.plain(card.get('module'))} ({words.plain(card.get('source'))}), latents of {latent} numbers, "

@@ -8,7 +8,6 @@ from typing import Any
 from gradleak.reporting.blocks import (
     Badge,
     Block,
-    Column,
     Level,
     Note,
     Section,
@@ -18,9 +17,11 @@ from gradleak.reporting.blocks import (
     Text,
     Words,
     as_is,
+    labels,
+    numbers,
 )
 from gradleak.reporting.context import Context
-from gradleak.reporting.numerals import Quantity, as_number, decimal, percent, quantity
+from gradleak.reporting.numerals import as_number, decimal, percent, quantity
 from gradleak.reporting.worth import learned_little
 from gradleak.results import Evidence, Outcome, Score
 from gradleak.results.findings.utility import ReleaseSize, Replacement, Standing, UtilityFinding
@@ -42,27 +43,18 @@ def page(findings: Sequence[UtilityFinding], context: Context) -> Section | None
     notes = [(one, note) for one in findings for note in (one.note, one.epsilon.note if one.epsilon else "") if note]
     blocks: list[Block] = [Text(parts=[TEXT])]
     blocks += [Note(title="Careful:", text=as_is(warning), level=Level.PLAIN) for warning in warnings(findings)]
-    blocks.append(
-        Table(
-            columns=[
-                Column(label="Scenario", heading=True),
-                Column(label="Utility on test rows", numeric=True, evidence=Evidence.ESTIMATE),
-                Column(label="95 % interval", numeric=True),
-                Column(label="Rows, seeds", numeric=True),
-                Column(label="Blind answer", numeric=True),
-                Column(label="Credit"),
-                Column(label="Learning rate", numeric=True),
-                Column(label=f"Smallest {context.error} reached", numeric=True, evidence=Evidence.ATTACK),
-                Column(label="Attacked"),
-                Column(label="Trained through"),
-                Column(label="Epsilon", numeric=True),
-                Column(label="Kept share", numeric=True),
-                Column(label="Cosine to the true update", numeric=True),
-                Column(label="Layers replaced"),
-            ],
-            rows=[_row(one, context) for one in findings],
-        )
-    )
+    columns = [
+        *labels("Scenario"),
+        *numbers("Utility on test rows", evidence=Evidence.ESTIMATE),
+        *numbers("95 % interval", "Rows, seeds", "Blind answer"),
+        *labels("Credit"),
+        *numbers("Learning rate"),
+        *numbers(f"Smallest {context.error} reached", evidence=Evidence.ATTACK),
+        *labels("Attacked", "Trained through"),
+        *numbers("Epsilon", "Kept share", "Cosine to the true update"),
+        *labels("Layers replaced"),
+    ]
+    blocks.append(Table(columns=columns, rows=[_row(one, context) for one in findings]))
     if notes:
         blocks.append(Text(style=Style.FINE, parts=[f"{as_is(one.scenario)}: {as_is(note)}" for one, note in notes]))
     return Section(anchor="utility", title="Utility beside privacy", label="Utility", blocks=blocks)
@@ -90,7 +82,9 @@ def _other_releases(findings: Sequence[UtilityFinding]) -> Iterable[str]:
 
 def _reference(findings: Sequence[UtilityFinding]) -> Iterable[str]:
     """An undefended training that learned too little to compare anything with."""
-    found = next(((one, one.worth) for one in findings if _undefended(one) and one.worth and _known(one.worth)), None)
+    found = next(
+        ((one, one.worth) for one in findings if _undefended(one) and one.worth and one.worth.value is not None), None
+    )
     if found is None:
         if findings:
             yield "No undefended training stands beside: what a defense costs cannot be told."
@@ -130,7 +124,7 @@ def _row(one: UtilityFinding, context: Context) -> list[Words]:
         _blind(score),
         "no" if one.standing is None else _STANDINGS.get(one.standing, "no"),
         decimal(rate),
-        _reached(one.scenario, context),
+        quantity(context.reached(one.scenario)),
         _attacked(one),
         _size(one.trained),
         _epsilon(one.epsilon),
@@ -140,24 +134,8 @@ def _row(one: UtilityFinding, context: Context) -> list[Words]:
     ]
 
 
-def _reached(scenario: str | None, context: Context) -> Quantity:
-    """The smallest error of an attack on a release of the scenario."""
-    found = [
-        score
-        for finding in context.record.findings
-        if finding.scenario == scenario and finding.control is None
-        for score in finding.scores
-        if score.name == "pixel_rmse" and score.evidence is Evidence.ATTACK and score.value is not None
-    ]
-    return quantity(min(found, key=lambda score: score.value or 0.0, default=None))
-
-
 def _undefended(one: UtilityFinding) -> bool:
     return bool(one.release) and not one.release.get("defenses")
-
-
-def _known(score: Score) -> bool:
-    return score.value is not None
 
 
 def _blind(score: Score | None) -> str:

@@ -7,10 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import matplotlib
 from matplotlib.axes import Axes
 
-from gradleak.reporting.drawing import DASHES, INK, MARKERS, SERIES, STYLE, as_svg, finish, new_figure
+from gradleak.reporting.drawing import BESIDE, INK, Look, drawn, look
 from gradleak.reporting.worth import learned_little
 from gradleak.results import Score
 from gradleak.results.findings.utility import CurvePoint, CurveSummary, Standing
@@ -160,28 +159,31 @@ def trade_off_plot(
     families = list(dict.fromkeys(point.family for points in shown.values() for point in points))
     if not families:
         return ""
-    with matplotlib.rc_context(STYLE):
-        figure, first = new_figure(7.4, 4.0)
-        figure.delaxes(first)
-        grid = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
-        for axes, (name, points) in zip(grid, shown.items(), strict=True):
-            axes.patch.set_alpha(0.0)
+
+    def paint(every: Sequence[Axes]) -> None:
+        for axes, (name, points) in zip(every, shown.items(), strict=True):
             for place, family in enumerate(families):
-                _family(axes, family, place, [point for point in points if point.family == family])
+                _family(axes, family, look(place), [point for point in points if point.family == family])
             if blind:
-                axes.axvline(blind, color=INK, linestyle=(0, (2, 3)), linewidth=1.0)
+                axes.axvline(blind, color=INK, linestyle=BESIDE, linewidth=1.0)
             axes.set_xscale("log")
             axes.set_title(name, fontsize=10)
             axes.set_xlabel(error)
-        grid[0].set_ylabel(utility)
-        finish(figure, *grid)
-        return as_svg(
-            figure,
-            prefix="trade-off",
-            title=f"{utility} against {error}",
-            description="One marker a setting of a defense, bars are 95 % intervals of the utility, the dashed line is the "
-            "error of the blind adversary; the table holds the numbers.",
-        )
+        every[0].set_ylabel(utility)
+
+    about = (
+        "One marker a setting of a defense, bars are 95 % intervals of the utility, the dashed line is the error of the blind "
+        "adversary; the table holds the numbers."
+    )
+    return drawn(
+        paint,
+        prefix="trade-off",
+        title=f"{utility} against {error}",
+        description=about,
+        size=(7.4, 4.0),
+        panels=len(shown),
+        shared=True,
+    )
 
 
 def standalone(svg: str) -> str:
@@ -191,9 +193,8 @@ def standalone(svg: str) -> str:
     return text.replace("<svg ", head, 1)
 
 
-def _family(axes: Axes, family: str, place: int, points: Sequence[TradeOff]) -> None:
-    color, dash = SERIES[place % len(SERIES)], DASHES[(place // len(SERIES)) % len(DASHES)]
-    marker = MARKERS[place % len(MARKERS)]
+def _family(axes: Axes, family: str, of: Look, points: Sequence[TradeOff]) -> None:
+    color, dash, marker = of
     errors = [max(point.error or 0.0, _SMALLEST_ERROR) for point in points]
     axes.plot(errors, [point.utility for point in points], color=color, linestyle=dash, linewidth=1.4)
     axes.plot([], [], color=color, linestyle=dash, marker=marker, markersize=5, label=family)
