@@ -155,7 +155,7 @@ def test_the_average_of_an_update_is_no_longer_called_a_delta_nor_the_gradient()
 
 def test_adam_is_refused_by_name() -> None:
     with pytest.raises(
-        UnsupportedError, match=r"got LocalAdam, whose update is no multiple of a gradient; match the unr"
+        UnsupportedError, match=r"got LocalAdam, whose update is not a multiple of a gradient; match the unr"
     ):
         AverageGradient(protocol=LocalAdam(), examples=5).mini_batch_weights(5)
     update = Release(LocalAdam())(objective(), BATCH, torch.Generator())

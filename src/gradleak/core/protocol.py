@@ -52,7 +52,7 @@ class Protocol(Settings, ABC):
         return 1.0
 
     def gradient_scale(self) -> float | None:
-        """The factor s where `mean` without defenses is s times `objective.gradient`; None where it is no multiple."""
+        """The factor s where `mean` without defenses is s times `objective.gradient`; None where it is not a multiple."""
         return 1.0 if self.shares_gradient else None
 
     def mini_batch_weights(self, examples: int) -> Sequence[tuple[slice, float]] | None:

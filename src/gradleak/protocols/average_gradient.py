@@ -121,7 +121,7 @@ def weights_of(protocol: Protocol, examples: int) -> Sequence[tuple[slice, float
     if not weights:
         raise UnsupportedError(
             f"average gradient: expected a protocol whose update is a weighted sum of gradients for small steps (FedSGD, "
-            f"FedAvg), got {type(protocol).__name__}, whose update is no multiple of a gradient; match the unrolled "
+            f"FedAvg), got {type(protocol).__name__}, whose update is not a multiple of a gradient; match the unrolled "
             "steps, or assume FedAvg in the threat model and say so"
         )
     return weights

@@ -22,7 +22,7 @@ class LocalAdam(LocalSteps):
     θ_t = θ_{t−1} − η û_t / (√v̂_t + ε), û_t = u_t/(1 − β₁ᵗ), v̂_t = v_t/(1 − β₂ᵗ): as `torch.optim.Adam` does it. The
     state starts empty in every round, and the mini-batches are those of `FedAvg`. All steps are unrolled.
 
-    A delta of this protocol is no multiple of a gradient, at no step size. One step gives η g/(|g| + ε): the signs of
+    A delta of this protocol is not a multiple of a gradient, at no step size. One step gives η g/(|g| + ε): the signs of
     the gradient, but for entries not much larger than ε, and its derivative ε/(|g| + ε)² per unit of g almost
     vanishes. In exact arithmetic every entry can be inverted; a float32 client's difference of parameters keeps
     about log₂(η/(|θ|·1.2e-7)) bits of it. Further steps say more: how each entry of the gradient changes.

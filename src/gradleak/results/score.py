@@ -119,7 +119,7 @@ class Score:
             if not isinstance(given, str):
                 raise TypeError(f"{key}: {given!r} is not text")
         if not isinstance(details, Mapping):
-            raise TypeError(f"details: {details!r} is no table")
+            raise TypeError(f"details: {details!r} is not a table")
         if not isinstance(about, Mapping) or not all(type(value) in (str, int) for value in about.values()):
             raise TypeError("about: expected a table of texts and whole numbers")
         return cls(

@@ -184,7 +184,7 @@ class Measure(LayerMeasure):
 
     def _score(self, value: float | None, evidence: Evidence, **rest: Any) -> Score:
         if value is not None and not math.isfinite(value):
-            note = "the value is too large for a floating point number, or none"
+            note = "the value is too large for a floating point number, or NaN"
             return self._without_value(Outcome.NOT_FINITE, note, **rest.get("details", {}))
         return Score(
             name=self.name,

@@ -43,7 +43,7 @@ def label_accuracy(reconstruction: Reconstruction, batch: Batch, pairing: Pairin
     claim = targets.argmax(dim=1) if targets.is_floating_point() and targets.dim() == 2 else targets
     if claim.dim() != 1 or claim.is_floating_point():
         shape = f"{tuple(claim.shape)} {str(claim.dtype).removeprefix('torch.')}"
-        return _score(None, Outcome.UNSUPPORTED, note=f"the claimed targets ({shape}) are no class labels")
+        return _score(None, Outcome.UNSUPPORTED, note=f"the claimed targets ({shape}) are not class labels")
     names, claimed = truth.tolist(), claim.tolist()
     overlap = sum((Counter(names) & Counter(claimed)).values()) / len(names)
     if pairing is None:

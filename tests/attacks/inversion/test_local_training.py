@@ -167,7 +167,7 @@ def test_noise_on_the_delta_is_judged_at_its_own_scale() -> None:
 def test_adam_clients_are_refused_by_the_average_gradient_and_can_be_unrolled() -> None:
     """U29."""
     case = setting(small_net(), rows(1), protocol=LocalAdam(learning_rate=0.01, epochs=5))
-    with pytest.raises(UnsupportedError, match="got LocalAdam, whose update is no multiple of a gradient"):
+    with pytest.raises(UnsupportedError, match="got LocalAdam, whose update is not a multiple of a gradient"):
         InvertingGradients(iterations=5, local_training=AVERAGE)(case.update, case.knowledge, generator=generator())
     found = GaussNewton()(case.update, case.knowledge, generator=generator())
     assert found.outcome is Outcome.CONVERGED

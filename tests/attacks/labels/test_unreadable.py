@@ -140,9 +140,9 @@ def test_dead_units_before_the_classifier(bias: bool) -> None:
 @each_rule
 def test_signs_and_adam_show_no_counts(rule) -> None:
     found = rule(*released(net(), [3, 3, 7], defenses=[Sign()]))
-    assert "signs only" in found.note
+    assert "signs alone" in found.note
     found = rule(*released(net(), [3, 3, 7], protocol=LocalAdam(learning_rate=0.01, epochs=2)))
-    assert "no sum of gradients" in found.note
+    assert "not a sum of gradients" in found.note
     assert found.targets is None
 
 

@@ -170,8 +170,8 @@ def scale_of(
         weights = protocol.mini_batch_weights(examples)
         if weights is None:
             return Unreadable(
-                reason=f"the update of {type(protocol).__name__} is no sum of gradients at known weights, so that counts do "
-                "not show"
+                reason=f"the update of {type(protocol).__name__} is not a sum of gradients at known weights, so it shows no "
+                "class counts"
             )
         total = sum(weight for _, weight in weights)
         factor = total if form.reduction is Reduction.MEAN else total / len(weights)
@@ -193,7 +193,7 @@ def scale_of(
     for defense in knowledge.defenses or ():
         what, effect = type(defense).__name__, defense.effect(update.tensors)
         if defense.flat and not isinstance(effect, Rounded):
-            return Unreadable(reason=f"{what} leaves no magnitudes (signs only), and those alone show counts")
+            return Unreadable(reason=f"{what} leaves signs alone, and class counts need magnitudes")
         if isinstance(effect, Scaled):
             norms = [
                 math.sqrt(sum(float(update.tensors[n].double().square().sum()) for n in names))

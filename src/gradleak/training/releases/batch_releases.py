@@ -238,7 +238,7 @@ class BatchReleases:
             if plain:
                 raise
             return Route.LOOP, f"{name} does not take batches of every size"
-        why = f"{name} is no plain gradient"
+        why = f"{name} is not a plain gradient"
         if self._own_masks:
             why = "random layers draw for every batch"
         elif plain:

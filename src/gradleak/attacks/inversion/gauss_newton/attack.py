@@ -88,7 +88,7 @@ class GaussNewton(Attack):
 
     **Cost**: counted as two plain gradients a product with A or Aᵀ, one a trial, two more a step, each times what the
     release takes (T for T local steps of the size of the batch): 2n + 3 a dense step of n unknowns. Linear algebra
-    (P·n² multiplications for the Gram matrix, n³/3 for a factor) is no plain gradient and is not counted. In time, a
+    (P·n² multiplications for the Gram matrix, n³/3 for a factor) is not a plain gradient and is not counted. In time, a
     dense step on the 32×32 color LeNet is as long as 3,200 plain gradients, linear algebra included, where 6,147 are
     counted; an image takes 8 to 17 of them. Details hold the numbers of releases and products. How many trials a step
     takes is not known beforehand: `max_plain_gradients` is the way to give it what another attack gets. With it, nothing is

@@ -52,7 +52,7 @@ class DenseSteps(Steps):
     The residual falls quadratically once it is small. Starts of few unknowns are linearized side by side.
 
     **Cost**: n products with A in blocks, P·n² multiplications for the Gram matrix, n³/3 for each factor; 8·P·n bytes
-    and three matrices of n × n. The linear algebra is no plain gradient and is not counted: on the 32×32 color LeNet
+    and three matrices of n × n. The linear algebra is not a plain gradient and is not counted: on the 32×32 color LeNet
     (n = 3,072, P = 15,826) it takes about half of the time of a step.
     """
 
