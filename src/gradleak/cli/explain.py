@@ -34,8 +34,8 @@ SCORES = {
     "details (and reports) hold the share by counts of the batch, whatever the images, which is what is known of the labels.",
     "wrong_pairing_rmse": "The average error of the claims on a batch against wrong examples: a pixel RMSE near it has found "
     "nothing about single examples, however small it looks.",
-    "chance_pixel_rmse": "The error that blind guesses, paired with the batch like claims, reach at one of its examples by luck, where "
-    "examples have at most 32 entries or public rows are known; about 1 % of guessers are below one of the limits in the details "
+    "chance_pixel_rmse": "The error that blind guesses, paired with the batch like claims, reach at one of its examples by luck, "
+    "where examples have at most 32 entries or public rows are known; about 1 % of guessers are below one of the limits in the details "
     "(of the smallest error, the second smallest, ...). The verdict 'leaks' asks for errors below one of these.",
     "st_lpips": "The ST-LPIPS distance of an image from the claim (Ghildyal and Liu 2022), the smallest of a batch: 0 for equal "
     "images, below about 1 for any. How alike two images look to a network, not who made them: no verdict reads it. "
@@ -52,8 +52,8 @@ SCORES = {
     "the threshold of the trials themselves; 'not resolvable' where too few of the others lie above it.",
     "information_bound": "The most that noisy updates of bounded norm can tell of a sensitive variable, in nats: the sum over "
     "rounds of (n/2) log(1 + C^2/(n sigma^2)), and at most its entropy.",
-    "information_estimate": "The information that a trained adversary finds in the updates, in nats: the entropy less its cross-entropy "
-    "on trials it has not seen. From below.",
+    "information_estimate": "The information that a trained adversary finds in the updates, in nats: the entropy less its "
+    "cross-entropy on trials it has not seen. From below.",
     "epsilon_lower_bound": "The privacy loss that trials of two hypotheses show at least, with the stated confidence: no release "
     "of a smaller epsilon lets them be told apart so well. 'Saturated' where it is near the largest value that so many trials "
     "can certify. It breaks a claim, and never proves one.",

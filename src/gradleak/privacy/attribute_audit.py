@@ -18,8 +18,8 @@ from gradleak.results import Count, InputError, Outcome, Score
 
 _VALID = "the canary is a valid record: every column is within its range, as a person's record would be"
 _FREE = (
-    "the canary may be any numbers and is not a valid record (columns out of range, parts of several categories), so that it shows "
-    "the worst case of the mechanism and not that of a person's record"
+    "the canary may be any numbers and is not a valid record (columns out of range, parts of several categories), so that it "
+    "shows the worst case of the mechanism and not that of a person's record"
 )
 
 
