@@ -35,8 +35,8 @@ SCORES = {
     "wrong_pairing_rmse": "The average error of the claims on a batch against wrong examples: a pixel RMSE near it has found "
     "nothing about single examples, however small it looks.",
     "chance_pixel_rmse": "The error that blind guesses, paired with the batch like claims, reach at one of its examples by luck, "
-    "where examples have at most 32 entries or public rows are known; about 1 % of guessers are below one of the limits in the details "
-    "(of the smallest error, the second smallest, ...). The verdict 'leaks' asks for errors below one of these.",
+    "where examples have at most 32 entries or public rows are known; about 1 % of guessers are below one of the limits in "
+    "the details (of the smallest error, the second smallest, ...). The verdict 'leaks' asks for errors below one of these.",
     "st_lpips": "The ST-LPIPS distance of an image from the claim (Ghildyal and Liu 2022), the smallest of a batch: 0 for equal "
     "images, below about 1 for any. How alike two images look to a network, not who made them: no verdict reads it. "
     "From Python alone (`score_perceptual`), with the extra [metrics].",

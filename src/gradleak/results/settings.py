@@ -211,7 +211,7 @@ class _Container:
 
 @dataclass(frozen=True)
 class _Kept:
-    """Values that may be changed: the very list, set or dict that was given, if it is one and nothing in it had to become another."""
+    """Values that may be changed: the very list, set or dict that was given, if nothing in it had to become another."""
 
     words: str
     kind: type
