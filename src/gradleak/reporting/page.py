@@ -14,7 +14,6 @@ from gradleak.reporting.blocks import (
     Badge,
     Block,
     Chip,
-    Column,
     Fold,
     Level,
     Note,
@@ -27,10 +26,12 @@ from gradleak.reporting.blocks import (
     Tiles,
     Words,
     as_is,
+    labels,
+    numbers,
 )
 from gradleak.reporting.context import Context
 from gradleak.reporting.numerals import MISSING, as_number, between, count, decimal, duration, quantity
-from gradleak.results import Evidence, Finding, Record, Score, Status, Verdict, VerdictKind, kinds
+from gradleak.results import Control, Evidence, Finding, Record, Score, Status, Verdict, VerdictKind, kinds
 
 LEDE = "What the shared updates give away about the private examples behind them."
 # So many lines of a long table are shown where the rest is not folded away.
@@ -116,34 +117,26 @@ def _pages(context: Context) -> Iterable[Section]:
 def plain_page(kind: str, findings: Sequence[Finding], context: Context) -> Section:
     """The page of a kind that is not known here: its findings, with all that stands in them."""
     shown = [finding for finding in findings if finding.control is None]
-    name = kind.replace("_", " ")
-    rows: list[list[Words]] = []
-    for finding in shown:
-        given = {
-            key: value for key, value in finding.to_dict().items() if key not in _COMMON and value not in (None, "")
-        }
-        rows.append(
-            [
-                as_is(context.title(finding)),
-                as_is(finding.status.value),
-                words.outcome(finding.outcome),
-                as_is(words.constants(given, skip=())),
-                as_is(finding.note),
-            ]
-        )
-    columns = [Column(label="Item"), Column(label="Status"), Column(label="Outcome")]
-    columns += [Column(label="Found"), Column(label="Note", why=True)]
-    return Section(
-        anchor=f"kind-{kind}",
-        title=words.sentence(as_is(name)),
-        blocks=[
-            Text(
-                parts=[f"This version knows no audit of the kind `{_code(kind)}`; its findings stand here as they are."]
-            ),
-            Table(columns=columns, rows=rows, shown=ROWS, folded="more findings", single=True),
-            *_score_table(shown, context),
-        ],
-    )
+    rows: list[list[Words]] = [
+        [
+            as_is(context.title(one)),
+            as_is(one.status.value),
+            words.outcome(one.outcome),
+            as_is(words.constants(_own(one), skip=())),
+            as_is(one.note),
+        ]
+        for one in shown
+    ]
+    columns = [*labels("Item", "Status", "Outcome", "Found"), *labels("Note", why=True)]
+    text = f"This version knows no audit of the kind `{_code(kind)}`; its findings stand here as they are."
+    table = Table(columns=columns, rows=rows, shown=ROWS, folded="more findings", single=True)
+    blocks = [Text(parts=[text]), table, *_score_table(shown, context)]
+    return Section(anchor=f"kind-{kind}", title=words.sentence(as_is(kind.replace("_", " "))), blocks=blocks)
+
+
+def _own(finding: Finding) -> dict[str, Any]:
+    """The facts of a finding that not every kind has."""
+    return {key: value for key, value in finding.to_dict().items() if key not in _COMMON and value not in (None, "")}
 
 
 def _notes(record: Record) -> Iterable[Note]:
@@ -183,79 +176,49 @@ def _by_scenario(context: Context) -> Iterable[Block]:
         tally = f"{leaking} of {len(mine)}" if mine else MISSING
         rows.append([as_is(name), Chip(verdict.verdict), tally, as_is(words.reason(verdict.reason))])
     yield Text(parts=["By scenario"], style=Style.HEADING)
-    columns = [
-        Column(label="Scenario"),
-        Column(label="Verdict"),
-        Column(label="Leaking, of those tested"),
-    ]
-    yield Table(columns=[*columns, Column(label="Why", why=True)], rows=rows)
+    columns = [*labels("Scenario", "Verdict", "Leaking, of those tested"), *labels("Why", why=True)]
+    yield Table(columns=columns, rows=rows)
 
 
 def _controls(context: Context) -> Section:
-    findings = [finding for finding in context.record.findings if finding.control is not None]
-    if not findings:
+    groups: dict[tuple[str, str, str], list[tuple[Finding, Control]]] = {}
+    for finding in context.record.findings:
+        if (control := finding.control) is not None:
+            groups.setdefault((control.title, control.expects, control.meaning), []).append((finding, control))
+    if not groups:
         text = (
             "No control stands in the record. Without them a failed attack may be a broken attack, and a successful one may "
             "have seen the truth."
         )
         return Section(anchor="controls", title="Controls", blocks=[Note(text=text, level=Level.WARN)])
-    groups: dict[tuple[str, str, str], list[Finding]] = {}
-    for finding in findings:
-        control = finding.control
-        assert control is not None
-        groups.setdefault((control.title, control.expects, control.meaning), []).append(finding)
-    return Section(
-        anchor="controls",
-        title="Controls",
-        blocks=[Text(parts=[words.CONTROL_TEXT])],
-        sections=[
-            _control(place, title, expects, meaning, found, context)
-            for place, ((title, expects, meaning), found) in enumerate(groups.items(), 1)
-        ],
-    )
+    parts = [_control(place, *said, found, context) for place, (said, found) in enumerate(groups.items(), 1)]
+    return Section(anchor="controls", title="Controls", blocks=[Text(parts=[words.CONTROL_TEXT])], sections=parts)
 
 
 def _control(
-    place: int, title: str, expects: str, meaning: str, findings: Sequence[Finding], context: Context
+    place: int, title: str, expects: str, meaning: str, found: Sequence[tuple[Finding, Control]], context: Context
 ) -> Section:
     rows: list[list[Words]] = []
-    for finding in findings:
-        control = finding.control
-        assert control is not None
+    for finding, control in found:
         score = finding.score(control.measure) if control.measure else None
-        reached: Words = MISSING
-        if score is not None:
-            reached = [words.score_name(score.name, context.entry), quantity(score)]
         where = " / ".join(part for part in (finding.audit, finding.scenario, control.of) if part)
         rows.append(
             [
                 as_is(where),
                 _PASSED[control.passed],
-                reached,
+                MISSING if score is None else [words.score_name(score.name, context.entry), quantity(score)],
                 decimal(control.baseline),
                 as_is(words.sentence(finding.note)),
             ]
         )
-    results = [finding.control.passed for finding in findings if finding.control is not None]
-    failed, unrun = False in results, None in results
-    blocks: list[Block] = [
-        Text(parts=[as_is(expects)] if expects else []),
-        Table(
-            columns=[
-                Column(label="Control of"),
-                Column(label="Result"),
-                Column(label="Reached", numeric=True),
-                Column(label="Blind baseline", numeric=True),
-                Column(label="Note", why=True),
-            ],
-            rows=rows,
-        ),
-    ]
-    if meaning and not failed and not unrun:
+    columns = [*labels("Control of", "Result"), *numbers("Reached", "Blind baseline"), *labels("Note", why=True)]
+    blocks: list[Block] = [Text(parts=[as_is(expects)] if expects else []), Table(columns=columns, rows=rows)]
+    results = [control.passed for _, control in found]
+    if meaning and all(results):
         blocks.append(Text(parts=[f"If it had failed: {as_is(meaning)}"], style=Style.FINE))
-    elif meaning and failed:
+    elif meaning and False in results:
         blocks.append(Note(title="What that means.", text=as_is(meaning), level=Level.LOUD))
-    if unrun:
+    if None in results:
         blocks.append(Note(title="Not run.", text=words.CONTROL_NOT_RUN, level=Level.WARN))
     return Section(anchor=f"control-{place}", title=as_is(title or "Control"), blocks=blocks, label=None)
 
@@ -264,14 +227,12 @@ _PASSED = {True: Tag("passed", tone="good"), False: Tag("failed", tone="bad"), N
 
 
 def _problems(context: Context) -> Section | None:
-    found: dict[tuple[str, Status, Any, str], Finding] = {
-        # A measure that is refused says so in every part of it.
-        (context.title(finding), finding.status, finding.outcome, finding.note): finding
-        for finding in context.record.findings
-        if finding.status is not Status.DONE
-    }
-    if not found:
-        return None
+    # A measure that is refused says so in every part of it.
+    found = dict.fromkeys(
+        (context.title(one), one.status, one.outcome, one.note)
+        for one in context.record.findings
+        if one.status is not Status.DONE
+    )
     rows: list[list[Words]] = [
         [
             as_is(title),
@@ -281,33 +242,32 @@ def _problems(context: Context) -> Section | None:
         ]
         for title, status, outcome, note in found
     ]
-    columns = [Column(label=label) for label in ("Item", "Status", "Outcome", "Reason")]
     text = Text(parts=["These items gave no result. That is no evidence of safety."])
-    return Section(
-        anchor="problems", title="Failed and refused", label=None, blocks=[text, Table(columns=columns, rows=rows)]
-    )
+    table = Table(columns=labels("Item", "Status", "Outcome", "Reason"), rows=rows)
+    return Section(anchor="problems", title="Failed and refused", label=None, blocks=(text, table)) if rows else None
 
 
 def _scores(context: Context) -> Section | None:
     blocks = _score_table(context.record.findings, context)
-    if not blocks:
-        return None
     title = f"All {len(context.record.scores)} scores of the record, each with its kind of evidence"
-    return Section(
-        anchor="scores", title="Every number of the record", blocks=[Fold(title=title, blocks=blocks)], label="Scores"
+    fold = Fold(title=title, blocks=blocks)
+    return (
+        Section(anchor="scores", title="Every number of the record", blocks=[fold], label="Scores") if blocks else None
     )
 
 
 def _score_table(findings: Sequence[Finding], context: Context) -> list[Block]:
-    rows: list[list[Words]] = []
-    for finding in findings:
-        for score in finding.scores:
-            rows += _score_rows(as_is(context.title(finding)), score, context)
-    columns = [Column(label="Item"), Column(label="Score"), Column(label="Value", numeric=True), Column(label="Unit")]
-    columns += [Column(label="Interval"), Column(label="n", numeric=True), Column(label="Outcome")]
-    return (
-        [Table(columns=columns, rows=rows, shown=ROWS, folded="more scores", dense=True, single=True)] if rows else []
-    )
+    scores = ((as_is(context.title(finding)), score) for finding in findings for score in finding.scores)
+    rows = [row for item, score in scores for row in _score_rows(item, score, context)]
+    columns = [
+        *labels("Item", "Score"),
+        *numbers("Value"),
+        *labels("Unit", "Interval"),
+        *numbers("n"),
+        *labels("Outcome"),
+    ]
+    table = Table(columns=columns, rows=rows, shown=ROWS, folded="more scores", dense=True, single=True)
+    return [table] if rows else []
 
 
 def _score_rows(item: str, score: Score, context: Context) -> Iterable[list[Words]]:
@@ -323,23 +283,17 @@ def _score_rows(item: str, score: Score, context: Context) -> Iterable[list[Word
 
 
 def _reading(pages: Sequence[Section]) -> Section:
-    meanings = words.VERDICT_MEANINGS
-    return Section(
-        anchor="reading",
-        title="How to read this",
-        label="How to read",
-        blocks=[
-            Text(parts=[[Chip(kind), meaning] for kind, meaning in meanings.items()], style=Style.TERMS),
-            Text(parts=["There is no verdict “safe”. An attack that fails says only that this attack failed."]),
-            Text(parts=["Kinds of evidence"], style=Style.HEADING),
-            Text(
-                parts=[[Badge(kind), f"{words.sentence(words.EVIDENCE[kind])}."] for kind in Evidence],
-                style=Style.TERMS,
-            ),
-            Text(parts=["Kinds of evidence are never averaged together."], style=Style.FINE),
-            *(block for page in pages for block in page.reading),
-        ],
-    )
+    verdicts: list[Words] = [[Chip(kind), meaning] for kind, meaning in words.VERDICT_MEANINGS.items()]
+    evidence: list[Words] = [[Badge(kind), f"{words.sentence(words.EVIDENCE[kind])}."] for kind in Evidence]
+    blocks = [
+        Text(parts=verdicts, style=Style.TERMS),
+        Text(parts=["There is no verdict “safe”. An attack that fails says only that this attack failed."]),
+        Text(parts=["Kinds of evidence"], style=Style.HEADING),
+        Text(parts=evidence, style=Style.TERMS),
+        Text(parts=["Kinds of evidence are never averaged together."], style=Style.FINE),
+        *(block for page in pages for block in page.reading),
+    ]
+    return Section(anchor="reading", title="How to read this", label="How to read", blocks=blocks)
 
 
 def _made(context: Context) -> Section:
@@ -356,21 +310,14 @@ def _made(context: Context) -> Section:
     listed = [words.mapping(one) for one in words.sequence(run.get("citations"))]
     cited = {str(one.get("key", "")): one for one in reversed(listed) if one.get("text")}
     references = sorted(cited.values(), key=lambda one: str(one["text"]))
-    bibliography: list[Section] = []
-    if references:
-        bibtex = "\n".join(str(one.get("bibtex", "")) for one in references)
-        bibliography.append(
-            Section(
-                anchor="bibliography",
-                title="Bibliography",
-                label=None,
-                blocks=[
-                    Text(parts=[as_is(one["text"]) for one in references], style=Style.NUMBERED),
-                    Fold(title="BibTeX", blocks=[Text(parts=[bibtex], style=Style.CODE)]),
-                ],
-            )
-        )
-    return Section(anchor="made", title="How it was made", blocks=blocks, sections=bibliography)
+    bibtex = "\n".join(str(one.get("bibtex", "")) for one in references)
+    cites = (
+        Text(parts=[as_is(one["text"]) for one in references], style=Style.NUMBERED),
+        Fold(title="BibTeX", blocks=[Text(parts=[bibtex], style=Style.CODE)]),
+    )
+    bibliography = Section(anchor="bibliography", title="Bibliography", label=None, blocks=cites)
+    sections = [bibliography] if references else []
+    return Section(anchor="made", title="How it was made", blocks=blocks, sections=sections)
 
 
 def _facts(context: Context) -> list[tuple[str, str]]:
