@@ -75,12 +75,7 @@ class Chip:
 
 @dataclass(frozen=True)
 class Hint:
-    """Words with an explanation as a tooltip, without a frame: an outcome.
-
-    Attributes:
-        text: the words.
-        meaning: in a sentence or two.
-    """
+    """Words with an explanation in a sentence or two as a tooltip, without a frame: an outcome."""
 
     text: str
     meaning: str
@@ -88,11 +83,7 @@ class Hint:
 
 @dataclass(frozen=True)
 class Small:
-    """Small print below a number or name: its interval, its unit, how many stand behind it.
-
-    Attributes:
-        words: what it says.
-    """
+    """Small print below a number or name: its interval, its unit, how many stand behind it."""
 
     words: Words
 
@@ -316,12 +307,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of text in one dress.
-
-    Attributes:
-        text: without its marks.
-        dress: "strong", "em", "code", or "".
-    """
+    """A stretch of text in one dress: "strong", "em", "code", or "" for none."""
 
     text: str
     dress: str = ""
@@ -352,6 +338,15 @@ def spans(text: str) -> list[Span]:
         found += [Span(text[end : match.start()]), Span(inner, "" if dress == "literal" else dress)]
         end = match.end()
     return [span for span in (*found, Span(text[end:])) if span.text]
+
+
+def plain(text: str) -> str:
+    """A text without its marks.
+
+    Args:
+        text: with `**strong**`, `*stressed*` and `` `code` ``.
+    """
+    return "".join(span.text for span in spans(text))
 
 
 def as_is(text: object) -> str:

@@ -28,7 +28,7 @@ from gradleak.reporting.blocks import (
     Tiles,
     Words,
     pieces,
-    spans,
+    plain,
 )
 from gradleak.reporting.context import Context
 from gradleak.reporting.numerals import Quantity
@@ -85,7 +85,7 @@ def summarize(report: Report, *, per_record: bool = False) -> dict[str, Any]:
         "problems": [
             {
                 "item": finding.item,
-                "status": finding.status.value,
+                "status": finding.status,
                 "outcome": finding.outcome.label if finding.outcome else None,
                 "note": finding.note,
             }
@@ -132,7 +132,7 @@ def _scenario(name: str, context: Context) -> dict[str, Any]:
                 "score": score,
                 "about": dict(about),
                 "unit": unit,
-                "evidence": evidence.value,
+                "evidence": evidence,
                 "leakiest": _leakiest(found),
                 "smallest": min(_values(found), default=None),
                 "largest": max(_values(found), default=None),
@@ -165,7 +165,7 @@ def _control(finding: Finding) -> dict[str, Any]:
 def _section(section: Section, *, per_record: bool) -> dict[str, Any]:
     return {
         "anchor": section.anchor,
-        "title": _plain(section.title),
+        "title": plain(section.title),
         "blocks": list(_blocks(section.blocks, per_record=per_record)),
         "sections": [_section(part, per_record=per_record) for part in section.sections],
     }
@@ -173,58 +173,50 @@ def _section(section: Section, *, per_record: bool) -> dict[str, Any]:
 
 def _blocks(blocks: Iterable[Block], *, per_record: bool) -> Iterable[dict[str, Any]]:
     for block in blocks:
-        if isinstance(block, Text):
-            code = block.style is Style.CODE
-            parts = [part if code and isinstance(part, str) else _words(part) for part in block.parts]
-            yield {"block": "text", "style": block.style.value, "parts": parts}
-        elif isinstance(block, Table):
-            if per_record or not block.single:
-                yield _table(block)
-        elif isinstance(block, Tiles):
-            tiles = [
-                {
-                    "label": _plain(tile.label),
-                    "value": _words(tile.value),
-                    "sub": _words(tile.sub),
-                    "evidence": tile.evidence.value if tile.evidence else None,
-                }
-                for tile in block.tiles
-            ]
-            yield {"block": "tiles", "tiles": tiles}
-        elif isinstance(block, Figure):
-            yield {"block": "figure", "alt": block.alt, "caption": _words(block.caption)}
-        elif isinstance(block, Note):
-            yield {
-                "block": "note",
-                "level": block.level.value,
-                "title": _plain(block.title),
-                "text": _words(block.text),
+        if per_record or not (isinstance(block, Gallery) or (isinstance(block, Table) and block.single)):
+            yield _block(block, per_record=per_record)
+
+
+def _block(block: Block, *, per_record: bool) -> dict[str, Any]:
+    if isinstance(block, Text):
+        code = block.style is Style.CODE
+        parts = [part if code and isinstance(part, str) else _words(part) for part in block.parts]
+        return {"block": "text", "style": block.style.value, "parts": parts}
+    if isinstance(block, Table):
+        columns = [{"label": plain(column.label), "evidence": column.evidence} for column in block.columns]
+        rows = [[_words(cell) for cell in row] for row in block.rows]
+        return {"block": "table", "caption": _words(block.caption), "columns": columns, "rows": rows}
+    if isinstance(block, Tiles):
+        tiles = [
+            {
+                "label": plain(tile.label),
+                "value": _words(tile.value),
+                "sub": _words(tile.sub),
+                "evidence": tile.evidence,
             }
-        elif isinstance(block, Fold):
-            inner = list(_blocks(block.blocks, per_record=per_record))
-            yield {"block": "fold", "title": _plain(block.title), "blocks": inner}
-        elif isinstance(block, Gallery) and per_record:
-            exhibits = [
-                {
-                    "title": _words(exhibit.title),
-                    "pictures": [
-                        {"alt": picture.alt, "caption": [_words(line) for line in picture.caption]}
-                        for picture in exhibit.pictures
-                    ],
-                    "note": _words(exhibit.note),
-                }
-                for exhibit in block.exhibits
-            ]
-            yield {"block": "gallery", "exhibits": exhibits}
-
-
-def _table(table: Table) -> dict[str, Any]:
-    columns = [
-        {"label": _plain(column.label), "evidence": column.evidence.value if column.evidence else None}
-        for column in table.columns
+            for tile in block.tiles
+        ]
+        return {"block": "tiles", "tiles": tiles}
+    if isinstance(block, Figure):
+        return {"block": "figure", "alt": block.alt, "caption": _words(block.caption)}
+    if isinstance(block, Note):
+        title, text = plain(block.title), _words(block.text)
+        return {"block": "note", "level": block.level.value, "title": title, "text": text}
+    if isinstance(block, Fold):
+        inner = list(_blocks(block.blocks, per_record=per_record))
+        return {"block": "fold", "title": plain(block.title), "blocks": inner}
+    exhibits = [
+        {
+            "title": _words(exhibit.title),
+            "pictures": [
+                {"alt": picture.alt, "caption": [_words(line) for line in picture.caption]}
+                for picture in exhibit.pictures
+            ],
+            "note": _words(exhibit.note),
+        }
+        for exhibit in block.exhibits
     ]
-    rows = [[_words(cell) for cell in row] for row in table.rows]
-    return {"block": "table", "caption": _words(table.caption), "columns": columns, "rows": rows}
+    return {"block": "gallery", "exhibits": exhibits}
 
 
 def _words(found: Words) -> Any:
@@ -235,7 +227,7 @@ def _words(found: Words) -> Any:
 
 def _inline(piece: Inline) -> Any:
     if isinstance(piece, str):
-        return _plain(piece)
+        return plain(piece)
     if isinstance(piece, Quantity):
         outcome = piece.outcome.label if piece.outcome else None
         return {"value": piece.value, "text": piece.text, "evidence": piece.evidence or None, "outcome": outcome}
@@ -250,7 +242,3 @@ def _inline(piece: Inline) -> Any:
     if isinstance(piece, Small):
         return _words(piece.words)
     raise AssertionError
-
-
-def _plain(text: str) -> str:
-    return "".join(span.text for span in spans(text))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
+from typing import TypeVar
 
 from gradleak.reporting import words
 from gradleak.reporting.blocks import (
@@ -50,7 +51,7 @@ _FOOTER = (
     "Made by gradleak from a record; nothing on this page was computed after the run. It loads nothing from the network and "
     "holds no scripts."
 )
-_DRESSES = {"strong": "strong", "em": "em", "code": "code"}
+_One = TypeVar("_One")
 
 
 def write_html(record: Record | str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
@@ -160,15 +161,16 @@ def _blocks(blocks: Iterable[Block], level: int, *, folded: bool = False) -> Ite
 def _paragraphs(block: Text, level: int) -> str:
     if not block.parts:
         return ""
-    if block.style is Style.TERMS:
-        rows = (_term(part, 1) for part in block.parts)
-        return (
-            '<dl class="glossary">\n' + "\n".join(f"<div><dt>{a}</dt><dd>{b}</dd></div>" for a, b in rows) + "\n</dl>"
-        )
-    if block.style is Style.FACTS:
-        return _facts(block)
     if block.style is Style.CODE:
         return "\n".join(f"<pre>{escape(_plain(part))}</pre>" for part in block.parts)
+    marked = any(isinstance(piece, Mark) for part in block.parts for piece in pieces(part))
+    if block.style is Style.FACTS and marked:
+        return "\n".join(['<ul class="card">', *(_fact(part) for part in block.parts), "</ul>"])
+    if block.style in (Style.TERMS, Style.FACTS):
+        name = "glossary" if block.style is Style.TERMS else "facts"
+        rows = (_term(pieces(part)) for part in block.parts)
+        listed = (f"<div><dt>{term}</dt><dd>{text}</dd></div>" for term, text in rows)
+        return "\n".join([f'<dl class="{name}">', *listed, "</dl>"])
     shown = [_words(part) for part in block.parts]
     if block.style in (Style.LIST, Style.NUMBERED):
         head, tail = ("<ul>", "</ul>") if block.style is Style.LIST else ('<ol class="notes">', "</ol>")
@@ -178,36 +180,33 @@ def _paragraphs(block: Text, level: int) -> str:
     return "\n".join(f'<p class="fine">{part}</p>' if block.style is Style.FINE else f"<p>{part}</p>" for part in shown)
 
 
-def _term(part: Words, first: int) -> tuple[str, str]:
+def _term(found: Sequence[Inline]) -> tuple[str, str]:
+    return _words(found[:1]), _words(found[1:])
+
+
+def _fact(part: Words) -> str:
+    """A fact of a card, behind its mark."""
     found = pieces(part)
-    return _words(found[:first]), _words(found[first:])
+    mark = found[0] if found and isinstance(found[0], Mark) else None
+    label, text = _term(found[1:] if mark else found)
+    state = "known" if mark is None or mark.filled else "unknown"
+    loud = " truth" if mark is not None and mark.loud else ""
+    shown = "" if mark is None else _inline(mark)
+    return f'<li class="{state}{loud}">{shown}<span><strong>{label}</strong><br>{text}</span></li>'
 
 
-def _facts(block: Text) -> str:
-    if not any(isinstance(piece, Mark) for part in block.parts for piece in pieces(part)):
-        rows = (_term(part, 1) for part in block.parts)
-        return '<dl class="facts">\n' + "\n".join(f"<div><dt>{a}</dt><dd>{b}</dd></div>" for a, b in rows) + "\n</dl>"
-    lines = ['<ul class="card">']
-    for part in block.parts:
-        found = list(pieces(part))
-        mark = found.pop(0) if found and isinstance(found[0], Mark) else None
-        label, text = _term(found, 1)
-        state = "known" if not isinstance(mark, Mark) or mark.filled else "unknown"
-        loud = " truth" if isinstance(mark, Mark) and mark.loud else ""
-        shown = _inline(mark) if mark is not None else ""
-        lines.append(f'<li class="{state}{loud}">{shown}<span><strong>{label}</strong><br>{text}</span></li>')
-    return "\n".join([*lines, "</ul>"])
+def _first(every: Sequence[_One], most: int | None, show: Callable[[Sequence[_One]], str], folded: str) -> str:
+    """The first ones, and the others in a fold if it is worth folding."""
+    if most is None or len(every) < most + LEAST_FOLDED:
+        return show(every)
+    return f"{show(every[:most])}\n{_fold(f'{len(every) - most} {folded}', show(every[most:]), printed=True)}"
 
 
 def _table(table: Table, *, folded: bool) -> str:
-    most = len(table.rows) if table.shown is None or folded else table.shown
-    if len(table.rows) < most + LEAST_FOLDED:
-        most = len(table.rows)
-    shown = _rows(table, table.rows[:most], caption=True)
-    if most == len(table.rows):
-        return shown
-    rest = _rows(table, table.rows[most:], caption=False)
-    return f"{shown}\n{_fold(f'{len(table.rows) - most} {table.folded}', rest, printed=True)}"
+    def show(rows: Sequence[Sequence[Words]]) -> str:
+        return _rows(table, rows, caption=not rows or rows[0] is table.rows[0])
+
+    return _first(table.rows, None if folded else table.shown, show, table.folded)
 
 
 def _rows(table: Table, rows: Sequence[Sequence[Words]], *, caption: bool) -> str:
@@ -277,14 +276,8 @@ def _note(note: Note) -> str:
 
 
 def _gallery(gallery: Gallery, level: int, *, folded: bool) -> str:
-    exhibits = gallery.exhibits
-    most = len(exhibits) if gallery.shown is None or folded else gallery.shown
-    if len(exhibits) < most + LEAST_FOLDED:
-        most = len(exhibits)
-    shown = _exhibits(exhibits[:most], level)
-    if most == len(exhibits):
-        return shown
-    return f"{shown}\n{_fold(f'{len(exhibits) - most} more', _exhibits(exhibits[most:], level), printed=True)}"
+    most = None if folded else gallery.shown
+    return _first(gallery.exhibits, most, lambda exhibits: _exhibits(exhibits, level), "more")
 
 
 def _exhibits(exhibits: Sequence[Exhibit], level: int) -> str:
@@ -364,8 +357,7 @@ def _badge(kind: str) -> str:
 
 def _text(text: str) -> str:
     return "".join(
-        f"<{_DRESSES[span.dress]}>{escape(span.text)}</{_DRESSES[span.dress]}>" if span.dress else escape(span.text)
-        for span in spans(text)
+        f"<{span.dress}>{escape(span.text)}</{span.dress}>" if span.dress else escape(span.text) for span in spans(text)
     )
 
 

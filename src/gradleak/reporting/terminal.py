@@ -15,8 +15,8 @@ from gradleak.reporting.blocks import (
     Small,
     Tiles,
     Words,
+    plain,
     run,
-    spans,
 )
 from gradleak.reporting.numerals import Quantity
 from gradleak.reporting.page import Report
@@ -70,7 +70,7 @@ def _inline(piece: Inline) -> str:
 
 
 def _plain(text: str) -> str:
-    return _clean("".join(span.text for span in spans(text)))
+    return _clean(plain(text))
 
 
 def _clean(text: str) -> str:

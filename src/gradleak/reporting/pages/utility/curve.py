@@ -126,13 +126,7 @@ def _marker(point: CurvePoint, name: str) -> TradeOff:
 class TradeOff:
     """One setting of a defense in a plot of utility against the error that an attacker is left with.
 
-    Attributes:
-        family: the defense; settings of one defense are joined by a line.
-        label: the setting.
-        utility: what the trained model is worth.
-        interval: of it, or None.
-        error: what the attacker is left with; None for a setting that is not drawn.
-        credit: whether the model beats every answer that ignores its input; others are drawn hollow.
+    Settings of one family are joined by a line. One without an error is not drawn; one without credit is drawn hollow.
     """
 
     family: str
