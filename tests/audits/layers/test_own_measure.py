@@ -3,46 +3,53 @@
 from __future__ import annotations
 
 import pytest
+from tests.auditing.small_population import two_groups
+from tests.audits.layers.own_measure import Entries
 
 import gradleak.risk
-from gradleak.auditing import LayerAudit, profile_layers, record_layers
+from gradleak.auditing import record_of
+from gradleak.audits.base import Scenario, Site
+from gradleak.audits.layers import LayersAudit, findings_of_layers, profile_layers
 from gradleak.core import Objective, Release, derive_generator
 from gradleak.defenses import LayerNoise
 from gradleak.models import mlp
 from gradleak.protocols import FedSGD
-from gradleak.results import InputError, Outcome
+from gradleak.results import Outcome, PlanError
 from gradleak.risk import LayerMeasure, Sensitivity, VisibleLayers
-from tests.auditing.own_measure import Entries
-from tests.auditing.small_population import two_groups
+
+
+def _site(*releases: Release) -> Site:
+    objective = Objective.from_module(mlp(features=6, hidden=(8,), classes=2, generator=derive_generator(0, "model")))
+    scenarios = [
+        Scenario(name=f"scenario {place}", release=release, examples=()) for place, release in enumerate(releases)
+    ]
+    return Site(name="small", seed=0, objective=objective, batches=(), scenarios=scenarios)
 
 
 def test_noise_on_a_layer_that_is_not_there_is_refused_beside_a_release_that_works() -> None:
     """`Sensitivity` reads the mean alone and would never meet the noise."""
-    objective = Objective.from_module(mlp(features=6, hidden=(8,), classes=2, generator=derive_generator(0, "model")))
-    audit = LayerAudit(
+    audit = LayersAudit(
         rows=two_groups(generator=derive_generator(0, "rows")), measures=[Sensitivity()], count=20, releases=2
     )
     plain, noisy = Release(FedSGD()), Release(FedSGD(), [LayerNoise(std={"0": 0.1})])
-    audit.check(objective, [plain, noisy])
-    with pytest.raises(InputError, match="expected names of layers, got '9'; the update has '0', '2'"):
-        audit.check(objective, [plain, Release(FedSGD(), [LayerNoise(std={"9": 0.1})])])
-
-
-def _objective() -> Objective:
-    return Objective.from_module(mlp(features=6, hidden=(8,), classes=2, generator=derive_generator(0, "model")))
+    audit.check(_site(plain, noisy))
+    with pytest.raises(PlanError, match="expected names of layers, got '9'; the update has '0', '2'"):
+        audit.check(_site(plain, Release(FedSGD(), [LayerNoise(std={"9": 0.1})])))
 
 
 def test_a_measure_of_somebody_else_goes_through_the_whole_audit() -> None:
-    objective, rows = _objective(), two_groups(generator=derive_generator(0, "rows"))
+    site, rows = _site(Release(FedSGD())), two_groups(generator=derive_generator(0, "rows"))
+    objective = site.objective
     visible = {"head": VisibleLayers.of(objective, "2"), "first": VisibleLayers.of(objective, "0")}
-    audit = LayerAudit(rows=rows, measures=[Entries(), Sensitivity()], count=20, releases=2, visible=visible)
-    audit.check(objective, [Release(FedSGD())])
+    audit = LayersAudit(rows=rows, measures=[Entries(), Sensitivity()], count=20, releases=2, visible=visible)
+    audit.check(site)
     assert list(audit.labels) == ["entries", "mean_sensitivity"]
-    assert audit.words("entries")["about"] == "original"
-    assert audit.estimate(objective, null=True) > 3.0
-    with pytest.raises(InputError, match="entries reads no attribute"):
-        audit.null_profile("entries", objective, Release(FedSGD()))
+    tasks = list(audit.tasks(site))
+    assert tasks[0].blank.about == "original"
+    assert sum(task.cost for task in tasks) > 3.0
     found = profile_layers(objective, rows, audit=audit)
+    # There is no attribute to shuffle.
+    assert not found.shuffled
     last = found.profiles["entries"].scores["2"].value
     assert last is not None
     assert last > 0
@@ -50,12 +57,13 @@ def test_a_measure_of_somebody_else_goes_through_the_whole_audit() -> None:
     lost = found.visible["entries"].scores["first"]
     assert (lost.name, lost.value, lost.outcome) == ("entries", None, Outcome.UNSUPPORTED)
     assert "expected the last bias" in lost.note
-    assert {verdict.verdict for verdict in record_layers(found).verdicts} == {"inconclusive"}
+    record = record_of(findings_of_layers(found))
+    assert {verdict.verdict for verdict in record.verdicts} == {"inconclusive"}
 
 
 def test_two_of_a_name_are_told_apart_by_number_where_nothing_else_does() -> None:
     rows = two_groups(generator=derive_generator(0, "rows"))
-    audit = LayerAudit(
+    audit = LayersAudit(
         rows=rows, measures=[Entries(), Entries(few=1), Sensitivity(), Sensitivity(norm="one")], count=20
     )
     assert list(audit.labels) == [

@@ -1,26 +1,31 @@
-"""Layers in a plan: one group of lines a measure, controls, advice, verdicts, resume; the same numbers from Python."""
+"""Layers in a plan: a finding a measure, controls, advice, verdicts, resume; the same numbers from Python."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from gradleak.auditing.layer_reach import reaches
-from gradleak.auditing.layer_task import LayersTask, advice_lines, profiles_of
+from tests.audits.layers.own_measure import Entries
 
 import gradleak as gl
 from gradleak.auditing import Plan, build_plan, estimate, load_plan, run_plan
-from gradleak.core import derive_generator
+from gradleak.audits.base import Site
+from gradleak.audits.layers import LayersAudit
+from gradleak.audits.layers.measured import Measured, profile_of
+from gradleak.audits.layers.reach import reaches
+from gradleak.core import derive_generator, derive_seed
 from gradleak.data import Population
 from gradleak.models import mlp
-from gradleak.results import Evidence, InputError, Leakier, Outcome, PlanError, Record, Score, VerdictKind
+from gradleak.results import Evidence, InputError, Leakier, Outcome, PlanError, Record, Score, Status, VerdictKind
+from gradleak.results.findings.layers import VISIBLE, LayersFinding
 from gradleak.training import layer_gradients
-from tests.auditing.own_measure import Entries
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GROUPS = {"use": "tests.auditing.small_population:two_groups"}
 TABLE = {"use": "tests.auditing.own_pairs:small_table"}
 FOREST = {"use": "RandomForest", "trees": 15}
@@ -64,100 +69,124 @@ def record(folder: Path) -> Record:
     return Record.load(folder)
 
 
-def lines(record: Record, measure: str, scenario: str = "plain", *, visible: bool = False) -> dict[str, Any]:
-    found = [
-        line for line in record.items
-        if line["kind"] == "layers" and line["measure"] == measure and line["scenario"] == scenario
-        and (line["grouping"] == "what is visible") is visible
+def audit_of(loaded: Plan, name: str = "group") -> LayersAudit:
+    (found,) = [audit for audit in loaded.audits if isinstance(audit, LayersAudit) and audit.name == name]
+    return found
+
+
+def seed_of(loaded: Plan) -> int:
+    return derive_seed(loaded.site.seed, "layers", "group")
+
+
+def layers_of(record: Record) -> list[LayersFinding]:
+    return [one for one in record.findings if isinstance(one, LayersFinding)]
+
+
+def measured(record: Record, measure: str, scenario: str = "plain", *, visible: bool = False) -> LayersFinding:
+    (found,) = [
+        one for one in layers_of(record)
+        if one.control is None and (one.measure, one.scenario) == (measure, scenario)
+        and (one.grouping == VISIBLE) is visible
     ]  # fmt: skip
-    return {line["layer"]: line for line in found}
+    return found
 
 
-def test_every_measure_has_a_line_for_every_layer_and_set(record: Record) -> None:
+def scores(record: Record, measure: str, scenario: str = "plain", *, visible: bool = False) -> Mapping[str, Score]:
+    return measured(record, measure, scenario, visible=visible).by_layer
+
+
+def number(score: Score) -> float:
+    assert score.value is not None
+    return score.value
+
+
+def test_every_measure_has_a_score_for_every_layer_and_set(record: Record) -> None:
     assert record.complete
     names = ["mean_sensitivity (frobenius)", "mean_sensitivity (inf)", "linearized_posterior_error", "latent_information",
              "subspace_distance"]  # fmt: skip
     for name in names:
-        assert list(lines(record, name)) == ["0", "2"]
-        assert list(lines(record, name, visible=True)) == ["last layer"]
-    line = lines(record, "latent_information")["0"]
-    assert (line["setting"], line["about"], line["attribute"], line["grouping"]) == (
-        "group",
-        "latent",
-        "two groups",
-        "by layer",
-    )
-    assert line["tensors"] == ["0.weight", "0.bias"]
-    assert line["score"]["evidence"] == "estimate"
-    assert lines(record, "mean_sensitivity (inf)")["0"]["about"] == "original"
+        assert list(scores(record, name)) == ["0", "2"]
+        assert list(scores(record, name, visible=True)) == ["last layer"]
+    one = measured(record, "latent_information")
+    assert one.item == "plain/group/latent_information"
+    assert (one.audit, one.about, one.attribute, one.grouping) == ("group", "latent", "two groups", "by layer")
+    assert one.layers[0].tensors == ("0.weight", "0.bias")
+    assert one.by_layer["0"].evidence is Evidence.ESTIMATE
+    assert measured(record, "mean_sensitivity (inf)").about == "original"
+    assert {name for name, _ in record.scores} >= {one.item}
 
 
 def test_the_numbers_are_those_of_the_measures_called_by_hand(record: Record) -> None:
     loaded = plan()
-    chosen = loaded.layers["group"]
-    seed = chosen.seed_of(loaded.seed, "group")
-    rows = chosen.audit.rows
+    chosen = audit_of(loaded)
+    seed = seed_of(loaded)
+    rows = chosen.rows
     order = torch.randperm(rows.size, generator=derive_generator(seed, "rows"))
     domain = gl.Domain.guess(rows.inputs)
     release = gl.Release(gl.FedSGD())
     few = gl.Batch(rows.inputs[order[:6]], rows.targets[order[:6]], domain)
-    exposure = gl.Exposure(loaded.objective, few, release)
+    exposure = gl.Exposure(loaded.site.objective, few, release)
     for norm in ("frobenius", "inf"):
         by_hand = gl.risk.mean_sensitivity(exposure, gl.Sensitivity(norm=norm, by="layer"))
-        for layer, line in lines(record, f"mean_sensitivity ({norm})").items():
-            assert line["score"]["value"] == pytest.approx(by_hand[layer].value, rel=1e-9)
-            assert line["score"]["interval"] == pytest.approx(by_hand[layer].interval, rel=1e-9)
+        for layer, score in scores(record, f"mean_sensitivity ({norm})").items():
+            assert score.value == pytest.approx(by_hand[layer].value, rel=1e-9)
+            assert score.interval == pytest.approx(by_hand[layer].interval, rel=1e-9)
     many = gl.Batch(rows.inputs[order[:300]], rows.targets[order[:300]], domain)
     matrices = layer_gradients(
-        loaded.objective, many, release=release, generator=torch.Generator().manual_seed(0)
+        loaded.site.objective, many, release=release, generator=torch.Generator().manual_seed(0)
     ).matrices
+    assert rows.sensitive is not None
     told = rows.sensitive[order[:300]]
-    latent = chosen.audit.labels["latent_information"]
+    latent = chosen.labels["latent_information"]
     assert isinstance(latent, gl.risk.LatentInformation)
     for layer, score in latent(matrices, told).scores.items():
-        assert lines(record, "latent_information")[layer]["score"]["value"] == pytest.approx(score.value, rel=1e-9)
+        assert scores(record, "latent_information")[layer].value == pytest.approx(score.value, rel=1e-9)
     subspace = gl.risk.SubspaceDistance(dimension=2, permutations=19)
     generator = derive_generator(seed, "measure", "subspace_distance")
     for layer, score in subspace(matrices, told, generator=generator).items():
-        assert lines(record, "subspace_distance")[layer]["score"]["value"] == pytest.approx(score.value, rel=1e-9)
+        assert scores(record, "subspace_distance")[layer].value == pytest.approx(score.value, rel=1e-9)
 
 
 def test_a_closed_form_measure_of_a_layer_is_that_of_the_layer_alone(record: Record) -> None:
     loaded = plan()
-    chosen = loaded.layers["group"]
-    rows, seed = chosen.audit.rows, chosen.seed_of(loaded.seed, "group")
+    chosen = audit_of(loaded)
+    rows, seed = chosen.rows, seed_of(loaded)
     order = torch.randperm(rows.size, generator=derive_generator(seed, "rows"))[:6]
     measure = gl.LinearizedPosteriorError(noise_std=0.1, prior_std=0.3)
-    head = gl.risk.VisibleLayers.of(loaded.objective, "2")
+    head = gl.risk.VisibleLayers.of(loaded.site.objective, "2")
     values = []
     for place in order:
         batch = gl.Batch(rows.inputs[place][None], rows.targets[place][None], gl.Domain.guess(rows.inputs))
-        values.append(measure(head.exposure(gl.Exposure(loaded.objective, batch, gl.Release(gl.FedSGD())))).value)
-    score = lines(record, "linearized_posterior_error")["2"]["score"]
-    assert score["value"] == pytest.approx(sum(values) / 6, rel=1e-6)
-    assert score["n"] == 6
-    assert score["evidence"] == "estimate"
+        exposure = head.exposure(gl.Exposure(loaded.site.objective, batch, gl.Release(gl.FedSGD())))
+        values.append(number(measure(exposure)))
+    score = scores(record, "linearized_posterior_error")["2"]
+    assert score.value == pytest.approx(sum(values) / 6, rel=1e-6)
+    assert score.n == 6
+    assert score.evidence is Evidence.ESTIMATE
     # The same layer as a set of visible tensors.
-    assert lines(record, "linearized_posterior_error", visible=True)["last layer"]["score"] == score
+    seen = scores(record, "linearized_posterior_error", visible=True)["last layer"]
+    assert replace(seen, about=score.about) == score
 
 
-def test_shuffled_attributes_stand_beside_and_are_a_control(record: Record) -> None:
-    controls = {line["item"]: line["passed"] for line in record.items if line["kind"] == "control"}
-    assert controls == {
+def test_shuffled_attributes_are_a_control(record: Record) -> None:
+    controls = {one.item: one for one in layers_of(record) if one.control is not None}
+    assert {item: one.control and one.control.passed for item, one in controls.items()} == {
         f"control/negative/{scenario}/group/{measure}": True
         for scenario in ("plain", "noise")
         for measure in ("latent_information", "subspace_distance")
     }
-    for line in lines(record, "latent_information").values():
-        assert line["null"]["interval"][0] <= 0.0
-        assert line["null"]["value"] < 0.05
-    assert "null" not in lines(record, "linearized_posterior_error")["0"]
+    shuffled = controls["control/negative/plain/group/latent_information"]
+    assert list(shuffled.by_layer) == ["0", "2"]
+    for score in shuffled.by_layer.values():
+        assert score.interval is not None
+        assert score.interval[0] <= 0.0
+        assert number(score) < 0.05
 
 
 def test_noise_on_one_layer_hides_it_and_not_the_others(record: Record) -> None:
-    noisy = lines(record, "latent_information", "noise")
-    assert noisy["0"]["score"]["value"] < 0.05
-    assert noisy["2"]["score"]["value"] == pytest.approx(lines(record, "latent_information")["2"]["score"]["value"])
+    noisy = scores(record, "latent_information", "noise")
+    assert number(noisy["0"]) < 0.05
+    assert noisy["2"].value == pytest.approx(scores(record, "latent_information")["2"].value)
     verdicts = {verdict.item: verdict for verdict in record.verdicts}
     assert verdicts["plain/group"].reason == "attribute_told_by_layer"
     assert "two groups is told from the gradients of layer" in verdicts["plain/group"].explanation
@@ -165,14 +194,13 @@ def test_noise_on_one_layer_hides_it_and_not_the_others(record: Record) -> None:
 
 
 def test_advice_is_about_every_release_and_holds_the_budget(record: Record) -> None:
-    advice = [line for line in record.items if line["kind"] == "layer_advice"]
-    assert {line["item"] for line in advice} == {"plain/group/advice", "noise/group/advice"}
-    assert [line["setting"] for line in advice] == ["group"] * 4
-    assert all(line["budget"] == 0.1 for line in advice)
-    assert sum(line["share"] for line in advice if line["chosen"] and line["scenario"] == "plain") <= 0.1
-    assert advice_lines(plan(), record.items) == [
-        {key: value for key, value in line.items() if key not in ("group", "line", "of")} for line in advice
-    ]
+    advice = {one.item: one.advice for one in layers_of(record) if one.advice is not None}
+    assert list(advice) == ["plain/group/advice", "noise/group/advice"]
+    assert all(one.budget == 0.1 and len(one.layers) == 2 for one in advice.values())
+    assert sum(layer.share for layer in advice["plain/group/advice"].layers if layer.chosen) <= 0.1
+    loaded = plan()
+    again = audit_of(loaded).conclude(loaded.site, layers_of(record))
+    assert {one.item: one.advice for one in again} == advice
 
 
 def test_a_killed_run_goes_on_where_it_was(folder: Path, record: Record, tmp_path: Path) -> None:
@@ -194,65 +222,61 @@ def test_a_measure_that_fails_is_done_anew_and_the_advice_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     section = {"measures": [{"use": "Sensitivity"}, LATENT], "visible": ["last layer"], "scenarios": ["plain"]}
-    original = LayersTask.__call__
+    original = Measured.__call__
 
-    def failing(self: LayersTask, chosen: Plan, out: Path) -> list[dict[str, Any]]:
-        if self.label == "latent_information":
+    def failing(self: Measured, site: Site, out: Path) -> list[LayersFinding]:
+        if self.blank.measure == "latent_information":
             raise RuntimeError("disk on fire")
-        return original(self, chosen, out)
+        return original(self, site, out)
 
-    monkeypatch.setattr(LayersTask, "__call__", failing)
+    monkeypatch.setattr(Measured, "__call__", failing)
     first = run_plan(plan(section), tmp_path, jobs=1)
-    (lost,) = [line for line in first.items if line.get("status") == "failed"]
-    assert (lost["kind"], lost["setting"], lost["measure"]) == ("layers", "group", "latent_information")
+    (lost,) = [one for one in layers_of(first) if one.status is Status.FAILED]
+    assert (lost.audit, lost.measure, lost.grouping) == ("group", "latent_information", "by layer")
     assert first.verdicts[-1].reason == "item_failed"
-    assert "disk on fire" not in json.dumps(lost)
-    monkeypatch.setattr(LayersTask, "__call__", original)
+    assert "disk on fire" not in json.dumps(lost.to_dict())
+    monkeypatch.setattr(Measured, "__call__", original)
     second = run_plan(plan(section), tmp_path, jobs=1)
-    assert not [line for line in second.items if line.get("status") == "failed"]
-    (profiles,) = {tuple(line["profiles"]) for line in second.items if line["kind"] == "layer_advice"}
-    assert profiles == ("mean_sensitivity", "latent_information")
+    assert not [one for one in layers_of(second) if one.status is Status.FAILED]
+    (advice,) = [one.advice for one in layers_of(second) if one.advice is not None]
+    assert advice.profiles == ("mean_sensitivity", "latent_information")
 
 
 def test_python_gives_the_same_record(record: Record) -> None:
     loaded = plan()
-    chosen = loaded.layers["group"]
-    seed = chosen.seed_of(loaded.seed, "group")
-    found = gl.auditing.profile_layers(loaded.objective, chosen.audit.rows, audit=chosen.audit, seed=seed)
-    mine = gl.auditing.record_layers({"plain": found}, setting="group")
-    theirs = [line for line in record.items if line.get("scenario") == "plain" and line["kind"] == "layers"]
-    skipped = {"group", "line", "of", "seconds"}
-    assert [
-        {key: value for key, value in line.items() if key not in skipped}
-        for line in mine.items
-        if line["kind"] == "layers"
-    ] == [{key: value for key, value in line.items() if key not in skipped} for line in theirs]
+    chosen = audit_of(loaded)
+    seed = seed_of(loaded)
+    found = gl.audits.layers.profile_layers(loaded.site.objective, chosen.rows, audit=chosen, seed=seed)
+    findings = gl.audits.layers.findings_of_layers({"plain": found}, audit="group")
+    theirs = [one for one in layers_of(record) if one.scenario == "plain"]
+    assert sorted(one.item for one in findings) == sorted(one.item for one in theirs)
+    by_item = {one.item: one.but(seconds=0.0) for one in theirs}
+    assert all(one == by_item[one.item] for one in findings)
+    mine = gl.auditing.record_of(findings, citations=found.citations)
     assert mine.verdicts[0] == next(verdict for verdict in record.verdicts if verdict.item == "plain/group")
     assert mine.complete
+    assert "Mo et al" in str(mine.run["citations"]) or "Mo, Borovykh" in str(mine.run["citations"])
     assert found.controls == {"latent_information": True, "subspace_distance": True}
-    assert [one.name for one in found.advice.layers] == [
-        line["layer"] for line in record.items if line["kind"] == "layer_advice" and line["scenario"] == "plain"
-    ]
     assert found.visible["latent_information"].scores.keys() == {"last layer"}
     with pytest.raises(InputError, match="at least one result"):
-        gl.auditing.record_layers({})
+        gl.audits.layers.findings_of_layers({})
 
 
 def test_rows_that_carry_nothing_are_measured_by_what_needs_nothing() -> None:
     batch = gl.Batch(torch.rand(5, 6, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 1, 0, 1, 1]))
-    found = gl.auditing.profile_layers(plan().objective, batch)
+    found = gl.audits.layers.profile_layers(plan().site.objective, batch)
     assert list(found.profiles) == ["mean_sensitivity"]
-    record = gl.auditing.record_layers(found)
+    record = gl.auditing.record_of(gl.audits.layers.findings_of_layers(found))
     assert [verdict.reason for verdict in record.verdicts] == ["layers_compared"] * 3
     (score,) = {score.n for score in found.profiles["mean_sensitivity"].scores.values()}
     assert score == 5
 
 
 def test_batches_of_one_value_share_no_row() -> None:
-    drawn = plan({"batch_size": 4, "releases": 3}).layers["group"].audit._source.drawn(0)
+    drawn = audit_of(plan({"batch_size": 4, "releases": 3})).source.drawn(0)
     assert drawn.batches is not None
     assert len(drawn.batches.unique()) == drawn.batches.numel()
-    told = plan().layers["group"].audit._source.drawn(0).target
+    told = audit_of(plan()).source.drawn(0).target
     assert all(
         told[batch].tolist() == [int(value)] * 4 for batch, value in zip(drawn.batches, drawn.target, strict=True)
     )
@@ -283,10 +307,10 @@ def test_batches_of_a_user_are_not_told_by_others_of_that_user() -> None:
         model = mlp(
             features=6, hidden=(8,), classes=2, activation="tanh", generator=torch.Generator().manual_seed(seed)
         )
-        audit = gl.auditing.LayerAudit(rows=rows, measures=measures, batch_size=4)
-        found = gl.auditing.profile_layers(model, rows, audit=audit, seed=seed)
-        assert gl.auditing.record_layers(found).verdicts[-1].reason == "nothing_told"
-        drawn = audit._source.drawn(seed)
+        audit = gl.audits.layers.LayersAudit(rows=rows, measures=measures, batch_size=4)
+        found = gl.audits.layers.profile_layers(model, rows, audit=audit, seed=seed)
+        assert gl.auditing.record_of(gl.audits.layers.findings_of_layers(found)).verdicts[-1].reason == "nothing_told"
+        drawn = audit.source.drawn(seed)
         assert drawn.batches is not None
         assert drawn.clusters is not None
         order = torch.randperm(rows.size, generator=derive_generator(seed, "rows"))
@@ -302,16 +326,18 @@ def test_two_values_have_any_two_numbers() -> None:
     random = torch.Generator().manual_seed(0)
     inputs, values = torch.randn(60, 6, generator=random), torch.arange(60) % 2
     scores = []
-    for numbers in (values, 7 * values - 5):
-        rows = gl.Batch(inputs, values, sensitive=numbers)
-        found = gl.auditing.profile_layers(
-            plan().objective, rows, [gl.risk.SubspaceDistance(dimension=2, permutations=19)]
+    several = [gl.Batch(inputs, values, sensitive=numbers) for numbers in (values, 7 * values - 5)]
+    for rows in several:
+        found = gl.audits.layers.profile_layers(
+            plan().site.objective, rows, [gl.risk.SubspaceDistance(dimension=2, permutations=19)]
         )
         scores.append([score.value for score in found.profiles["subspace_distance"].scores.values()])
     assert None not in scores[0]
     assert scores[0] == scores[1]
     with pytest.raises(InputError, match="the rows with value -5 among 60"):
-        gl.auditing.LayerAudit(rows=rows, measures=[gl.risk.SubspaceDistance()], batch_size=40)._source.drawn(0)
+        gl.audits.layers.LayersAudit(
+            rows=several[1], measures=[gl.risk.SubspaceDistance()], batch_size=40
+        ).source.drawn(0)
 
 
 @pytest.mark.parametrize(
@@ -319,29 +345,35 @@ def test_two_values_have_any_two_numbers() -> None:
     [
         ({"visible": {"head": "2"}}, "visible: expected VisibleLayers by name"),
         ({"visible": None}, "visible: expected VisibleLayers by name"),
-        ({"threat": None}, "threat: expected a threat model"),
     ],
 )
-def test_what_is_no_set_and_no_threat_model_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
+def test_what_is_no_set_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
     rows = gl.Batch(torch.zeros(4, 6), torch.arange(4) % 2)
     with pytest.raises(InputError, match=message):
-        gl.auditing.LayerAudit(rows=rows, measures=[gl.Sensitivity()], **changes)
+        gl.audits.layers.LayersAudit(rows=rows, measures=[gl.Sensitivity()], **changes)
+
+
+def test_what_is_no_threat_model_is_refused_by_name() -> None:
+    rows = gl.Batch(torch.zeros(4, 6), torch.arange(4) % 2)
+    with pytest.raises(InputError, match="threat: expected a threat model"):
+        gl.audits.layers.profile_layers(plan().site.objective, rows, threat="curious")  # type: ignore[arg-type]
 
 
 def test_batches_are_measured_as_batches(tmp_path: Path) -> None:
     section = {"batch_size": 3, "releases": 4, "measures": [{"use": "Sensitivity"}, POSTERIOR], "scenarios": ["plain"]}
     loaded = plan(section)
-    chosen = loaded.layers["group"]
+    chosen = audit_of(loaded)
     record = run_plan(loaded, tmp_path, jobs=1)
-    seed = chosen.seed_of(loaded.seed, "group")
-    first = chosen.audit._source.drawn(seed).releases
+    seed = seed_of(loaded)
+    first = chosen.source.drawn(seed).releases
     values = [
-        gl.Sensitivity(by="layer")(gl.Exposure(loaded.objective, batch, gl.Release(gl.FedSGD()))).details["values"]["2"]
+        gl.Sensitivity(by="layer")(gl.Exposure(loaded.site.objective, batch, gl.Release(gl.FedSGD()))).details[
+            "values"
+        ]["2"]
         for batch in first
     ]
-    score = lines(record, "mean_sensitivity")["2"]["score"]
-    assert score["value"] == pytest.approx(sum(values) / 4, rel=1e-9)
-    assert lines(record, "linearized_posterior_error")["0"]["score"]["n"] == 4
+    assert scores(record, "mean_sensitivity")["2"].value == pytest.approx(sum(values) / 4, rel=1e-9)
+    assert scores(record, "linearized_posterior_error")["0"].n == 4
 
 
 def test_the_plan_has_columns_labels_groups_and_sets(tmp_path: Path) -> None:
@@ -349,25 +381,25 @@ def test_the_plan_has_columns_labels_groups_and_sets(tmp_path: Path) -> None:
         "data": TABLE, "target": "paid", "attribute": "group", "value": "b", "keep_attribute": False, "count": 60, "releases": 2,
         "by": {"all": ["0", "2"]}, "visible": {"head": ["2"], "rest": {"hide": ["2.bias"]}}, "measures": [SUBSPACE],
     }  # fmt: skip
-    rows = build_plan(content() | {"layers": {"group": section}}, folder=ROOT).layers["group"].audit
+    rows = audit_of(build_plan(content() | {"layers": {"group": section}}, folder=ROOT))
     assert list(rows.visible) == ["head", "rest"]
     assert rows.visible["rest"].names == ("0.weight", "0.bias", "2.weight")
-    assert rows.groups(plan().objective) == {"all": ("0.weight", "0.bias", "2.weight", "2.bias")}
-    pairs = plan({"by": {"consecutive": 2}, "attribute": "label"}).layers["group"].audit
-    assert list(pairs.groups(plan().objective)) == ["0 + 2"]
-    assert pairs._source.attribute == "the label"
+    assert rows.groups(plan().site.objective) == {"all": ("0.weight", "0.bias", "2.weight", "2.bias")}
+    pairs = audit_of(plan({"by": {"consecutive": 2}, "attribute": "label"}))
+    assert list(pairs.groups(plan().site.objective)) == ["0 + 2"]
+    assert pairs.source.attribute == "the label"
     own = content({"measures": [{"use": "Sensitivity"}], "count": 4, "releases": 2})
     del own["layers"]["group"]["data"]
     own["data"] = {"use": "adult_census", "count": 4}
     own["model"]["features"] = 65
-    audit = build_plan(own, folder=ROOT).layers["group"].audit
+    audit = audit_of(build_plan(own, folder=ROOT))
     assert audit.rows.size == 4
     assert audit.rows.sensitive is not None
 
 
 def test_a_plan_names_a_measure_of_somebody_else() -> None:
-    own = {"use": "tests.auditing.own_measure:Entries", "few": 2}
-    measures = plan({"measures": [own, {"use": "Sensitivity"}]}).layers["group"].audit.measures
+    own = {"use": "tests.audits.layers.own_measure:Entries", "few": 2}
+    measures = audit_of(plan({"measures": [own, {"use": "Sensitivity"}]})).measures
     assert measures[0] == Entries(few=2)
 
 
@@ -439,22 +471,21 @@ def test_what_one_release_cannot_take_is_an_outcome_there(tmp_path: Path) -> Non
     section = {"measures": [{"use": "InversionInfluence"}], "visible": ["last bias"], "releases": 3}
     loaded = plan(section, scenarios=[{"name": "plain"}, {"name": "noise", "defenses": [noise]}])
     record = run_plan(loaded, tmp_path, jobs=1)
-    plain = lines(record, "inversion_influence")["0"]
-    assert (plain["score"]["value"], plain["outcome"]) == (None, "unsupported")
-    assert "predicts what noise of the release does" in plain["note"]
-    noisy = lines(record, "inversion_influence", "noise")
-    assert noisy["0"]["score"]["value"] > 0.0
+    plain = measured(record, "inversion_influence")
+    assert (plain.by_layer["0"].value, plain.outcome) == (None, Outcome.UNSUPPORTED)
+    assert "predicts what noise of the release does" in plain.by_layer["0"].note
+    assert number(scores(record, "inversion_influence", "noise")["0"]) > 0.0
     # Two directions of six are seen by the last bias: an error over these compares with no other.
-    bias = lines(record, "inversion_influence", "noise", visible=True)["last bias"]["score"]
-    assert (bias["value"], bias["outcome"]) == (None, "not_identifiable")
-    assert bias["details"]["over_range"] > 0.0
+    bias = scores(record, "inversion_influence", "noise", visible=True)["last bias"]
+    assert (bias.value, bias.outcome) == (None, Outcome.NOT_IDENTIFIABLE)
+    assert bias.details["over_range"] > 0.0
 
 
-def test_profiles_come_back_from_their_lines(record: Record) -> None:
-    rows = [line for line in record.items if line["kind"] == "layers" and line["scenario"] == "plain"]
-    taken = profiles_of(row for row in rows if row["grouping"] == "by layer")
-    assert [profile.measure for profile in taken][3:] == ["latent_information", "subspace_distance"]
-    assert taken[3].scores["0"].to_dict() == lines(record, "latent_information")["0"]["score"]
+def test_profiles_come_back_from_their_findings(record: Record) -> None:
+    one = measured(record, "latent_information")
+    profile = profile_of(one)
+    assert (profile.measure, profile.groups["0"]) == ("latent_information", ("0.weight", "0.bias"))
+    assert replace(profile.scores["0"], about={"layer": "0"}) == one.by_layer["0"]
 
 
 def test_what_lies_beyond_chance() -> None:
@@ -474,27 +505,27 @@ def test_what_lies_beyond_chance() -> None:
 
 def test_the_example_is_a_plan(tmp_path: Path) -> None:
     loaded = load_plan(ROOT / "examples" / "adult_layers.toml")
-    assert list(loaded.layers["gender"].audit.labels) == [
+    assert list(audit_of(loaded, "gender").labels) == [
         "mean_sensitivity", "linearized_posterior_error", "latent_information", "subspace_distance",
     ]  # fmt: skip
     assert estimate(loaded) > 1000
-    assert loaded.resolved()["layers"]["gender"]["audit"]["told"] == "sensitive"
+    assert loaded.resolved()["audits"]["layers"]["gender"]["told"] == "sensitive"
 
 
 def test_an_inversion_is_the_adversary_of_the_plan(tmp_path: Path) -> None:
     inversion = {
         "use": "OriginalInformation",
-        "attack": {"use": "GaussNewton", "max_steps": 5},
+        "attack": {"use": "GaussNewton", "max_steps": 5, "warm_iterations": 20},
         "error": {"use": "NormalizedError", "spread": 0.2},
     }
     section = {"measures": [inversion], "visible": ["last bias"], "releases": 2, "scenarios": ["plain"]}
     loaded = plan(section, threat={"use": "HonestButCurious", "targets": True})
     record = run_plan(loaded, tmp_path, jobs=1)
-    chosen = loaded.layers["group"]
-    measure = chosen.audit.labels["original_information"]
+    chosen = audit_of(loaded)
+    measure = chosen.labels["original_information"]
     assert isinstance(measure, gl.risk.OriginalInformation)
-    batches = chosen.audit._source.drawn(chosen.seed_of(loaded.seed, "group")).releases
-    exposures = [gl.Exposure(loaded.objective, batch, gl.Release(gl.FedSGD())) for batch in batches]
+    batches = chosen.source.drawn(seed_of(loaded)).releases
+    exposures = [gl.Exposure(loaded.site.objective, batch, gl.Release(gl.FedSGD())) for batch in batches]
     told = gl.risk.OriginalInformation(
         attack=measure.attack,
         by="layer",
@@ -502,8 +533,8 @@ def test_an_inversion_is_the_adversary_of_the_plan(tmp_path: Path) -> None:
         error=measure.error,
         seed=measure.seed,
     )(exposures)
-    for layer, line in lines(record, "original_information").items():
-        assert line["score"]["value"] == pytest.approx(told.scores[layer].value)
-        assert line["score"]["evidence"] == "attack"
-    bias = lines(record, "original_information", visible=True)["last bias"]["score"]
-    assert bias["value"] < lines(record, "original_information")["0"]["score"]["value"]
+    for layer, score in scores(record, "original_information").items():
+        assert score.value == pytest.approx(told.scores[layer].value)
+        assert score.evidence is Evidence.ATTACK
+    bias = scores(record, "original_information", visible=True)["last bias"]
+    assert number(bias) < number(scores(record, "original_information")["0"])
