@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
+from gradleak.auditing import load_plan
 from gradleak.auditing.catalog import catalog, from_python
 from gradleak.cli.explain import explanation
+from gradleak.results import PlanError, Record
 from tests.cli.test_cli import gradleak
 
 PLAN = """
@@ -31,6 +32,7 @@ name = "plain"
 """
 
 
+@pytest.mark.slow
 def test_layers_are_measured_and_reported(tmp_path: Path) -> None:
     plan, out = tmp_path / "plan.toml", tmp_path / "out"
     plan.write_text(PLAN, encoding="utf-8")
@@ -39,20 +41,16 @@ def test_layers_are_measured_and_reported(tmp_path: Path) -> None:
     assert "1 layer audit, 1 scenario," in ended.stderr
     assert "run: inconclusive (layers_compared)" in ended.stdout
     assert "Where it leaks" in (out / "report.html").read_text(encoding="utf-8")
-    lines = [json.loads(line) for line in (out / "record.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert [line["layer"] for line in lines if line.get("kind") == "layers"] == ["0", "2"]
+    marks = [score.about for _, score in Record.load(out).scores]
+    assert marks == [{"layer": "0"}, {"layer": "2"}]
 
 
-def test_a_bad_section_ends_in_one_line(tmp_path: Path) -> None:
+def test_a_bad_section_is_refused_in_one_line(tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
-    plan.write_text(
-        PLAN.replace("Sensitivity", "LatentInformation").replace("two_groups", "no_groups"), encoding="utf-8"
-    )
-    ended = gradleak("audit", str(plan), "--out", str(tmp_path / "out"))
-    assert ended.returncode == 2
-    assert ended.stderr.strip().count("\n") == 0
-    assert "layers.inputs.data: cannot import" in ended.stderr
-    assert not (tmp_path / "out").exists()
+    plan.write_text(PLAN.replace("two_groups", "no_groups"), encoding="utf-8")
+    with pytest.raises(PlanError, match=r"layers\.inputs\.data: cannot import") as refusal:
+        load_plan(plan)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +61,7 @@ def test_a_bad_section_ends_in_one_line(tmp_path: Path) -> None:
         ("subspace_distance", "Grassmann"),
         ("NormalizedError", "spread"),
         ("profile_layers", "which layers to protect first"),
-        ("LayerAudit", "batch_size"),
+        ("layers", "batch_size"),
     ],
 )
 def test_what_measures_layers_is_explained(name: str, part: str) -> None:
@@ -73,4 +71,6 @@ def test_what_measures_layers_is_explained(name: str, part: str) -> None:
 def test_what_measures_layers_is_listed() -> None:
     names = {"LatentInformation", "MINE", "NeighborInformation", "OriginalInformation", "SubspaceDistance"}
     assert names <= set(catalog()["layer measures"])
-    assert {"profile_layers", "LayerProfile"} <= set(from_python()["measures and where it leaks (Python)"])
+    listed = from_python()
+    assert {"profile_layers", "findings_of_layers", "LayerProfiles"} <= set(listed["gradleak.audits.layers (Python)"])
+    assert "LayerProfile" in listed["gradleak.risk (Python)"]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -8,7 +7,7 @@ import torch
 from torch import nn
 
 from gradleak.core import Objective
-from gradleak.reporting.layers_words import about_of, by_chance
+from gradleak.reporting.pages.layers.wording import by_chance
 from gradleak.results import Evidence, InputError, Leakier, Outcome, Score
 from gradleak.risk import LayerProfile, VisibleLayers, advise
 
@@ -154,18 +153,6 @@ def test_matrices_by_layer_name_their_layer_alone() -> None:
         advise([INPUTS, layers], {**SIZES, "a.bias": 1})
 
 
-def test_lines_are_ready_for_a_record() -> None:
-    lines = advise([INPUTS, ATTRIBUTE], SIZES, budget=0.2).lines("digits")
-    assert json.loads(json.dumps(lines)) == lines
-    assert [(line["layer"], line["rank"], line["chosen"]) for line in lines] == [
-        ("c", 1, True),
-        ("a", 2, True),
-        ("b", 3, False),
-        ("d", 4, False),
-    ]
-    assert all(line["kind"] == "layer_advice" and line["item"] == "digits" for line in lines)
-
-
 def test_the_choice_is_what_an_enclave_takes() -> None:
     generator = torch.Generator().manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 2), nn.ReLU(), nn.Linear(2, 60))
@@ -294,5 +281,5 @@ def test_advice_and_report_judge_chance_alike(
     p_value: float | None, interval: tuple[float, float] | None, measure: str, target: str | None
 ) -> None:
     one = replace(score(0.1, interval), details={"p_value": p_value, "target": target})
-    by_report = by_chance(one, about_of(measure, {}, {"a": one}))
+    by_report = by_chance(one, "latent" if "latent" in measure or target == "labels" else "original")
     assert bool(advise([profile(measure, one)], {"a.weight": 10}).layers[0].first_in) is not by_report

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -31,7 +30,6 @@ def test_the_leakiest_comes_first_and_what_could_not_be_told_last() -> None:
     found = profile(a=score(1.0), b=score(None), c=score(3.0))
     assert found.ranked == ["c", "a", "b"]
     assert found.leakiest == "c"
-    assert [line["rank"] for line in found.lines("digits")] == [2, None, 1]
 
 
 def test_lower_values_rank_first_where_lower_leaks() -> None:
@@ -44,13 +42,6 @@ def test_rivals_are_those_whose_intervals_meet_the_first() -> None:
     assert found.rivals() == ["b", "d"]
     assert profile(a=score(None)).rivals() == []
     assert profile(a=score(None)).leakiest is None
-
-
-def test_lines_are_json_and_hold_the_score() -> None:
-    (line,) = profile(a=score(1.0, (0.5, 2.0))).lines("digits")
-    again = json.loads(json.dumps(line, allow_nan=False))
-    assert Score.from_dict(again["score"]) == score(1.0, (0.5, 2.0))
-    assert (again["item"], again["layer"], again["tensors"]) == ("digits", "a", ["a.weight"])
 
 
 def test_refuses_scores_without_their_groups() -> None:
@@ -114,7 +105,3 @@ def test_a_difference_without_rows_or_values_says_so() -> None:
         found.difference("a", "a")
     with pytest.raises(InputError, match="expected rows of every group with a value"):
         replace(found, rows=rows(a=[1.0, 2.0]))
-
-
-def test_rows_enter_no_record() -> None:
-    assert with_rows().lines("digits") == replace(with_rows(), rows=None).lines("digits")

@@ -252,7 +252,7 @@ def test_python_gives_the_same_record(record: Record) -> None:
     assert sorted(one.item for one in findings) == sorted(one.item for one in theirs)
     by_item = {one.item: one.but(seconds=0.0) for one in theirs}
     assert all(one == by_item[one.item] for one in findings)
-    mine = gl.auditing.record_of(findings, citations=found.citations)
+    mine = gl.auditing.record_of(findings, citations=found.sources)
     assert mine.verdicts[0] == next(verdict for verdict in record.verdicts if verdict.item == "plain/group")
     assert mine.complete
     assert "Mo et al" in str(mine.run["citations"]) or "Mo, Borovykh" in str(mine.run["citations"])

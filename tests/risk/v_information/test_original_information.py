@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -143,10 +142,6 @@ class TestAnswers:
         score = measure(exposures(1)).scores["1"]
         assert score.outcome is Outcome.UNSUPPORTED
         assert "needs domain" in score.note
-
-    def test_lines_are_json(self) -> None:
-        lines = OriginalInformation(attack=Blind(), by="layer")(exposures(2)).lines("noise")
-        assert json.loads(json.dumps(lines, allow_nan=False))[0]["measure"] == "original_information"
 
     def test_refuses_what_does_not_fit(self) -> None:
         with pytest.raises(InputError, match="at least one Exposure"):

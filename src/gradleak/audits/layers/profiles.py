@@ -55,7 +55,7 @@ class LayerProfiles:
     findings: Sequence[LayersFinding] = field(repr=False)
 
     @property
-    def citations(self) -> list[Citation]:
+    def sources(self) -> list[Citation]:
         """The sources of the measures and of what they are made of, once each."""
         sources = [part for measure in self.audit.measures for part in (measure, *measure.layer_parts)]
         found = {one.key: one for source in sources for one in getattr(source, "citations", ())}
