@@ -10,6 +10,7 @@ from gradleak.core import Objective
 from gradleak.reporting.pages.layers.wording import by_chance
 from gradleak.results import Evidence, InputError, Leakier, Outcome, Score
 from gradleak.risk import LayerProfile, VisibleLayers, advise
+from gradleak.risk.layer_advice import of_attribute
 
 SIZES = {"a.weight": 10, "b.weight": 40, "c.weight": 5, "d.weight": 45}
 
@@ -281,5 +282,5 @@ def test_advice_and_report_judge_chance_alike(
     p_value: float | None, interval: tuple[float, float] | None, measure: str, target: str | None
 ) -> None:
     one = replace(score(0.1, interval), details={"p_value": p_value, "target": target})
-    by_report = by_chance(one, "latent" if "latent" in measure or target == "labels" else "original")
+    by_report = by_chance(one, "latent" if of_attribute(measure, one) else "original")
     assert bool(advise([profile(measure, one)], {"a.weight": 10}).layers[0].first_in) is not by_report

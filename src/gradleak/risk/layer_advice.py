@@ -277,14 +277,23 @@ def _places(profile: LayerProfile) -> dict[str, int]:
     return {name: 1 + sum(other > leak[name] for other in leak.values()) for name in known}
 
 
+def of_attribute(measure: str, score: Score) -> bool:
+    """True if a score of a profile says what is told of an attribute or label, not of the inputs.
+
+    Args:
+        measure: name of the profile.
+        score: of one layer.
+    """
+    return measure.partition(" (")[0] in _OF_ATTRIBUTE or score.details.get("target") == "labels"
+
+
 def _by_chance(measure: str, score: Score) -> bool:
     """True if a score is no more than chance gives; the report judges alike."""
     if score.value is None:
         return False
     if score.details.get("p_value") is not None:
         return float(score.details["p_value"]) > _NOTABLE
-    told = measure.partition(" (")[0] in _OF_ATTRIBUTE or score.details.get("target") == "labels"
-    return told and score.interval is not None and score.interval[0] <= 0.0
+    return of_attribute(measure, score) and score.interval is not None and score.interval[0] <= 0.0
 
 
 def _all_chance(profile: LayerProfile) -> bool:

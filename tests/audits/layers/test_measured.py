@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from gradleak.auditing import record_of
+from gradleak.audits.layers import findings_of_profiles
 from gradleak.audits.layers.measured import finding_of_profile, profile_of
 from gradleak.results import Evidence, Leakier, Outcome, Score, Status
 from gradleak.results.findings.layers import LayersFinding
-from gradleak.risk import LayerProfile
+from gradleak.risk import LayerProfile, advise
 from gradleak.risk.paired_rows import PairedRows
 
 EMPTY = LayersFinding(item="plain/audit/leak", audit="audit", scenario="plain", measure="leak")
@@ -60,3 +62,15 @@ def test_a_refusal_is_told_and_no_layer_has_a_value() -> None:
     finding = finding_of_profile(profile(a=score(None)), EMPTY, "no such release")
     assert (finding.status, finding.note, finding.outcome) == (Status.REFUSED, "no such release", Outcome.NOT_FINITE)
     assert finding.value("leak", layer="a") is None
+
+
+def test_profiles_and_advice_of_ones_own_make_a_record() -> None:
+    made = profile(a=score(3.0, (2.0, 4.0)), b=score(0.5, (0.0, 1.5)))
+    latent = replace(made, measure="latent_information (forest)")
+    told = advise([made, latent], {"a.weight": 10, "b.weight": 90})
+    first, second, last = findings_of_profiles([made, latent], told, audit="own")
+    assert [one.about for one in (first, second)] == ["original", "latent"]
+    assert (first.item, last.item) == ("release/own/leak", "release/own/advice")
+    assert last.advice is not None
+    assert [(layer.name, layer.chosen) for layer in last.advice.layers] == [("a", True), ("b", False)]
+    assert [verdict.reason for verdict in record_of([first, second, last]).verdicts] == ["layers_compared"] * 3

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from gradleak.audits.base import ALL_OR_NAMES, TEXT, TEXTS, Audit, Reader, Schema, Site, Task, Writer
 from gradleak.audits.base.public_data import held_privately
-from gradleak.audits.layers.measured import Measured, profile_of
+from gradleak.audits.layers.measured import Measured, finding_of_advice, profile_of
 from gradleak.audits.layers.plan_file import settings_of
 from gradleak.audits.layers.rows import LayerRows, Told
 from gradleak.audits.layers.verdict import judge_layers
@@ -29,8 +29,7 @@ from gradleak.results import (
     check_share,
     member,
 )
-from gradleak.results.findings.layers import VISIBLE, AdvisedLayer, LayersFinding
-from gradleak.results.findings.layers import Advice as AdvicePart
+from gradleak.results.findings.layers import VISIBLE, LayersFinding
 from gradleak.risk import (
     Consecutive,
     LayerAdvice,
@@ -314,8 +313,7 @@ class LayersAudit(Audit[LayersFinding]):
             mine = [profile_of(one) for one in usable if one.scenario == scenario.name]
             empty = LayersFinding(item=f"{scenario.name}/{self.name}/advice", audit=self.name, scenario=scenario.name)
             if mine:
-                told = _part(self.advice(mine, site.objective))
-                advice.append(empty.but(outcome=Outcome.CONVERGED, advice=told))
+                advice.append(finding_of_advice(self.advice(mine, site.objective), empty))
             elif self.against(scenario.name):
                 advice.append(empty.but(status=Status.REFUSED, outcome=Outcome.UNSUPPORTED, note=NO_ADVICE))
         return advice
@@ -442,17 +440,6 @@ class LayersAudit(Audit[LayersFinding]):
 def _known(site: Site, release: Release, batch: Batch) -> Knowledge:
     """Knowledge of the adversary of a first release."""
     return site.threat.disclose(site.objective, release, batch)
-
-
-def _part(advice: LayerAdvice) -> AdvicePart:
-    return AdvicePart(
-        layers=tuple(AdvisedLayer(**vars(layer)) for layer in advice.layers),
-        budget=advice.budget,
-        entries=advice.entries,
-        profiles=advice.profiles,
-        silent=advice.silent,
-        note=advice.note,
-    )
 
 
 def _counted(number: int, noun: str) -> str:

@@ -11,8 +11,8 @@ from gradleak.audits.base import Site
 from gradleak.audits.layers.reach import reaches
 from gradleak.audits.layers.rows import LayerRows
 from gradleak.results import Control, GradleakError, Outcome, Status
-from gradleak.results.findings.layers import LAYER, VISIBLE, Layer, LayersFinding
-from gradleak.risk import LayerMeasure, LayerProfile, LayerSite, VisibleLayers, layer_groups
+from gradleak.results.findings.layers import LAYER, VISIBLE, Advice, AdvisedLayer, Layer, LayersFinding
+from gradleak.risk import LayerAdvice, LayerMeasure, LayerProfile, LayerSite, VisibleLayers, layer_groups
 from gradleak.risk.layer_groups import Grouping
 
 SHUFFLED = Control(
@@ -138,6 +138,24 @@ def finding_of_profile(profile: LayerProfile, empty: LayersFinding, refusal: str
         ),
         scores=tuple(replace(score, about={**score.about, LAYER: name}) for name, score in profile.scores.items()),
     )
+
+
+def finding_of_advice(advice: LayerAdvice, empty: LayersFinding) -> LayersFinding:
+    """The finding of which layers to protect first.
+
+    Args:
+        advice: on one release.
+        empty: the finding without a result.
+    """
+    told = Advice(
+        layers=tuple(AdvisedLayer(**vars(layer)) for layer in advice.layers),
+        budget=advice.budget,
+        entries=advice.entries,
+        profiles=advice.profiles,
+        silent=advice.silent,
+        note=advice.note,
+    )
+    return empty.but(outcome=Outcome.CONVERGED, advice=told)
 
 
 def profile_of(finding: LayersFinding) -> LayerProfile:

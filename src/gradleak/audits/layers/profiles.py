@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gradleak.audits.base import Scenario, Site
 from gradleak.audits.layers.audit import LayersAudit
-from gradleak.audits.layers.measured import profile_of
+from gradleak.audits.layers.measured import finding_of_advice, finding_of_profile, profile_of
 from gradleak.audits.layers.rows import Told
 from gradleak.core import Batch, HonestButCurious, Objective, Release, ThreatModel
 from gradleak.data import Population
@@ -27,6 +27,7 @@ from gradleak.risk import (
     SubspaceDistance,
     VisibleLayers,
 )
+from gradleak.risk.layer_advice import of_attribute
 from gradleak.risk.layer_groups import Grouping
 
 
@@ -183,6 +184,45 @@ def findings_of_layers(
         for scenario, found in given.items()
         for finding in found.findings
     ]
+
+
+def findings_of_profiles(
+    profiles: Sequence[LayerProfile],
+    advice: LayerAdvice | None = None,
+    *,
+    audit: str = "layers",
+    scenario: str = "release",
+    grouping: str = "by layer",
+) -> list[LayersFinding]:
+    """The findings of profiles that measures of layers gave by themselves: what `record_of` makes a record of.
+
+    Args:
+        profiles: of different measures, over the same groups of tensors.
+        advice: that follows from them; None for none.
+        audit: what to call them together.
+        scenario: what to call the release.
+        grouping: of the tensors, in words.
+    """
+    found = [
+        finding_of_profile(
+            one,
+            LayersFinding(
+                item=f"{scenario}/{audit}/{one.measure}",
+                audit=audit,
+                scenario=scenario,
+                measure=one.measure,
+                grouping=grouping,
+                about="latent"
+                if any(of_attribute(one.measure, score) for score in one.scores.values())
+                else "original",
+            ),
+        )
+        for one in profiles
+    ]
+    if advice is not None:
+        empty = LayersFinding(item=f"{scenario}/{audit}/advice", audit=audit, scenario=scenario)
+        found.append(finding_of_advice(advice, empty))
+    return found
 
 
 def _measures(rows: Population | Batch) -> list[LayerMeasure]:
