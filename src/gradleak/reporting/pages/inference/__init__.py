@@ -110,6 +110,7 @@ def _told(views: Sequence[InferenceView]) -> Table:
     attack = Evidence.ATTACK
     rows: list[list[Words]] = []
     for view in views:
+        told = view.score("advantage")
         spread, rate = view.detail("auroc", "sd"), view.detail("tpr_at_fpr", "false_positive_rate")
         rows.append(
             [
@@ -121,7 +122,7 @@ def _told(views: Sequence[InferenceView]) -> Table:
                 _with_interval(view, "attack_success_rate"),
                 decimal(view.detail("advantage", "blind")),
                 _with_interval(view, "advantage"),
-                f"{count(view.trials)}, {len(view.finding.runs)}",
+                f"{count(told.n if told else 0)}, {len(view.finding.runs)}",
             ]
         )
     columns = [

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gradleak.reporting import words
 from gradleak.reporting.blocks import Block, Fold, Section, Table, Words, as_is, labels, numbers, plot
-from gradleak.reporting.numerals import MISSING, decimal
+from gradleak.reporting.numerals import MISSING, as_number, decimal
 from gradleak.reporting.pages.inference.view import BOTH, InferenceView
 
 if TYPE_CHECKING:
@@ -32,13 +34,15 @@ _WORTH = (
     "One marker a scenario, bars are intervals of the advantage; the upper left is a useful model that gives nothing away. The "
     "table holds the numbers."
 )
+# What else differs between games of one line of a plot: sizes are its axes.
+_SIZES = ("batch_size", "public_rows", "shadow_batches", "observed", "adversaries")
 Line = Sequence[tuple[float, InferenceView]]
 
 
 def figures(views: Sequence[InferenceView]) -> list[Section]:
     """Curves, rounds, sizes and worth, as far as there are data; of more than twelve lines the first twelve are drawn."""
     parts = (
-        _curves([view for view in views if view.curve][:MOST_LINES]),
+        _curves([view for view in views if _curve(view)][:MOST_LINES]),
         _rounds([view for view in views if len(view.rounds) > 1][:MOST_LINES]),
         _sizes(
             _lines(views, "batch_size", "public_rows"),
@@ -63,7 +67,7 @@ def _section(name: str, title: str, *blocks: Block) -> Section:
 
 def _curves(shown: Sequence[InferenceView]) -> Section | None:
     # The left edge of logarithmic axes is a little below the smallest false-positive rate that any curve resolves.
-    rates = [rate for view in shown for rate, _ in view.curve if rate > 0]
+    rates = [rate for view in shown for rate, _ in _curve(view) if rate > 0]
     least = max(_LEAST_RATE, min(rates, default=0.1) / 2.0) if min(rates, default=1.0) < 0.5 else 0.01
 
     def paint(every: Sequence[Axes]) -> None:
@@ -73,7 +77,7 @@ def _curves(shown: Sequence[InferenceView]) -> Section | None:
         for axes, floor in ((linear, 0.0), (log, least)):
             for view in shown:
                 color, dash, _ = _look(view, shown)
-                points = [(max(false, floor), max(true, floor)) for false, true in view.curve]
+                points = [(max(false, floor), max(true, floor)) for false, true in _curve(view)]
                 axes.plot(*zip(*points, strict=True), color=color, ls=dash, lw=1.6, label=_name(view, shown))
             axes.plot([least, 1], [least, 1], color=INK, linestyle=BESIDE, linewidth=1.0)
             axes.set_xlabel("false-positive rate")
@@ -91,6 +95,15 @@ def _curves(shown: Sequence[InferenceView]) -> Section | None:
     )
     figure = plot(paint, prefix="roc", title=name, alt=_CURVES, caption=CURVES, size=(7.4, 4.3), panels=2)
     return _section("curves", title, figure) if shown else None
+
+
+def _curve(view: InferenceView) -> Sequence[tuple[float, float]]:
+    """The points (false, true positive rate) of the ROC curve, none without two."""
+    score = view.score("auroc")
+    roc = words.mapping(score.details.get("roc")) if score else {}
+    rates = ([as_number(rate) for rate in words.sequence(roc.get(key))] for key in ("fpr", "tpr"))
+    pairs = [(f, t) for f, t in zip(*rates, strict=False) if f is not None and t is not None]
+    return pairs if len(pairs) > 1 else ()
 
 
 def _rounds(shown: Sequence[InferenceView]) -> Section | None:
@@ -125,13 +138,25 @@ def _rounds(shown: Sequence[InferenceView]) -> Section | None:
 
 def _lines(views: Sequence[InferenceView], size: str, other: str) -> Sequence[Line]:
     """Lines of two sizes at least, of games that differ in nothing else."""
-    lines: dict[tuple[str, float | None], list[tuple[float, InferenceView]]] = {}
+    lines: dict[str, list[tuple[float, InferenceView]]] = {}
     for view in views:
-        found = view.size(size)
+        found = as_number(view.finding.game.get(size))
         if found is not None and view.advantage.value is not None:
-            lines.setdefault((view.setting, view.size(other)), []).append((found, view))
+            lines.setdefault(_differs(view, other), []).append((found, view))
     several = [line for line in lines.values() if len({number for number, _ in line}) > 1]
     return [sorted(line, key=lambda pair: pair[0]) for line in several][:MOST_LINES]
+
+
+def _differs(view: InferenceView, other: str) -> str:
+    """All but the sizes that describes the game and its adversary, and the other size, as text."""
+    game = {key: value for key, value in view.finding.game.items() if key not in _SIZES}
+    return json.dumps([view.adversary, view.finding.scenario, game, view.finding.game.get(other)], sort_keys=True)
+
+
+def _span(view: InferenceView) -> tuple[float, float]:
+    """The ends of the interval of the advantage, or the advantage twice."""
+    score, value = view.score("advantage"), view.advantage.value or 0.0
+    return (value, value) if score is None or score.interval is None else score.interval
 
 
 def _sizes(lines: Sequence[Line], terms: tuple[str, str, str]) -> Section | None:
@@ -150,7 +175,7 @@ def _sizes(lines: Sequence[Line], terms: tuple[str, str, str]) -> Section | None
             where, views = zip(*line, strict=True)
             base = first.scenario if one_kind else f"{first.scenario}, {_kind(first)}"
             name = f"{base}, {first.adversary}" if first.adversary else base
-            values, spans = [view.advantage.value or 0.0 for view in views], [view.span for view in views]
+            values, spans = [view.advantage.value or 0.0 for view in views], [_span(view) for view in views]
             _line(axes, where, values, spans, first, firsts, name)
         axes.set_xscale("log")
         _scale(axes, axis)
@@ -173,7 +198,7 @@ def _worth(points: Sequence[InferenceView]) -> Section | None:
                 axes.plot([], [], marker, color=color, markersize=6, label=label)
                 for view in (view for view in points if view.adversary in (side, BOTH) and view.label == label):
                     worth = view.utility or 0.0
-                    axes.plot(view.span, [worth] * 2, color=color, linewidth=1.0, alpha=0.6)
+                    axes.plot(_span(view), [worth] * 2, color=color, linewidth=1.0, alpha=0.6)
                     axes.plot(view.advantage.value or 0.0, worth, marker, color=color, markersize=6)
             axes.set_xlim(-0.03, 1.03)
             axes.set_title(f"{side} adversary", fontsize=10)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,8 +16,6 @@ from gradleak.results.findings.inference import ADVERSARY, ROUND, InferenceFindi
 _METRICS = {"test_accuracy": "accuracy", "test_auroc": "AUROC", "test_r2": "R²"}
 BOTH = "static = adaptive"
 _TOLD = ("auroc", "tpr_at_fpr", "attack_success_rate", "advantage")
-# What else differs between games of one line of a plot: sizes are its axes.
-_SIZES = ("batch_size", "public_rows", "shadow_batches", "observed", "adversaries")
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +59,6 @@ class InferenceView:
         return self.number("advantage")
 
     @property
-    def span(self) -> tuple[float, float]:
-        """The ends of the interval of the advantage, or the advantage twice."""
-        score, value = self.score("advantage"), self.advantage.value or 0.0
-        return (value, value) if score is None or score.interval is None else score.interval
-
-    @property
     def scenario(self) -> str:
         """Its scenario, or its item."""
         return self.finding.scenario or self.finding.item
@@ -99,12 +90,6 @@ class InferenceView:
         return release.get("use") == "Release" and not words.sequence(release.get("defenses"))
 
     @property
-    def trials(self) -> int:
-        """The trials of all seeds."""
-        score = self.score("advantage")
-        return score.n if score else 0
-
-    @property
     def above_chance(self) -> bool | None:
         """True if the interval of the advantage, not clipped, lies above 0; None without one."""
         score = self.score("advantage")
@@ -132,25 +117,6 @@ class InferenceView:
             if mine and isinstance(number, int) and score.value is not None:
                 found.setdefault(number, score)
         return dict(sorted(found.items()))
-
-    @cached_property
-    def curve(self) -> Sequence[tuple[float, float]]:
-        """The points (false, true positive rate) of the ROC curve, none without two."""
-        score = self.score("auroc")
-        roc = words.mapping(score.details.get("roc")) if score else {}
-        rates = ([as_number(rate) for rate in words.sequence(roc.get(key))] for key in ("fpr", "tpr"))
-        pairs = [(f, t) for f, t in zip(*rates, strict=False) if f is not None and t is not None]
-        return pairs if len(pairs) > 1 else ()
-
-    def size(self, name: str) -> float | None:
-        """A size of the game: "batch_size", "public_rows"."""
-        return as_number(self.finding.game.get(name))
-
-    @property
-    def setting(self) -> str:
-        """All else that describes the game and its adversary, as text."""
-        game = {key: value for key, value in self.finding.game.items() if key not in _SIZES}
-        return json.dumps([self.adversary, self.finding.scenario, game], sort_keys=True)
 
     @property
     def utility(self) -> float | None:
