@@ -18,7 +18,7 @@ import pytest
 LIMIT = 3.0
 """CPU seconds that a test may take unmarked; one that takes more gets a marker or a smaller example."""
 
-SHARED_LIMIT = 6.0
+SHARED_LIMIT = 10.0
 """CPU seconds that a fixture may take that several tests share."""
 
 _PROPERTY = "cpu seconds"

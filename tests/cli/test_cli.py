@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,14 +13,7 @@ from gradleak.attacks import Support
 from gradleak.cli.explain import explanation
 from gradleak.reporting import words
 from tests.auditing.conftest import SMALL_PLAN
-
-ROOT = Path(__file__).parents[2]
-
-
-def gradleak(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
-    command = [sys.executable, "-m", "gradleak.cli", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=240)
+from tests.cli.command import ROOT, called, started
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +21,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("cli")
     plan, out = folder / "plan.toml", folder / "out"
     plan.write_text(SMALL_PLAN, encoding="utf-8")
-    ended = gradleak("audit", str(plan), "--out", str(out), "--jobs", "1")
+    ended = started("audit", str(plan), "--out", str(out), "--jobs", "1")
     assert ended.returncode == 0, ended.stderr
     assert "run: leaks" in ended.stdout
     assert "plain gradients" in ended.stderr
@@ -46,13 +38,13 @@ def test_an_audit_leaves_record_and_reports(finished: tuple[Path, Path]) -> None
 @pytest.mark.parametrize(("verdict", "code"), [("leaks", 1), ("bounded", 0)])
 def test_fail_on(finished: tuple[Path, Path], verdict: str, code: int) -> None:
     plan, out = finished
-    assert gradleak("audit", str(plan), "--out", str(out), "--quiet", "--fail-on", verdict).returncode == code
+    assert called("audit", str(plan), "--out", str(out), "--quiet", "--fail-on", verdict).returncode == code
 
 
 def test_report_is_written_again_from_the_record(finished: tuple[Path, Path], tmp_path: Path) -> None:
     _, out = finished
     for format_, name in (("html", "a.html"), ("markdown", "a.md"), ("json", "a.json")):
-        ended = gradleak("report", str(out), "--format", format_, "--out", str(tmp_path / name))
+        ended = called("report", str(out), "--format", format_, "--out", str(tmp_path / name))
         assert ended.returncode == 0, ended.stderr
         assert (tmp_path / name).stat().st_size > 500
 
@@ -62,7 +54,7 @@ def test_a_report_without_a_format_leaves_no_page_of_an_older_version(finished: 
     pages = [out / name for name in ("report.html", "report.md", "report.json")]
     for page in pages:
         page.write_text("old", encoding="utf-8")
-    ended = gradleak("report", str(out))
+    ended = called("report", str(out))
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.split() == [str(page) for page in pages]
     assert all(page.stat().st_size > 500 for page in pages)
@@ -85,16 +77,23 @@ def test_a_report_without_a_format_leaves_no_page_of_an_older_version(finished: 
     ],
 )
 def test_bad_input_ends_with_code_2_and_no_traceback(arguments: tuple[str, ...], message: str) -> None:
-    ended = gradleak(*arguments)
+    ended = called(*arguments)
     assert ended.returncode == 2
     assert message in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_bad_input_ends_a_process_of_its_own_likewise() -> None:
+    ended = started("report", "nowhere")  # which needs no torch
+    assert ended.returncode == 2
+    assert "no such file" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
 def test_a_bad_key_is_one_line(tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(SMALL_PLAN.replace("max_steps", "max_step"), encoding="utf-8")
-    ended = gradleak("audit", str(plan), "--out", str(tmp_path / "out"))
+    ended = called("audit", str(plan), "--out", str(tmp_path / "out"))
     assert ended.returncode == 2
     assert len(ended.stderr.strip().splitlines()) == 1
     assert "did you mean 'max_steps'" in ended.stderr
@@ -107,7 +106,7 @@ def test_a_failed_item_ends_with_code_3(tmp_path: Path) -> None:
     text = SMALL_PLAN.replace("[measures.influence]", broken, 1)
     text = text.replace('gauss_newton = "all", inv', 'broken = [0], gauss_newton = "all", inv')
     plan.write_text(text, encoding="utf-8")
-    ended = gradleak("audit", str(plan), "--out", str(tmp_path / "out"), "--jobs", "1", "--quiet")
+    ended = called("audit", str(plan), "--out", str(tmp_path / "out"), "--jobs", "1", "--quiet")
     assert ended.returncode == 3
     assert "ZeroDivisionError in broken_attack.py" in ended.stderr
     assert (tmp_path / "out" / "report.html").exists()
@@ -129,7 +128,7 @@ def test_help_and_reports_need_no_torch(finished: tuple[Path, Path], tmp_path: P
 
 
 def test_list_names_everything_that_is_exported() -> None:
-    ended = gradleak("list")
+    ended = called("list")
     assert ended.returncode == 0, ended.stderr
     for name in ("GaussNewton", "InvertingGradients", "DLG", "Blind", "Clip", "GaussianNoise", "FedSGD", "lenet_i2f"):
         assert f"  {name} " in ended.stdout
@@ -163,7 +162,7 @@ def test_list_names_everything_that_is_exported() -> None:
     ],
 )
 def test_explain(name: str) -> None:
-    ended = gradleak("explain", name)
+    ended = called("explain", name)
     assert ended.returncode == 0, ended.stderr
     assert len(ended.stdout) > 60
 
@@ -176,7 +175,7 @@ def test_a_generator_is_trained_and_left_with_its_facts(tmp_path: Path) -> None:
         "width = 2\nlatent_size = 3\nsteps = 2\nbatch_size = 4\n",
         encoding="utf-8",
     )
-    ended = gradleak("train-generator", str(plan), "--out", str(out))
+    ended = called("train-generator", str(plan), "--out", str(out))
     assert ended.returncode == 0, ended.stderr
     assert "DCGAN trained on 16 images for 2 steps: 16 digits; CC BY-SA 3.0" in ended.stdout
     assert "discriminator" in ended.stderr

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cli.command import called, started
 
 from gradleak.reporting import write_html
 from gradleak.results import Record, UnknownFinding
+from gradleak.results.kinds import kinds
 
 OUTSIDE = Path(__file__).parent / "outside"
 PLAN = """
@@ -38,20 +38,20 @@ defenses = [{ use = "Prune", ratio = 0.9 }]
 """
 
 
-def gradleak(*arguments: str, outside: bool = True) -> subprocess.CompletedProcess[str]:
-    paths = [str(OUTSIDE)] if outside else []
-    paths += [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, "-m", "gradleak.cli", *arguments]
-    root = Path(__file__).parents[2]
-    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=240, check=False)
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The other package is found in this process."""
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    kinds.cache_clear()
+    yield
+    kinds.cache_clear()
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("outside")
     (folder / "plan.toml").write_text(PLAN, encoding="utf-8")
-    done = gradleak("audit", str(folder / "plan.toml"), "--out", str(folder / "run"), "--jobs", "1")
+    done = started("audit", str(folder / "plan.toml"), "--out", str(folder / "run"), "--jobs", "1", path=OUTSIDE)
     assert done.returncode == 0, done.stderr
     assert "1 count of dead units" in done.stderr
     return folder / "run"
@@ -81,14 +81,13 @@ def test_where_it_is_not_installed_the_record_is_read_and_shown_by_a_default_pag
     page = write_html(record, tmp_path / "page.html").read_text(encoding="utf-8")
     assert "dead_units" in page
     assert "undefended/relu" in page
-    refused = gradleak("audit", str(run.parent / "plan.toml"), "--out", str(tmp_path / "run"), outside=False)
+    refused = called("audit", str(run.parent / "plan.toml"), "--out", str(tmp_path / "run"))
     assert refused.returncode == 2
     assert "unknown key 'dead_units'" in refused.stderr
 
 
-@pytest.mark.slow
-def test_it_is_listed_and_refuses_wrong_settings(tmp_path: Path) -> None:
-    listed = gradleak("list")
+def test_it_is_listed_and_refuses_wrong_settings(installed: None, tmp_path: Path) -> None:
+    listed = called("list")
     assert listed.returncode == 0, listed.stderr
     assert "dead_units" in listed.stdout
     assert "Counts the units of every released layer whose weights got no gradient." in listed.stdout
@@ -97,6 +96,6 @@ def test_it_is_listed_and_refuses_wrong_settings(tmp_path: Path) -> None:
         "mots = 0.5": "did you mean 'most'?",
     }.items():
         (tmp_path / "plan.toml").write_text(PLAN.replace("most = 0.25", wrong), encoding="utf-8")
-        refused = gradleak("audit", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "run"))
+        refused = called("audit", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "run"))
         assert refused.returncode == 2
         assert message in refused.stderr
