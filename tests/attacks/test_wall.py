@@ -165,10 +165,32 @@ def test_every_attack_of_the_package_is_listed_here() -> None:
         assert {type(_made(text)) for text in texts} == exported
 
 
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
+    """What one process without the truth claimed, in which each attack was killed in the middle."""
+    if not hasattr(os, "fork"):
+        pytest.skip("no fork and kill -9 here")
+    return _elsewhere(tmp_path_factory.mktemp("elsewhere"), [*ATTACKS, *LABELS], killed=True)
+
+
+@pytest.mark.slow  # in short: the next test, whose attacks were killed besides
 def test_the_same_bits_from_a_saved_update_in_a_process_without_the_truth(tmp_path: Path) -> None:
-    there = _elsewhere(tmp_path, [*ATTACKS, *LABELS], killed=False)
+    whole = _elsewhere(tmp_path, ATTACKS, killed=False)
     for number, text in enumerate(ATTACKS):
-        _same(there, number, _here(text))
+        _same(whole, number, _here(text))
+
+
+@pytest.mark.parametrize("text", ATTACKS)
+def test_every_attack_killed_in_the_middle_goes_on_to_the_same_bits(there: dict[str, Tensor], text: str) -> None:
+    """`GaussNewton` writes no state: it begins anew, with the same numbers."""
+    number = ATTACKS.index(text)
+    _same(there, number, _here(text))
+    searches = text not in ("Blind()",) and not text.startswith("GaussNewton")
+    assert int(there[f"{number}.killed"]) == (0 if text == "Blind()" else -signal.SIGKILL)
+    assert bool(there[f"{number}.state"]) == searches
+
+
+def test_the_same_labels_in_a_process_without_the_truth(there: dict[str, Tensor]) -> None:
     _, update, knowledge = _labeled()
     for number, text in enumerate(LABELS, start=len(ATTACKS)):
         claim = _made(text)(update, knowledge)
@@ -178,17 +200,6 @@ def test_the_same_bits_from_a_saved_update_in_a_process_without_the_truth(tmp_pa
             assert (value is None) == (f"{number}.{name}" not in there)
             assert value is None or torch.equal(there[f"{number}.{name}"], value)
     assert there[f"{len(ATTACKS) + LABELS.index('ZeroShotLabels()')}.targets"].tolist() == [0, 3, 7]
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork and kill -9 here")
-def test_every_attack_killed_in_the_middle_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    """`GaussNewton` writes no state: it begins anew, with the same numbers."""
-    there = _elsewhere(tmp_path, ATTACKS, killed=True)
-    for number, text in enumerate(ATTACKS):
-        _same(there, number, _here(text))
-        searches = text not in ("Blind()",) and not text.startswith("GaussNewton")
-        assert int(there[f"{number}.killed"]) == (0 if text == "Blind()" else -signal.SIGKILL)
-        assert bool(there[f"{number}.state"]) == searches
 
 
 @pytest.mark.parametrize("text", ATTACKS)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from gradleak.attacks import GaussNewton
-from gradleak.core import Batch, HonestButCurious, Update
+from gradleak.core import Batch, Domain, HonestButCurious, Update
 from gradleak.defenses import Clip, GaussianNoise
-from gradleak.models import initialize_uniform, linear_model, mlp
+from gradleak.models import initialize_uniform, lenet_i2f, linear_model, mlp
 from gradleak.results import KnowledgeError, Outcome
 from tests.attacks.setting import DIGIT, ROW, lenet, rows, setting, small_net
 
@@ -41,6 +41,21 @@ def test_a_float32_update_is_inverted_to_its_round_off() -> None:
     assert case.error(found.inputs) < 1e-10
 
 
+def test_an_image_on_a_small_lenet_is_found_beyond_100_db() -> None:
+    truth = Batch(
+        torch.rand(1, 1, 12, 12, generator=_generator()),
+        torch.tensor([3]),
+        Domain.image(channels=1, height=12, width=12),
+    )
+    case = setting(lenet_i2f(size=12, generator=_generator()), truth)
+    found = GaussNewton(max_steps=12)(case.update, case.knowledge, generator=_generator())
+    assert found.outcome is Outcome.CONVERGED
+    assert found.iterations <= 10
+    assert found.details["starts"] == 1
+    assert case.error(found.inputs) < 1e-20
+
+
+@pytest.mark.slow
 def test_a_digit_on_the_lenet_is_found_beyond_100_db(shared: Path) -> None:
     model, truth = lenet(shared, "lenet_sigmoid_uniform", "sigmoid")
     case = setting(model, truth)

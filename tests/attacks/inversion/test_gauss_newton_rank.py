@@ -58,7 +58,9 @@ def test_the_last_bias_alone_explains_many_inputs(steps: Steps) -> None:
     assert f"of {free} directions of the input are not determined" in found.note
 
 
-@EACH
+@pytest.mark.parametrize(
+    "steps", [DenseSteps(), SketchedSteps(), pytest.param(KrylovSteps(), marks=pytest.mark.slow)], ids=repr
+)
 def test_pruning_that_leaves_ten_entries_leaves_directions_open(steps: Steps) -> None:
     case = setting(small_net(), rows(2), defenses=[Prune(0.99)])
     found = GaussNewton(steps=steps, starts=4, warm_iterations=0)(case.update, case.knowledge, generator=_generator())

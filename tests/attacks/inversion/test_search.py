@@ -146,15 +146,9 @@ RESUMED[name].many(
 """
 
 
+@pytest.mark.slow  # in short: tests/attacks/test_wall.py kills a process of each attack
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
-@pytest.mark.parametrize(
-    "name",
-    [
-        "two stages, three starts, in concert",
-        pytest.param("adam with noise", marks=pytest.mark.slow),
-        pytest.param("l-bfgs", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("name", ["two stages, three starts, in concert", "adam with noise", "l-bfgs"])
 def test_a_process_that_was_killed_loses_no_bit(name: str, tmp_path: Path) -> None:
     path = tmp_path / "state"
     root = Path(__file__).parents[3]
@@ -307,7 +301,7 @@ def _resident() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc here")
-@pytest.mark.parametrize("starts", [1, 2])
+@pytest.mark.parametrize("starts", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_two_hundred_steps_leak_no_memory(starts: int) -> None:
     """U63: resident memory grows by less than 5 % from step 31 to step 231."""
     model = lenet_i2f(activation="sigmoid", generator=_generator())
