@@ -50,7 +50,7 @@ def release(
         scores.append(score("chance_pixel_rmse", luck[0], details=limits, evidence=Evidence.ESTIMATE))
     facts: dict[str, Any] = {
         "item": f"{scenario}/example 0",
-        "audit": "release",
+        "audit": "released",
         "scenario": scenario,
         "subject": FIRST,
         "scores": tuple(scores),
