@@ -11,7 +11,7 @@ from gradleak.defenses import DPSGD
 from gradleak.privacy.lower_bounds import CorrectedThresholdEpsilon, SplitThresholdEpsilon, TrialScores
 from gradleak.protocols import FedSGD
 
-ROWS, TRIALS, DELTA = 4, 1500, 1e-5
+ROWS, TRIALS, DELTA = 4, 400, 1e-5
 
 
 def _releases(release: Release, objective: Objective, batch: Batch, seed: int) -> torch.Tensor:

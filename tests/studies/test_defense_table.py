@@ -24,6 +24,7 @@ def _table(result: StudyResult) -> dict[str, dict[str, str]]:
     return {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
 
 
+@pytest.mark.slow
 def test_who_knows_a_clip_undoes_it(tiny_images: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = {"images": tiny_images, "count": 1, "steps": 10, "iterations": 3, "cells": str(tmp_path / "cells.jsonl")}
     shields = (Shield.NONE, Shield.GAUSSIAN, Shield.CLIP)

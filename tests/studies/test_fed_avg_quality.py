@@ -15,6 +15,7 @@ from studies import FedAvgQuality
 SMALL = {"batches": 2, "batch_size": 3, "pool": 40, "learning_rates": (0.05,), "iterations": 6, "resamples": 50}
 
 
+@pytest.mark.slow
 def test_both_ways_are_run_and_their_costs_counted_and_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -215,6 +215,7 @@ def test_the_paper_s_scale_has_the_paper_s_sizes(images: str, decoder: Callable[
     assert result.conclusion == ["The paper's sizes: 30 images, ResNet-18, 72,000 plain gradients an image."]
 
 
+@pytest.mark.slow
 def test_questions_are_paired_and_claims_are_checked(images: str, decoder: Callable[[int], str]) -> None:
     study = GeneratorQuestions(
         images=images,
@@ -251,6 +252,7 @@ def test_questions_are_paired_and_claims_are_checked(images: str, decoder: Calla
     assert sum("Of claims that are" in said for said in result.conclusion) >= 1
 
 
+@pytest.mark.slow
 def test_giml_is_held_against_the_network_it_began_with(images: str, tmp_path: Path) -> None:
     study = GIMLQuality(
         images=images,

@@ -46,6 +46,7 @@ def test_nothing_is_computed_where_nothing_is_kept(tmp_path: Path) -> None:
     assert list(study.run(say=silent).findings) == []
 
 
+@pytest.mark.slow
 def test_speakers_are_parted_in_every_way(shared: Path) -> None:
     study = InferenceRisk(
         games=[RiskGame.SPEAKER], batch_sizes=[], speech=str(shared / "data/speech/fsdd_600.npz"),
@@ -98,6 +99,7 @@ def test_a_cell_without_a_value_is_a_dash() -> None:
     assert cell.finding("game", "auroc").note == "why"
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_with_the_next_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("xai", reason="the Adult census comes with the package xai")
     file = tmp_path / "cells.jsonl"

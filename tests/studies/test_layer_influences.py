@@ -38,6 +38,7 @@ TINY = LayerInfluences(
 )
 
 
+@pytest.mark.slow
 def test_every_influence_has_its_curve_and_controls_and_nothing_is_computed_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

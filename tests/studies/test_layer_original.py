@@ -116,6 +116,7 @@ def test_networks_of_another_scale_do_not_make_a_correlation() -> None:
     assert correlate("", ["a"] * 2, [1.0, 2.0], [1.0, 2.0], resamples=100, seed=0) is None
 
 
+@pytest.mark.slow
 def test_a_profile_with_its_controls_and_again_from_its_cells(tmp_path: Path) -> None:
     cells = tmp_path / "cells.jsonl"
     study = LayerOriginal(

@@ -6,6 +6,8 @@ import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import pytest
+
 from gradleak.results import Outcome
 from studies import Family, PrivacyUtility
 
@@ -51,6 +53,7 @@ def test_every_defense_has_a_point_with_utility_and_privacy(tmp_path: Path) -> N
     assert points[0]["utility"]["scores"][0]["outcome"] == Outcome.CONVERGED.label
 
 
+@pytest.mark.slow
 def test_attacks_stand_beside_the_predictions() -> None:
     result = PrivacyUtility(
         families=(Family.PRUNE,),
