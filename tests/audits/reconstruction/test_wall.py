@@ -7,6 +7,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tests.auditing.conftest import SMALL_PLAN
@@ -16,6 +17,7 @@ from gradleak.audits.reconstruction import ReconstructionAudit
 
 ADVERSARY = """
 import sys
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from gradleak.attacks import GaussNewton
@@ -37,6 +39,7 @@ save_file({"inputs": found.inputs.contiguous(), "targets": found.targets}, sys.a
 """
 
 
+@pytest.mark.slow  # in short: tests/attacks/test_wall.py
 def test_the_same_bits_without_the_truth(tmp_path: Path) -> None:
     plan = build_plan(tomllib.loads(SMALL_PLAN), folder=tmp_path)
     site, (audit,) = plan.site, [one for one in plan.audits if isinstance(one, ReconstructionAudit)]
