@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import socket
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ from gradleak.results import PlanError
 from tests.auditing.reading import attacking, attacks, controls, releases
 
 QUIET = gl.AuditOptions(quiet=True)
+# As by default, with a shorter search.
+SHORT = {"gauss_newton": gl.GaussNewton(), "inverting_gradients": gl.InvertingGradients(iterations=60, restarts=1)}
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -41,15 +45,63 @@ def state(model: nn.Module) -> str:
     return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
-def test_five_lines_on_ones_own_model(tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Told:
+    """One audit by default, and what was seen of it."""
+
+    record: gl.Record
+    page: str
+    said: str
+    states: tuple[str, str]
+    random_states: tuple[torch.Tensor, torch.Tensor]
+
+
+def _refuse(*args: Any, **kwargs: Any) -> None:
+    raise AssertionError("a connection was opened")
+
+
+@pytest.fixture(scope="module")
+def by_default(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """`gl.audit(model, batch)` with nothing else said, where no connection can be opened."""
+    folder, said = tmp_path_factory.mktemp("default"), io.StringIO()
     model = classifier().train()
     before, random_before = state(model), torch.random.get_rng_state()
-    record = gl.audit(model, (images(), torch.tensor([2])), out=tmp_path / "out", options=QUIET)
-    assert record.verdicts[-1].verdict == "leaks"
-    assert state(model) == before
-    assert torch.equal(torch.random.get_rng_state(), random_before)
-    page = gl.write_html(record, tmp_path / "report.html")
-    assert "leaks" in Path(page).read_text(encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(said):
+        patch.setattr(socket.socket, "connect", _refuse)
+        patch.setattr(socket, "create_connection", _refuse)
+        record = gl.audit(model, (images(), torch.tensor([2])), out=folder / "out")
+        page = Path(gl.write_html(record, folder / "report.html")).read_text(encoding="utf-8")
+    return Told(
+        record=record,
+        page=page,
+        said=said.getvalue(),
+        states=(before, state(model)),
+        random_states=(random_before, torch.random.get_rng_state()),
+    )
+
+
+def test_five_lines_on_ones_own_model(by_default: Told) -> None:
+    assert by_default.record.verdicts[-1].verdict == "leaks"
+    assert by_default.states[1] == by_default.states[0]
+    assert torch.equal(*by_default.random_states)
+    assert "leaks" in by_default.page
+
+
+def test_nothing_needs_the_network(by_default: Told) -> None:
+    assert by_default.record.complete
+
+
+def test_no_private_value_reaches_the_record(by_default: Told) -> None:
+    path = by_default.record.path
+    assert path is not None
+    text = path.read_text(encoding="utf-8")
+    for value in images().reshape(-1)[:10].tolist():
+        assert f"{value:.5f}"[:7] not in text
+    assert not (path.parent / "pictures").exists()
+
+
+def test_a_guessed_domain_is_said_aloud(by_default: Told) -> None:
+    assert "no domain was stated" in by_default.said
 
 
 def test_the_model_is_left_alone_after_an_error() -> None:
@@ -99,18 +151,20 @@ def test_a_user_loss_with_several_outputs_and_disclosed_targets(tmp_path: Path) 
 
     targets = torch.cat([torch.tensor([[0.0, 1.0, 0.0]]), (images() > 0.5).float().reshape(1, 36)], dim=1)
     model = TwoHeads()
-    refused = gl.audit(model, (images(), targets), loss=loss, out=tmp_path / "a", options=QUIET)
+    refused = gl.audit(model, (images(), targets), loss=loss, attacks=SHORT, out=tmp_path / "a", options=QUIET)
     attack = attacks(refused)[0]
     assert attack.status == "refused"
     assert "targets" in attack.note
     disclosed = gl.HonestButCurious(targets=True)
-    record = gl.audit(model, (images(), targets), loss=loss, threat=disclosed, out=tmp_path / "b", options=QUIET)
+    record = gl.audit(
+        model, (images(), targets), loss=loss, threat=disclosed, attacks=SHORT, out=tmp_path / "b", options=QUIET
+    )
     assert record.verdicts[-1].verdict == "leaks"
 
 
 def test_a_relu_network_is_not_refused(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(36, 64), nn.ReLU(), nn.Linear(64, 4))
-    record = gl.audit(model, (images(), torch.tensor([0])), out=tmp_path / "out", options=QUIET)
+    record = gl.audit(model, (images(), torch.tensor([0])), attacks=SHORT, out=tmp_path / "out", options=QUIET)
     assert all(one.status == "done" for one in record.findings)
     assert record.verdicts[-1].verdict == "leaks"
 
@@ -138,7 +192,7 @@ def test_a_converged_model_is_uninformative_not_low_risk(tmp_path: Path) -> None
     with torch.no_grad():
         model[3].weight.mul_(0)
         model[3].bias.copy_(torch.tensor([0.0, 40.0, 0.0, 0.0]))
-    record = gl.audit(model, (inputs, targets), out=tmp_path / "out", options=QUIET)
+    record = gl.audit(model, (inputs, targets), attacks=SHORT, out=tmp_path / "out", options=QUIET)
     verdict = record.verdicts[-1]
     assert verdict.verdict == "inconclusive"
     assert verdict.reason in ("converged_model", "no_signal")
@@ -149,7 +203,7 @@ def test_an_update_from_a_real_round(tmp_path: Path) -> None:
     nn.functional.cross_entropy(model(inputs), targets).backward()
     sent = {f"module.{name}": parameter.grad for name, parameter in model.named_parameters()}
     update = gl.Update(tensors=sent)
-    record = gl.audit(model, (inputs, targets), update=update, out=tmp_path / "out", options=QUIET)
+    record = gl.audit(model, (inputs, targets), update=update, attacks=SHORT, out=tmp_path / "out", options=QUIET)
     (release,) = releases(record)
     assert release.gate.status == "consistent"
     assert any("module.1.weight read as 1.weight" in note for note in release.alignment)
@@ -159,33 +213,14 @@ def test_an_update_from_a_real_round(tmp_path: Path) -> None:
         gl.audit(model, (inputs, targets), update=gl.Update(tensors=sent), out=tmp_path / "b", options=QUIET)
 
 
-def test_nothing_needs_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: Any, **kwargs: Any) -> None:
-        raise AssertionError("a connection was opened")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(socket, "create_connection", refuse)
-    record = gl.audit(classifier(), (images(), torch.tensor([2])), out=tmp_path / "out", options=QUIET)
-    gl.write_html(record, tmp_path / "report.html")
-    assert record.complete
-
-
-def test_no_private_value_reaches_the_record(tmp_path: Path) -> None:
-    inputs = images()
-    record = gl.audit(classifier(), (inputs, torch.tensor([2])), out=tmp_path / "out", options=QUIET)
-    text = record.path.read_text(encoding="utf-8")  # type: ignore[union-attr]
-    for value in inputs.reshape(-1)[:10].tolist():
-        assert f"{value:.5f}"[:7] not in text
-    assert not (tmp_path / "out" / "pictures").exists()
-
-
 def test_a_table_row_needs_no_image(tmp_path: Path) -> None:
     """Tabular data: no SSIM, no pictures, everything else."""
     domain = gl.Domain(shape=(12,), low=-3.0, high=3.0, kind="tabular")
     row = torch.randn((1, 12), generator=generator(4)).clamp(-3, 3)
     model = nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 2))
     options = gl.AuditOptions(quiet=True, pictures=True)
-    record = gl.audit(model, gl.Batch(row, torch.tensor([1]), domain), out=tmp_path / "out", options=options)
+    batch = gl.Batch(row, torch.tensor([1]), domain)
+    record = gl.audit(model, batch, attacks=SHORT, out=tmp_path / "out", options=options)
     assert record.verdicts[-1].verdict == "leaks"
     ssim = [score for _, score in record.scores if score.name == "ssim"]
     assert all(score.value is None and score.outcome.label == "unsupported" for score in ssim)
@@ -196,7 +231,8 @@ def test_a_one_dimensional_signal(tmp_path: Path) -> None:
     wave = torch.sin(torch.arange(40) / 3)[None, None] * 0.5
     domain = gl.Domain(shape=(1, 40), low=-1.0, high=1.0, kind="signal")
     model = nn.Sequential(nn.Conv1d(1, 6, 5, stride=2), nn.Sigmoid(), nn.Flatten(), nn.Linear(108, 3))
-    record = gl.audit(model, gl.Batch(wave, torch.tensor([2]), domain), out=tmp_path / "out", options=QUIET)
+    batch = gl.Batch(wave, torch.tensor([2]), domain)
+    record = gl.audit(model, batch, attacks=SHORT, out=tmp_path / "out", options=QUIET)
     assert record.complete
     assert all(one.status == "done" for one in record.findings)
 
@@ -240,11 +276,6 @@ def test_a_stored_activation_that_is_the_batch_is_refused(tmp_path: Path) -> Non
     model(images())
     with pytest.raises(gl.GradleakError, match="last holds the audited inputs"):
         gl.audit(model, (images(), torch.tensor([1])), out=tmp_path / "out", options=QUIET)
-
-
-def test_a_guessed_domain_is_said_aloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    gl.audit(classifier().train(), (images(), torch.tensor([1])), out=tmp_path / "out")
-    assert "no domain was stated" in capsys.readouterr().err
 
 
 def test_a_range_of_which_the_images_use_little_is_said_aloud(
@@ -300,7 +331,7 @@ def test_luck_in_a_batch_of_few_entries_is_no_leak(tmp_path: Path) -> None:
     targets = torch.randint(2, (64,), generator=generator)
     domain = gl.Domain(shape=(6,), low=0.0, high=1.0, kind="tabular")
     model = mlp(features=6, classes=2, hidden=(16,), activation="tanh", generator=generator)
-    attacks = {"ig": gl.InvertingGradients(iterations=300, restarts=1)}
+    attacks = {"ig": gl.InvertingGradients(iterations=150, restarts=1)}
     quiet = gl.AuditOptions(quiet=True)
     record = gl.audit(model, gl.Batch(inputs, targets, domain), attacks=attacks, out=tmp_path / "many", options=quiet)
     reached = next(s for item, s in record.scores if s.name == "pixel_rmse" and item == "release/example 0/ig")

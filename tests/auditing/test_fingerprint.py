@@ -146,6 +146,7 @@ def test_the_code_of_a_class_counts_with_its_bases_and_what_it_calls(before: str
     del sys.modules["own_module_of_a_user"]
 
 
+@pytest.mark.slow  # in short: tests/cli/test_cli.py continues the record of another process
 def test_the_digest_of_a_plan_is_that_of_another_process() -> None:
     code = (
         "import tomllib, pathlib\nfrom gradleak.auditing import build_plan\n"

@@ -110,7 +110,9 @@ def test_running_again_adds_nothing(small_plan: Path, done: Path) -> None:
     assert (done / "record.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize("cut", [0.1, 0.35, 0.6, 0.97])
+@pytest.mark.parametrize(
+    "cut", [pytest.param(0.1, marks=pytest.mark.slow), 0.35, pytest.param(0.6, marks=pytest.mark.slow), 0.97]
+)
 def test_a_torn_record_resumes_to_the_same_record(
     finished: Record, small_plan: Path, tmp_path: Path, cut: float
 ) -> None:
@@ -138,6 +140,7 @@ def test_kill_nine_resumes_to_the_same_record(finished: Record, small_plan: Path
     assert Record.load(out).canonical() == finished.canonical()
 
 
+@pytest.mark.slow  # in short: records that are torn, above
 def test_killed_once_resumes_to_the_same_record(finished: Record, small_plan: Path, tmp_path: Path) -> None:
     """Killed as soon as the record holds its first group."""
     out = tmp_path / "out"
