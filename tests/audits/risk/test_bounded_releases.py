@@ -96,7 +96,7 @@ def test_differential_privacy_bounds_a_release_that_jumps(tmp_path: Path) -> Non
     [
         (
             [{"use": "GaussianNoise", "std": 1.0}],
-            "no bound on what one example or client adds",
+            "no bound on the part of one example or client",
         ),  # the same noise, no clip
         ([{"use": "Prune", "ratio": 0.99}], "heuristic"),
         ([DP | {"noise_std": 0.5}], "is above the limit of 0.05"),
