@@ -21,6 +21,7 @@ from gradleak.defenses import Clip, GaussianNoise
 from gradleak.protocols import FedAvg, FedSGD, LocalAdam, SecureAggregation
 from gradleak.results import InputError, Outcome, UnsupportedError
 from tests.attacks.setting import Setting, rows, setting, small_net
+from tests.pairs import covering
 
 AVERAGE = LocalTraining.AVERAGE_GRADIENT
 LABELS = HonestButCurious(targets=True)
@@ -44,9 +45,7 @@ def both(attack: Inversion | InvertingGradients, case: Setting) -> tuple[object,
     )
 
 
-@pytest.mark.parametrize("targets", [(1,), (0, 2, 1)], ids=["one", "three"])
-@pytest.mark.parametrize("matching", [None, SquaredError()], ids=["cosine", "l2"])
-@pytest.mark.parametrize("defenses", [(), (Clip(0.02),)], ids=["plain", "clipped"])
+@covering("targets, matching, defenses", [(1,), (0, 2, 1)], [None, SquaredError()], [(), (Clip(0.02),)])
 def test_for_one_step_both_are_one_attack(targets: tuple[int, ...], matching: object, defenses: tuple[Clip]) -> None:
     case = setting(small_net(), rows(*targets), protocol=FedAvg(learning_rate=0.2), defenses=defenses, threat=LABELS)
     unrolled, average = both(descent(matching), case)

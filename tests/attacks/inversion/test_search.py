@@ -32,6 +32,7 @@ from gradleak.core import Batch, Domain, LayerStatistics, Objective, Reconstruct
 from gradleak.models import lenet_i2f
 from gradleak.results import InputError, Outcome
 from tests.attacks.setting import DIGIT, Setting, rows, setting, small_net
+from tests.pairs import covering
 
 
 def _generator(seed: int = 1) -> torch.Generator:
@@ -111,8 +112,7 @@ def _same(first: Reconstruction, second: Reconstruction) -> None:
     assert (first.outcome, first.iterations) == (second.outcome, second.iterations)
 
 
-@pytest.mark.parametrize("name", RESUMED)
-@pytest.mark.parametrize("targets", [1, 2])
+@covering("name, targets", list(RESUMED), [1, 2], pairs=False)
 def test_an_interrupted_search_goes_on_with_the_same_bits(name: str, targets: int, tmp_path: Path) -> None:
     attack, cases, path = RESUMED[name], _cases(*range(targets)), tmp_path / "state"
     whole = _run(attack, cases)

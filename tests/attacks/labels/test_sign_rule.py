@@ -12,6 +12,7 @@ from gradleak.defenses import Clip, ClipPerExample, ClipPerLayer, GaussianNoise,
 from gradleak.models import initialize_uniform
 from gradleak.protocols import FedAvg, FedSGD
 from gradleak.results import Outcome
+from tests.pairs import covering
 
 DOMAIN = Domain(shape=(6,), kind=DomainKind.TABULAR)
 
@@ -137,8 +138,8 @@ def test_clipping_keeps_the_label() -> None:
     assert _recover(_net(), torch.tensor([8]), release=Release(FedSGD(), [Clip(0.01)])).targets.tolist() == [8]
 
 
-@pytest.mark.parametrize(
-    "release",
+@covering(
+    "release, activation, bias",
     [
         Release(FedAvg(learning_rate=0.1, epochs=5)),
         Release(FedAvg(learning_rate=0.5, epochs=3, momentum=0.9), [ClipPerExample(1.0)]),
@@ -148,10 +149,9 @@ def test_clipping_keeps_the_label() -> None:
         Release(FedSGD(), [Sign()]),
         Release(FedAvg(learning_rate=0.1, epochs=3), [Prune(0.5), Sign()]),
     ],
-    ids=repr,
+    [nn.Tanh, nn.Sigmoid],
+    [True, False],
 )
-@pytest.mark.parametrize("activation", [nn.Tanh, nn.Sigmoid])
-@pytest.mark.parametrize("bias", [True, False])
 def test_deltas_pruned_and_signed_updates_give_the_label_away(
     release: Release, activation: type[nn.Module], bias: bool
 ) -> None:

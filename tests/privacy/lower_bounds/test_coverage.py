@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 import scipy.stats
+from tests.pairs import covering
 from tests.privacy.lower_bounds.trials import DELTA
 
 from gradleak.privacy.lower_bounds import (
@@ -52,8 +53,7 @@ def _keeps_its_word(values: list[float | None], truth: float) -> bool:
     return kept >= scipy.stats.binom.ppf(0.001, len(values), 0.95)
 
 
-@pytest.mark.parametrize("bound", BOUNDS)
-@pytest.mark.parametrize("mu", [0.0, 0.5, 2.0])
+@covering("bound, mu", list(BOUNDS), [0.0, 0.5, 2.0], pairs=False)
 def test_a_bound_stays_below_the_truth_in_95_of_100_runs(bound: str, mu: float) -> None:
     # U49 and U50, in 300 runs of 1,000 trials a hypothesis; with μ = 0 every value above 0 is wrong.
     values = _simulated(mu, 1000, 300)[bound]
