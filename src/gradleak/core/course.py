@@ -1,4 +1,4 @@
-"""Course of the examples of a batch into an update, for who counts what one of them adds."""
+"""Paths of the examples of a batch into an update, for whoever counts what one of them adds."""
 
 from __future__ import annotations
 

@@ -195,4 +195,4 @@ def _lines(file: Path) -> list[str]:
         # Not splitlines: a sentence may hold characters that Unicode counts as ends of lines.
         return file.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise InputError(f"{file}: expected UTF-8 text, got other bytes at {error.start}") from error
+        raise InputError(f"{file}: expected UTF-8 text, got byte {error.start} of another encoding") from error

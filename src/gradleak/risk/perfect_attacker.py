@@ -28,7 +28,7 @@ _ROUND_OFF = 1e-14
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PerfectAttack:
-    """Minimizer of the L2-matching loss next to the truth, and its place.
+    """Minimizer of the L2-matching loss that lies next to the truth.
 
     Attributes:
         inputs: the minimizer, shaped like `Batch.inputs`, float64, model-input units.

@@ -19,7 +19,7 @@ from gradleak.results import Positive, Settings, Whole
 
 
 class HandOn(StrEnum):
-    """Legacy of a population to the next stage.
+    """State that a population leaves to the next stage.
 
     SAMPLE is one draw from the final distribution, as in algorithm 1 of Fang et al. 2024; BEST is the candidate with the
     smallest matching loss of this stage, or what the stage began with where none is better. What is claimed is the
