@@ -68,7 +68,7 @@ def exponent_of(log_posteriors: Floats, labels: Places, law: Floats) -> float:
 
 
 def gains_of(log_posteriors: Floats, labels: Places, law: Floats, exponent: float) -> Floats:
-    """Log f[g](a) − log f[∅](a) of every row, in nats, for f[g] ∝ P(a) (q(a|g)/P(a))^t and f[∅] = P.
+    """Log `f[g](a)` − log `f[∅](a)` of every row, in nats, for f[g] ∝ P(a) (q(a|g)/P(a))^t and f[∅] = P.
 
     Args:
         log_posteriors: log q, (n, m).

@@ -49,10 +49,10 @@ _LEAST = 8
 
 @dataclass(frozen=True, kw_only=True)
 class LatentInformation(LayerMeasure):
-    """The V-information of an attribute a in the gradients of every layer, in nats: mean log f[g](a) − mean log f[∅](a).
+    """The V-information of an attribute a in the gradients of every layer, in nats: mean log `f[g](a)` − mean log `f[∅](a)`.
 
     Both terms are of rows that the attacker was not fitted on: rows are split into folds, and each is judged by a model of
-    the others. f[∅](a) is the share of a among the held-out rows, the best that an attacker without gradients can say.
+    the others. `f[∅](a)` is the share of a among the held-out rows, the best that an attacker without gradients can say.
     f[g] is the classifier's posterior, tempered towards f[∅] by an exponent, so that the family holds the attacker who ignores
     g (definition 1 of the paper), and V-information is at least 0. The exponent of a fold is the one that would have been best
     for the held-out posteriors of all other folds, with labels smoothed by a few rows (`exponent_of`): an attribute that is
