@@ -23,10 +23,10 @@ def test_a_game_shows_what_it_inherits() -> None:
     text = explanation("PropertyGame")
     for line in (
         "    population: Population, required",
-        "    batch_size: int = 16",
+        "    batch_size: whole number of at least 1 = 16",
         "    features: Features = MaxPooling(kernel=3)",
         "    adversaries: Sequence[Knows | str] = ['static', 'adaptive']",
-        "    test_rows: int | None = None",
+        "    test_rows: whole number of at least 0 | None = None",
     ):
         assert line in text.split("\n")
     assert "how many rows the adversary has" in text

@@ -8,7 +8,11 @@ import re
 import textwrap
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any
+from functools import cache
+from typing import Annotated, Any, get_origin
+
+from gradleak.results import fields
+from gradleak.results.settings import check_of
 
 WIDTH = 120
 _SECTIONS = ("Attributes:", "Args:")
@@ -81,7 +85,16 @@ def _parts(text: str) -> tuple[str, str]:
 
 
 def _type(stated: Any) -> str:
-    return stated if isinstance(stated, str) else getattr(stated, "__name__", str(stated))
+    """An annotation in print, with what a type of settings takes in words: "whole number of at least 1" for `Count`."""
+    text = stated if isinstance(stated, str) else getattr(stated, "__name__", str(stated))
+    return re.sub(r"\w+", lambda word: _settings_types().get(word[0], word[0]), text)
+
+
+@cache
+def _settings_types() -> dict[str, str]:
+    """The types of `gradleak.results.fields` by name, in words."""
+    aliases = {name: hint for name, hint in vars(fields).items() if get_origin(hint) is Annotated}
+    return {name: check_of(hint).words.removeprefix("a ") for name, hint in aliases.items()}
 
 
 def _default(entry: dataclasses.Field[Any]) -> str:
