@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
@@ -32,7 +33,7 @@ class Probe(Attack):
     needs = ("objective", "batch_size")
     summary = "A probe."
 
-    answer: float = 0.5
+    answer: Any = 0.5
 
     def estimate(self, knowledge: Knowledge) -> float:
         return 0.0

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from gradleak.auditing.adversary import Adversary
 
 from gradleak.attacks import Attack, GaussNewton, InvertingGradients
 from gradleak.auditing import catalog
@@ -22,6 +21,7 @@ from gradleak.auditing.compatibility import (
     pairs,
     small_setting,
 )
+from gradleak.audits.base import Adversary
 from gradleak.core import Knowledge, Update
 from gradleak.results import KnowledgeError, UnsupportedError
 from tests.contracts.test_attacks import EXAMPLES

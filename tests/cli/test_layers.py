@@ -10,7 +10,7 @@ from gradleak.auditing import load_plan
 from gradleak.auditing.catalog import catalog, from_python
 from gradleak.cli.explain import explanation
 from gradleak.results import PlanError, Record
-from tests.cli.test_cli import gradleak
+from tests.cli.command import called
 
 PLAN = """
 name = "layers"
@@ -36,7 +36,7 @@ name = "plain"
 def test_layers_are_measured_and_reported(tmp_path: Path) -> None:
     plan, out = tmp_path / "plan.toml", tmp_path / "out"
     plan.write_text(PLAN, encoding="utf-8")
-    ended = gradleak("audit", str(plan), "--out", str(out), "--jobs", "1")
+    ended = called("audit", str(plan), "--out", str(out), "--jobs", "1")
     assert ended.returncode == 0, ended.stderr
     assert "1 layer audit, 1 scenario," in ended.stderr
     assert "run: inconclusive (layers_compared)" in ended.stdout

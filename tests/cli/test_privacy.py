@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradleak.cli.explain import explanation
-from tests.cli.test_cli import gradleak
+from tests.cli.command import called
 
 PLAN = """
 name = "answers"
@@ -34,21 +34,22 @@ name = "coins"
 def test_a_broken_claim_is_printed_and_fails_the_command(tmp_path: Path) -> None:
     plan, out = tmp_path / "plan.toml", tmp_path / "out"
     plan.write_text(PLAN, encoding="utf-8")
-    ended = gradleak("audit", str(plan), "--out", str(out), "--jobs", "1", "--fail-on", "leaks")
+    ended = called("audit", str(plan), "--out", str(out), "--jobs", "1", "--fail-on", "leaks")
     assert ended.returncode == 1, ended.stderr
     assert "1 privacy audit, 1 scenario," in ended.stderr
     assert "run: leaks (claim_broken)" in ended.stdout
     assert "THE CLAIM IS BROKEN" in ended.stdout
-    (entry,) = json.loads((out / "report.json").read_text(encoding="utf-8"))["privacy"]
-    assert entry["claim_broken"] is True
-    assert 1.0 < entry["epsilon_lower_bound"] <= 3.0
-    assert [measured["evidence"] for measured in entry["measured"]] == ["lower_bound", "estimate"]
+    findings = json.loads((out / "report.json").read_text(encoding="utf-8"))["findings"]
+    (entry,) = [one for one in findings if one["item"] == "coins/answer"]
+    measured = [score for score in entry["scores"] if "estimator" in score["about"]]
+    assert [score["evidence"] for score in measured] == ["lower_bound", "estimate"]
+    assert 1.0 < measured[0]["value"] <= 3.0
 
 
 def test_a_bad_section_ends_in_one_line(tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(PLAN.replace("trials = 2000", "delta = 0"), encoding="utf-8")
-    ended = gradleak("audit", str(plan), "--out", str(tmp_path / "out"))
+    ended = called("audit", str(plan), "--out", str(tmp_path / "out"))
     assert ended.returncode == 2
     assert ended.stderr.strip().count("\n") == 0
     assert "privacy.answer" in ended.stderr

@@ -43,7 +43,7 @@ class TestGradientMeasure:
         assert measure.citations
         assert all(isinstance(citation, Citation) for citation in measure.citations)
         assert measure.__call__ is GradientMeasure.__call__
-        assert getattr(gradleak, measure.__name__) is measure
+        assert getattr(gradleak.risk, measure.__name__) is measure
         for field in dataclasses.fields(measure):
             assert field.kw_only
             with pytest.raises(dataclasses.FrozenInstanceError):

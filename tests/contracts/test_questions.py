@@ -13,7 +13,6 @@ from typing import ClassVar
 
 import pytest
 import torch
-from gradleak.auditing.risk_tasks import quiet
 from tests.attacks.labels.cases import net, released
 from tests.training.releases.released_batches import at_once, batches, objective, one_by_one, rows
 from torch import Tensor
@@ -25,6 +24,7 @@ from gradleak.attacks import Attack, ConsistentLabels
 from gradleak.attacks.inversion.gauss_newton.spectral import spectral_noise
 from gradleak.attacks.inversion.likelihood import known_law, laplace_scale
 from gradleak.auditing import compatibility
+from gradleak.audits.risk.derivative import quiet
 from gradleak.core import (
     Batch,
     BatchDefense,

@@ -8,7 +8,7 @@ import torch
 from tests.oracles import Oracle
 from tests.risk.cases import color, diagonal, signed
 
-from gradleak.auditing.plan_file import configure
+from gradleak.auditing import configure
 from gradleak.core import Exposure
 from gradleak.linalg import (
     LSMR,

@@ -350,4 +350,5 @@ def test_a_plan_can_set_it(tmp_path: Path) -> None:
     assert "[attacks" in text
     path = tmp_path / "plan.toml"
     path.write_text(text + '\n[attacks.lm]\nuse = "GaussNewton"\nmax_plain_gradients = 2500\n', encoding="utf-8")
-    assert load_plan(path).attacks["lm"].max_plain_gradients == 2500
+    (attacks,) = [audit.attacks for audit in load_plan(path).audits if hasattr(audit, "attacks")]
+    assert attacks["lm"].max_plain_gradients == 2500
