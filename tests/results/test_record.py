@@ -26,7 +26,7 @@ from gradleak.results import (
     Verdict,
     VerdictKind,
 )
-from gradleak.results.record import record_file
+from gradleak.results.record import _sealed, record_file
 
 RUN = {
     "plan_digest": "d1",
@@ -323,3 +323,80 @@ def test_findings_that_were_made_in_python_are_a_record_that_can_be_kept(tmp_pat
 def test_no_record_is_made_of_nothing_or_of_an_item_twice(items: list[str]) -> None:
     with pytest.raises(InputError, match="at least one finding, and each item once"):
         Record.of([found(item) for item in items])
+
+
+def test_a_line_that_stands_twice_is_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    whole = write(path)
+    lines = whole.splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines, lines[1], lines[0]]))
+    record = Record.load(path)
+    assert record.complete
+    assert len(record.lines) == len(lines) - 1
+    assert write(path) == whole
+
+
+def test_a_stated_size_is_no_order_to_count(tmp_path: Path) -> None:
+    """Whoever sends a record can seal it, too: 10 ** 18 lines must not be looked for one by one."""
+    record = Record.of([found("a")])
+    line = {**record.lines[0], "of": 10**18}
+    Record(run=record.run, lines=[_sealed(line)]).save(tmp_path / "record.jsonl")
+    assert Record.load(tmp_path).missing == ["a"]
+
+
+def test_a_damaged_header_is_written_anew(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    whole = write(path)
+    for edited in (whole.replace(b"today", b"later", 1), whole.replace(b'"today"', b"NaN", 1)):
+        path.write_bytes(edited)
+        assert write(path) == whole
+
+
+@pytest.mark.parametrize("groups", [None, 3.5, "abc", [["a"]], {"a": 1}])
+def test_a_header_without_proper_groups_is_read(tmp_path: Path, groups: Any) -> None:
+    Record(run=_sealed({**Record.of([found("a")]).run, "groups": groups})).save(tmp_path / "record.jsonl")
+    assert Record.load(tmp_path).canonical()
+
+
+def test_numbers_and_signs_that_no_page_can_hold_are_not_read(tmp_path: Path) -> None:
+    record = Record.of([found("a", trials=10**400), found("b", path="\udcff\u00e9"), found("c", trials=10**200)])
+    record.save(tmp_path / "record.jsonl")
+    read = Record.load(tmp_path)
+    assert [finding.item for finding in read.findings] == ["b", "c"]
+    assert read.missing == ["a"]
+    assert read.findings[0].model_extra == {"path": "?é"}
+    read.save(tmp_path / "again.jsonl")
+    assert Record.load(tmp_path / "again.jsonl").missing == ["a"]
+
+
+def test_records_of_other_code_are_set_aside_beside_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    before: list[bytes] = []
+    for digest in ("d1", "d2", "d1", "d3"):
+        with RecordWriter(
+            path,
+            {**RUN, "plan": {}, "plan_digest": digest},
+            before_set_aside=lambda: before.append(path.read_bytes()),
+        ) as writer:
+            assert writer.missing(["a"]) == ["a"]
+            writer.write_group("a", GROUPS["a"])
+    assert sorted(one.name for one in tmp_path.glob("*.jsonl")) == [
+        "record-d1-2.jsonl",
+        "record-d1.jsonl",
+        "record-d2.jsonl",
+        "record.jsonl",
+    ]
+    assert len(before) == 3
+
+
+def test_what_is_refused_before_a_record_is_set_aside_leaves_it(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    whole = write(path, RUN | {"plan": {}})
+
+    def refuse() -> None:
+        raise PlanError("other data")
+
+    with pytest.raises(PlanError, match="other data"):
+        RecordWriter(path, {**RUN, "plan": {}, "plan_digest": "d2"}, before_set_aside=refuse)
+    assert path.read_bytes() == whole
+    assert not list(tmp_path.glob("record-*"))

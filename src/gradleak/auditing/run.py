@@ -62,13 +62,16 @@ def run_plan(
     concluding = [audit for audit in plan.audits if _concludes(audit)]
     after = [_conclusions(audit) for audit in concluding]
     lines = header(plan, [*names, *after, VERDICTS], cost=sum(task.cost for task in work))
-    with RecordWriter(folder / "record.jsonl", lines) as writer:
+
+    def before_set_aside() -> None:
         check_private_data(plan.private(), folder)
-        if writer.set_aside is not None:
-            # What attacks of other code left on the way is theirs.
-            shutil.rmtree(folder / STATES, ignore_errors=True)
-            if progress is not None:
-                progress(0, len(work), f"computed anew, since code has changed; before: {writer.set_aside.name}")
+        # What attacks of other code left on the way is theirs; a kill after this costs nothing but time.
+        shutil.rmtree(folder / STATES, ignore_errors=True)
+
+    with RecordWriter(folder / "record.jsonl", lines, before_set_aside=before_set_aside) as writer:
+        check_private_data(plan.private(), folder)
+        if writer.set_aside is not None and progress is not None:
+            progress(0, len(work), f"computed anew, since code has changed; before: {writer.set_aside.name}")
         writer.drop([name for name in names if writer.failed(name)])
         missing = set(writer.missing(names))
         if missing:

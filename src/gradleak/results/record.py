@@ -9,12 +9,13 @@ line a `checksum`, so that a damaged one is computed anew.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import platform
 import sys
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
@@ -150,8 +151,7 @@ class Record:
     def missing(self) -> list[str]:
         """The groups that the run line announces and that are not whole."""
         whole = {name for name, rows in _by_group(self.lines).items() if _is_whole(rows)}
-        announced = self.run.get("groups")
-        return [str(name) for name in announced if name not in whole] if isinstance(announced, list | tuple) else []
+        return [name for name in _announced(self.run) if name not in whole]
 
     @property
     def complete(self) -> bool:
@@ -186,12 +186,19 @@ class RecordWriter:
         set_aside: where the record of other code lies now, or None.
     """
 
-    def __init__(self, path: str | os.PathLike[str], run: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        run: Mapping[str, Any],
+        *,
+        before_set_aside: Callable[[], None] | None = None,
+    ) -> None:
         """Open `path` for a run with this header, resuming if it holds the same plan.
 
         Args:
             path: the record file; its folder must exist.
             run: the header; must hold `plan_digest` and `groups`.
+            before_set_aside: called before a record of other code is set aside; what it raises leaves the file as it is.
 
         Raises:
             PlanError: if the folder is missing, another process writes the file, or the file holds something else, or
@@ -203,6 +210,7 @@ class RecordWriter:
         self._run = _sealed({"type": "run", "schema": SCHEMA, **jsonable(dict(run))})
         self._lines: dict[str, dict[int, Mapping[str, Any]]] = {}
         self.set_aside: Path | None = None
+        self._before_set_aside = before_set_aside
         self._release = weakref.finalize(self, os.close, _lock(self.path))
         try:
             if self.path.exists() and self.path.stat().st_size > 0:
@@ -300,7 +308,9 @@ class RecordWriter:
         differing = [key for key in ("plan_digest", "seed", "gradleak") if run.get(key) != self._run.get(key)]
         if differing == ["plan_digest"] and "plan" in run and run["plan"] == self._run.get("plan"):
             # The settings are the same: code, weights or a model behind a name changed, so all is computed anew.
-            self.set_aside = self.path.with_name(f"{self.path.stem}-{str(run['plan_digest'])[:16]}{self.path.suffix}")
+            if self._before_set_aside is not None:
+                self._before_set_aside()
+            self.set_aside = _free(self.path, str(run["plan_digest"]))
             self.path.replace(self.set_aside)
             self._write_atomically([self._run])
             return
@@ -312,7 +322,7 @@ class RecordWriter:
         for row in lines:
             self._lines.setdefault(row["group"], {})[row["line"]] = row
         if torn:
-            self._write_atomically([run, *lines])
+            self._write_atomically([run if _is_sealed(run) else self._run, *lines])
 
     def _write_atomically(self, rows: Sequence[Mapping[str, Any]]) -> None:
         partial = self.path.with_name(self.path.name + ".partial")
@@ -321,6 +331,14 @@ class RecordWriter:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(self.path)
+
+
+def _free(path: Path, digest: str) -> Path:
+    """A name beside a record that nothing has: with its digest, and a number where that was set aside before."""
+    # The digest stands in the file, which may be anyone's.
+    stem = f"{path.stem}-{''.join(sign for sign in digest[:16] if sign.isalnum())}"
+    names = (f"{stem}{'' if number == 1 else f'-{number}'}{path.suffix}" for number in itertools.count(1))
+    return next(path.with_name(name) for name in names if not path.with_name(name).exists())
 
 
 def _lock(path: Path) -> int:
@@ -363,8 +381,23 @@ def _sealed(row: Mapping[str, Any]) -> dict[str, Any]:
 def _is_sealed(row: Mapping[str, Any]) -> bool:
     try:
         return bool(row.get("checksum") == _sealed(row)["checksum"])
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
+
+
+def _whole(digits: str) -> int:
+    """The number in a line; one that no float can hold makes the line unreadable, since pages round all numbers."""
+    if len(digits) > 300:
+        raise ValueError(f"a whole number of {len(digits)} digits")
+    return int(digits)
+
+
+def _encodable(row: dict[str, Any], text: str) -> dict[str, Any]:
+    """The line without halves of characters, which JSON can hold and no file can: a path on the command line may."""
+    if "\\ud" not in text and "\\uD" not in text:
+        return row
+    found = json.loads(json.dumps(row, ensure_ascii=False).encode("utf-8", errors="replace"))
+    return found if found == row else _sealed(found)
 
 
 def _finding(row: Mapping[str, Any]) -> Finding:
@@ -405,32 +438,43 @@ def _read(file: Path) -> tuple[dict[str, Any] | None, list[dict[str, Any]], bool
     """The run line (or None), the further whole lines, and whether any line was torn."""
     run: dict[str, Any] | None = None
     lines: list[dict[str, Any]] = []
+    places: set[tuple[str, int]] = set()
     pieces = file.read_bytes().decode("utf-8", errors="replace").split("\n")
     torn = pieces[-1] != ""  # a kill may have taken only the end of the line: then the last piece is whole
     for piece in pieces if torn else pieces[:-1]:
         try:
-            row = json.loads(piece)
+            row = json.loads(piece, parse_int=_whole)
         except (ValueError, RecursionError):
             torn = True
             continue
         if isinstance(row, dict) and row.get("type") == "run" and type(row.get("schema")) is int:
             if row["schema"] != SCHEMA:
-                newer = "update gradleak" if row["schema"] > SCHEMA else "run the audit again"
+                newer = "update gradleak" if row["schema"] > SCHEMA else "run the audit again, with another --out"
                 raise InputError(
                     f"{file}: record schema {row['schema']}, this version reads schema {SCHEMA} alone; {newer}"
                 )
-            run = run or row
-            torn = torn or not _is_sealed(row)
+            torn = torn or run is not None or not _is_sealed(row)
+            run = run or _encodable(row, piece)
         elif isinstance(row, dict) and row.get("type") in LINE_TYPES[1:] and _has_place(row) and _is_sealed(row):
-            lines.append(row)
+            # A line that stands twice is read once.
+            torn = torn or (row["group"], row["line"]) in places
+            if (row["group"], row["line"]) not in places:
+                places.add((row["group"], row["line"]))
+                lines.append(_encodable(row, piece))
         else:
             torn = True
     return run, lines, torn
 
 
 def _in_plan_order(run: Mapping[str, Any], lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    order = {name: place for place, name in enumerate(run.get("groups", ()))}
+    order = {name: place for place, name in enumerate(_announced(run))}
     return sorted(lines, key=lambda row: (order.get(row.get("group", ""), len(order)), row.get("line", 0)))
+
+
+def _announced(run: Mapping[str, Any]) -> list[str]:
+    """The names of the groups that a run line announces, in the order of the plan."""
+    names = run.get("groups")
+    return [str(name) for name in names] if isinstance(names, list | tuple) else []
 
 
 def _by_group(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
@@ -445,8 +489,9 @@ def _has_place(row: Mapping[str, Any]) -> bool:
 
 
 def _is_whole(rows: Sequence[Mapping[str, Any]]) -> bool:
-    counts = {row.get("of") for row in rows}
-    return len(counts) == 1 and {row.get("line") for row in rows} == set(range(next(iter(counts)) or 0))
+    # Nothing is made of the size that a line states: a record may come from anyone.
+    places = sorted(row["line"] for row in rows)
+    return {row["of"] for row in rows} == {len(rows)} and places == list(range(len(rows)))
 
 
 def _without_volatile(value: Any) -> Any:

@@ -316,12 +316,15 @@ def layer_maps(findings: Sequence[LayersFinding]) -> list[LayerMap]:
         columns = [LayerColumn(finding=one, shuffled=own.get((scenario, audit, one.measure))) for one in group]
         columns.sort(key=lambda column: _ORDER.index(column.finding.about) if column.finding.about in _ORDER else 2)
         fullest = max(group, key=lambda one: len(one.layers))
+        # In the order of the model; a record may have a score of a layer that it does not list.
+        layers = dict.fromkeys(layer.name for layer in fullest.layers)
+        layers |= dict.fromkeys(name for column in columns for name in column.scores)
         maps.append(
             LayerMap(
                 scenario=scenario or "",
                 audit=audit,
                 grouping=grouping,
-                layers=[layer.name for layer in fullest.layers],
+                layers=list(layers),
                 columns=columns,
                 advice=None if grouping == VISIBLE else advice.get((scenario, audit)),
             )
