@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import functools
+import operator
 import os
+import random
+import re
 import subprocess
 import sys
+import threading
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +25,7 @@ from torch import nn
 from gradleak.attacks import GaussNewton
 from gradleak.auditing import Plan, build_plan, run_plan
 from gradleak.auditing.fingerprint import fingerprint
-from gradleak.results import Record
+from gradleak.results import InputError, PlanError, Record
 
 from .conftest import SMALL_PLAN
 
@@ -85,6 +91,28 @@ def closed_over(value: float) -> Callable[[], float]:
     return lambda: value
 
 
+class Quiet(Net):
+    """A network whose scale has a name that begins with an underscore."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__(torch.tanh)
+        self._scale = scale
+
+
+def hooked(factor: float) -> nn.Module:
+    module = nn.Identity()
+    module.register_forward_hook(lambda part, inputs, output: output * factor)
+    return module
+
+
+class Table(dict[str, int]):
+    """A table with an attribute."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__(a=1)
+        self.factor = factor
+
+
 PAIRS: dict[str, tuple[Any, Any]] = {
     "activation": (Net(torch.tanh), Net(torch.relu)),
     "attribute": (Net(torch.tanh, 1.0), Net(torch.tanh, 2.0)),
@@ -99,6 +127,14 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "setting": (GaussNewton(max_steps=3), GaussNewton(max_steps=4)),
     "buffer": (nn.BatchNorm1d(2), nn.BatchNorm1d(2).requires_grad_(False)),
     "nested": ({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}),
+    "attribute with an underscore": (Quiet(1.0), Quiet(2.0)),
+    "hook": (hooked(1.0), hooked(2.0)),
+    "attribute of a table": (Table(1.0), Table(2.0)),
+    "pattern": (re.compile("a"), re.compile("b")),
+    "queue": (collections.deque([1]), collections.deque([2])),
+    "numpy generator": (np.random.default_rng(1), np.random.default_rng(2)),
+    "python generator": (random.Random(1), random.Random(2)),
+    "getter": (operator.itemgetter(0), operator.itemgetter(1)),
     "generator": (torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)),
 }
 
@@ -116,6 +152,29 @@ def test_equal_and_identical_parts_count_alike() -> None:
     loop: list[Any] = [1]
     loop.append(loop)
     assert fingerprint(loop) != fingerprint([1, [1]])
+
+
+def test_parts_may_lie_deep_in_each_other() -> None:
+    deep: list[Any] = []
+    for _ in range(500):
+        deep = [deep]
+    assert fingerprint(deep) != fingerprint([deep])
+    limit = sys.getrecursionlimit()
+    for _ in range(5000):
+        deep = [deep]
+    with pytest.raises(InputError, match="a thousand deep in each other"):
+        fingerprint(deep)
+    assert sys.getrecursionlimit() == limit
+
+
+def test_a_field_without_a_value_and_what_cannot_be_copied_are_no_obstacle() -> None:
+    @dataclasses.dataclass
+    class Late:
+        given: int
+        found: int = dataclasses.field(init=False)
+
+    assert fingerprint(Late(1)) != fingerprint(Late(2))
+    assert fingerprint(threading.Lock()) == fingerprint(threading.Lock())
 
 
 def compiled(source: str) -> types.ModuleType:
@@ -143,6 +202,26 @@ def test_the_code_of_a_class_counts_with_its_bases_and_what_it_calls(before: str
     assert fingerprint(again.Own()) == one
     other = compiled(changed)
     assert fingerprint(other.Own()) != one
+    del sys.modules["own_module_of_a_user"]
+
+
+@pytest.mark.parametrize(
+    ("value", "other"),
+    [("[1, 2]", "[1, 3]"), ("{'a': 1}", "{'a': 2}"), ("torch.ones(2)", "torch.zeros(2)"), ("nn.ReLU()", "nn.Tanh()")],
+)
+@pytest.mark.parametrize(
+    "code",
+    [
+        "VALUE = {value}\ndef made(): return VALUE",
+        "class Made:\n    VALUE = {value}\nmade = Made()",
+        "@functools.cache\ndef held(): return {value}\ndef made(): return held()",
+        "class Made:\n    @functools.cache\n    def held(self): return {value}\nmade = Made()",
+    ],
+)
+def test_the_values_that_code_reads_count(code: str, value: str, other: str) -> None:
+    start = "import functools\nimport torch\nfrom torch import nn\n"
+    one, again, changed = (compiled(start + code.replace("{value}", each)).made for each in (value, value, other))
+    assert fingerprint(one) == fingerprint(again) != fingerprint(changed)
     del sys.modules["own_module_of_a_user"]
 
 
@@ -204,4 +283,20 @@ def test_a_run_whose_attack_has_changed_is_computed_anew(tmp_path: Path) -> None
     assert Record.load(kept[0]).canonical() == first.canonical()
     run(changed)
     assert said == ["resumed"]
+    del sys.modules["own_module_of_a_user"]
+
+
+def test_a_record_of_other_code_and_other_data_stays_where_it_is(tmp_path: Path) -> None:
+    run_plan(own_plan(tmp_path, OWN_ATTACK), tmp_path / "out", jobs=1)
+    (tmp_path / "out" / "checkpoints").mkdir()
+    before = (tmp_path / "out" / "record.jsonl").read_bytes()
+    changed = OWN_ATTACK.replace("return found", "return found if found.loss else found")
+    plan = own_plan(tmp_path, changed)
+    for batch in plan.site.batches:
+        batch.inputs.mul_(0.5)
+    with pytest.raises(PlanError, match="other data"):
+        run_plan(plan, tmp_path / "out", jobs=1)
+    assert (tmp_path / "out" / "record.jsonl").read_bytes() == before
+    run_plan(own_plan(tmp_path, changed), tmp_path / "out", jobs=1)
+    assert not (tmp_path / "out" / "checkpoints").exists()
     del sys.modules["own_module_of_a_user"]

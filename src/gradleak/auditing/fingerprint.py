@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import dataclasses
 import functools
 import hashlib
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path, PurePath
+from pickle import PicklingError
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -18,12 +20,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gradleak.results import PlanError
+from gradleak.results import InputError, PlanError
 
 PRIVATE_FILE = ".private-data"
+DEEPEST = 6000
 # Code whose version a record states, or that is Python's own: known by its name.
 _CONSTANTS = (str, int, float, complex, bool, bytes, tuple, frozenset, Enum, type(None))
-_CODE = (FunctionType, property, classmethod, staticmethod, functools.cached_property)
+_CACHED = type(functools.cache(len))
+_CODE = (FunctionType, _CACHED, property, classmethod, staticmethod, functools.cached_property)
+# What a class states, or a function finds in its module, and computes with.
+_VALUES = (*_CONSTANTS, Tensor, np.ndarray, nn.Module, list, dict, set)
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 _STATED = frozenset({"torch", "numpy", "scipy", "sklearn", "pydantic", "pydantic_core", "typing", "typing_extensions"})
 
 
@@ -31,16 +39,28 @@ def fingerprint(*things: Any) -> str:
     """A hexadecimal digest of what `things` are and do; the same in every process.
 
     Tensors and arrays go in by value; objects by their fields and attributes and by the code of their class and its bases;
-    functions by their compiled code, constants, defaults, closures and the functions and classes of their module that they
-    call; modules by the attributes, code and state of every part. Code of torch, numpy and Python itself goes in by name,
-    since a record states the versions. What a function reads of other global values is not covered.
+    functions by their compiled code, constants, defaults, closures and the functions, classes, tensors and plain values of
+    their module that they read; modules by the attributes, hooks, code and state of every part. Code of torch, numpy and
+    Python itself goes in by name, since a record states the versions. What a function reads of other global
+    values is not covered.
     """
     digest = hashlib.sha256()
     walk = _Walk()
-    for part in things:
-        for piece in walk.pieces(part):
-            digest.update(piece)
-            digest.update(b"\x1f")
+    # Networks in networks, and functions that call functions, lie deeper than calls do.
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, DEEPEST))
+    try:
+        for part in things:
+            for piece in walk.pieces(part):
+                digest.update(piece)
+                digest.update(b"\x1f")
+    except RecursionError as error:
+        raise InputError(
+            "plan: expected a model, a loss and attacks whose parts lie at most about a thousand deep in each other; got more, "
+            "so that a run cannot recognize its own record"
+        ) from error
+    finally:
+        sys.setrecursionlimit(limit)
     return digest.hexdigest()
 
 
@@ -117,6 +137,9 @@ class _Walk:
             yield digest.digest()
 
     def _met_first(self, value: Any) -> Iterator[bytes]:
+        own = isinstance(value, Mapping | list | tuple) and not _is_stated(type(value).__module__)
+        if own:
+            yield from self._all((type(value), getattr(value, "__dict__", None)))
         if isinstance(value, Mapping):
             yield b"mapping"
             for key, item in value.items():
@@ -129,6 +152,8 @@ class _Walk:
             yield from self._class(value)
         elif isinstance(value, FunctionType):
             yield from self._function(value)
+        elif isinstance(value, _CACHED):
+            yield from self._all((b"cached", value.__wrapped__))
         elif isinstance(value, MethodType):
             yield from self._all((value.__func__, value.__self__))
         elif isinstance(value, functools.partial):
@@ -161,8 +186,9 @@ class _Walk:
             for name, part in value.named_children():
                 yield name.encode()
                 yield from self.pieces(part)
-            own = {name: one for name, one in vars(value).items() if not name.startswith("_") and name != "training"}
-            yield from self.pieces(own)
+            yield from self.pieces({name: one for name, one in vars(value).items() if name not in _OF_EVERY_MODULE})
+            # Their keys are numbers of a run.
+            yield from self._all([list(vars(value).get(name, {}).values()) for name in _HOOKS])
             return
         if callable(getattr(type(value), "identity", None)):
             yield from self.pieces(value.identity())
@@ -176,8 +202,10 @@ class _Walk:
             }
         if dataclasses.is_dataclass(value):
             # What is computed when asked for is no part of it.
-            state = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        yield from self.pieces(state)
+            names = [field.name for field in dataclasses.fields(value)]
+            state = {name: getattr(value, name) for name in names if hasattr(value, name)}
+        parts = _reduced(value) if not state or _is_stated(type(value).__module__) else None
+        yield from self.pieces(state if parts is None else parts)
 
     def _class(self, kind: type) -> Iterator[bytes]:
         """The code and constants of a class and of its bases, unless a record states their version."""
@@ -189,7 +217,7 @@ class _Walk:
         for name, member in sorted(vars(kind).items()):
             if name.startswith("__") and not isinstance(member, FunctionType):
                 continue
-            if isinstance(member, (*_CODE, *_CONSTANTS, Tensor)):
+            if isinstance(member, (*_CODE, *_VALUES)):
                 yield name.encode()
                 yield from self.pieces(member)
 
@@ -207,7 +235,9 @@ class _Walk:
         yield from self.pieces(function.__kwdefaults__)
         for name in sorted(_names(function.__code__)):
             found = function.__globals__.get(name)
-            if name in function.__globals__ and isinstance(found, (FunctionType, type, functools.partial, *_CONSTANTS)):
+            if name in function.__globals__ and isinstance(
+                found, (FunctionType, _CACHED, type, functools.partial, *_VALUES)
+            ):
                 yield name.encode()
                 yield from self.pieces(found)
 
@@ -225,12 +255,23 @@ def _tensor(value: Tensor) -> Iterator[bytes]:
     yield flat.resolve_conj().resolve_neg().view(torch.uint8).numpy().tobytes()
 
 
+def _reduced(value: Any) -> list[Any] | None:
+    """The parts that an object is copied from, which hold what code in C keeps to itself; None where it cannot be copied."""
+    reduce = copyreg.dispatch_table.get(type(value))
+    try:
+        found = value.__reduce_ex__(2) if reduce is None else reduce(value)
+    except (TypeError, ValueError, AttributeError, RuntimeError, PicklingError):
+        return None
+    return [found] if isinstance(found, str) else [list(one) if isinstance(one, Iterator) else one for one in found]
+
+
 def _names(code: CodeType) -> set[str]:
     """The global names that a code object may read, nested functions included."""
     inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
     return set(code.co_names).union(*map(_names, inner))
 
 
+@functools.cache
 def _is_stated(module: str) -> bool:
     root = module.split(".")[0]
     return root in _STATED or root in sys.stdlib_module_names
