@@ -244,6 +244,8 @@ def test_a_one_dimensional_signal(tmp_path: Path) -> None:
         ({"release": gl.GaussianNoise(std=1e-3)}, r"Release\(FedSGD\(\), \[defense\]\)"),
         ({"loss": nn.CrossEntropyLoss}, r"write CrossEntropyLoss\(\)"),
         ({"attacks": [gl.attacks.DLG()]}, "expected a dict of attacks by name, got list"),
+        ({"attacks": {3: gl.attacks.DLG()}}, "expected a dict of attacks by name, got dict"),
+        ({"measures": 3}, "expected a list of measures"),
         ({"threat": "curious"}, "expected a threat model"),
         ({"batch": [1, 2]}, "from a DataLoader take next"),
         ({"batch": images()}, "expected a gradleak.Batch or a pair"),

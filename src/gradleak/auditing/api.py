@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -91,7 +91,8 @@ def audit(
     chosen = options or AuditOptions()
     whole = _batch(batch)
     _check_kinds(release, update, threat, attacks)
-    if measures is not None and not all(isinstance(measure, Measure | SettingMeasure) for measure in measures):
+    proper = isinstance(measures, Collection) and all(isinstance(one, Measure | SettingMeasure) for one in measures)
+    if measures is not None and not proper:
         raise InputError("measures: expected a list of measures such as [InversionInfluence()]; write [...]")
     plan = default_plan(model, whole, loss=loss, mode=mode, release=release, attacks=attacks, measures=measures)
     site = plan.site
@@ -145,7 +146,8 @@ def _check_kinds(
     if threat is not None and not isinstance(threat, ThreatModel):
         raise InputError(f"threat: expected a threat model such as HonestButCurious(), got {type(threat).__name__}")
     if attacks is not None and not (
-        isinstance(attacks, Mapping) and all(isinstance(attack, Attack) for attack in attacks.values())
+        isinstance(attacks, Mapping)
+        and all(isinstance(name, str) and isinstance(attack, Attack) for name, attack in attacks.items())
     ):
         raise InputError(f"attacks: expected a dict of attacks by name, got {type(attacks).__name__}")
 
