@@ -51,7 +51,7 @@ prior: install  ## train a generator of digits and audit behind it; the report l
 
 test: install check  ## run every check, then the tests
 	@echo "== tests"
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --fail-slow 2.5
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)
 
 # The last word of -m counts, so that this one stands in for pyproject.toml's.
 test-all: install check  ## run every check, then all tests that this machine can: slow, paper and distributed ones, too
