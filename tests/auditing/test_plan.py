@@ -172,6 +172,7 @@ def test_the_resolved_plan_holds_no_data(small_plan: Path) -> None:
         ({"attacks": {"a": {"use": "InvertingGradients", "total_variation": -1.0}}}, r"a\.total_variation: expected a finite"),
         ({"attacks": {"a": {"use": "GaussNewton", "max_bytes": -1}}}, r"a\.max_bytes: expected a whole number"),
         ({"scenarios": [{"name": "a", "perfect_attacker": {"below": 0.0}}]}, r"expected below > 0"),
+        ({"attacks": {"a": {"use": "DLG", "restarts": {"use": []}}}}, r"a\.restarts\.use: expected a name"),
         ({"model": {"use": "tests.auditing.small_model:failing_model"}}, r"failing_model raised ValueError: disk on fire"),
         ({"data": {"use": "tests.auditing.small_model:not_a_model"}}, r"expected .* Batch or \(inputs, targets\), got int"),
     ],

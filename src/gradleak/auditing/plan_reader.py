@@ -146,7 +146,7 @@ class PlanReader:
             raise PlanError(f"{where}: {error}") from error
         except (TypeError, ValueError, RuntimeError, LookupError, AttributeError, ArithmeticError, OSError) as error:
             name = getattr(constructor, "__name__", repr(constructor))
-            raise PlanError(f"{where}: {name} raised {type(error).__name__}: {error}") from error
+            raise PlanError(f"{where}: {name} raised {type(error).__name__}: {' '.join(str(error).split())}") from error
 
     def checked(self, constructor: Constructor, arguments: Any, where: str) -> dict[str, Any]:
         """The arguments of a call, names and types checked, with those that the plan's seed gives."""
@@ -307,13 +307,15 @@ class PlanReader:
     def _value(self, value: Any, hint: Any, where: str) -> Any:
         if isinstance(value, dict) and "use" in value:
             name = value["use"]
+            if not isinstance(name, str):
+                raise PlanError(f"{where}.use: expected a name, see `gradleak list`; got {name!r}")
             for room in _INSIDE:
                 if name in self.rooms[room]:
                     return self.build(value, room, where)
-            if name in self.rooms["datasets"] or (isinstance(name, str) and ":" in name):
+            if name in self.rooms["datasets"] or ":" in name:
                 return self._public(self.build(value, "datasets", where))
             known = [entry for room in self.rooms.values() for entry in room]
-            near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise PlanError(f"{where}: nothing is called {name!r}; {hint}see `gradleak list`")
         without_use(hint, value, where)
