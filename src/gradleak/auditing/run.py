@@ -20,6 +20,7 @@ from gradleak.auditing.verdicts import judge
 from gradleak.audits.base import STATES, Audit, Site, Task, file_name, state_path
 from gradleak.core import one_thread
 from gradleak.results import (
+    RUN,
     Finding,
     GradleakError,
     InputError,
@@ -28,12 +29,22 @@ from gradleak.results import (
     RecordWriter,
     Status,
     UnsupportedError,
+    Verdict,
+    VerdictKind,
 )
 from gradleak.scoring import pixels_of_truth
 
 Progress = Callable[[int, int, str], None]
 Work = tuple[Task[Any], Site]
 VERDICTS = "verdict"
+# A group of a record is never empty, and a run without verdicts is no unfinished one.
+_NOTHING_JUDGED = Verdict(
+    item=RUN,
+    verdict=VerdictKind.INCONCLUSIVE,
+    reason="no_attack_ran",
+    explanation="No audit of this plan attacks a release, so that nothing was judged.",
+    tested=False,
+)
 CONCLUSIONS = "conclusions"
 
 
@@ -100,9 +111,7 @@ def run_plan(
                 writer.write_group(_conclusions(audit), concluded or [_nothing_concluded(audit)])
         if writer.missing([VERDICTS]):
             every += [finding for name in after for finding in writer.findings(name)]
-            verdicts = judge(plan.audits, every, plan.site.thresholds)
-            if verdicts:
-                writer.write_group(VERDICTS, verdicts)
+            writer.write_group(VERDICTS, judge(plan.audits, every, plan.site.thresholds) or [_NOTHING_JUDGED])
         writer.finish()
     return Record.load(folder)
 

@@ -225,3 +225,12 @@ def test_what_is_missing_is_named() -> None:
         del table["utility"][key]
         with pytest.raises(PlanError, match=message):
             made(table)
+
+
+def test_a_run_without_an_attack_is_finished(tmp_path: Path) -> None:
+    record = run_plan(made(content(rounds=2, seeds=1)), tmp_path, jobs=1)
+    assert record.complete
+    assert [(one.item, one.reason, one.tested) for one in record.verdicts] == [("run", "no_attack_ran", False)]
+    before = (tmp_path / "record.jsonl").read_bytes()
+    run_plan(made(content(rounds=2, seeds=1)), tmp_path, jobs=1)
+    assert (tmp_path / "record.jsonl").read_bytes() == before
