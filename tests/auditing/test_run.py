@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +18,11 @@ import torch
 
 from gradleak.attacks import Attack
 from gradleak.auditing import Plan, load_plan, run_plan
-from gradleak.audits.base import Scenario
+from gradleak.audits.base import Scenario, Site
+from gradleak.audits.released import ReleaseAudit
 from gradleak.core import Update
 from gradleak.results import InputError, Outcome, PlanError, Record, VerdictKind
+from gradleak.results.findings.released import ReleaseFinding
 from tests.auditing.broken_attack import Broken, Lucky
 from tests.auditing.conftest import SMALL_PLAN
 from tests.auditing.reading import attacking, attacks, controls, passed
@@ -306,3 +309,31 @@ def test_a_constant_image_is_not_called_a_failed_attack(level: float, tmp_path: 
     quiet, quick = gl.AuditOptions(quiet=True), {"gauss_newton": gl.GaussNewton(max_steps=20)}
     record = gl.audit(model, batch, attacks=quick, measures=[], out=tmp_path / "out", options=quiet)
     assert record.verdicts[0].reason == "no_better_than_blind"
+
+
+class Concluding(ReleaseAudit):
+    """Releases from which something follows, if nothing is broken."""
+
+    def conclude(self, site: Site, found: Sequence[ReleaseFinding]) -> Sequence[ReleaseFinding]:
+        if os.environ.get("GRADLEAK_TEST_BROKEN"):
+            raise ValueError("private")
+        return [ReleaseFinding(item="advice", audit=self.name, note=f"of {len(found)} findings")]
+
+
+def test_a_conclusion_that_fails_is_an_item_and_tried_again(
+    small_plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = replace(load_plan(small_plan), audits=[Concluding()])
+    monkeypatch.setenv("GRADLEAK_TEST_BROKEN", "1")
+    record = run_plan(plan, tmp_path / "out", jobs=1)
+    assert record.complete
+    (failed,) = [one for one in record.findings if one.status == "failed"]
+    assert failed.item == "conclusions/released"
+    assert "ValueError" in failed.note
+    assert "private" not in failed.note
+    monkeypatch.delenv("GRADLEAK_TEST_BROKEN")
+    again = run_plan(plan, tmp_path / "out", jobs=1)
+    assert [one.item for one in again.findings if one.status == "failed"] == []
+    assert "of 3 findings" in [one.note for one in again.findings]
+    fresh = run_plan(plan, tmp_path / "fresh", jobs=1)
+    assert again.canonical() == fresh.canonical()

@@ -83,10 +83,12 @@ def run_plan(
         check_private_data(plan.private(), folder)
         if writer.set_aside is not None and progress is not None:
             progress(0, len(work), f"computed anew, since code has changed; before: {writer.set_aside.name}")
-        writer.drop([name for name in names if writer.failed(name)])
+        writer.drop([name for name in (*names, *after) if writer.failed(name)])
         missing = set(writer.missing(names))
         if missing:
-            writer.drop([*after, VERDICTS])
+            writer.drop(after)
+        if writer.missing([*names, *after]):
+            writer.drop([VERDICTS])
         todo = [task for task in work if task.name in missing]
         for task in work:
             if task.name not in missing:
@@ -107,8 +109,7 @@ def run_plan(
         for audit in concluding:
             if writer.missing([_conclusions(audit)]):
                 own = [finding for finding in every if finding.audit == audit.name]
-                concluded = audit.conclude(plan.site, own)
-                writer.write_group(_conclusions(audit), concluded or [_nothing_concluded(audit)])
+                writer.write_group(_conclusions(audit), _work(_concluding(audit, own), plan.site, folder))
         if writer.missing([VERDICTS]):
             every += [finding for name in after for finding in writer.findings(name)]
             writer.write_group(VERDICTS, judge(plan.audits, every, plan.site.thresholds) or [_NOTHING_JUDGED])
@@ -223,9 +224,16 @@ def _conclusions(audit: Audit[Any]) -> str:
     return f"{CONCLUSIONS}/{audit.name}"
 
 
-def _nothing_concluded(audit: Audit[Any]) -> Finding:
-    """A finding that says that nothing followed, since a group of a record is never empty."""
-    return audit.finding(kind=audit.kind, item=_conclusions(audit), audit=audit.name, note="nothing follows")
+def _concluding(audit: Audit[Any], found: Sequence[Finding]) -> Task[Any]:
+    """Work that draws the conclusions of an audit from its findings, and may fail like any other."""
+    # A group of a record is never empty.
+    nothing = audit.finding(kind=audit.kind, item=_conclusions(audit), audit=audit.name, note="nothing follows")
+    return Task(
+        name=_conclusions(audit),
+        run=lambda site, out: audit.conclude(site, found) or [nothing],
+        blank=nothing,
+        headline=f"conclusions of {audit.name}",
+    )
 
 
 def _jobs(jobs: int | None) -> int:
