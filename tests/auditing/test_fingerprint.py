@@ -177,6 +177,14 @@ def test_a_field_without_a_value_and_what_cannot_be_copied_are_no_obstacle() -> 
     assert fingerprint(threading.Lock()) == fingerprint(threading.Lock())
 
 
+def test_a_method_of_a_user_may_have_any_name() -> None:
+    class Shortcut:
+        def identity(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    assert fingerprint(Shortcut()) == fingerprint(Shortcut())
+
+
 def compiled(source: str) -> types.ModuleType:
     module = sys.modules["own_module_of_a_user"] = types.ModuleType("own_module_of_a_user")
     exec(compile(source, "own.py", "exec"), module.__dict__)

@@ -190,8 +190,8 @@ class _Walk:
             # Their keys are numbers of a run.
             yield from self._all([list(vars(value).get(name, {}).values()) for name in _HOOKS])
             return
-        if callable(getattr(type(value), "identity", None)):
-            yield from self.pieces(value.identity())
+        if callable(getattr(type(value), "identity_in_plans", None)):
+            yield from self.pieces(value.identity_in_plans())
             return
         state = dict(getattr(value, "__dict__", None) or {})
         for base in type(value).__mro__:

@@ -65,9 +65,9 @@ def _methods(values: Iterable[Any], seen: set[int]) -> Iterator[Any]:
             yield from _methods(value.values(), seen)
         elif isinstance(value, list | tuple):
             yield from _methods(value, seen)
-        elif callable(getattr(type(value), "identity", None)):
+        elif callable(getattr(type(value), "identity_in_plans", None)):
             # Such as makes models of a plan: not whatever it could read.
-            yield from _methods([value.identity()], seen)
+            yield from _methods([value.identity_in_plans()], seen)
         elif (is_dataclass(value) or hasattr(value, "citations")) and id(value) not in seen:
             seen.add(id(value))
             yield value

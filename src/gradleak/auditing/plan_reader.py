@@ -350,7 +350,7 @@ class NewModel:
         """A new model, with weights from the seed of the generator."""
         return replace(self.reader, seed=generator.initial_seed()).module(self.model)
 
-    def identity(self) -> object:
+    def identity_in_plans(self) -> object:
         """Identity for a fingerprint: its table and what that names, not the reader with all it could read."""
         return self.model, self.reader.named(self.model, "models", "model")
 
