@@ -205,3 +205,23 @@ def test_what_a_report_can_say_is_explained() -> None:
     for name in (*words.SUPPORT_MEANINGS, *words.REASONS, *words.SCORE_NAMES, *words.EVIDENCE):
         assert len(explanation(name)) > 20
     assert set(words.SUPPORT_MEANINGS) - {"refined"} == set(words.SUPPORT) == {support.value for support in Support}
+
+
+@pytest.mark.slow
+def test_changed_code_is_said_and_the_old_record_stays(tmp_path: Path) -> None:
+    plan, out = tmp_path / "plan.toml", tmp_path / "out"
+    plan.write_text(
+        '[model]\nuse = "own_code:model"\n[data]\nuse = "own_code:data"\n[[scenarios]]\nname = "a"\n', encoding="utf-8"
+    )
+    code = (
+        "import torch\n\ndef model():\n    torch_net = torch.nn.Linear(3, 2)\n    return torch_net\n\n"
+        "def loss(outputs, targets):\n    return torch.nn.functional.cross_entropy(outputs, targets) * 1.0\n\n"
+        "def data():\n    return torch.full((1, 3), 0.25), torch.tensor([1])\n"
+    )
+    plan.write_text(plan.read_text() + '[objective]\nloss = "own_code:loss"\n', encoding="utf-8")
+    for factor, said in (("1.0", False), ("1.0", False), ("2.0", True)):
+        (tmp_path / "own_code.py").write_text(code.replace("* 1.0", f"* {factor}"), encoding="utf-8")
+        ended = started("audit", str(plan), "--out", str(out), "--jobs", "1", path=tmp_path)
+        assert ended.returncode == 0, ended.stderr
+        assert ("everything was computed anew" in ended.stderr) is said
+    assert len(list(out.glob("record-*.jsonl"))) == 1

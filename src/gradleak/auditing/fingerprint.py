@@ -9,6 +9,7 @@ import hashlib
 import json
 import secrets
 import sys
+import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path, PurePath
@@ -40,9 +41,9 @@ def fingerprint(*things: Any) -> str:
 
     Tensors and arrays go in by value; objects by their fields and attributes and by the code of their class and its bases;
     functions by their compiled code, constants, defaults, closures and the functions, classes, tensors and plain values of
-    their module that they read; modules by the attributes, hooks, code and state of every part. Code of torch, numpy and
-    Python itself goes in by name, since a record states the versions. What a function reads of other global
-    values is not covered.
+    their module that they read (of other installed packages functions, classes and constants alone); modules by the attributes,
+    hooks, code and state of every part. Code of torch, numpy and Python itself goes in by name, since a record states the
+    versions. What a function reads of other global values is not covered.
     """
     digest = hashlib.sha256()
     walk = _Walk()
@@ -217,7 +218,7 @@ class _Walk:
         for name, member in sorted(vars(kind).items()):
             if name.startswith("__") and not isinstance(member, FunctionType):
                 continue
-            if isinstance(member, (*_CODE, *_VALUES)):
+            if isinstance(member, (*_CODE, *_read_values(kind.__module__))):
                 yield name.encode()
                 yield from self.pieces(member)
 
@@ -236,7 +237,7 @@ class _Walk:
         for name in sorted(_names(function.__code__)):
             found = function.__globals__.get(name)
             if name in function.__globals__ and isinstance(
-                found, (FunctionType, _CACHED, type, functools.partial, *_VALUES)
+                found, (FunctionType, _CACHED, type, functools.partial, *_read_values(function.__module__ or ""))
             ):
                 yield name.encode()
                 yield from self.pieces(found)
@@ -275,3 +276,17 @@ def _names(code: CodeType) -> set[str]:
 def _is_stated(module: str) -> bool:
     root = module.split(".")[0]
     return root in _STATED or root in sys.stdlib_module_names
+
+
+@functools.cache
+def _read_values(module: str) -> tuple[type, ...]:
+    """The types of values that count where code of a module reads them.
+
+    Lists and tables of other installed packages do not: what those hold in memory is no part of a plan, and its order may be
+    another one in the next process.
+    """
+    root = module.split(".")[0]
+    file = getattr(sys.modules.get(root), "__file__", None)
+    installed = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
+    own = root == "gradleak" or file is None or not any(Path(file).is_relative_to(place) for place in installed)
+    return _VALUES if own else _CONSTANTS

@@ -75,11 +75,16 @@ def audit(
             typer.echo(str(refusal), err=True)
         for note in range_notes(loaded.site.batches):
             typer.echo(f"mind the range: {note}", err=True)
+    aside = set(out.glob("record-*.jsonl"))
     try:
         record = run_plan(loaded, out, jobs=jobs) if quiet else _run_with_progress(loaded, out, jobs)
     except KeyboardInterrupt as interrupt:
         typer.echo("interrupted; run the same command again to continue", err=True)
         raise typer.Exit(ExitCode.INTERRUPTED) from interrupt
+    for old in sorted(set(out.glob("record-*.jsonl")) - aside):
+        typer.echo(
+            f"code of this plan has changed: everything was computed anew, the record of before is {old}", err=True
+        )
     for format_ in Format:
         _write(record, out / f"report{SUFFIXES[format_]}", format_)
     _print_verdicts(record, out / "report.html", quiet=quiet)
