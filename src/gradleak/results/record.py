@@ -1,9 +1,7 @@
 """The record of a run: JSON lines, written as results arrive, resumable after a kill.
 
-A record file holds one `run` line (the resolved plan, seed, versions, host facts) and then the lines of *groups*, the
-units of resuming: findings and verdicts. Every line of a group carries `group` (its name), `line` (its place) and `of`
-(how many lines the group has), so that a reader knows without further bookkeeping whether a group is whole, and every
-line a `checksum`, so that a damaged one is computed anew.
+A file holds one `run` line (plan, seed, versions, host facts) and then the lines of *groups*, the units of resuming. Each
+carries `group`, `line` (its place) and `of` (how many there are), which say whether a group is whole, and a `checksum`.
 """
 
 from __future__ import annotations
