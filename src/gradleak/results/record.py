@@ -488,8 +488,8 @@ def _has_place(row: Mapping[str, Any]) -> bool:
 
 def _is_whole(rows: Sequence[Mapping[str, Any]]) -> bool:
     # Nothing is made of the size that a line states: a record may come from anyone.
-    places = sorted(row["line"] for row in rows)
-    return {row["of"] for row in rows} == {len(rows)} and places == list(range(len(rows)))
+    places = sorted(row.get("line", -1) for row in rows)
+    return {row.get("of") for row in rows} == {len(rows)} and places == list(range(len(rows)))
 
 
 def _without_volatile(value: Any) -> Any:
