@@ -7,7 +7,7 @@ BIN     := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install audit inference privacy layers prior test test-all check check-format check-lint check-types check-imports check-circles check-words check-spelling format docs bench clean
+.PHONY: help install audit inference privacy layers prior test test-all check check-format check-lint check-types check-imports check-circles check-words check-spelling format docs bench fuzz clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do printf '%-24s %s\n' "$$target" "$$text"; done
@@ -98,6 +98,9 @@ docs: install  ## build the documentation into site/
 
 bench: install  ## measure speed and memory as ratios
 	$(BIN)/python -m benchmarks
+
+fuzz: install  ## try damaged plans, update files and records, seeded, for five minutes
+	$(ONE_THREAD) $(BIN)/python -m tools.fuzz
 
 clean:  ## remove .venv, caches and built files; runs/ stays
 	rm -rf .venv site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
