@@ -155,13 +155,6 @@ def test_a_loss_must_be_a_scalar(loss: Any, message: str | None) -> None:
             objective.check(Batch(IMAGES.float(), LABELS))
 
 
-def test_mse_does_not_broadcast_in_silence() -> None:
-    objective = Objective.from_module(nn.Linear(8, 1), loss="mse")
-    with pytest.raises(InputError, match=r"expected shape \(4, 1\) like the outputs of the model, got \(4,\)"):
-        objective.check(Batch(ROWS.float(), torch.rand(4)))
-    objective.check(Batch(ROWS.float(), torch.rand(4, 1)))
-
-
 def test_one_example_in_train_mode_with_batch_norm_names_the_cause() -> None:
     model = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
     objective = Objective.from_module(model, mode="train")

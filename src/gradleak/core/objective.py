@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from gradleak.core.batch import Batch
+from gradleak.core.broadcast import broadcast_output, compares_by_entry
 from gradleak.core.checkpointing import without_checkpointing
 from gradleak.core.domain import Domain
 from gradleak.core.linear_calls import LinearCalls
@@ -37,6 +38,8 @@ from gradleak.results import InputError
 
 Tensors = dict[str, Tensor]
 
+# Losses by name that refuse shapes which do not belong together.
+_NEVER_BROADCAST = ("cross_entropy", "nll", "bce_with_logits")
 # What a forward pass or a loss raises on data that it cannot take.
 _REFUSALS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError, ArithmeticError)
 
@@ -327,6 +330,7 @@ class Objective:
                 ) from error
             if isinstance(outputs, Tensor):
                 self._check_targets(outputs, batch.targets)
+            self._check_pairs(outputs, batch.targets)
             try:
                 value = self.loss(self.params, batch.to(self.dtype))
             except InputError:
@@ -346,6 +350,20 @@ class Objective:
                 f"loss {self.loss_name!r}: expected a finite number, got {float(value)}; "
                 "check the weights of the model and the scale of the inputs"
             )
+
+    def check_pairs(self, batch: Batch) -> None:
+        """Refuse targets whose shape makes the loss compare outputs with the targets of other examples.
+
+        Part of `check`, for measures that meet a batch which was never released; free for the losses that refuse such
+        shapes themselves, one forward pass for others.
+
+        Raises:
+            InputError: naming both shapes.
+        """
+        if self.loss_name in _NEVER_BROADCAST:
+            return
+        with torch.no_grad():
+            self._check_pairs(self.outputs(self.params, batch.inputs), batch.targets)
 
     def classifier(self, domain: Domain) -> Classifier | None:
         """The linear layer whose result the model returns, or None if there is no such layer.
@@ -435,10 +453,19 @@ class Objective:
                     f"targets: expected class indices from 0 to {classes - 1} (the model has {classes} outputs), "
                     f"got values from {low} to {high}; check the labels or the number of outputs"
                 )
-        if self.loss_name == "mse" and outputs.shape != targets.shape:
+
+    def _check_pairs(self, outputs: Any, targets: Tensor) -> None:
+        if self.loss_name in _NEVER_BROADCAST:
+            return
+        if isinstance(outputs, Tensor) and (self.loss_name == "mse" or compares_by_entry(self._loss)):
+            mixed = outputs if outputs.shape != targets.shape else None
+        else:
+            mixed = broadcast_output(self.loss_of_outputs, outputs, targets)
+        if mixed is not None:
             raise InputError(
-                f"targets: expected shape {tuple(outputs.shape)} like the outputs of the model, got "
-                f"{tuple(targets.shape)}; mse would broadcast the two, so reshape the targets"
+                f"targets: expected shape {tuple(mixed.shape)} like the outputs of the model, got "
+                f"{tuple(targets.shape)}; {self.loss_name} would broadcast the two and compare outputs with the "
+                "targets of other examples, so reshape the targets"
             )
 
 

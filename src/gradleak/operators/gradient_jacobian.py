@@ -101,6 +101,7 @@ class GradientJacobian(LinearOperator):
         except _REFUSALS:
             exposure.objective.check(exposure.batch)  # says what is wrong with the data, if it is they
             raise
+        self.exposure.objective.check_pairs(self.exposure.batch)
         if not bool(torch.isfinite(self._at.value).all()):
             raise InputError(
                 "GradientJacobian: expected a finite released mean at the private batch, got NaN or infinity; "
