@@ -70,7 +70,7 @@ def test_without_sampling_pld_is_the_analytic_value_of_one_mechanism_and_below_r
     assert by_pld.details["sampling"] == "none: takes part in every round"
     assert by_pld.evidence is Evidence.EXACT
     assert "closed form" in by_pld.note
-    for loose in ({"steps": 2}, {"tight": False}):
+    for loose in ({"steps": 2}, {"loose": "by the smallest noise of all layers"}):
         mechanism = GaussianMechanism(sensitivity=sensitivity, std=std, **loose)
         assert pld_epsilon(mechanism, delta=DELTA, rounds=rounds).evidence is Evidence.UPPER_BOUND
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -9,7 +10,7 @@ import torch
 from tests.defenses.setting import batch, objective
 from torch import Tensor, nn
 
-from gradleak.accounting import guarantee_of, mechanism_of
+from gradleak.accounting import Accounting, exact_gaussian_epsilon, guarantee_of, mechanism_of
 from gradleak.core import (
     Defense,
     DiagonalGaussian,
@@ -34,7 +35,9 @@ from gradleak.defenses import (
     Sign,
     SpectralNoise,
 )
+from gradleak.privacy.theory import total_epsilons
 from gradleak.protocols import FedAvg, FedSGD, LocalAdam, SecureAggregation
+from gradleak.results import Evidence
 
 PER_EXAMPLE = DPSGD(clip_norm=0.5, noise_std=0.1, noise="per_example")
 ON_SUM = DPSGD(clip_norm=0.5, noise_std=0.1, noise="sum")
@@ -54,7 +57,7 @@ def found(protocol: Protocol, *defenses: Defense, examples: int = 9) -> Gaussian
         (FedSGD(), [PUBLIC, Prune(0.9), Sign()], {"std": 0.1, "fixed": True}),
         (FedSGD(), [ClipPerExample(0.5), GaussianNoise(std=0.1)], {"std": 0.9, "fixed": False}),
         (FedSGD(), [ClipPerExample(0.5), GaussianNoise(std=0.3), GaussianNoise(std=0.4), Prune(0.1)], {"std": 4.5}),
-        (FedSGD(), [ClipPerExample(0.5), LayerNoise(std={"0": 0.1}, default=0.2)], {"std": 0.9, "fixed": False, "tight": False}),
+        (FedSGD(), [ClipPerExample(0.5), LayerNoise(std={"0": 0.1}, default=0.2)], {"std": 0.9, "fixed": False, "loose": "by the smallest noise of all layers"}),
         (FedAvg(learning_rate=0.1), [ClipPerExample(0.5), GaussianNoise(std=0.01)], {"std": 0.9, "fixed": False}),
         (FedAvg(learning_rate=0.1, epochs=3), [PUBLIC], {"std": 0.1, "steps": 3, "fixed": True}),
         (FedAvg(learning_rate=0.1, batch_size=9), [PUBLIC], {"std": 0.1, "fixed": False}),
@@ -78,6 +81,58 @@ def test_the_noise_on_what_an_example_adds(
     for name, value in expected.items():
         assert getattr(mechanism, name) == (pytest.approx(value) if isinstance(value, float) else value)
     assert mechanism.noise_multiplier == pytest.approx(mechanism.std / 0.5)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "defenses", "why"),
+    [
+        (FedSGD(), [PER_EXAMPLE], ""),
+        (FedAvg(learning_rate=0.1), [ON_SUM], ""),
+        (SecureAggregation(protocol=FedSGD(), examples=[9]), [PER_EXAMPLE], ""),
+        (SecureAggregation(protocol=FedSGD(), examples=[4, 5]), [ClipPerExample(0.5), GaussianNoise(std=0.1)], ""),
+        (FedAvg(learning_rate=0.1, epochs=5), [Clip(0.5), GaussianNoise(std=0.1)], ""),
+        (SecureAggregation(protocol=FedSGD(), examples=[4, 5]), [PER_EXAMPLE], "noise of the other clients is not counted"),
+        (FedAvg(learning_rate=0.1, batch_size=5), [ON_SUM], "as if each of the client's noisy steps were seen"),
+        (LocalAdam(batch_size=3), [PER_EXAMPLE], "as if each of the client's noisy steps were seen"),
+        (FedSGD(), [PER_EXAMPLE, GaussianNoise(std=0.1)], "of the update before GaussianNoise"),
+        (FedSGD(), [ON_SUM, Prune(0.9), Sign()], "of the update before Prune, Sign"),
+        (FedSGD(), [ClipPerExample(0.5), GaussianNoise(std=0.1), Prune(0.5)], "of the update before Prune"),
+        (FedSGD(), [Clip(0.5), GaussianNoise(std=0.1), Sign()], "of the update before Sign"),
+        (FedSGD(), [ClipPerExample(0.2), ON_SUM], "an earlier defense already bounds what an example adds by 0.2"),
+        (FedSGD(), [ClipPerExample(0.2), ClipPerExample(0.5), GaussianNoise(std=0.1)], "already bounds .* by 0.2"),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_an_epsilon_is_exact_only_where_nothing_else_hides_the_example(
+    protocol: Protocol, defenses: list[Defense], why: str
+) -> None:
+    """Two clients with DP-SGD each: the epsilon of one client's noise is an upper bound on what their sum loses."""
+    mechanism = found(protocol, *defenses)
+    assert isinstance(mechanism, GaussianMechanism)
+    assert re.search(why, mechanism.loose) if why else mechanism.loose == ""
+    release = Release(protocol, defenses)
+    scores = {score.name: score for score in Accounting(delta=1e-5)(release, objective(), 9)}
+    expected = Evidence.UPPER_BOUND if why else Evidence.EXACT
+    for name in ("gaussian_epsilon", "pld_epsilon"):
+        assert scores[name].evidence is expected
+        assert mechanism.loose in scores[name].note
+    if mechanism.unit is Unit.EXAMPLE:
+        total = total_epsilons(release, objective(), examples=9, attributes=None, delta=1e-5)
+        assert [score.evidence for score in total[1:]] == [expected, expected]
+
+
+def test_the_sum_of_two_clients_loses_less_than_the_noise_of_one() -> None:
+    """σ = 1 at clip norm 1 each, one example a client: 4.377 for the noise of one, 2.943 for that of the sum."""
+    each = DPSGD(clip_norm=1.0, noise_std=1.0, noise="sum")
+    release = Release(SecureAggregation(protocol=FedSGD(), examples=[1, 1]), [each])
+    stated = Accounting(delta=1e-5)(release, objective(), 2)[1]
+    law = release.noise(objective(), examples=2)
+    assert isinstance(law, DiagonalGaussian)
+    (std,) = set(law.std.values())
+    of_sum = exact_gaussian_epsilon(0.5, std, 1e-5)
+    assert stated.value == pytest.approx(4.377, abs=5e-4)
+    assert of_sum.value == pytest.approx(2.943, abs=5e-4)
+    assert stated.evidence is Evidence.UPPER_BOUND
 
 
 def test_a_bound_on_layers_counts_for_the_client() -> None:

@@ -5,6 +5,7 @@ from gradleak.accounting.epsilon import (
     can_be_empty,
     classical_gaussian_epsilon,
     exact_gaussian_epsilon,
+    of_mechanism,
     pld_epsilon,
     rdp_epsilon,
 )
@@ -17,6 +18,7 @@ __all__ = [
     "exact_gaussian_epsilon",
     "guarantee_of",
     "mechanism_of",
+    "of_mechanism",
     "pld_epsilon",
     "rdp_epsilon",
 ]

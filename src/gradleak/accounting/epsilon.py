@@ -112,7 +112,7 @@ def pld_epsilon(
     """Epsilon of all rounds by privacy loss distributions: an upper bound that is tight up to its grid.
 
     Without sampling there is no grid: rounds and steps compose to one Gaussian mechanism of √(rounds · steps) times the
-    sensitivity, whose epsilon is analytic (evidence exact for one step a round and the same noise on every entry; a
+    sensitivity, whose epsilon is analytic (evidence exact for one step a round of a mechanism that is not `loose`; a
     round of several steps shows less than all of them, so that it is an upper bound).
 
     With sampling the grid of the loss has 20 cells within a standard deviation of the loss of one round (10 beyond 10⁵
@@ -207,7 +207,7 @@ class Accounting(Settings):
             ]
         sensitivity = mechanism.sensitivity * (2 if self.adjacency is Adjacency.REPLACE else 1)
         steps = [
-            _loosened(formula(sensitivity, mechanism.std, self.delta), mechanism)
+            of_mechanism(formula(sensitivity, mechanism.std, self.delta), mechanism)
             for formula in (classical_gaussian_epsilon, exact_gaussian_epsilon)
         ]
         shows = self.sampling_rate < 1 and mechanism.fixed and not can_be_empty(release, objective)
@@ -279,7 +279,7 @@ def _total(
     elif not sampled:
         value = _analytic(spread, delta)
         note = f"{note}; closed form: without sampling all rounds are one Gaussian mechanism"
-        if mechanism.tight and mechanism.steps == 1:
+        if not mechanism.loose and mechanism.steps == 1:
             evidence = Evidence.EXACT
     else:
         value = _by_pld(event, delta, replaced=replaced)
@@ -372,16 +372,16 @@ def can_be_empty(release: Release, objective: Objective) -> bool:
     return True
 
 
-def _loosened(score: Score, mechanism: GaussianMechanism) -> Score:
-    """The score of one step, with what its mechanism is."""
+def of_mechanism(score: Score, mechanism: GaussianMechanism) -> Score:
+    """The epsilon of one step, with the unit that it hides, and no longer exact where its mechanism is loose."""
     exact = score.evidence is Evidence.EXACT
-    evidence = Evidence.UPPER_BOUND if exact and not mechanism.tight else score.evidence
+    evidence = Evidence.UPPER_BOUND if exact and mechanism.loose else score.evidence
     details = {**score.details, "unit": mechanism.unit.value}
     return Score(**{**vars(score), "evidence": evidence, "note": f"{score.note}; {_of(mechanism)}", "details": details})
 
 
 def _of(mechanism: GaussianMechanism) -> str:
-    return f"for one {mechanism.unit.value}" + ("" if mechanism.tight else "; by the smallest noise of all layers")
+    return f"for one {mechanism.unit.value}" + (f"; an upper bound: {mechanism.loose}" if mechanism.loose else "")
 
 
 def _score(name: str, value: float, evidence: Evidence, *, note: str, details: dict[str, Any]) -> Score:

@@ -17,6 +17,7 @@ from gradleak.core import (
     Guarantee,
     ModelDefense,
     NoGuarantee,
+    Noise,
     NotGaussian,
     Objective,
     Protocol,
@@ -33,7 +34,7 @@ def mechanism_of(release: Release, objective: Objective, examples: int) -> Gauss
     local step too; per-example clipping with Gaussian noise right after it on the update of one step; and, with the
     client as unit, a bounded update with Gaussian noise right after the bound. Whatever comes later is post-processing,
     unless it looks at the batch again. Under secure aggregation the noise of an example's own client counts alone, as if
-    the others colluded.
+    the others colluded; what the sum loses to a server that sees nothing else is less, and `loose` says so.
 
     Noise on every clipped example (`DPSGD(..., noise="per_example")`) counts with what the sum of the k examples carries,
     σ√k.
@@ -47,9 +48,9 @@ def mechanism_of(release: Release, objective: Objective, examples: int) -> Gauss
     at_example = [defense for defense in release.defenses if isinstance(defense, ExampleDefense)]
     after = [defense for defense in release.defenses if not isinstance(defense, ExampleDefense | ModelDefense)]
     if at_example and at_example[-1].law(shapes, 1) is not None:
-        return _noisy_steps(release.protocol, at_example[-1], after, shapes, examples)
+        return _noisy_steps(release.protocol, at_example, after, shapes, examples)
     if at_example and at_example[-1].bound is not None:
-        clipped = _clipped_then_noisy(release.protocol, at_example[-1], after, shapes, examples)
+        clipped = _clipped_then_noisy(release.protocol, at_example, after, shapes, examples)
         if clipped is not None:
             return clipped
     found = _noisy_update(after, shapes)
@@ -81,12 +82,13 @@ def guarantee_of(release: Release, objective: Objective, examples: int) -> str:
 
 def _noisy_steps(
     protocol: Protocol,
-    defense: ExampleDefense,
+    at_example: Sequence[ExampleDefense],
     after: Sequence[Defense],
     shapes: Mapping[str, Tensor],
     examples: int,
 ) -> GaussianMechanism | NoGuarantee:
     """Noise on the average of every step."""
+    defense = at_example[-1]
     name = type(defense).__name__
     if (looks := _looks_again(after)) is not None:
         return looks
@@ -101,14 +103,13 @@ def _noisy_steps(
         return NoGuarantee(reason=f"{name} leaves entries without Gaussian noise")
     one, two = (_on_sum(defense, shapes, size) or math.inf for size in (1, 2))
     same = math.isclose(one, two) and math.isclose(_divisor(defense, 1), _divisor(defense, 2))
-    law = defense.law(shapes, course.sizes[0])
     return GaussianMechanism(
         sensitivity=defense.bound,
         std=min(known),
         steps=course.epochs,
         # One more example shifts all later ones to other mini-batches, also where so many fit into one.
         fixed=same and course.whole,
-        tight=isinstance(law, DiagonalGaussian) and len(set(law.std.values())) == 1,
+        loose=_loose(defense.law(shapes, course.sizes[0]), after, at_example, protocol, course.sizes),
     )
 
 
@@ -122,12 +123,13 @@ def _on_sum(defense: ExampleDefense, shapes: Mapping[str, Tensor], examples: int
 
 def _clipped_then_noisy(
     protocol: Protocol,
-    defense: ExampleDefense,
+    at_example: Sequence[ExampleDefense],
     after: Sequence[Defense],
     shapes: Mapping[str, Tensor],
     examples: int,
 ) -> GaussianMechanism | NoGuarantee | None:
     """Per-example clipping, and Gaussian noise right after it on the update of one step."""
+    defense = at_example[-1]
     law, rest = _leading_noise(after, shapes)
     if law is None:
         return None
@@ -143,7 +145,39 @@ def _clipped_then_noisy(
     if not all(law.std.values()):
         return NoGuarantee(reason="some layers of the update carry no noise")
     std = min(law.std.values()) * min(_divisor(defense, size) / weight for size, weight in course.sums)
-    return GaussianMechanism(sensitivity=defense.bound, std=std, fixed=False, tight=len(set(law.std.values())) == 1)
+    return GaussianMechanism(sensitivity=defense.bound, std=std, fixed=False, loose=_loose(law, rest, at_example))
+
+
+def _loose(
+    law: Noise,
+    after: Sequence[Defense],
+    at_example: Sequence[ExampleDefense] = (),
+    protocol: Protocol | None = None,
+    sizes: Sequence[int] = (),
+) -> str:
+    """Why the release loses less than its mechanism, "" where nothing is known to.
+
+    Args:
+        law: of the noise.
+        after: defenses that act on what carries it.
+        at_example: defenses of examples, of which the last one bounds what an example adds.
+        protocol: that adds noise in each of its steps, or None.
+        sizes: of the mini-batches of all steps of an epoch, of all clients.
+    """
+    reasons = []
+    if not isinstance(law, DiagonalGaussian) or len(set(law.std.values())) > 1:
+        reasons.append("by the smallest noise of all layers")
+    bounds = [defense.bound for defense in at_example if defense.bound is not None]
+    if bounds and min(bounds) < bounds[-1]:
+        reasons.append(f"an earlier defense already bounds what an example adds by {min(bounds):g}")
+    if after:
+        names = ", ".join(type(defense).__name__ for defense in after)
+        reasons.append(f"of the update before {names}")
+    if protocol is not None and protocol.client_sizes is not None and len(protocol.client_sizes) > 1:
+        reasons.append("the noise of the other clients is not counted, as if they colluded with the server")
+    elif len(sizes) > 1:
+        reasons.append("as if each of the client's noisy steps were seen")
+    return "; ".join(reasons)
 
 
 def _client(protocol: Protocol) -> str:
@@ -165,8 +199,9 @@ def _noisy_update(after: Sequence[Defense], shapes: Mapping[str, Tensor]) -> Gau
             return looks
         if not all(law.std.values()):
             return NoGuarantee(reason="some layers of the update carry no noise")
-        tight = len(set(law.std.values())) == 1
-        return GaussianMechanism(sensitivity=bound, std=min(law.std.values()), unit=Unit.CLIENT, tight=tight)
+        return GaussianMechanism(
+            sensitivity=bound, std=min(law.std.values()), unit=Unit.CLIENT, loose=_loose(law, rest)
+        )
     return None
 
 

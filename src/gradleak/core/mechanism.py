@@ -33,7 +33,8 @@ class GaussianMechanism(Settings):
         unit: an example, or the whole update of a client.
         fixed: whether divisor, noise and mini-batches do not depend on how many examples there are, however many, as
             Poisson sampling needs: a protocol with mini-batches is never so.
-        tight: whether `std` is that of every entry; else it is the smallest, and every epsilon an upper bound.
+        loose: why an epsilon of this mechanism is an upper bound on what the release loses, for a reader; "" where it
+            is exact: nothing else hides the quantity, and it is seen as it is here.
     """
 
     sensitivity: Positive
@@ -41,7 +42,7 @@ class GaussianMechanism(Settings):
     steps: Count = 1
     unit: Unit = Unit.EXAMPLE
     fixed: bool = True
-    tight: bool = True
+    loose: str = ""
 
     @property
     def noise_multiplier(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradleak.accounting import classical_gaussian_epsilon, exact_gaussian_epsilon, mechanism_of
+from gradleak.accounting import classical_gaussian_epsilon, exact_gaussian_epsilon, mechanism_of, of_mechanism
 from gradleak.core import NoGuarantee, Objective, Release, Unit
 from gradleak.results import (
     Evidence,
@@ -141,9 +141,9 @@ def total_epsilons(
         )
         return [without_value(name, reason) for name in names]
     bound, std = mechanism.sensitivity, mechanism.std
-    classical = classical_gaussian_epsilon(bound, std, delta)
-    exact = exact_gaussian_epsilon(bound, std, delta)
-    replaced = exact_gaussian_epsilon(2 * bound, std, delta)
+    classical = of_mechanism(classical_gaussian_epsilon(bound, std, delta), mechanism)
+    exact = of_mechanism(exact_gaussian_epsilon(bound, std, delta), mechanism)
+    replaced = of_mechanism(exact_gaussian_epsilon(2 * bound, std, delta), mechanism)
     found = [
         classical,
         exact,
