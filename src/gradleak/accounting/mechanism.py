@@ -155,7 +155,7 @@ def _loose(
     protocol: Protocol | None = None,
     sizes: Sequence[int] = (),
 ) -> str:
-    """Why the release loses less than its mechanism, "" where nothing is known to.
+    """Reasons why the release loses less than its mechanism, "" where none is known.
 
     Args:
         law: of the noise.
