@@ -2,7 +2,7 @@
 
 from gradleak.auditing.api import AuditOptions, audit
 from gradleak.auditing.catalog import Entry, catalog
-from gradleak.auditing.data_range import range_notes
+from gradleak.auditing.cautions import cautions
 from gradleak.auditing.default_plan import default_plan
 from gradleak.auditing.generator_file import train_generator
 from gradleak.auditing.plan import Plan
@@ -40,12 +40,12 @@ __all__ = [
     "audit",
     "build_plan",
     "catalog",
+    "cautions",
     "configure",
     "default_plan",
     "estimate",
     "judge",
     "load_plan",
-    "range_notes",
     "record_of",
     "run_plan",
     "tasks",

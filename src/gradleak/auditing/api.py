@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from gradleak.attacks import Attack
-from gradleak.auditing.data_range import range_notes
+from gradleak.auditing.cautions import cautions
 from gradleak.auditing.default_plan import default_plan
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.run import Progress, estimate, run_plan
@@ -160,7 +160,7 @@ def _warnings(model: nn.Module, mode: str, plan: Plan) -> Iterator[str]:
             f"no domain was stated; guessed {domain.kind.value} data in [{domain.low:g}, {domain.high:g}] from the "
             "private batch, and the adversary is told so; state gradleak.Domain in the Batch"
         )
-    yield from range_notes(plan.site.batches)
+    yield from cautions(plan.site)
     random_layers = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
     if model.training and mode == "eval" and any(isinstance(part, random_layers) for part in model.modules()):
         yield "the model is in train mode and has BatchNorm or Dropout, but mode='eval' is audited; pass mode='train'"

@@ -65,7 +65,7 @@ def audit(
     """Carry out a plan and write record.jsonl, report.html, report.md and report.json into OUT."""
     # The folder of the command comes first, so that a plan can name the user's own modules.
     sys.path.insert(0, str(Path.cwd()))
-    from gradleak.auditing import estimate, load_plan, range_notes, run_plan
+    from gradleak.auditing import cautions, estimate, load_plan, run_plan
 
     loaded = load_plan(plan)
     if not quiet:
@@ -73,8 +73,8 @@ def audit(
         typer.echo(f"{loaded.site.name}: {counts}, about {estimate(loaded):,.0f} plain gradients", err=True)
         for refusal in loaded.refusals():
             typer.echo(str(refusal), err=True)
-        for note in range_notes(loaded.site.batches):
-            typer.echo(f"mind the range: {note}", err=True)
+        for caution in cautions(loaded.site):
+            typer.echo(caution, err=True)
     aside = set(out.glob("record-*.jsonl"))
     try:
         record = run_plan(loaded, out, jobs=jobs) if quiet else _run_with_progress(loaded, out, jobs)

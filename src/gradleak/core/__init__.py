@@ -26,6 +26,7 @@ from gradleak.core.image_prints import ImagePrints
 from gradleak.core.knowledge import Knowledge
 from gradleak.core.mechanism import Adjacency, GaussianMechanism, NoGuarantee, Unit
 from gradleak.core.objective import Classifier, Mode, Objective
+from gradleak.core.out_of_scale import out_of_scale
 from gradleak.core.precision import HALF, Precision, computed_in_half, precision_of, whole_precision
 from gradleak.core.protocol import Protocol, mean_gradient
 from gradleak.core.randomness import derive_generator, derive_seed
@@ -89,6 +90,7 @@ __all__ = [
     "example_gradients",
     "mean_gradient",
     "one_thread",
+    "out_of_scale",
     "precision_of",
     "running_statistics",
     "watch_batch_norm",

@@ -31,6 +31,7 @@ from gradleak.core.module_copy import (
     random_layers,
     renamed,
 )
+from gradleak.core.non_finite import non_finite
 from gradleak.core.randomness import derive_seed
 from gradleak.core.stop_gradient import gradient_through_stops, stops_gradients
 from gradleak.core.upcast import in_float64
@@ -346,9 +347,10 @@ class Objective:
                 "reduce over the batch, for instance with .mean()"
             )
         if not bool(torch.isfinite(value)):
+            cause = non_finite({**self.params, **self.frozen, **self.buffers})
             raise InputError(
                 f"loss {self.loss_name!r}: expected a finite number, got {float(value)}; "
-                "check the weights of the model and the scale of the inputs"
+                f"{cause or 'check the weights of the model and the scale of the inputs'}"
             )
 
     def check_pairs(self, batch: Batch) -> None:

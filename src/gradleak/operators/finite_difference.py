@@ -8,7 +8,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from gradleak.core import Exposure, ModelDefense, Release
+from gradleak.core import Exposure, ModelDefense, Release, out_of_scale
 from gradleak.operators.gradient_jacobian import GradientJacobian
 from gradleak.operators.linearization import Function
 from gradleak.operators.routes import Route
@@ -97,6 +97,7 @@ def check_derivative(
     contradiction end the check; what is left is not_informative, no verdict on the derivative. A release with a defense
     that is `flat` (signs, rounding) is not checked: its derivative is zero, while its values jump and its levels move
     with their range. Where the model without the defenses agrees, the contradiction is theirs, and the note names them.
+    Where the numbers of the model itself are out of scale (`gradleak.core.out_of_scale`), the note says so in their place.
 
     Args:
         exposure: objective, private batch and release.
@@ -134,6 +135,16 @@ def check_derivative(
             "the derivative of the release is zero and says nothing of what the release gives away",
         )
     exposure = exposure.to(torch.float64)
+    check = _checked(exposure, generator, tolerance, route=route, max_bytes=max_bytes)
+    agreed = check.outcome in (Outcome.CONVERGED, Outcome.UNSUPPORTED)
+    broken = "" if agreed else out_of_scale(exposure.objective, exposure.batch.inputs)
+    return replace(check, outcome=Outcome.NOT_INFORMATIVE, note=broken) if broken else check
+
+
+def _checked(
+    exposure: Exposure, generator: torch.Generator, tolerance: float, *, route: Route | None, max_bytes: int
+) -> DerivativeCheck:
+    """The check at several places near the truth."""
     contradicted: DerivativeCheck | None = None
     last: DerivativeCheck | None = None
     for _ in range(_PLACES):

@@ -10,7 +10,7 @@ from typing import TypedDict, final
 import torch
 from torch import Tensor
 
-from gradleak.core import Exposure
+from gradleak.core import Exposure, out_of_scale
 from gradleak.linalg import (
     Gram,
     LinearOperator,
@@ -105,7 +105,7 @@ class GradientJacobian(LinearOperator):
         if not bool(torch.isfinite(self._at.value).all()):
             raise InputError(
                 "GradientJacobian: expected a finite released mean at the private batch, got NaN or infinity; "
-                "check the model's parameters and the data"
+                f"{self.out_of_scale or 'check the parameters of the model and the data'}"
             )
         super().__init__((self._at.value.numel(), point.numel()), dtype=dtype, device=point.device)
         self._max_bytes = max_bytes
@@ -138,6 +138,11 @@ class GradientJacobian(LinearOperator):
             return self._ghost_route
         return ", ".join(self._at.routes_used) or self._at.route.value
 
+    @cached_property
+    def out_of_scale(self) -> str:
+        """Numbers of the model that keep anything from coming through the model, or "": see `gradleak.core.out_of_scale`."""
+        return out_of_scale(self.exposure.objective, self.exposure.batch.inputs)
+
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on the model for a reader of the record, or nothing: tensors released as zeros, hooks ..."""
@@ -147,8 +152,11 @@ class GradientJacobian(LinearOperator):
         if objective.draws(self.exposure.batch.inputs, self.exposure.batch.targets):
             drawn = f"one of many releases: {', '.join(objective.random_layers) or 'model or loss'} draw the masks of"
             notes.append(f"{drawn} mask_seed={objective.mask_seed}")
+        if self.out_of_scale:
+            notes.append(self.out_of_scale)
         if zeros:
-            notes.append(f"released as zeros (unused by the loss, or dead units): {', '.join(zeros)}")
+            why = "what was just said" if self.out_of_scale else "unused by the loss, or dead units"
+            notes.append(f"released as zeros ({why}): {', '.join(zeros)}")
         if objective.frozen:
             notes.append(f"frozen, not released: {', '.join(objective.frozen)}")
         if objective.tied:

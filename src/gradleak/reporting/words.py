@@ -44,6 +44,7 @@ REASONS: Mapping[str, str] = {
     "item_failed": "the release could not be made",
     "inconsistent_update": "the update does not fit the stated model",
     "converged_model": "the model has already learned this batch",
+    "model_out_of_scale": "numbers of the model keep anything from coming through",
     "all_bounded": "every release is bounded",
     "bayesian_bound": "no attacker does better on average over the stated prior",
     "dp_bound": "differential privacy leaves no attacker a fair chance under the stated prior",
@@ -106,6 +107,8 @@ NEXT_STEPS: Mapping[str, str] = {
     "item_failed": "See the failed items, mend the cause and run again: failed items are tried anew.",
     "no_signal": "Check that the right tensors were shared and that the model was not already converged.",
     "converged_model": "Audit an early round: gradients of a model that has learned its batch are too small to tell.",
+    "model_out_of_scale": "Look where the buffer or parameter comes from (a training that ran away, statistics of other data), "
+    "audit the model that is really sent, and mend it before you share anything.",
     "no_attack_ran": "Add an attack to the plan: closed-form risk alone gives no verdict.",
     "no_attack_finished": "See the failed and refused items for the reasons, mend the plan and run again.",
     "no_attack_reached_threshold": "Read the predicted error beside the reached one: where the prediction is small, a "

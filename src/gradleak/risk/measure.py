@@ -202,7 +202,7 @@ class Measure(LayerMeasure):
         return self._without_value(
             Outcome.NOT_INFORMATIVE,
             "the derivative of the release with respect to the input is zero: to first order the release says nothing, "
-            "which is no evidence of safety (a sign, a rounding or dead units look like this)",
+            f"which is no evidence of safety ({operator.out_of_scale or 'a sign, a rounding or dead units look like this'})",
             null_dimension=operator.shape[1],
             rank=0,
         )

@@ -237,6 +237,15 @@ def test_a_converged_model_is_not_low_risk() -> None:
     assert "early round" in verdict.explanation
 
 
+def test_a_model_that_lets_nothing_through_is_not_low_risk() -> None:
+    """U70b."""
+    note = "running_var of BatchNorm layer 1 is up to 1e+18"
+    verdict = judged(release(model_note=note), attack(0.4))[0]
+    assert verdict.reason == "model_out_of_scale"
+    assert note in verdict.explanation
+    assert judged(release(model_note=note), attack(0.01))[0].verdict is VerdictKind.LEAKS
+
+
 def test_the_run_leaks_if_one_scenario_does() -> None:
     by_item = {verdict.item: verdict for verdict in judged(release(), attack(0.01), release("noisy"))}
     assert by_item["noisy"].verdict is VerdictKind.INCONCLUSIVE

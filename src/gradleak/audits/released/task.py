@@ -12,7 +12,15 @@ import torch
 from gradleak.accounting import guarantee_of
 from gradleak.audits.base import Scenario, Site, domain_of, file_name, internal_example, luck, save_picture
 from gradleak.audits.released.gate import check_update
-from gradleak.core import DiagonalGaussian, HonestButCurious, Update, computed_in_half, describe, whole_precision
+from gradleak.core import (
+    DiagonalGaussian,
+    HonestButCurious,
+    Update,
+    computed_in_half,
+    describe,
+    out_of_scale,
+    whole_precision,
+)
 from gradleak.results import Score
 from gradleak.results.findings.released import ReleaseFinding, TensorPrecision, UpdatePrecision
 from gradleak.results.score import jsonable
@@ -97,6 +105,7 @@ class ReleaseTask:
             domain_guessed=site.domain_guessed,
             domain_kind=domain.kind.value,
             range_note=baseline[0].note,
+            model_note=out_of_scale(site.objective, batch.inputs),
         )
 
 

@@ -256,6 +256,11 @@ def _why_inconclusive(
             f"The client's loss is {loss:.2g}: the model has learned this batch, its gradients are almost zero, and "
             "attacks are uninformative here. Audit an early round instead; this is not low risk.",
         )
+    if release.model_note:
+        return (
+            "model_out_of_scale",
+            f"The model is broken: {release.model_note}. Attacks are uninformative here; this is not low risk.",
+        )
     if best is None:
         return "no_attack_finished", "No attack gave a reconstruction: " + "; ".join(
             f"{a.title}: {None if a.outcome is None else a.outcome.label} {a.note}".strip() for a in attempts

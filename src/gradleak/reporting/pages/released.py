@@ -49,6 +49,8 @@ def page(findings: Sequence[ReleaseFinding], context: Context) -> Section | None
 def _front(releases: Sequence[ReleaseFinding], context: Context) -> Iterator[Block]:
     for note in dict.fromkeys(one.range_note for one in releases if one.range_note):
         yield Note(title="Mind the range.", text=f"{words.sentence(as_is(note))}.", level=Level.WARN)
+    for note in dict.fromkeys(one.model_note for one in releases if one.model_note):
+        yield Note(title="Mind the model.", text=f"{words.sentence(as_is(note))}.", level=Level.WARN)
     yield Text(parts=["Releases by scenario"], style=Style.HEADING)
     found = [_scenario_row(name, mine, context) for name, mine in _by_scenario(releases).items()]
     columns = [

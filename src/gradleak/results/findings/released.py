@@ -72,6 +72,7 @@ class ReleaseFinding(Finding):
         domain_guessed: whether the range of the data was guessed from their values.
         domain_kind: "image", "tabular" or "signal".
         range_note: that the data use little of their declared range, or "".
+        model_note: what in the numbers of the model keeps anything from coming through, or "".
     """
 
     kind: Literal["released"] = "released"
@@ -95,3 +96,4 @@ class ReleaseFinding(Finding):
     domain_guessed: bool = False
     domain_kind: str = "image"
     range_note: str = ""
+    model_note: str = ""
