@@ -265,6 +265,34 @@ def test_the_choice_among_settings_is_flagged() -> None:
     assert all("40 settings" in score.note for score in none.values())
 
 
+def test_a_delta_that_protects_nobody_is_said() -> None:
+    """A release that gives away one of n examples, drawn by chance, is (0, 1/n)-private."""
+    defense = DPSGD(clip_norm=1.0, noise_std=2.0, noise="sum")
+    client = [Clip(1.0), GaussianNoise(std=2.0)]
+    for accounting, said in (
+        (Accounting(delta=0.01, units=100), "delta 0.01 is not below one over the 100 examples, which protects nobody"),
+        (Accounting(delta=0.0099, units=100), ""),
+        (Accounting(delta=1 / 16), "delta 0.0625 is not below one over the 16 examples"),  # at least those of the batch
+        (Accounting(delta=0.06), ""),
+    ):
+        for score in scores([defense], accounting).values():
+            assert said in score.note
+            assert bool(said) == ("protects nobody" in score.note)
+    by_client = scores(client, Accounting(delta=0.1, units=20))["pld_epsilon"]
+    assert "one over the 20 clients" in by_client.note
+    assert "protects nobody" not in scores(client, Accounting(delta=0.1))["pld_epsilon"].note
+    assert "protects nobody" not in scores([], Accounting(delta=0.1, units=100))["pld_epsilon"].note
+
+
+def test_what_sampling_assumes_is_said_with_the_number() -> None:
+    mechanism = GaussianMechanism(sensitivity=1.0, std=2.0)
+    for total in (pld_epsilon, rdp_epsilon):
+        assert (
+            "Batches of a shuffled loader are no such sample" in total(mechanism, delta=DELTA, sampling_rate=0.1).note
+        )
+        assert "loader" not in total(mechanism, delta=DELTA).note
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,5 +1,6 @@
 """Accounting: what a release is worth as a mechanism, and the epsilon of many rounds."""
 
+from gradleak.accounting.cautions import delta_caution
 from gradleak.accounting.epsilon import (
     Accounting,
     can_be_empty,
@@ -15,6 +16,7 @@ __all__ = [
     "Accounting",
     "can_be_empty",
     "classical_gaussian_epsilon",
+    "delta_caution",
     "exact_gaussian_epsilon",
     "guarantee_of",
     "mechanism_of",

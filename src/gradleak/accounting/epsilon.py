@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from dp_accounting import pld, rdp
 
+from gradleak.accounting.cautions import SAMPLING, delta_caution
 from gradleak.accounting.mechanism import mechanism_of
-from gradleak.core import Adjacency, GaussianMechanism, NoGuarantee, Objective, Release
+from gradleak.core import Adjacency, GaussianMechanism, NoGuarantee, Objective, Release, Unit
 from gradleak.results import (
     Count,
     Evidence,
@@ -176,6 +177,8 @@ class Accounting(Settings):
         adjacency: "add_or_remove" or "replace".
         settings_tried: how many settings were tried on the private data, this one among them. The epsilon of one run
             does not cover the choice of the best; a note says so.
+        units: how many units there are in all, against which δ is held (a note says where it is not below one over
+            them); None for at least those of a batch.
 
     Raises:
         InputError: for a number out of range.
@@ -186,6 +189,7 @@ class Accounting(Settings):
     sampling_rate: ShareOrAll = 1.0
     adjacency: Adjacency | str = Adjacency.ADD_OR_REMOVE
     settings_tried: Count = 1
+    units: Count | None = None
 
     def __call__(self, release: Release, objective: Objective, examples: int) -> list[Score]:
         """Four scores: one step by the classical formula and exactly, all rounds by PLD and by RDP.
@@ -202,7 +206,7 @@ class Accounting(Settings):
         mechanism = mechanism_of(release, objective, examples)
         if isinstance(mechanism, NoGuarantee):
             return [
-                self._noted(_none(name, mechanism.reason))
+                self._noted(_none(name, mechanism.reason), "")
                 for name in ("classical_gaussian_epsilon", "gaussian_epsilon", "pld_epsilon", "rdp_epsilon")
             ]
         sensitivity = mechanism.sensitivity * (2 if self.adjacency is Adjacency.REPLACE else 1)
@@ -223,22 +227,18 @@ class Accounting(Settings):
             )
             for total in (pld_epsilon, rdp_epsilon)
         ]
-        return [self._noted(score) for score in (*steps, *totals)]
+        known = self.units or (examples if mechanism.unit is Unit.EXAMPLE else 1)
+        caution = delta_caution(self.delta, known, mechanism.unit.value)
+        return [self._noted(score, caution) for score in (*steps, *totals)]
 
-    def _noted(self, score: Score) -> Score:
-        if self.settings_tried == 1:
-            return score
-        warning = (
+    def _noted(self, score: Score, caution: str) -> Score:
+        tried = {} if self.settings_tried == 1 else {"settings_tried": self.settings_tried}
+        choice = (
             f"{self.settings_tried} settings were tried on the private data; this epsilon does not cover the choice among "
             "them"
         )
-        return Score(
-            **{
-                **vars(score),
-                "note": f"{score.note}; {warning}" if score.note else warning,
-                "details": {**score.details, "settings_tried": self.settings_tried},
-            }
-        )
+        notes = (score.note, caution, choice if tried else "")
+        return replace(score, note="; ".join(filter(None, notes)), details={**score.details, **tried})
 
 
 def _total(
@@ -267,6 +267,7 @@ def _total(
     spread = mechanism.noise_multiplier / math.sqrt(mechanism.steps)
     note, evidence = _of(mechanism), Evidence.UPPER_BOUND
     if sampled:
+        note = f"{note}; {SAMPLING}"
         event: Any = dp_accounting.SelfComposedDpEvent(
             dp_accounting.PoissonSampledDpEvent(sampling_rate, dp_accounting.GaussianDpEvent(spread)), rounds
         )
@@ -377,7 +378,7 @@ def of_mechanism(score: Score, mechanism: GaussianMechanism) -> Score:
     exact = score.evidence is Evidence.EXACT
     evidence = Evidence.UPPER_BOUND if exact and mechanism.loose else score.evidence
     details = {**score.details, "unit": mechanism.unit.value}
-    return Score(**{**vars(score), "evidence": evidence, "note": f"{score.note}; {_of(mechanism)}", "details": details})
+    return replace(score, evidence=evidence, note=f"{score.note}; {_of(mechanism)}", details=details)
 
 
 def _of(mechanism: GaussianMechanism) -> str:

@@ -493,3 +493,16 @@ def test_the_estimators_of_an_audit_are_part_of_the_digest_and_its_rows_are_not(
     assert audit.audit is not None
     assert not any(part is getattr(audit.audit, "population", None) for part in audit.parts())
     assert list(audit.private()) != []
+
+
+def test_a_delta_that_is_not_below_one_over_the_rows_proves_nothing() -> None:
+    chosen = plan()
+    audit = audits(chosen)["member"].audit
+    assert audit is not None
+    release = next(one.release for one in chosen.site.scenarios if one.name == "expected size")
+    for delta, said in ((1 / audit.private_rows, "which protects nobody"), (0.99 / audit.private_rows, "")):
+        hypotheses = Hypotheses(audit=replace(audit, delta=delta, estimators=None), reading=(), delta=delta)
+        for stated in (None, 0.5):
+            claim = claim_of(hypotheses, release, chosen.site.objective, stated)
+            assert bool(said) == ("protects nobody" in claim.of)
+            assert claim.proven is (stated is None and not said)

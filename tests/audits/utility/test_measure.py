@@ -74,7 +74,7 @@ def test_no_epsilon_where_an_empty_round_shows_or_delta_is_too_large() -> None:
     assert found.epsilon.outcome is Outcome.UNSUPPORTED
     assert "sends nothing" in found.epsilon.note
     loose = Training(rounds=2, learning_rate=0.5, sampling_rate=0.1, delta=0.01)
-    assert "above one over the 400 training rows" in measure_utility(task(), release(DP), loose, seeds=[0]).epsilon.note
+    assert "not below one over the 400 examples" in measure_utility(task(), release(DP), loose, seeds=[0]).epsilon.note
 
 
 def test_noise_that_drowns_the_model_and_a_training_that_diverges_get_no_credit() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradleak.accounting import mechanism_of, pld_epsilon
+from gradleak.accounting import delta_caution, mechanism_of, pld_epsilon
 from gradleak.audits.privacy.trials import Hypotheses
 from gradleak.core import Adjacency, NoGuarantee, Objective, Release, Unit
 from gradleak.privacy import AttributeAudit, MembershipAudit
@@ -13,7 +13,8 @@ from gradleak.results.findings.privacy import Claim
 def claim_of(hypotheses: Hypotheses, release: Release, objective: Objective, stated: float | None = None) -> Claim:
     """The claim for one release.
 
-    An attribute is one record in place of another; the presence of an example is what the audit takes for it.
+    An attribute is one record in place of another; the presence of an example is what the audit takes for it. A δ that
+    is not below one over the private rows proves nothing.
 
     Args:
         hypotheses: what is told apart.
@@ -22,8 +23,9 @@ def claim_of(hypotheses: Hypotheses, release: Release, objective: Objective, sta
         stated: the epsilon of the plan, or None.
     """
     delta = hypotheses.delta
+    caution = delta_caution(delta, hypotheses.rows or 1, "private row")
     if stated is not None:
-        return Claim(epsilon=stated, delta=delta, of="as the plan states")
+        return Claim(epsilon=stated, delta=delta, of="; ".join(filter(None, ("as the plan states", caution))))
     if isinstance(hypotheses.audit, MembershipAudit):
         adjacency = Adjacency(hypotheses.audit.adjacency)
     elif isinstance(hypotheses.audit, AttributeAudit):
@@ -46,4 +48,5 @@ def claim_of(hypotheses: Hypotheses, release: Release, objective: Objective, sta
     of = f"{what} {'replaced' if adjacency is Adjacency.REPLACE else 'there or not'}, by the noise of one release"
     counted = found.fixed or adjacency is Adjacency.REPLACE
     of += "" if counted else ", as if divisor and noise did not tell how many there are"
-    return Claim(epsilon=epsilon.value, delta=delta, of=of, proven=counted)
+    of += f"; {caution}" if caution else ""
+    return Claim(epsilon=epsilon.value, delta=delta, of=of, proven=counted and not caution)

@@ -60,6 +60,11 @@ class Hypotheses:
         return next((estimator.confidence for estimator in self.reading), 0.95)
 
     @property
+    def rows(self) -> int | None:
+        """Number of private rows that the records stand for; of a user's own pairs that is not known."""
+        return None if self.audit is None else self.audit.private_rows
+
+    @property
     def examples(self) -> int:
         """Number of examples in a release of an audit."""
         return self.audit.members if isinstance(self.audit, MembershipAudit) else 1

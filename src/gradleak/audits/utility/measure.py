@@ -230,18 +230,16 @@ def training_epsilons(
         sampling_rate=1.0 if by_client or not sampled else training.sampling_rate or 1.0,
         adjacency=training.adjacency,
         settings_tried=settings_tried,
+        units=training.clients if by_client else task.train.size,
     )
-    found = tuple(accounting(at_first, objective, examples))
-    warnings = []
-    if rates_compared > 1:
-        warnings.append(
-            f"the best of {rates_compared} learning rates was chosen on private rows, which this epsilon does not cover"
-        )
-    if training.delta * task.train.size > 1:
-        warnings.append(
-            f"delta {training.delta:g} is above one over the {task.train.size} training rows, which protects nobody"
-        )
-    return tuple(replace(score, note="; ".join(filter(None, (score.note, *warnings)))) for score in found)
+    chosen = (
+        f"the best of {rates_compared} learning rates was chosen on private rows, which this epsilon does not cover"
+    )
+    warning = chosen if rates_compared > 1 else ""
+    return tuple(
+        replace(score, note="; ".join(filter(None, (score.note, warning))))
+        for score in accounting(at_first, objective, examples)
+    )
 
 
 def _examples(task: Task, training: Training) -> int:
