@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from gradleak.attacks import Blind
 from gradleak.core import Batch
+from gradleak.results import median
 from gradleak.scoring import blind_baseline
 from studies.study import Finding
 from studies.summaries import median_interval, shown
@@ -94,8 +94,7 @@ class Row:
 
     def median(self, name: str) -> float | None:
         """The median, of each quantity by itself; None without a value."""
-        values = self.values(name)
-        return statistics.median(values) if values else None
+        return median(self.values(name))
 
     def finding(self) -> Finding:
         """The median PSNR with its interval."""

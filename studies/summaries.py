@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
+
+from gradleak.results import median as middle
 
 Interval = tuple[float, float]
 
@@ -21,8 +22,7 @@ def known(values: Sequence[float | None]) -> list[float]:
 
 def median(values: Sequence[float | None]) -> float | None:
     """Median of those that are numbers; None without any."""
-    numbers = known(values)
-    return statistics.median(numbers) if numbers else None
+    return middle(known(values))
 
 
 def geometric_mean(values: Sequence[float], *, seed: int, resamples: int = 2000) -> tuple[float, Interval]:

@@ -11,7 +11,6 @@ from gradleak.reporting.numerals import (
     count,
     decimal,
     duration,
-    median,
     percent,
     quantity,
 )
@@ -58,12 +57,6 @@ def test_what_is_no_number(value: object) -> None:
 def test_infinities_of_records_are_numbers() -> None:
     assert as_number("inf") == math.inf
     assert as_number("-inf") == -math.inf
-
-
-def test_the_median_is_attained_and_never_an_average() -> None:
-    assert median([math.inf, 1.0]) == 1.0
-    assert median([3.0, 1.0, 2.0]) == 2.0
-    assert median([]) is None
 
 
 def test_a_score_without_value_shows_its_outcome() -> None:

@@ -136,8 +136,3 @@ def beside_blind(found: Quantity, blind: Quantity) -> Quantity:
     if found.value is None or found.value <= limit:
         return found
     return replace(found, text=f"above {'the range' if blind.value is None else 'blind'} ({found.text})")
-
-
-def median(values: list[float]) -> float | None:
-    """The median as an attained value (the lower of two middle ones), or None for no values."""
-    return sorted(values)[(len(values) - 1) // 2] if values else None

@@ -95,6 +95,7 @@ from gradleak.results.finding import Control, Finding, NumberOrNone, Part, Statu
 from gradleak.results.grounds import Grounds
 from gradleak.results.kinds import Kind, finding_class, kinds
 from gradleak.results.members import member
+from gradleak.results.middle import median
 from gradleak.results.nouns import entries_noun, entry_noun, error_name
 from gradleak.results.numbers import (
     check_count,
@@ -236,5 +237,6 @@ __all__ = [
     "finding_class",
     "is_number",
     "kinds",
+    "median",
     "member",
 ]

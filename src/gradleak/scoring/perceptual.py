@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gradleak.core import Batch, Domain, DomainKind, Reconstruction
-from gradleak.results import Evidence, InputError, Leakier, Outcome, Score, UnsupportedError
+from gradleak.results import Evidence, InputError, Leakier, Outcome, Score, UnsupportedError, median
 from gradleak.scoring.image import check_channel_axis
 from gradleak.scoring.pairing import pair, scorable
 from gradleak.scoring.reconstruction import RANGE_TOLERANCE, pixels_of_truth, range_note
@@ -263,7 +262,7 @@ def score_perceptual(
     blind = torch.minimum(*(st_lpips(guess, true, network=chosen) for guess in (constant, torch.full_like(true, 0.5))))
     details = {
         "aggregation": "worst for the client",
-        "median": statistics.median_low(values),
+        "median": median(values),
         "per_example": _by_example(values, rows, batch.size),
         "blind_per_example": _by_example(blind.tolist(), rows, batch.size),
     }

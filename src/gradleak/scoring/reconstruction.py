@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Batch, Domain, Reconstruction
-from gradleak.results import Evidence, InputError, Leakier, Outcome, Score
+from gradleak.results import Evidence, InputError, Leakier, Outcome, Score, median
 from gradleak.scoring.image import check_channel_axis, mse, ssim, ssim_obstacle
 from gradleak.scoring.labels import label_accuracy
 from gradleak.scoring.pairing import Pairing, pair, scorable, wrong_pairing_rmse
@@ -37,9 +36,9 @@ def score_images(reconstruction: Reconstruction, batch: Batch, *, beside: Sequen
 
     Claims and examples are paired one to one first (the order within a batch cannot be recovered). Each value is the
     worst case over the examples, that is the *smallest* error or the largest similarity; `details` holds
-    `per_example` (in the order of the batch, None for an example without a claim), the `median` (an attained value,
-    the leakier one of two middle ones, so that an infinite PSNR is never averaged) and `aggregation` ("worst for the
-    client"; "share" and "mean" where the value is one over all examples). `exact_hits` is the share of examples with
+    `per_example` (in the order of the batch, None for an example without a claim), the `median` (of two middle values
+    their mean, or the finite one where the other is infinite) and `aggregation` ("worst for the client"; "share" and
+    "mean" where the value is one over all examples). `exact_hits` is the share of examples with
     a pixel RMSE below 1e-3. `label_accuracy` comes where targets are classes.
 
     For a batch `wrong_pairing_rmse` says what the same claims reach when each is held against a wrong example, on average:
@@ -214,7 +213,7 @@ def _worst_first(
     lower = UNITS[name][1] is Leakier.LOWER
     details = {
         "aggregation": "worst for the client",
-        "median": statistics.median_low(numbers) if lower else statistics.median_high(numbers),
+        "median": median(numbers),
         "per_example": _by_example(numbers, rows, examples),
         **extra,
     }

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
 
 import torch
 
 from gradleak.attacks import Attack
 from gradleak.core import Batch, Domain, Exposure, HonestButCurious, Objective, Release, ThreatModel, derive_generator
 from gradleak.operators import GradientJacobian
-from gradleak.results import Evidence, InputError, KnowledgeError, Leakier, Outcome, Score, UnsupportedError
+from gradleak.results import Evidence, InputError, KnowledgeError, Leakier, Outcome, Score, UnsupportedError, median
 from gradleak.risk import InversionInfluence, InversionInfluenceLowerBound
 from gradleak.scoring import blind_baseline, score_images
 from gradleak.training import AnyRelease, ReleaseOfRound
@@ -128,7 +127,7 @@ def _over_examples(name: str, scores: Sequence[Score]) -> Score:
     lacking = f"no value for {len(missing)} of {len(scores)} examples" if missing else ""
     return Score(
         name=name,
-        value=float(median(values)),
+        value=median(values),
         unit="pixel_rmse",
         leakier=Leakier.LOWER,
         evidence=evidence.pop() if len(evidence) == 1 else Evidence.ESTIMATE,

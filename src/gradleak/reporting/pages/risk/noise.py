@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from gradleak.reporting import words
 from gradleak.reporting.blocks import Badge, Block, Section, Small, Style, Table, Text, Words, numbers, plot
 from gradleak.reporting.context import Context
-from gradleak.reporting.numerals import MISSING, Quantity, as_number, decimal, median, percent, quantity
-from gradleak.results import Evidence, Subject
+from gradleak.reporting.numerals import MISSING, Quantity, as_number, decimal, percent, quantity
+from gradleak.results import Evidence, Subject, median
 from gradleak.results.findings.risk import RiskFinding
 
 if TYPE_CHECKING:
