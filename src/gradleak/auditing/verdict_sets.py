@@ -58,7 +58,8 @@ def worst_of(item: str, verdicts: Sequence[Verdict]) -> Verdict:
         (verdict for verdict in verdicts if verdict.verdict is VerdictKind.INCONCLUSIVE),
         key=lambda verdict: (not verdict.tested, verdict.reason == "no_attack_finished"),
     )
-    first = tried[0]
+    # Of those with one reason the worst speaks: its number is the one that nothing in the tables undercuts.
+    first = min((verdict for verdict in tried if verdict.reason == tried[0].reason), key=_how_bad)
     place = first.details.get("worst", first.item)
     return Verdict(
         item=item,
@@ -93,14 +94,16 @@ def _kinds(verdicts: Sequence[Verdict]) -> str:
 
 
 def _how_bad(verdict: Verdict) -> tuple[int, float]:
-    """Worst first: a broken claim, an example rebuilt, by its error, something inferred, by its advantage, an epsilon."""
+    """Worst first: a broken claim, an example rebuilt (its error), something inferred (its advantage), an epsilon, no number."""
     if verdict.reason == "claim_broken":
         return 0, -float(verdict.details["epsilon"])
     if verdict.details.get("pixel_rmse") is not None:
         return 1, float(verdict.details["pixel_rmse"])
+    if verdict.details.get("advantage") is not None:
+        return 2, -float(verdict.details["advantage"])
     if verdict.details.get("epsilon") is not None:
         return 3, -float(verdict.details["epsilon"])
-    return 2, -float(verdict.details.get("advantage") or 0.0)
+    return 4, 0.0
 
 
 def _core(verdict: Verdict) -> str:
