@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from gradleak.core.batch import Batch
 from gradleak.core.objective import Objective, Tensors
+from gradleak.core.right_rules import BY_EXAMPLE
 from gradleak.results import UnsupportedError
 
 _CHECKED: WeakKeyDictionary[Objective, set[tuple[int, ...]]] = WeakKeyDictionary()
@@ -41,11 +42,12 @@ def example_gradients(objective: Objective, params: Mapping[str, Tensor], batch:
 
     if batch.size > 1:
         try:
-            rows: Tensors = torch.func.vmap(one, randomness="same")(batch.inputs, batch.targets)
+            with BY_EXAMPLE.within(objective):
+                rows: Tensors = torch.func.vmap(one, randomness="same")(batch.inputs, batch.targets)
         except torch.OutOfMemoryError:
             raise
-        except (RuntimeError, NotImplementedError, ValueError, AssertionError):
-            pass  # no batching rule; an error of another cause comes again below
+        except (RuntimeError, NotImplementedError, ValueError, AssertionError, UserWarning):
+            pass  # no batching rule (a warning where they are errors); another cause comes again below
         else:
             return rows
     singles = [one(inputs, targets) for inputs, targets in zip(batch.inputs, batch.targets, strict=True)]

@@ -33,6 +33,7 @@ from gradleak.core.module_copy import (
 )
 from gradleak.core.non_finite import non_finite
 from gradleak.core.randomness import derive_seed
+from gradleak.core.right_rules import ALWAYS
 from gradleak.core.stop_gradient import gradient_through_stops, stops_gradients
 from gradleak.core.upcast import in_float64
 from gradleak.results import InputError
@@ -409,7 +410,8 @@ class Objective:
     def _call(self, params: Mapping[str, Tensor], inputs: Tensor) -> Any:
         state: dict[str, Tensor] = {**self.frozen, **params}
         state |= {name: buffer.clone() for name, buffer in self.buffers.items()}
-        return torch.func.functional_call(self._module, state, (inputs.clone(),), tie_weights=True)
+        with ALWAYS.within(self._module):
+            return torch.func.functional_call(self._module, state, (inputs.clone(),), tie_weights=True)
 
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:
