@@ -94,7 +94,7 @@ def test_u25_nine_arrays_for_six_parameters_and_other_mixed_up_lists() -> None:
     # By name the three buffers are left out and it is said; by position nothing is guessed or cut off.
     named = Update(tensors=dict(zip(state, nine, strict=True))).align(objective)
     assert list(named.tensors) == list(objective.params)
-    assert sum("not a trainable parameter" in note for note in named.provenance["alignment"]) == 3
+    assert sum("not a trainable parameter" in note for note in named.alignment) == 3
     for listed in (nine, list(tensors.values())[:-1], list(tensors.values())[::-1]):
         update = Update(tensors={str(place): tensor for place, tensor in enumerate(listed)})
         with pytest.raises(InconsistentUpdateError, match=rf"a list of {len(listed)} tensors .* 6 parameters in order"):

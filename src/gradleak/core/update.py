@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import json
-import math
 import os
-import zipfile
-import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from gradleak.core.module_copy import bare_name, first_line, strip_prefix
+from gradleak.core.module_copy import bare_name, strip_prefix
 from gradleak.core.objective import Objective
 from gradleak.core.precision import Precision, precision_of
+from gradleak.core.torch_file import MOST_AXES
+from gradleak.core.update_files import METADATA_KEY, MOST_TENSORS, read_tensors
 from gradleak.results import InconsistentUpdateError, InputError
+from gradleak.results.phrases import shown
 from gradleak.results.score import jsonable
 
-METADATA_KEY = "gradleak"
 MAX_BYTES = 8 * 2**30
+MOST_NAME_LETTERS = 1_000
+MOST_PROVENANCE_LETTERS = 2**20
+# Of a table in an error, and of what `align` notes.
+MOST_ROWS = 50
+MOST_NOTES = 1_000
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-HOW_TO_CONVERT = (
-    "pickles are never loaded, since they can run code. Convert where the file was made: "
-    "safetensors.torch.save_file(dict_of_tensors, 'update.safetensors') or numpy.savez('update.npz', **arrays)"
-)
 
 
 class UpdateKind(StrEnum):
@@ -48,27 +46,40 @@ class Update:
     The tensors are cut from the graph that computed them, which would lead back to the data.
 
     Attributes:
-        tensors: by parameter name.
+        tensors: by parameter name; dense, sparse gradients are made so.
         kind: "gradient", or "delta" = initial minus final parameters, so that both point along the gradient;
             the plain text is taken too.
-        provenance: JSON-ready facts on the making (protocol, defenses, notes), never data of examples.
+        provenance: JSON-ready facts on the making (protocol, defenses, notes), never data of examples. In a file it is
+            what the client says: kept, shown to whoever asks, and read by nothing that leads to a score or verdict.
+        alignment: what `align` did to names; never read from a file.
+
+    Raises:
+        InputError: for anything but named plain tensors and bounded facts: at most 50,000 tensors, names of at most 1,000
+            letters that can be printed, and a megabyte of provenance.
     """
 
     tensors: Mapping[str, Tensor]
     kind: UpdateKind = UpdateKind.GRADIENT
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    alignment: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse an update without tensors, and cut the tensors from their graph."""
-        if not self.tensors:
-            raise InputError("Update: expected at least one tensor, got none")
-        for name, tensor in self.tensors.items():
-            if not isinstance(tensor, Tensor):
-                raise InputError(f"Update: expected torch tensors, got {type(tensor).__name__} for {name}")
+        """Check names, tensors and facts, and cut the tensors from their graph."""
+        if not isinstance(self.tensors, Mapping):
+            raise InputError(
+                f"Update: expected a dict of tensors by name, got {type(self.tensors).__name__}; write Update(tensors="
+                "dict(zip(names, tensors))), or without names {str(place): torch.as_tensor(array) for place, array in "
+                "enumerate(arrays)}, which is read in the order of the model's parameters"
+            )
+        if not 0 < len(self.tensors) <= MOST_TENSORS:
+            raise InputError(
+                f"Update: expected at least one tensor, and at most {MOST_TENSORS}, got {len(self.tensors) or 'none'}"
+            )
         if self.kind not in tuple(UpdateKind):
-            raise InputError(f"Update: expected kind 'gradient' or 'delta', got {self.kind!r}")
+            raise InputError(f"Update: expected kind 'gradient' or 'delta', got {shown(self.kind)}")
         object.__setattr__(self, "kind", UpdateKind(self.kind))
-        object.__setattr__(self, "tensors", {name: tensor.detach() for name, tensor in self.tensors.items()})
+        object.__setattr__(self, "tensors", {name: _plain(name, tensor) for name, tensor in self.tensors.items()})
+        object.__setattr__(self, "provenance", _facts(self.provenance))
 
     def __repr__(self) -> str:
         """Number of tensors and of their entries, and their kind; not the numbers."""
@@ -80,8 +91,9 @@ class Update:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the first tensor."""
-        return next(iter(self.tensors.values())).dtype
+        """The finest floating point format among the tensors, whichever comes first; that of the first if none is one."""
+        dtypes = [tensor.dtype for tensor in self.tensors.values()]
+        return min((one for one in dtypes if one in FLOATS), key=lambda one: torch.finfo(one).eps, default=dtypes[0])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write a safetensors file whose header holds kind and provenance as JSON.
@@ -97,7 +109,7 @@ class Update:
             raise InputError(f"Update.save: expected a name ending in .safetensors, got {file.name}")
         if not file.parent.is_dir():
             raise InputError(f"{file}: expected an existing folder, got none; create {file.parent} first")
-        facts = {"kind": self.kind.value, "provenance": jsonable(dict(self.provenance)), "order": list(self.tensors)}
+        facts = {"kind": self.kind.value, "provenance": dict(self.provenance), "order": list(self.tensors)}
         header = json.dumps(facts, allow_nan=False)
         # Every tensor gets memory of its own: safetensors refuses tensors that share it (tied weights, views).
         tensors = {
@@ -134,49 +146,42 @@ class Update:
             InputError: for a missing, oversized, damaged or unsafe file; the message says how to convert it.
         """
         file = Path(path)
-        if not file.is_file():
-            raise InputError(f"{file}: expected an update file, got no such file")
         if sign not in (1, -1):
-            raise InputError(f"Update.load: expected sign 1 or -1, got {sign}")
-        if file.stat().st_size > max_bytes:
-            raise InputError(f"{file}: {file.stat().st_size} bytes, more than the {max_bytes} allowed (max_bytes)")
-        header: dict[str, Any] = {}
-        if file.suffix == ".safetensors":
-            tensors, header = _load_safetensors(file)
-        elif file.suffix == ".npz":
-            tensors = _load_npz(file, max_bytes)
-        elif file.suffix in (".pt", ".pth"):
-            tensors = _load_torch(file, max_bytes)
-        else:
-            raise InputError(f"{file}: expected .safetensors, .npz, .pt or .pth, got {file.suffix!r}; {HOW_TO_CONVERT}")
-        if not tensors:
-            raise InputError(f"{file}: expected at least one tensor, got none")
-        _check_tensors(file, tensors, max_bytes)
+            raise InputError(f"Update.load: expected sign 1 or -1, got {shown(sign)}")
+        tensors, header = read_tensors(file, max_bytes)
         stated = header.get("kind")
         for source, value in (("the argument", kind), ("the file", stated)):
             if value is not None and value not in tuple(UpdateKind):
-                raise InputError(f"{file}: expected kind 'gradient' or 'delta', got {value!r} from {source}")
+                raise InputError(f"{file}: expected kind 'gradient' or 'delta', got {shown(value)} from {source}")
         if kind is not None and stated is not None and kind != stated:
             raise InputError(f"{file}: expected kind {kind!r} (the argument), got {stated!r} from the file; drop one")
         provenance = header.get("provenance", {"file": file.name})
-        return cls(
-            tensors={name: -tensor if sign == -1 else tensor for name, tensor in tensors.items()},
-            kind=UpdateKind(kind or stated or UpdateKind.GRADIENT),
-            provenance={**provenance, "sign": -1} if sign == -1 else provenance,
-        )
+        if sign == -1:
+            fixed = next((name for name, tensor in tensors.items() if tensor.dtype not in FLOATS), None)
+            if fixed is not None:
+                raise InputError(
+                    f"{file}: expected floating point numbers to turn around, got {tensors[fixed].dtype} in {shown(fixed)}"
+                )
+            tensors = {name: -tensor for name, tensor in tensors.items()}
+            provenance = {**provenance, "sign": -1}
+        try:
+            return cls(tensors=tensors, kind=UpdateKind(kind or stated or UpdateKind.GRADIENT), provenance=provenance)
+        except InputError as error:
+            raise InputError(f"{file}: {error}") from error
 
     def align(self, objective: Objective) -> Update:
         """This update with exactly the names, order and shapes of `objective.params`.
 
         Wrapper prefixes are dropped, further names of tied weights and entries for buffers or frozen parameters are
-        left out, and a positional list of the right shapes is taken in order. What was done is listed under
-        `provenance["alignment"]`. Values are not looked at, so a square weight that was transposed, or two parameters
-        of one shape that changed places, pass here: the consistency gate sees them.
+        left out, and a positional list of the right shapes is taken in order. What was done is listed in `alignment`.
+        Values are not compared, so a square weight that was transposed, or two parameters of one shape that changed places,
+        pass here: the consistency gate sees them.
 
         Raises:
             InconsistentUpdateError: with a shape table, if tensors are missing, left over or of another shape, or if
                 two tensors claim one parameter.
-            InputError: naming the tensor, if its numbers are not floating point, NaN or infinite.
+            InputError: naming the tensor, if its numbers are not floating point, NaN, infinite, or too large for the format
+                in which the model computes.
         """
         tensors, notes = self._named(objective)
         missing = [name for name in objective.params if name not in tensors]
@@ -196,14 +201,22 @@ class Update:
                 )
         broken = {name: part.non_finite for name, part in precision_by(tensors).items() if part.non_finite > 0}
         if broken:
-            shares = ", ".join(f"{share:.1%} of {name}" for name, share in broken.items())
+            shares = ", ".join(_first_of(f"{share:.1%} of {name}" for name, share in broken.items()))
             raise InputError(
                 f"update: {shares} is NaN or infinite; expected finite numbers. "
                 "Check the client's loss scale and mixed precision"
             )
+        for name, parameter in objective.params.items():
+            most = torch.finfo(parameter.dtype).max
+            if torch.finfo(tensors[name].dtype).max > most and bool((tensors[name].abs() > most).any()):
+                raise InputError(
+                    f"update: expected numbers that {parameter.dtype} holds, in which the model computes, got larger ones in "
+                    f"{name}; undo the client's loss scale, or audit the model in the update's format (model.double())"
+                )
         ordered = {name: tensors[name] for name in objective.params}
-        provenance = {**self.provenance, "alignment": notes} if notes else dict(self.provenance)
-        return replace(self, tensors=ordered, provenance=provenance)
+        if len(notes) > MOST_NOTES:
+            notes[MOST_NOTES:] = [f"and {len(notes) - MOST_NOTES} more"]
+        return replace(self, tensors=ordered, alignment=(*self.alignment, *notes))
 
     def zero_tensors(self) -> list[str]:
         """The names of tensors that are zero everywhere."""
@@ -231,11 +244,14 @@ class Update:
                 raise InconsistentUpdateError(_position_table(objective, shapes))
             notes.append("a list without names was taken in the order of the model's parameters")
             return dict(zip(objective.params, listed, strict=True)), notes
-        readings = _readings(objective)
+        known = {*objective.params, *objective.frozen, *objective.buffers, *objective.tied}
+        readings: dict[str, set[str]] = {}
+        for name in known:
+            readings.setdefault(bare_name(name), set()).add(name)
         tensors: dict[str, Tensor] = {}
         came_as: dict[str, str] = {}
         for name, tensor in self.tensors.items():
-            plain = _read_name(name, readings, objective)
+            plain = _read_name(name, known, readings)
             if plain != name:
                 notes.append(f"{name} read as {plain}")
             canonical = objective.tied.get(plain, plain)
@@ -255,6 +271,61 @@ class Update:
         return tensors, notes
 
 
+def _plain(name: Any, tensor: Any) -> Tensor:
+    """The dense numbers of a tensor, cut from its graph; refused where it has none, or a name that no line can hold."""
+    if not isinstance(name, str) or len(name) > MOST_NAME_LETTERS or not name.isprintable():
+        length = f" of {len(name)} letters" if isinstance(name, str) else f" ({type(name).__name__})"
+        raise InputError(
+            f"Update: expected names of at most {MOST_NAME_LETTERS} letters that can be printed, got {shown(name)}{length}; "
+            "rename the tensor, as text"
+        )
+    if not isinstance(tensor, Tensor):
+        hint = "torch.zeros_like(p) for p.grad where nothing came" if tensor is None else "torch.as_tensor(...)"
+        raise InputError(f"Update: expected torch tensors, got {type(tensor).__name__} for {name}; write {hint}")
+    dense: Tensor = tensor.detach()
+    size = dense.numel() * dense.element_size()
+    if dense.is_sparse and size <= MAX_BYTES and dense.dim() <= MOST_AXES:
+        dense = dense.to_dense()  # of nn.Embedding(sparse=True)
+    plain = type(dense) is Tensor and dense.layout is torch.strided and not (dense.is_quantized or dense.is_meta)
+    if not plain or dense.is_nested or dense.dim() > MOST_AXES:
+        raise InputError(
+            f"Update: expected plain dense tensors of at most {MOST_AXES} axes, got {type(dense).__name__} with "
+            f"{dense.layout} on {dense.device} for {name}; write tensor.to_dense() or tensor.dequantize()"
+        )
+    if size > MAX_BYTES and size > dense.untyped_storage().nbytes():
+        raise InputError(
+            f"Update: expected tensors with memory of their own, got {size} bytes in a smaller one for {name}"
+        )
+    return dense.clone() if dense.is_inference() else dense
+
+
+def _facts(provenance: Any) -> dict[str, Any]:
+    """The provenance as JSON, or one line on what is wrong with it."""
+    if not isinstance(provenance, Mapping):
+        raise InputError(f"Update.provenance: expected a dict of facts, got {type(provenance).__name__}")
+    if not provenance:
+        return {}
+    try:
+        facts: dict[str, Any] = jsonable(provenance)
+        letters = len(json.dumps(facts, allow_nan=False))
+    except RecursionError as error:
+        raise InputError(
+            "Update.provenance: expected facts, got lists or dicts that lie too deep in each other"
+        ) from error
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"Update.provenance: expected facts as JSON holds them, got others ({error})") from error
+    if letters > MOST_PROVENANCE_LETTERS:
+        raise InputError(f"Update.provenance: expected at most {MOST_PROVENANCE_LETTERS} letters, got {letters}")
+    return facts
+
+
+def _first_of(rows: Iterable[str]) -> list[str]:
+    listed = list(rows)
+    return listed if len(listed) <= MOST_ROWS else [*listed[:MOST_ROWS], f"and {len(listed) - MOST_ROWS} more"]
+
+
 def precision_by(tensors: Mapping[str, Tensor]) -> dict[str, Precision]:
     """The precision of every tensor by name."""
     return {name: precision_of(tensor) for name, tensor in tensors.items()}
@@ -264,25 +335,17 @@ def _place(entry: tuple[int, Tensor]) -> int:
     return entry[0]
 
 
-def _known(objective: Objective) -> set[str]:
-    return {*objective.params, *objective.frozen, *objective.buffers, *objective.tied}
-
-
-def _readings(objective: Objective) -> dict[str, set[str]]:
-    """For every name without any wrapper part, the names of the model that read so."""
-    readings: dict[str, set[str]] = {}
-    for name in _known(objective):
-        readings.setdefault(bare_name(name), set()).add(name)
-    return readings
-
-
-def _read_name(name: str, readings: Mapping[str, set[str]], objective: Objective) -> str:
+def _read_name(name: str, known: set[str], readings: Mapping[str, set[str]]) -> str:
     """The name of the model that `name` stands for once wrapper prefixes are dropped; itself if there is none.
+
+    Args:
+        name: as it came.
+        known: the names of the model.
+        readings: for every name without any wrapper part, the names of the model that read so.
 
     Raises:
         InconsistentUpdateError: if there are several.
     """
-    known = _known(objective)
     for candidate in (name, strip_prefix(name)):
         if candidate in known:
             return candidate
@@ -305,142 +368,13 @@ def _shape_table(
     rows += [f"{name}: not a parameter of this model, got {tuple(tensors[name].shape)}" for name in extra]
     return (
         f"the update does not fit the model ({len(missing)} missing, {len(wrong)} of another shape, {len(extra)} "
-        "unknown tensors): " + "; ".join(rows) + ". Check that model and update belong together"
+        "unknown tensors): " + "; ".join(_first_of(rows)) + ". Check that model and update belong together"
     )
 
 
 def _position_table(objective: Objective, shapes: list[tuple[int, ...]]) -> str:
-    expected = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in objective.params.items())
+    expected = ", ".join(_first_of(f"{name} {tuple(tensor.shape)}" for name, tensor in objective.params.items()))
     return (
         f"a list of {len(shapes)} tensors without names does not fit the model's {len(objective.params)} parameters "
-        f"in order: expected {expected}; got {', '.join(map(str, shapes))}. Save the tensors by name"
+        f"in order: expected {expected}; got {', '.join(_first_of(map(str, shapes)))}. Save the tensors by name"
     )
-
-
-def _load_safetensors(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    try:
-        with safe_open(file, framework="pt") as handle:
-            header = _header(file, (handle.metadata() or {}).get(METADATA_KEY, "{}"))
-            names = list(handle.keys())
-            order = dict.fromkeys([*(name for name in header.get("order", ()) if name in names), *names])
-            # Copies: the tensors of safetensors are a view of the file, which may change or shrink on disk.
-            return {name: handle.get_tensor(name).clone() for name in order}, header
-    except InputError:
-        raise
-    except (SafetensorError, OSError, *_UNREADABLE) as error:
-        raise InputError(f"{file}: not a readable safetensors file ({first_line(error)}); write it again") from error
-
-
-def _header(file: Path, text: str) -> dict[str, Any]:
-    try:
-        header = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{file}: damaged gradleak header ({first_line(error)[:80]}); write it again") from error
-    form = {"kind": str, "provenance": dict, "order": list}
-    if not isinstance(header, dict) or any(key in header and not isinstance(header[key], form[key]) for key in form):
-        raise InputError(f"{file}: expected kind, provenance and order in the gradleak header, got another form")
-    if not all(isinstance(name, str) for name in header.get("order", ())):
-        raise InputError(f"{file}: expected names of tensors in the gradleak header, got something else")
-    return header
-
-
-def _check_tensors(file: Path, tensors: Mapping[str, Tensor], max_bytes: int) -> None:
-    """Refuse tensors that are not plain numbers in memory, or that would unfold to more than `max_bytes`."""
-    for name, tensor in tensors.items():
-        if type(tensor) is not Tensor or tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
-            raise InputError(
-                f"{file}: expected plain dense tensors, got {type(tensor).__name__} with {tensor.layout} on "
-                f"{tensor.device} for {name}; save tensor.to_dense()"
-            )
-    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-    if size > max_bytes:
-        raise InputError(f"{file}: {size} bytes in memory, more than the {max_bytes} allowed (max_bytes)")
-
-
-# What the readers of damaged or foreign files raise besides OSError.
-_UNREADABLE = (
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    RuntimeError,  # NotImplementedError and RecursionError too
-    EOFError,
-    MemoryError,
-    OverflowError,
-    SyntaxError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-
-
-def _check_archive(file: Path, max_bytes: int) -> None:
-    """Refuse a zip whose contents would unpack to more than `max_bytes`."""
-    if not zipfile.is_zipfile(file):
-        raise InputError(f"{file}: expected a zip archive inside {file.suffix}, got something else; {HOW_TO_CONVERT}")
-    try:
-        with zipfile.ZipFile(file) as archive:
-            size = sum(entry.file_size for entry in archive.infolist())
-    except (OSError, *_UNREADABLE) as error:
-        raise InputError(f"{file}: damaged zip archive ({first_line(error)}); write it again") from error
-    if size > max_bytes:
-        raise InputError(f"{file}: unpacks to {size} bytes, more than the {max_bytes} allowed (max_bytes)")
-
-
-def _load_npz(file: Path, max_bytes: int) -> dict[str, Tensor]:
-    _check_archive(file, max_bytes)
-    try:
-        _check_array_headers(file)
-        with np.load(file, allow_pickle=False) as arrays:
-            return {name: torch.from_numpy(_native(arrays[name])) for name in arrays.files}
-    except InputError:
-        raise
-    except (OSError, *_UNREADABLE) as error:
-        reason = first_line(error)[:160]
-        raise InputError(f"{file}: not an npz of numeric arrays ({reason}); {HOW_TO_CONVERT}") from error
-
-
-def _check_array_headers(file: Path) -> None:
-    """Refuse an array whose header promises more bytes than the archive holds: numpy would allocate them first."""
-    with zipfile.ZipFile(file) as archive:
-        for entry in archive.infolist():
-            with archive.open(entry) as stream:
-                version = np.lib.format.read_magic(stream)
-                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                shape, _, dtype = read(stream)
-                held = entry.file_size - stream.tell()
-            if dtype.hasobject:
-                raise InputError(
-                    f"{file}: expected numeric arrays, got Python objects in {entry.filename}; {HOW_TO_CONVERT}"
-                )
-            if math.prod(shape) * dtype.itemsize > held:
-                raise InputError(
-                    f"{file}: {entry.filename} promises shape {shape}, more than its {held} bytes hold; write it again"
-                )
-
-
-def _native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array in the byte order of this machine and with memory of its own."""
-    return np.array(array, dtype=array.dtype.newbyteorder("="))
-
-
-def _load_torch(file: Path, max_bytes: int) -> dict[str, Tensor]:
-    _check_archive(file, max_bytes)
-    try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # weights_only refuses in many ways; all of them mean: not plain tensors
-        reason = first_line(error)[:160]
-        raise InputError(f"{file}: not a torch file of plain tensors ({reason}); {HOW_TO_CONVERT}") from error
-    if isinstance(content, list | tuple):
-        content = dict(enumerate(content))
-    if not isinstance(content, dict):
-        raise InputError(f"{file}: expected a dict or list of tensors, got {type(content).__name__}; {HOW_TO_CONVERT}")
-    tensors: dict[str, Tensor] = {}
-    for key, tensor in content.items():
-        if not isinstance(tensor, Tensor):
-            raise InputError(
-                f"{file}: expected tensors only, got {type(tensor).__name__} for {key!r}; {HOW_TO_CONVERT}"
-            )
-        if str(key) in tensors:
-            raise InputError(f"{file}: expected one entry a name, got two that read {key!r}; rename one")
-        tensors[str(key)] = tensor.detach()
-    return tensors

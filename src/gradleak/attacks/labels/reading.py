@@ -257,7 +257,7 @@ def round_off(update: Update, parameter: Tensor, name: str) -> Tensor:
     size = update.tensors[name].double().abs()
     if update.kind is UpdateKind.DELTA:
         size = size + parameter.double().abs()
-    return float(torch.finfo(update.dtype).eps) * size.reshape(len(size), -1).amax(dim=1).cpu()
+    return float(torch.finfo(update.tensors[name].dtype).eps) * size.reshape(len(size), -1).amax(dim=1).cpu()
 
 
 def _unmodeled(knowledge: Knowledge, update: Update) -> str:

@@ -80,7 +80,7 @@ class ZeroShotLabels(LabelAttack):
         name = reading.head.weight_name
         assert name is not None
         largest = float(weight.abs().max())
-        round_off = 64 * float(torch.finfo(update.dtype).eps) * largest
+        round_off = 64 * float(torch.finfo(update.tensors[name].dtype).eps) * largest
         noise = _noise_of(knowledge)
         if not isinstance(noise, DiagonalGaussian) or largest == 0:
             return round_off

@@ -166,9 +166,12 @@ class Site:
         return Adversary.STATIC.of(known) if withheld else known
 
     def released(self, scenario: Scenario, index: int) -> Update:
-        """The update of one batch under one scenario: the one that was given, else drawn; the same in every process."""
+        """The update of one batch under one scenario: the one that was given, else drawn; the same in every process.
+
+        It counts as what the scenario's protocol makes, whatever kind the client says it is.
+        """
         if index in scenario.updates:
-            return scenario.updates[index].align(self.objective)
+            return replace(scenario.updates[index].align(self.objective), kind=scenario.release.protocol.kind)
         place = ("release", scenario.name, internal_example(index))
         generator = derive_generator(self.seed, *place, device=self.objective.device)
         return scenario.release(self.objective, self.batches[index], generator)

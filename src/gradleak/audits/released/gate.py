@@ -250,6 +250,8 @@ def _fitting_protocols(
 def _scale_causes(scale: float, examples: int) -> str:
     """Reasons why a gradient may be so many times too long, those that fit the number first."""
     causes = ["loss scaling, or a learning rate"]
+    if not 0 < scale < math.inf:
+        return causes[0]
     power = math.log2(scale)
     if examples > 1:
         exact = abs(scale / examples - 1) <= SCALE_TOLERANCE

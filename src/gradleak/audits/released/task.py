@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -60,7 +60,10 @@ class ReleaseTask:
         batch, domain = site.batches[self.index], site.domain(self.index)
         item = f"{scenario.name}/{internal_example(self.index)}"
         knowledge = site.knowledge(scenario, self.index)
-        gate = check_update(site.objective, scenario.release, batch, update)
+        given = scenario.updates.get(self.index)
+        # What kind the client calls it can only be named as a cause.
+        as_sent = update if given is None else replace(update, kind=given.kind)
+        gate = check_update(site.objective, scenario.release, batch, as_sent)
         noise = scenario.release.noise(site.objective, examples=batch.size)
         std = noise.level if isinstance(noise, DiagonalGaussian) else None
         saved = None
@@ -92,10 +95,10 @@ class ReleaseTask:
             noise_std=std,
             noise_variance=None if std is None else std**2,
             gate=gate.part(),
-            given=self.index in scenario.updates,
+            given=given is not None,
             zero_tensors=tuple(update.zero_tensors()),
             precision=precision_of(update),
-            alignment=tuple(update.provenance.get("alignment", ())),
+            alignment=update.alignment,
             batch_size=batch.size,
             client_loss=float(f"{loss:.1e}"),
             dtype=describe(site.objective.dtype),
