@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from gradleak.core import Batch, Classifier, Domain, DomainKind, Objective
 from gradleak.core.objective import LOSSES
-from gradleak.results import InputError
+from gradleak.results import InputError, UnsupportedError
 
 LABELS = torch.tensor([0, 2, 1, 2])
 IMAGES = torch.rand(4, 2, 6, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -241,3 +241,149 @@ def test_a_domain_that_does_not_fit_is_refused() -> None:
             InputError, match=r"does not accept an example of shape \(9,\).*check the shape of the domain"
         ):
             ask(Domain(shape=(9,)))
+
+
+SOME = torch.tensor([0, 255, 1, 255])
+
+
+@pytest.mark.parametrize(
+    ("loss", "targets", "same"),
+    [
+        ("cross_entropy", torch.tensor([0, -100, 1, -100]), F.cross_entropy),
+        (F.cross_entropy, torch.tensor([0, -100, 1, -100]), F.cross_entropy),
+        (nn.CrossEntropyLoss(ignore_index=255), SOME, partial(F.cross_entropy, ignore_index=255)),
+        (nn.CrossEntropyLoss(ignore_index=2), LABELS, partial(F.cross_entropy, ignore_index=2)),
+        (nn.CrossEntropyLoss(ignore_index=-1), torch.tensor([0, -1, 1, 2]), partial(F.cross_entropy, ignore_index=-1)),
+        (nn.CrossEntropyLoss(ignore_index=255, reduction="sum"), torch.full((4,), 255), lambda *_: torch.tensor(0.0)),
+        (
+            nn.CrossEntropyLoss(ignore_index=255, label_smoothing=0.1),
+            SOME,
+            partial(F.cross_entropy, ignore_index=255, label_smoothing=0.1),
+        ),
+        (
+            nn.CrossEntropyLoss(ignore_index=255, weight=torch.tensor([1.0, 2.0, 3.0])),
+            SOME,
+            partial(F.cross_entropy, ignore_index=255, weight=torch.tensor([1.0, 2.0, 3.0])),
+        ),
+        ("nll", torch.tensor([0, -100, 1, -100]), F.nll_loss),
+        (nn.NLLLoss(ignore_index=255), SOME, partial(F.nll_loss, ignore_index=255)),
+        (partial(F.cross_entropy, ignore_index=255), SOME, partial(F.cross_entropy, ignore_index=255)),
+    ],
+)
+def test_ignored_targets_follow_the_rule_of_the_loss(loss: Any, targets: Tensor, same: Callable[..., Tensor]) -> None:
+    objective = Objective.from_module(nn.Linear(8, 3), loss=loss)
+    batch = Batch(ROWS.float(), targets)
+    objective.check(batch)
+    outputs = F.linear(ROWS.float(), *objective.params.values())
+    torch.testing.assert_close(objective.loss(objective.params, batch), same(outputs, targets))
+
+
+def test_other_targets_and_targets_that_nothing_counts_are_refused() -> None:
+    objective = Objective.from_module(nn.Linear(8, 3), loss=nn.CrossEntropyLoss(ignore_index=255))
+    for targets, message in (
+        (torch.tensor([0, -100, 1, 2]), r"got values from -100 to 2; .* the index that the loss ignores \(255\)"),
+        (torch.tensor([0, 254, 1, 255]), "got values from 0 to 254"),
+        (torch.full((4,), 255), r"expected a finite number, got nan; check whether any target counts \(not 255, class"),
+        (torch.eye(3)[LABELS], "expected class indices, since it ignores the index 255, got class probabilities"),
+    ):
+        with pytest.raises(InputError, match=message):
+            objective.check(Batch(ROWS.float(), targets))
+    pixels = torch.randint(0, 3, (4, 6, 6), generator=torch.Generator().manual_seed(0))
+    pixels[0, :3] = 255
+    segmentation = Objective.from_module(nn.Conv2d(2, 3, 1), loss=nn.CrossEntropyLoss(ignore_index=255))
+    segmentation.check(Batch(IMAGES.float(), pixels))
+    pixels[1, 2, 3] = -100
+    with pytest.raises(InputError, match="got values from -100 to 2"):
+        segmentation.check(Batch(IMAGES.float(), pixels))
+    light = Objective.from_module(nn.Linear(8, 3), loss=nn.CrossEntropyLoss(weight=torch.tensor([1.0, 0.0, 0.0])))
+    with pytest.raises(
+        InputError, match=r"got nan; check whether any target counts \(not -100, class weight above 0\)"
+    ):
+        light.check(Batch(ROWS[:1].float(), LABELS[1:2]))
+
+
+def test_an_attack_may_search_class_probabilities_where_an_index_is_ignored() -> None:
+    """Torch refuses probabilities beside an index of 0 or more, so that attacks on unknown labels failed."""
+    weight = torch.tensor([1.0, 2.0, 3.0])
+    settings: dict[str, Any] = {"weight": weight, "label_smoothing": 0.1, "reduction": "sum"}
+    objective = Objective.from_module(nn.Linear(8, 3), loss=nn.CrossEntropyLoss(ignore_index=2, **settings))
+    soft = torch.softmax(ROWS[:, :3].float(), dim=1)
+    outputs = F.linear(ROWS.float(), *objective.params.values())
+    expected = F.cross_entropy(outputs, soft, **settings)
+    torch.testing.assert_close(objective.loss(objective.params, Batch(ROWS.float(), soft)), expected)
+    torch.testing.assert_close(objective.loss_of_outputs(outputs, soft), expected)
+
+
+@pytest.mark.parametrize(
+    ("layers", "mode", "inputs", "where"),
+    [
+        ([nn.Linear(8, 4), nn.BatchNorm1d(4)], "train", ROWS[:1], r"in 1 \(BatchNorm1d\); .*two examples"),
+        (
+            [nn.Linear(8, 4), nn.Sequential(nn.BatchNorm1d(3))],
+            "eval",
+            ROWS,
+            r"in 1\.0 \(BatchNorm1d\); check the number",
+        ),
+        ([nn.Unflatten(1, (8, 1)), nn.InstanceNorm1d(8, affine=True)], "train", ROWS, r"in 1 \(InstanceNorm1d\)"),
+        ([nn.Conv2d(2, 3, 3), nn.Conv2d(4, 3, 3)], "eval", IMAGES, r"in 1 \(Conv2d\)"),
+    ],
+)
+def test_the_layer_that_fails_is_named(layers: list[nn.Module], mode: str, inputs: Tensor, where: str) -> None:
+    objective = Objective.from_module(nn.Sequential(*layers), mode=mode)
+    with pytest.raises(InputError, match=where):
+        objective.check(Batch(inputs.float(), LABELS[: len(inputs)]))
+    shape = tuple(inputs.shape[1:])
+    if mode == "eval":
+        with pytest.raises(InputError, match=where.partition(";")[0]):
+            objective.output_shape(Domain(shape=shape))
+
+
+class Positions(nn.Module):
+    """A learned place beside the input, by a sparse table or by a plain call."""
+
+    def __init__(self, layer: Callable[..., nn.Module] | None = None) -> None:
+        super().__init__()
+        self.inner, self.head = nn.Linear(8, 4), nn.Linear(4, 3)
+        self.places = nn.Embedding(5, 4, sparse=True) if layer is None else layer(5, 4, sparse=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.inner(x) + self.places(torch.tensor([[1, 2]])).sum(dim=-2)))
+
+
+@pytest.mark.parametrize("layer", [nn.Embedding, partial(nn.EmbeddingBag, mode="sum")])
+def test_sparse_gradients_are_computed_as_dense_ones(layer: Callable[..., nn.Module]) -> None:
+    model = Positions(layer)
+    objective, batch = Objective.from_module(model), Batch(ROWS.float(), LABELS)
+    assert "sparse gradients of places are computed as dense ones" in objective.notes
+    assert model.places.sparse
+    F.cross_entropy(model(batch.inputs), LABELS).backward()
+    found = objective.gradient(objective.params, batch)
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None
+        torch.testing.assert_close(found[name], parameter.grad.to_dense())
+
+
+class Called(Positions):
+    def forward(self, x: Tensor) -> Tensor:
+        places = F.embedding(torch.tensor([1, 2]), self.places.weight, sparse=True).sum(dim=0)
+        return self.head(torch.tanh(self.inner(x) + places))
+
+
+def test_a_sparse_gradient_of_a_plain_call_is_refused_by_name() -> None:
+    objective = Objective.from_module(Called())
+    with pytest.raises(UnsupportedError, match=r"got a sparse one of places\.weight.*sparse=False"):
+        objective.gradient(objective.params, Batch(ROWS.float(), LABELS))
+
+
+def test_inference_mode_is_refused_at_once() -> None:
+    objective, batch = Objective.from_module(conv()), Batch(IMAGES.float(), LABELS)
+    with torch.inference_mode():
+        for attempt in (objective.check, partial(objective.gradient, objective.params)):
+            with pytest.raises(InputError, match=r"inference_mode\(\) is on.*leave that block first"):
+                attempt(batch)
+        made = conv()
+    with torch.no_grad():
+        gradient = objective.gradient(objective.params, batch)
+    for name, tensor in objective.gradient(objective.params, batch).items():
+        assert torch.equal(tensor, gradient[name])
+    assert not any(tensor.is_inference() for tensor in Objective.from_module(made).params.values())

@@ -10,7 +10,7 @@ from typing import ClassVar, final
 import torch
 
 from gradleak.attacks.monitor import Checkpoint, Monitor, Progress
-from gradleak.core import Knowledge, Objective, Reconstruction, Update
+from gradleak.core import Knowledge, Objective, Reconstruction, Update, refuse_inference_mode
 from gradleak.results import Citation, InputError, KnowledgeError, Outcome, Settings, UnsupportedError
 
 
@@ -91,6 +91,7 @@ class Attack(Settings, ABC):
             InconsistentUpdateError: as `__call__`.
             InputError: as `__call__`, and if the three lists have different lengths.
         """
+        refuse_inference_mode()
         for update in updates:
             if not isinstance(update, Update):
                 raise InputError(

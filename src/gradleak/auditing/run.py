@@ -18,7 +18,7 @@ from gradleak.auditing.header import header
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.verdicts import judge
 from gradleak.audits.base import STATES, Audit, Site, Task, file_name, state_path
-from gradleak.core import one_thread
+from gradleak.core import one_thread, refuse_inference_mode
 from gradleak.results import (
     RUN,
     Finding,
@@ -146,6 +146,7 @@ def preflight(plan: Plan) -> None:
     """
     site = plan.site
     objective = site.objective
+    refuse_inference_mode()
     for batch in site.batches:
         objective.check(batch.to(objective.dtype))
         pixels_of_truth(batch)

@@ -25,7 +25,7 @@ from gradleak.core.image_generator import ImageGenerator, OutputRange
 from gradleak.core.image_prints import ImagePrints
 from gradleak.core.knowledge import Knowledge
 from gradleak.core.mechanism import Adjacency, GaussianMechanism, NoGuarantee, Unit
-from gradleak.core.objective import Classifier, Mode, Objective
+from gradleak.core.objective import Classifier, Mode, Objective, refuse_inference_mode
 from gradleak.core.out_of_scale import out_of_scale
 from gradleak.core.precision import HALF, Precision, computed_in_half, precision_of, whole_precision
 from gradleak.core.protocol import Protocol, mean_gradient
@@ -92,6 +92,7 @@ __all__ = [
     "one_thread",
     "out_of_scale",
     "precision_of",
+    "refuse_inference_mode",
     "running_statistics",
     "watch_batch_norm",
     "whole_precision",

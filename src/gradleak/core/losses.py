@@ -38,6 +38,26 @@ def named_loss(loss: str | Loss) -> tuple[str, Loss]:
     return (f"{loss.__module__}.{name}" if name in LOSSES else name), loss
 
 
+def ignored_index(name: str, loss: Loss) -> int | None:
+    """The class index whose examples the loss leaves out, or None for a loss that takes no class indices."""
+    if isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss):
+        return loss.ignore_index
+    return -100 if name in ("cross_entropy", "nll") else None
+
+
+def evaluated(loss: Loss, outputs: Any, targets: Tensor) -> Tensor:
+    """The loss of what a model returned.
+
+    Class probabilities, which attacks search where labels are unknown, have no index to leave out, and torch refuses a module
+    that states one of 0 or more for them.
+    """
+    if isinstance(loss, nn.CrossEntropyLoss) and loss.ignore_index >= 0 and targets.is_floating_point():
+        return F.cross_entropy(
+            outputs, targets, weight=loss.weight, reduction=loss.reduction, label_smoothing=loss.label_smoothing
+        )
+    return loss(outputs, targets)
+
+
 def _is_default(loss: Loss, name: str) -> bool:
     """True if `loss` is torch's own of this name, a module with the settings that `LOSSES` has."""
     if name == "mse" and loss is F.mse_loss:

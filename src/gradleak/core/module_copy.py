@@ -114,6 +114,11 @@ def private_copy(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
                 parent._modules[key] = unwrap(child)
     for parameter in private.parameters():
         parameter.grad = None
+    for name, part in private.named_modules():
+        if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse:
+            # The same numbers, which dense operations, derivatives and files can take.
+            part.sparse = False
+            notes.append(f"sparse gradients of {name or 'the model'} are computed as dense ones")
     return private, (*wrappers, *notes)
 
 
@@ -243,6 +248,18 @@ class Attributes:
                 if len(members) != len(earlier):
                     members.intersection_update(earlier)
                     members.update(earlier)
+
+
+def failing_part(module: nn.Module, error: BaseException) -> str:
+    """The innermost part of a module in which a forward pass failed, as ", in 3.norm (BatchNorm1d)"; empty for none."""
+    names = {id(part): name for name, part in module.named_modules() if name}
+    found, traceback = "", error.__traceback__
+    while traceback is not None:
+        part = traceback.tb_frame.f_locals.get("self")
+        if id(part) in names:
+            found = f", in {names[id(part)]} ({type(part).__name__})"
+        traceback = traceback.tb_next
+    return found
 
 
 def first_line(error: BaseException) -> str:

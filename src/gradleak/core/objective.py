@@ -18,12 +18,13 @@ from gradleak.core.broadcast import broadcast_output, compares_by_entry
 from gradleak.core.checkpointing import without_checkpointing
 from gradleak.core.domain import Domain
 from gradleak.core.linear_calls import LinearCalls
-from gradleak.core.losses import LOSSES, Loss, named_loss
+from gradleak.core.losses import LOSSES, Loss, evaluated, ignored_index, named_loss
 from gradleak.core.masks import masks_of, watch_draws
 from gradleak.core.module_copy import (
     Attributes,
     batch_normalizers,
     cast_constants,
+    failing_part,
     first_line,
     further_names,
     ignore_running_statistics,
@@ -36,7 +37,8 @@ from gradleak.core.randomness import derive_seed
 from gradleak.core.right_rules import ALWAYS
 from gradleak.core.stop_gradient import gradient_through_stops, stops_gradients
 from gradleak.core.upcast import in_float64
-from gradleak.results import InputError
+from gradleak.results import InputError, UnsupportedError
+from gradleak.results.phrases import kind_of
 
 Tensors = dict[str, Tensor]
 
@@ -125,7 +127,7 @@ class Objective:
         Cost: one copy of the parameters in memory.
         """
         if not isinstance(module, nn.Module):
-            raise InputError(f"model: expected a torch.nn.Module, got {type(module).__name__}")
+            raise InputError(f"model: expected a torch.nn.Module, got {kind_of(module)}")
         if (isinstance(loss, str) and loss not in LOSSES) or not (isinstance(loss, str) or callable(loss)):
             raise InputError(f"loss: expected one of {', '.join(LOSSES)} or a callable, got {loss!r}")
         if mode not in tuple(Mode):
@@ -197,7 +199,7 @@ class Objective:
             with torch.no_grad(), self._undisturbed(), watch_draws(self.device) as drawn:
                 outputs = self._call(self.params, inputs.to(self.device, self.dtype))
                 if targets is not None:
-                    self._loss(outputs, targets.clone())
+                    evaluated(self._loss, outputs, targets.clone())
         except _REFUSALS:
             return True
         return drawn[0]
@@ -230,12 +232,12 @@ class Objective:
                     f"loss {self.loss_name!r}: expected the model to return a tensor, got {type(outputs).__name__}; "
                     "pass a callable loss(outputs, targets)"
                 )
-            return self._loss(outputs, batch.targets.clone())
+            return evaluated(self._loss, outputs, batch.targets.clone())
 
     def loss_of_outputs(self, outputs: Any, targets: Tensor) -> Tensor:
         """The scalar loss of what the model returned; pure, and differentiable in the outputs."""
         with self._undisturbed():
-            return self._loss(outputs, targets.clone())
+            return evaluated(self._loss, outputs, targets.clone())
 
     def gradient(self, params: Mapping[str, Tensor], batch: Batch) -> Tensors:
         """The gradient of the loss by parameter name; one plain gradient. Works inside torch.func transforms.
@@ -246,6 +248,7 @@ class Objective:
         """
         try:
             if not torch.compiler.is_compiling():
+                refuse_inference_mode()
                 through = gradient_through_stops(self._module, lambda inner: self.loss(inner, batch), params)
                 if through is not None:
                     return through
@@ -254,6 +257,12 @@ class Objective:
             if "setup_context" not in str(error):
                 raise
             return self._gradient_by_autograd(params, batch)
+        sparse = next((name for name, tensor in gradient.items() if tensor.layout is not torch.strided), None)
+        if sparse is not None:
+            raise UnsupportedError(
+                f"model: expected dense gradients, got a sparse one of {sparse}, which has no second derivative; call "
+                "embedding(..., sparse=False) there, which gives the same numbers"
+            )
         return gradient
 
     def stops_gradients(self, batch: Batch) -> bool:
@@ -321,14 +330,15 @@ class Objective:
         Raises:
             InputError: with what was expected and what came.
         """
+        refuse_inference_mode()
         batch.validate()
         with torch.no_grad():
             try:
                 outputs = self.outputs(self.params, batch.inputs.to(self.dtype))
             except _REFUSALS as error:
                 raise InputError(
-                    f"the model does not accept inputs of shape {tuple(batch.inputs.shape)}: {first_line(error)}; "
-                    f"check {self._what_to_check(batch)}"
+                    f"the model does not accept inputs of shape {tuple(batch.inputs.shape)}: {first_line(error)}"
+                    f"{failing_part(self._module, error)}; {self._what_to_do(batch)}"
                 ) from error
             if isinstance(outputs, Tensor):
                 self._check_targets(outputs, batch.targets)
@@ -348,10 +358,12 @@ class Objective:
                 "reduce over the batch, for instance with .mean()"
             )
         if not bool(torch.isfinite(value)):
+            ignored = ignored_index(self.loss_name, self._loss)
+            counted = "" if ignored is None else f"whether any target counts (not {ignored}, class weight above 0), "
             cause = non_finite({**self.params, **self.frozen, **self.buffers})
             raise InputError(
                 f"loss {self.loss_name!r}: expected a finite number, got {float(value)}; "
-                f"{cause or 'check the weights of the model and the scale of the inputs'}"
+                f"{cause or f'check {counted}the weights of the model and the scale of the inputs'}"
             )
 
     def check_pairs(self, batch: Batch) -> None:
@@ -432,30 +444,33 @@ class Objective:
                 return self.outputs(self.params, middle)
             except _REFUSALS as error:
                 raise InputError(
-                    f"the model does not accept an example of shape {domain.shape}: {first_line(error)}; "
-                    "check the shape of the domain"
+                    f"the model does not accept an example of shape {domain.shape}: {first_line(error)}"
+                    f"{failing_part(self._module, error)}; check the shape of the domain"
                 ) from error
 
-    def _what_to_check(self, batch: Batch) -> str:
+    def _what_to_do(self, batch: Batch) -> str:
         if batch.inputs.device != self.device:
-            return f"the device: the model is on {self.device}, the batch on {batch.inputs.device}"
-        if self._train and batch.size == 1:
-            return "whether BatchNorm in train mode can work on one example"
-        return "the number of channels and the size of an example"
+            return f"check the device: the model is on {self.device}, the batch on {batch.inputs.device}"
+        if self._train and batch.size == 1 and self.batch_statistics:
+            return "BatchNorm in train mode may need two examples: take more, or mode='eval' if the client ran so"
+        return "check the number of channels and the size of an example"
 
     def _check_targets(self, outputs: Tensor, targets: Tensor) -> None:
-        by_class = self.loss_name in ("cross_entropy", "nll") or isinstance(
-            self._loss, nn.CrossEntropyLoss | nn.NLLLoss
-        )
-        if by_class and not targets.is_floating_point():
-            if targets.dim() > 1:
-                targets = targets[targets != -100]  # an ignored pixel of a segmentation
+        ignored = ignored_index(self.loss_name, self._loss)
+        if ignored is not None and targets.is_floating_point() and ignored >= 0:
+            raise InputError(
+                f"loss {self.loss_name!r}: expected class indices, since it ignores the index {ignored}, got class "
+                "probabilities; leave ignore_index out"
+            )
+        if ignored is not None and not targets.is_floating_point():
+            counted = targets[targets != ignored]
             classes = outputs.shape[1] if outputs.dim() > 1 else outputs.shape[0]
-            low, high = (int(targets.min()), int(targets.max())) if targets.numel() else (0, 0)
+            low, high = (int(counted.min()), int(counted.max())) if counted.numel() else (0, 0)
             if low < 0 or high >= classes:
                 raise InputError(
                     f"targets: expected class indices from 0 to {classes - 1} (the model has {classes} outputs), "
-                    f"got values from {low} to {high}; check the labels or the number of outputs"
+                    f"got values from {low} to {high}; check the labels or the number of outputs, or the index that the loss "
+                    f"ignores ({ignored})"
                 )
 
     def _check_pairs(self, outputs: Any, targets: Tensor) -> None:
@@ -471,6 +486,15 @@ class Objective:
                 f"{tuple(targets.shape)}; {self.loss_name} would broadcast the two and compare outputs with the "
                 "targets of other examples, so reshape the targets"
             )
+
+
+def refuse_inference_mode() -> None:
+    """Refuse to begin where torch takes no derivatives."""
+    if torch.is_inference_mode_enabled():
+        raise InputError(
+            "torch.inference_mode() is on, in which nothing can be differentiated; leave that block first (no_grad does no "
+            "harm)"
+        )
 
 
 def _attributes(module: nn.Module, loss: Loss) -> Attributes:

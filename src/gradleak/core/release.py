@@ -29,6 +29,7 @@ from gradleak.core.objective import Objective, Tensors
 from gradleak.core.protocol import Protocol
 from gradleak.core.update import Update
 from gradleak.results import InputError, UnsupportedError
+from gradleak.results.phrases import kind_of
 
 
 class BatchDefense(Defense):
@@ -119,13 +120,15 @@ class Release:
     def __post_init__(self) -> None:
         """Check the types and freeze the list."""
         if not isinstance(self.protocol, Protocol):
-            raise InputError(f"Release.protocol: expected a Protocol, got {_what(self.protocol)}")
+            raise InputError(f"Release.protocol: expected a Protocol, got {kind_of(self.protocol)}")
         if isinstance(self.defenses, Defense) or not isinstance(self.defenses, Sequence):
-            raise InputError(f"Release.defenses: expected a list of defenses, got {_what(self.defenses)}; write [...]")
+            raise InputError(
+                f"Release.defenses: expected a list of defenses, got {kind_of(self.defenses)}; write [...]"
+            )
         object.__setattr__(self, "defenses", tuple(self.defenses))
         for defense in self.defenses:
             if not isinstance(defense, Defense):
-                raise InputError(f"Release.defenses: expected Defense objects, got {_what(defense)}")
+                raise InputError(f"Release.defenses: expected Defense objects, got {kind_of(defense)}")
             if not isinstance(defense, ModelDefense | ExampleDefense | BatchDefense | UpdateDefense):
                 raise UnsupportedError(
                     f"Release.defenses: {type(defense).__name__} acts at the {defense.stage.value} stage by a class of "
@@ -215,7 +218,7 @@ class Release:
         if not self.protocol.shares_gradient or any(isinstance(defense, BatchDefense) for defense in self.defenses):
             raise UnsupportedError(
                 "release of no example: expected FedSGD and no defense that looks at the batch, got "
-                f"{_what(self.protocol)}{''.join(', ' + _what(defense) for defense in self.defenses)}"
+                f"{kind_of(self.protocol)}{''.join(', ' + kind_of(defense) for defense in self.defenses)}"
             )
         none = {name: tensor.new_zeros(0, *tensor.shape) for name, tensor in objective.params.items()}
         last = self._at_example[-1] if self._at_example else None
@@ -340,8 +343,4 @@ def _refuse_non_finite(update: Mapping[str, Tensor]) -> None:
 
 def _check_generator(generator: torch.Generator) -> None:
     if not isinstance(generator, torch.Generator):
-        raise InputError(f"Release: expected a torch.Generator, got {_what(generator)}; pass generator=...")
-
-
-def _what(value: object) -> str:
-    return f"the class {value.__name__} (call it)" if isinstance(value, type) else type(value).__name__
+        raise InputError(f"Release: expected a torch.Generator, got {kind_of(generator)}; pass generator=...")

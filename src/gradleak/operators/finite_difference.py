@@ -187,7 +187,7 @@ def _check_beside(
     exposure: Exposure, generator: torch.Generator, tolerance: float, *, route: Route | None, max_bytes: int
 ) -> DerivativeCheck:
     """One direction at one place near the truth."""
-    truth = exposure.inputs
+    truth = exposure.inputs.detach()
     device = generator.device
     drawn = torch.randn((2, *truth.shape), generator=generator, dtype=truth.dtype, device=device).to(truth.device)
     away, direction = drawn

@@ -94,7 +94,7 @@ class GradientJacobian(LinearOperator):
             )
         self.exposure = exposure.to(dtype)
         self._options: _Options = {"max_bytes": max_bytes, "chunk": chunk, "route": route, "adjoint": adjoint}
-        point = self.exposure.inputs
+        point = self.exposure.inputs.detach()
         try:
             mixed = MixedDerivative.of(self.exposure)
             self._at = Linearization(self.exposure.mean, point, **self._options, mixed=mixed)

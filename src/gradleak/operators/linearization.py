@@ -116,10 +116,7 @@ class Linearization:
             found = next((route for route in self._allowed if self._supports(route)), None)
             if found is None:
                 said = "; ".join(f"{route.value}: {self._reasons[route]}" for route in self._allowed)
-                raise UnsupportedError(
-                    "expected a release that can be differentiated with respect to its input, got none of the routes "
-                    f"to work ({said}); replace the layer that is named there"
-                )
+                raise _not_differentiable(said)
             self._route = found
         return self._route
 
@@ -170,7 +167,10 @@ class Linearization:
             is_push=False,
         )
         self._used[AdjointRoute.DOUBLE_BACKWARD.value] = None
-        return self._pull_rows(cotangents) if found is None else found
+        try:
+            return self._pull_rows(cotangents) if found is None else found
+        except NotImplementedError as error:
+            raise _not_differentiable(first_line(error)) from error
 
     def normal(self, tangents: Tensor) -> Tensor:
         """AᵀA t for each row: (k, n) -> (k, n), without A t as a vector where the graph allows it."""
@@ -450,6 +450,13 @@ def dense_jacobian(
     """
     at = Linearization(function, point, max_bytes=max_bytes, chunk=chunk)
     return at.value, at.push(torch.eye(point.numel(), dtype=point.dtype, device=point.device)).T
+
+
+def _not_differentiable(said: str) -> UnsupportedError:
+    return UnsupportedError(
+        "expected a release that can be differentiated with respect to its input, got none of the routes to work "
+        f"({said}); replace the layer that is named there"
+    )
 
 
 def _vmap(one: Function) -> Function:

@@ -32,6 +32,16 @@ def shown(value: Any) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 4] + " ..."
 
 
+def kind_of(value: Any) -> str:
+    """The class of a value as it stands after "got"; a class itself is told from an object of it.
+
+    Examples:
+        >>> kind_of(1.5), kind_of(float)
+        ('float', 'the class float (call it)')
+    """
+    return f"the class {value.__name__} (call it)" if isinstance(value, type) else type(value).__name__
+
+
 def either(phrases: Iterable[str]) -> str:
     """Phrases joined by commas and "or".
 
