@@ -213,6 +213,61 @@ def test_an_update_from_a_real_round(tmp_path: Path) -> None:
         gl.audit(model, (inputs, targets), update=gl.Update(tensors=sent), out=tmp_path / "b", options=QUIET)
 
 
+def test_inference_mode_is_one_refusal(tmp_path: Path) -> None:
+    """Five items failed, and the verdict was inconclusive."""
+    model = classifier()
+    with torch.inference_mode(), pytest.raises(gl.GradleakError, match="leave that block first"):
+        gl.audit(model, (images(), torch.tensor([2])), out=tmp_path / "out", options=QUIET)
+    objective, batch = gl.Objective.from_module(model), gl.Batch(images(), torch.tensor([2]))
+    release = gl.Release(gl.FedSGD())
+    update = release(objective, batch, generator())
+    knowledge = gl.HonestButCurious(targets=True).disclose(objective, release, batch)
+    with torch.inference_mode(), pytest.raises(gl.GradleakError, match="leave that block first"):
+        gl.GaussNewton()(update, knowledge, generator=generator())
+    assert not (tmp_path / "out").exists()
+
+
+def test_tensors_from_inference_mode_and_from_a_graph_are_taken(tmp_path: Path) -> None:
+    with torch.inference_mode():
+        model, inputs = classifier(), images().clone()
+    found = []
+    for number, given in enumerate((inputs, images().requires_grad_() * 1, images())):
+        with torch.no_grad():
+            record = gl.audit(
+                model, (given, torch.tensor([2])), attacks={"attack": SHORT["gauss_newton"]}, out=tmp_path / str(number),
+                options=QUIET,
+            )  # fmt: skip
+        assert all(one.status == "done" for one in record.findings)
+        found.append([score.value for _, score in record.scores])
+    assert found[0] == found[1] == found[2]
+
+
+def test_ignored_and_sparse_parts_of_an_audit(tmp_path: Path) -> None:
+    """U26b and V26: a sparse table of places, and an index that the loss ignores."""
+
+    class Places(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.places = classifier(), nn.Embedding(3, 4, sparse=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.net(x) + self.places(torch.tensor([1]))
+
+    model, targets = Places(), torch.tensor([1, 255])
+    loss = nn.CrossEntropyLoss(ignore_index=255)
+    loss(model(images(2)), targets).backward()
+    update = gl.Update(tensors={name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    record = gl.audit(
+        model, (images(2), targets), loss=loss, update=update, threat=gl.HonestButCurious(targets=True),
+        attacks={"attack": SHORT["gauss_newton"]}, out=tmp_path / "out", options=QUIET,
+    )  # fmt: skip
+    assert all(one.status == "done" for one in record.findings)
+    assert record.verdicts[-1].verdict == "leaks"
+    gate = releases(record)[0].gate
+    assert gate is not None
+    assert gate.status == "consistent"
+
+
 def test_a_table_row_needs_no_image(tmp_path: Path) -> None:
     """Tabular data: no SSIM, no pictures, everything else."""
     domain = gl.Domain(shape=(12,), low=-3.0, high=3.0, kind="tabular")
@@ -244,7 +299,21 @@ def test_a_one_dimensional_signal(tmp_path: Path) -> None:
         ({"release": gl.GaussianNoise(std=1e-3)}, r"Release\(FedSGD\(\), \[defense\]\)"),
         ({"loss": nn.CrossEntropyLoss}, r"write CrossEntropyLoss\(\)"),
         ({"attacks": [gl.attacks.DLG()]}, "expected a dict of attacks by name, got list"),
-        ({"attacks": {3: gl.attacks.DLG()}}, "expected a dict of attacks by name, got dict"),
+        ({"attacks": {3: gl.attacks.DLG()}}, "expected a dict of attacks by name, got dict; names are texts"),
+        ({"attacks": gl.GaussNewton}, r"got the class GaussNewton \(call it\); write {'gauss_newton': GaussNewton\("),
+        ({"attacks": {"a": gl.attacks.DLG}}, r"got the class DLG \(call it\); write {'dlg': DLG\("),
+        ({"attacks": [gl.attacks.DLG]}, r"got list; write {'dlg': DLG\("),
+        ({"attacks": "dlg"}, "got str; names are texts"),
+        ({"defenses": [gl.Clip(1.0)]}, r"got 'defenses'; write release=Release\(FedSGD\(\), \[...\]\)"),
+        ({"protocol": gl.FedSGD()}, r"got 'protocol'; write release=Release\(protocol\)"),
+        ({"seed": 3}, r"got 'seed'; write options=AuditOptions\(seed=...\)"),
+        ({"thread": gl.HonestButCurious()}, r"got 'thread'; did you mean 'threat'\?"),
+        ({"options": {"seed": 3}}, r"expected AuditOptions\(seed=..., jobs=...\), got dict"),
+        ({"options": gl.AuditOptions}, r"got the class AuditOptions \(call it\)"),
+        ({"release": gl.FedSGD}, r"got the class FedSGD \(call it\)"),
+        ({"measures": gl.GradientNorm}, r"expected a list of measures.*got the class GradientNorm \(call it\)"),
+        ({"measures": [gl.GradientNorm]}, r"got the class GradientNorm \(call it\); write \[...\]"),
+        ({"update": [torch.ones(2)]}, r"got list; use Update\.load\(file\) or Update\(tensors=dict\)"),
         ({"measures": 3}, "expected a list of measures"),
         ({"threat": "curious"}, "expected a threat model"),
         ({"batch": [1, 2]}, "from a DataLoader take next"),
@@ -252,9 +321,10 @@ def test_a_one_dimensional_signal(tmp_path: Path) -> None:
     ],
 )
 def test_the_wrong_kind_of_object_is_named(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
-    batch = arguments.pop("batch", (images(), torch.tensor([1])))
-    with pytest.raises(gl.GradleakError, match=message):
-        gl.audit(classifier(), batch, out=tmp_path / "out", options=QUIET, **arguments)
+    given = {"batch": (images(), torch.tensor([1])), "options": QUIET, **arguments}
+    with pytest.raises(gl.GradleakError, match=message) as caught:
+        gl.audit(classifier(), given.pop("batch"), out=tmp_path / "out", **given)
+    assert "\n" not in str(caught.value)
 
 
 def test_data_outside_their_stated_domain_are_refused_before_the_run(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from gradleak.auditing.plan import Plan
 from gradleak.auditing.run import Progress, estimate, run_plan
 from gradleak.core import Batch, HonestButCurious, Release, ThreatModel, Update
 from gradleak.results import InputError, Record, Thresholds, check_flags
+from gradleak.results.phrases import kind_of, nearest, shown
 from gradleak.risk import Measure, SettingMeasure
 
 
@@ -61,6 +62,7 @@ def audit(
     update: Update | None = None,
     out: str | os.PathLike[str] | None = None,
     options: AuditOptions | None = None,
+    **unknown: object,
 ) -> Record:
     """The record of an audit of one client step: gate, controls, closed-form risk, attacks, scores and verdicts.
 
@@ -81,6 +83,7 @@ def audit(
         update: the update that was really sent, if there is one; the consistency gate compares it with `batch`.
         out: folder of the record (continued if it holds this audit); default a new temporary folder.
         options: seed, jobs, thresholds, pictures.
+        **unknown: nothing; another name is refused in one line that says what to write.
 
     Returns:
         The record; `record.verdicts[-1]` is the verdict on the run, `gradleak.write_html(record, path)` the report.
@@ -88,17 +91,17 @@ def audit(
     Raises:
         GradleakError: in one line, with what was expected, what came and what to do.
     """
-    chosen = options or AuditOptions()
+    if unknown:
+        raise InputError(_what_to_write(next(iter(unknown))))
+    chosen = AuditOptions() if options is None else options
     whole = _batch(batch)
-    _check_kinds(release, update, threat, attacks)
-    proper = isinstance(measures, Collection) and all(isinstance(one, Measure | SettingMeasure) for one in measures)
-    if measures is not None and not proper:
-        raise InputError("measures: expected a list of measures such as [InversionInfluence()]; write [...]")
+    _check_kinds(release, update, threat, chosen)
+    _check_attacks(attacks)
+    _check_measures(measures)
     plan = default_plan(model, whole, loss=loss, mode=mode, release=release, attacks=attacks, measures=measures)
     site = plan.site
     if update is not None:
-        given = replace(site.scenarios[0], updates={0: update.align(site.objective)})
-        site = replace(site, scenarios=[given])
+        site = replace(site, scenarios=[replace(site.scenarios[0], updates={0: update})])
     site = replace(
         site,
         name=chosen.name,
@@ -119,37 +122,67 @@ def audit(
     return run_plan(plan, folder, jobs=chosen.jobs, progress=None if chosen.quiet else _report_progress(plan))
 
 
+def _what_to_write(name: str) -> str:
+    """One line for an argument that `audit` does not have."""
+    releases = {"defenses": "release=Release(FedSGD(), [...])", "protocol": "release=Release(protocol)"}
+    options = {one.name: f"options=AuditOptions({one.name}=...)" for one in fields(AuditOptions)}
+    known = {"loss", "mode", "release", "threat", "attacks", "measures", "update", "out", "options"}
+    instead = {**releases, "defense": releases["defenses"], **options}.get(name)
+    hint = f"write {instead}" if instead else nearest(name, sorted({*known, *releases, *options}))
+    return f"audit: expected one of {', '.join(sorted(known))}, got {shown(name)}" + (f"; {hint}" if hint else "")
+
+
 def _batch(batch: Any) -> Batch:
-    if isinstance(batch, Batch):
-        return batch
+    """The batch, cut from any graph: what made its inputs is no part of the audit."""
     if isinstance(batch, tuple | list) and len(batch) == 2 and all(isinstance(part, Tensor) for part in batch):
-        return Batch(*batch)
+        batch = Batch(*batch)
+    if isinstance(batch, Batch):
+        return replace(batch, inputs=batch.inputs.detach(), targets=batch.targets.detach())
     raise InputError(
         "batch: expected a gradleak.Batch or a pair of tensors (inputs, targets), got "
-        f"{type(batch).__name__}; from a DataLoader take next(iter(loader)), from numpy use torch.as_tensor"
+        f"{shown(batch)}; from a DataLoader take next(iter(loader)), from numpy use torch.as_tensor"
     )
 
 
-def _check_kinds(
-    release: Release | None, update: Update | None, threat: ThreatModel | None, attacks: Mapping[str, Attack] | None
-) -> None:
+def _check_kinds(release: object, update: object, threat: object, options: object) -> None:
     if release is not None and not isinstance(release, Release):
         raise InputError(
-            f"release: expected gradleak.Release(protocol, [defenses]), got {type(release).__name__}; for a defense "
+            f"release: expected gradleak.Release(protocol, [defenses]), got {kind_of(release)}; for a defense "
             "alone write Release(FedSGD(), [defense])"
         )
     if update is not None and not isinstance(update, Update):
         raise InputError(
-            f"update: expected a gradleak.Update, got {type(update).__name__}; use Update.load(file) or "
-            "Update(tensors=dict)"
+            f"update: expected a gradleak.Update, got {kind_of(update)}; use Update.load(file) or Update(tensors=dict)"
         )
     if threat is not None and not isinstance(threat, ThreatModel):
-        raise InputError(f"threat: expected a threat model such as HonestButCurious(), got {type(threat).__name__}")
-    if attacks is not None and not (
-        isinstance(attacks, Mapping)
-        and all(isinstance(name, str) and isinstance(attack, Attack) for name, attack in attacks.items())
-    ):
-        raise InputError(f"attacks: expected a dict of attacks by name, got {type(attacks).__name__}")
+        raise InputError(f"threat: expected a threat model such as HonestButCurious(), got {kind_of(threat)}")
+    if not isinstance(options, AuditOptions):
+        raise InputError(f"options: expected AuditOptions(seed=..., jobs=...), got {kind_of(options)}")
+
+
+def _check_attacks(attacks: object) -> None:
+    given = attacks
+    if isinstance(attacks, Mapping):
+        wrong = [one for one in attacks.values() if not isinstance(one, Attack)]
+        if not wrong and all(isinstance(name, str) for name in attacks):
+            return
+        given = wrong[0] if wrong else attacks
+    if attacks is None:
+        return
+    first = next(iter(given), None) if isinstance(given, list | tuple) else given
+    kind = first if isinstance(first, type) else type(first)
+    hint = f"write {{{kind.name!r}: {kind.__name__}(...)}}" if issubclass(kind, Attack) else "names are texts"
+    raise InputError(f"attacks: expected a dict of attacks by name, got {kind_of(given)}; {hint}")
+
+
+def _check_measures(measures: object) -> None:
+    listed = [] if measures is None else measures if isinstance(measures, Collection) else [measures]
+    wrong = next((one for one in listed if not isinstance(one, Measure | SettingMeasure)), None)
+    if wrong is not None or not isinstance(measures, Collection | None):
+        raise InputError(
+            "measures: expected a list of measures such as [InversionInfluence()], got "
+            f"{kind_of(measures if wrong is None else wrong)}; write [...]"
+        )
 
 
 def _warnings(model: nn.Module, mode: str, plan: Plan) -> Iterator[str]:
