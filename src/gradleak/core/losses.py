@@ -1,4 +1,4 @@
-"""Losses by name, and how a loss is named in a record."""
+"""Losses by name, how a loss is named in a record, and which targets it takes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from gradleak.results import InputError
 
 Loss = Callable[[Any, Tensor], Tensor]
 
@@ -43,6 +45,32 @@ def ignored_index(name: str, loss: Loss) -> int | None:
     if isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss):
         return loss.ignore_index
     return -100 if name in ("cross_entropy", "nll") else None
+
+
+def check_classes(name: str, loss: Loss, outputs: Tensor, targets: Tensor) -> None:
+    """Refuse classes that the model does not have, and class probabilities for a loss that ignores a class index.
+
+    Raises:
+        InputError: naming the smallest and largest target that counts.
+    """
+    ignored = ignored_index(name, loss)
+    if ignored is None:
+        return
+    if targets.is_floating_point():
+        if ignored >= 0:
+            raise InputError(
+                f"loss {name!r}: expected class indices, since it ignores the index {ignored}, got class probabilities; "
+                "leave ignore_index out"
+            )
+        return
+    counted = targets[targets != ignored]
+    classes = outputs.shape[1] if outputs.dim() > 1 else outputs.shape[0]
+    low, high = (int(counted.min()), int(counted.max())) if counted.numel() else (0, 0)
+    if low < 0 or high >= classes:
+        raise InputError(
+            f"targets: expected class indices from 0 to {classes - 1} (the model has {classes} outputs), got values from "
+            f"{low} to {high}; check the labels or the number of outputs, or the index that the loss ignores ({ignored})"
+        )
 
 
 def evaluated(loss: Loss, outputs: Any, targets: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from gradleak.core.broadcast import broadcast_output, compares_by_entry
 from gradleak.core.checkpointing import without_checkpointing
 from gradleak.core.domain import Domain
 from gradleak.core.linear_calls import LinearCalls
-from gradleak.core.losses import LOSSES, Loss, evaluated, ignored_index, named_loss
+from gradleak.core.losses import LOSSES, Loss, check_classes, evaluated, ignored_index, named_loss
 from gradleak.core.masks import masks_of, watch_draws
 from gradleak.core.module_copy import (
     Attributes,
@@ -341,7 +341,7 @@ class Objective:
                     f"{failing_part(self._module, error)}; {self._what_to_do(batch)}"
                 ) from error
             if isinstance(outputs, Tensor):
-                self._check_targets(outputs, batch.targets)
+                check_classes(self.loss_name, self._loss, outputs, batch.targets)
             self._check_pairs(outputs, batch.targets)
             try:
                 value = self.loss(self.params, batch.to(self.dtype))
@@ -454,24 +454,6 @@ class Objective:
         if self._train and batch.size == 1 and self.batch_statistics:
             return "BatchNorm in train mode may need two examples: take more, or mode='eval' if the client ran so"
         return "check the number of channels and the size of an example"
-
-    def _check_targets(self, outputs: Tensor, targets: Tensor) -> None:
-        ignored = ignored_index(self.loss_name, self._loss)
-        if ignored is not None and targets.is_floating_point() and ignored >= 0:
-            raise InputError(
-                f"loss {self.loss_name!r}: expected class indices, since it ignores the index {ignored}, got class "
-                "probabilities; leave ignore_index out"
-            )
-        if ignored is not None and not targets.is_floating_point():
-            counted = targets[targets != ignored]
-            classes = outputs.shape[1] if outputs.dim() > 1 else outputs.shape[0]
-            low, high = (int(counted.min()), int(counted.max())) if counted.numel() else (0, 0)
-            if low < 0 or high >= classes:
-                raise InputError(
-                    f"targets: expected class indices from 0 to {classes - 1} (the model has {classes} outputs), "
-                    f"got values from {low} to {high}; check the labels or the number of outputs, or the index that the loss "
-                    f"ignores ({ignored})"
-                )
 
     def _check_pairs(self, outputs: Any, targets: Tensor) -> None:
         if self.loss_name in _NEVER_BROADCAST:
