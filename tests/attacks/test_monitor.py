@@ -31,7 +31,7 @@ def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
 
 def test_what_a_kill_left_half_written_is_removed_too(tmp_path: Path) -> None:
     checkpoint = Checkpoint(path=tmp_path / "state")
-    (tmp_path / ".state.part").write_bytes(b"half of a guess")
+    (tmp_path / ".state.partial").write_bytes(b"half of a guess")
     assert checkpoint.load() is None
     checkpoint.remove()
     assert not list(tmp_path.iterdir())

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from gradleak.results import (
     Verdict,
     VerdictKind,
 )
-from gradleak.results.record import _sealed, record_file
+from gradleak.results.record import record_file
+from gradleak.results.record_lines import sealed
 
 RUN = {
     "plan_digest": "d1",
@@ -340,7 +342,7 @@ def test_a_stated_size_is_no_order_to_count(tmp_path: Path) -> None:
     """Whoever sends a record can seal it, too: 10 ** 18 lines must not be looked for one by one."""
     record = Record.of([found("a")])
     line = {**record.lines[0], "of": 10**18}
-    Record(run=record.run, lines=[_sealed(line)]).save(tmp_path / "record.jsonl")
+    Record(run=record.run, lines=[sealed(line)]).save(tmp_path / "record.jsonl")
     assert Record.load(tmp_path).missing == ["a"]
 
 
@@ -354,7 +356,7 @@ def test_a_damaged_header_is_written_anew(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("groups", [None, 3.5, "abc", [["a"]], {"a": 1}])
 def test_a_header_without_proper_groups_is_read(tmp_path: Path, groups: Any) -> None:
-    Record(run=_sealed({**Record.of([found("a")]).run, "groups": groups})).save(tmp_path / "record.jsonl")
+    Record(run=sealed({**Record.of([found("a")]).run, "groups": groups})).save(tmp_path / "record.jsonl")
     assert Record.load(tmp_path).canonical()
 
 
@@ -376,7 +378,7 @@ def test_records_of_other_code_are_set_aside_beside_each_other(tmp_path: Path) -
         with RecordWriter(
             path,
             {**RUN, "plan": {}, "plan_digest": digest},
-            before_set_aside=lambda: before.append(path.read_bytes()),
+            guard=lambda stored, changed: before.append(path.read_bytes()),
         ) as writer:
             assert writer.missing(["a"]) == ["a"]
             writer.write_group("a", GROUPS["a"])
@@ -393,10 +395,10 @@ def test_what_is_refused_before_a_record_is_set_aside_leaves_it(tmp_path: Path) 
     path = tmp_path / "record.jsonl"
     whole = write(path, RUN | {"plan": {}})
 
-    def refuse() -> None:
+    def refuse(stored: Mapping[str, Any], changed: bool) -> None:
         raise PlanError("other data")
 
     with pytest.raises(PlanError, match="other data"):
-        RecordWriter(path, {**RUN, "plan": {}, "plan_digest": "d2"}, before_set_aside=refuse)
+        RecordWriter(path, {**RUN, "plan": {}, "plan_digest": "d2"}, guard=refuse)
     assert path.read_bytes() == whole
     assert not list(tmp_path.glob("record-*"))

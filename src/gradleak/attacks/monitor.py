@@ -16,6 +16,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from gradleak.results import InputError
+from gradleak.results.files import make_folder, partial_of, write_file
 
 Progress = Callable[[int, int, float], None]
 """Called now and then with (iterations done, iterations planned, best matching loss)."""
@@ -55,11 +56,10 @@ class Checkpoint:
 
     def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Write one state."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent)
         state = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
         # safetensors' own save_file writes through a file of a random name, which a kill would leave behind for good.
-        self._fresh.write_bytes(save(state, metadata={"gradleak": json.dumps(facts)}))
-        self._fresh.replace(self.path)
+        write_file(self.path, save(state, metadata={"gradleak": json.dumps(facts)}))
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The last state, or None if there is none.
@@ -81,7 +81,7 @@ class Checkpoint:
 
     def remove(self) -> None:
         """Delete the file; nothing happens where there is none."""
-        self._fresh.unlink(missing_ok=True)
+        partial_of(self.path).unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
 
     def end(self) -> None:
@@ -93,14 +93,9 @@ class Checkpoint:
         """Delete the files of all lockstep groups of the attack; nothing happens where there are none."""
         self.remove()
         number = 1
-        while (part := self.part(number)).path.exists() or part._fresh.exists():
+        while (part := self.part(number)).path.exists() or partial_of(part.path).exists():
             part.remove()
             number += 1
-
-    @property
-    def _fresh(self) -> Path:
-        """Place of a state before it replaces the last one; a kill can leave it behind."""
-        return self.path.with_name(f".{self.path.name}.part")
 
     def _unreadable(self, reason: str) -> InputError:
         return InputError(

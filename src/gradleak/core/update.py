@@ -20,6 +20,7 @@ from gradleak.core.precision import Precision, precision_of
 from gradleak.core.torch_file import MOST_AXES
 from gradleak.core.update_files import METADATA_KEY, MOST_TENSORS, read_tensors
 from gradleak.results import InconsistentUpdateError, InputError
+from gradleak.results.files import write_file
 from gradleak.results.phrases import shown
 from gradleak.results.score import jsonable
 
@@ -98,9 +99,10 @@ class Update:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write a safetensors file whose header holds kind and provenance as JSON.
 
-        The file appears under its name only when it is whole.
+        The file appears under its name only when it is whole, readable for its owner alone.
 
         Raises:
+            WriteError: if it cannot be written.
             InputError: if the name does not end in `.safetensors`, the folder is missing, or the provenance holds
                 something else than JSON.
         """
@@ -116,14 +118,8 @@ class Update:
             name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
             for name, tensor in self.tensors.items()
         }
-        partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
-        try:
-            # save_file writes through a file of a random name, which a kill would leave behind.
-            partial.write_bytes(save(tensors, metadata={METADATA_KEY: header}))
-            partial.replace(file)
-        finally:
-            partial.unlink(missing_ok=True)
-        return file
+        # save_file writes through a file of a random name, which a kill would leave behind.
+        return write_file(file, save(tensors, metadata={METADATA_KEY: header}))
 
     @classmethod
     def load(

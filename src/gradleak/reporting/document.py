@@ -34,6 +34,7 @@ from gradleak.reporting.context import Context
 from gradleak.reporting.numerals import Quantity
 from gradleak.reporting.page import Report, assemble
 from gradleak.results import Finding, Leakier, Record, Score, Status, Subject, Verdict
+from gradleak.results.files import write_file
 from gradleak.results.score import jsonable
 
 DOCUMENT_SCHEMA = 2
@@ -60,11 +61,10 @@ def write_json(
 
     Raises:
         InputError: there is no record.
+        WriteError: the file cannot be written.
     """
-    target = Path(path)
     document = summarize(assemble(record), per_record=per_record)
-    target.write_text(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
-    return target
+    return write_file(Path(path), json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def summarize(report: Report, *, per_record: bool = False) -> dict[str, Any]:
@@ -77,6 +77,7 @@ def summarize(report: Report, *, per_record: bool = False) -> dict[str, Any]:
         "complete": record.complete,
         "missing": record.missing,
         "unreadable_lines": record.unreadable,
+        "damaged_lines": {"count": record.damaged, "first": list(record.damage)},
         "verdict": _verdict(report.verdict) | {"what_to_do_next": report.remedy},
         "thresholds": dict(context.thresholds),
         "data": context.data_kind,

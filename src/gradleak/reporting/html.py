@@ -41,6 +41,7 @@ from gradleak.reporting.blocks import (
 from gradleak.reporting.numerals import Quantity
 from gradleak.reporting.page import LEDE, Report, assemble
 from gradleak.results import Evidence, Record
+from gradleak.results.files import write_file
 
 # Tables and galleries with more fold the rest away, if it is worth folding.
 LEAST_FOLDED = 4
@@ -69,10 +70,9 @@ def write_html(record: Record | str | os.PathLike[str], path: str | os.PathLike[
 
     Raises:
         InputError: there is no record.
+        WriteError: the file cannot be written.
     """
-    target = Path(path)
-    target.write_text(render_html(assemble(record)), encoding="utf-8")
-    return target
+    return write_file(Path(path), render_html(assemble(record)))
 
 
 def render_html(report: Report) -> str:

@@ -33,6 +33,7 @@ from gradleak.reporting.blocks import (
 from gradleak.reporting.numerals import Quantity
 from gradleak.reporting.page import ROWS, Report, assemble
 from gradleak.results import Record
+from gradleak.results.files import write_file
 
 _DRESSES = {"": "", "strong": "**", "em": "*", "code": "`"}
 
@@ -51,10 +52,9 @@ def write_markdown(record: Record | str | os.PathLike[str], path: str | os.PathL
 
     Raises:
         InputError: there is no record.
+        WriteError: the file cannot be written.
     """
-    target = Path(path)
-    target.write_text(render_markdown(assemble(record)), encoding="utf-8")
-    return target
+    return write_file(Path(path), render_markdown(assemble(record)))
 
 
 def render_markdown(report: Report) -> str:

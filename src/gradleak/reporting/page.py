@@ -147,9 +147,19 @@ def _notes(record: Record) -> Iterable[Note]:
         text = "This report covers the record so far. Run the same command again to resume."
         yield Note(title="Unfinished run.", text=said + text, level=Level.WARN)
     if record.unreadable:
-        one = record.unreadable == 1
-        title = f"{record.unreadable} line{'' if one else 's'} of the record could not be read"
-        yield Note(title=title, text=f"and {'is' if one else 'are'} left out.", level=Level.WARN)
+        yield _left_out(record.unreadable, "could not be read", ".")
+    if record.damaged:
+        more = " …" if record.damaged > len(record.damage) else ""
+        yield _left_out(
+            record.damaged,
+            "is damaged" if record.damaged == 1 else "are damaged",
+            f" ({'; '.join(map(as_is, record.damage))}{more}).",
+        )
+
+
+def _left_out(lines: int, what: str, why: str) -> Note:
+    title = f"{lines} line{'' if lines == 1 else 's'} of the record {what}"
+    return Note(title=title, text=f"and {'is' if lines == 1 else 'are'} left out{why}", level=Level.WARN)
 
 
 def _front(pages: Sequence[Section], context: Context) -> Iterable[Block]:

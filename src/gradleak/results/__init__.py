@@ -75,6 +75,7 @@ from gradleak.results.errors import (
     KnowledgeError,
     PlanError,
     UnsupportedError,
+    WriteError,
 )
 from gradleak.results.fields import (
     BelowOne,
@@ -109,7 +110,8 @@ from gradleak.results.numbers import (
     is_number,
 )
 from gradleak.results.outcome import Outcome
-from gradleak.results.record import Record, RecordWriter
+from gradleak.results.record import Record
+from gradleak.results.record_writer import RecordWriter
 from gradleak.results.score import Evidence, Leakier, Score
 from gradleak.results.settings import Settings
 from gradleak.results.thresholds import Thresholds, beyond_luck
@@ -221,6 +223,7 @@ __all__ = [
     "Verdict",
     "VerdictKind",
     "Whole",
+    "WriteError",
     "beyond_luck",
     "by_example",
     "check_count",

@@ -25,3 +25,17 @@ class UnsupportedError(GradleakError):
 
 class InconsistentUpdateError(GradleakError):
     """A file or an update does not fit the model that it is said to come from."""
+
+
+class WriteError(GradleakError, OSError):
+    """A file or folder of a run cannot be written: no room, no permission."""
+
+
+def record_stays(place: object, reason: str) -> PlanError:
+    """The refusal to go on with a record, which stays as it is.
+
+    Args:
+        place: folder or file of the record.
+        reason: of the refusal.
+    """
+    return PlanError(f"{place}: {reason}; nothing was written. Use another --out, or delete the folder to start over")

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, Pl
 from gradleak.results.errors import InputError
 from gradleak.results.numbers import is_number
 from gradleak.results.outcome import Outcome
-from gradleak.results.score import Score, jsonable
+from gradleak.results.score import DEEPEST, Score, jsonable
 
 
 def _finite(value: Any) -> Any:
@@ -197,13 +197,13 @@ class UnknownFinding(Finding):
     model_config = ConfigDict(extra="allow")
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, Part | Score):
         return value.to_dict()
     if isinstance(value, Outcome):
         return value.label
-    if isinstance(value, Mapping):
-        return {str(jsonable(key)): _plain(item) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(item) for item in value]
-    return jsonable(value)
+    if depth <= DEEPEST and isinstance(value, Mapping):
+        return {str(jsonable(key)): _plain(item, depth + 1) for key, item in value.items()}
+    if depth <= DEEPEST and isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(item, depth + 1) for item in value]
+    return jsonable(value, depth=depth)

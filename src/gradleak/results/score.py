@@ -13,6 +13,9 @@ from typing import Any
 from gradleak.results.errors import InputError
 from gradleak.results.outcome import Outcome
 
+# Levels of lists and tables in a record; deeper ones no reader takes.
+DEEPEST = 90
+
 
 class Evidence(StrEnum):
     """Relation of a number to the quantity that its name states."""
@@ -137,15 +140,21 @@ class Score:
         )
 
 
-def jsonable(value: Any) -> Any:
+def jsonable(value: Any, *, depth: int = 0) -> Any:
     """`value` as what JSON can hold: infinities as "inf", NaN as None, tuples and sets as lists, members as labels.
 
     Numbers of other libraries (numpy, and zero-dimensional arrays and tensors) become plain ones. Larger arrays are
     refused: private tensors never enter a record.
 
+    Args:
+        value: anything.
+        depth: how many lists and tables it lies in.
+
     Raises:
-        InputError: for an object that has no such form.
+        InputError: for an object that has no such form, or lists and tables that lie too deep in each other.
     """
+    if depth > DEEPEST:
+        raise InputError(f"record: expected lists and tables at most {DEEPEST} deep in each other, got deeper ones")
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, Enum):
@@ -162,13 +171,13 @@ def jsonable(value: Any) -> Any:
             return "inf" if number > 0 else "-inf"
         return number
     if isinstance(value, Mapping):
-        return {str(jsonable(key)): jsonable(item) for key, item in value.items()}
+        return {str(jsonable(key, depth=depth + 1)): jsonable(item, depth=depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [jsonable(item) for item in value]
+        return [jsonable(item, depth=depth + 1) for item in value]
     if isinstance(value, set | frozenset):
-        return sorted((jsonable(item) for item in value), key=str)
+        return sorted((jsonable(item, depth=depth + 1) for item in value), key=str)
     if hasattr(value, "item") and tuple(getattr(value, "shape", (0,))) == ():
-        return jsonable(value.item())
+        return jsonable(value.item(), depth=depth)
     raise InputError(
         f"record: expected numbers, words, lists and dicts, got {type(value).__name__}; "
         "arrays do not enter a record, write the numbers that a reader needs"

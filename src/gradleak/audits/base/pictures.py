@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from gradleak.core import Domain, DomainKind
+from gradleak.results.files import make_folder, write_file
 
 FOLDER = "pictures"
 
@@ -31,11 +33,10 @@ def save_picture(out: Path, name: str, inputs: Tensor | None, domain: Domain) ->
     values = np.round(row * 255).astype(np.uint8)
     picture = Image.fromarray(values[:, :, 0] if values.shape[2] == 1 else values)
     relative = f"{FOLDER}/{file_name(name)}.png"
-    target = out / relative
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_suffix(".partial")
-    picture.save(partial, format="PNG")
-    partial.replace(target)
+    content = io.BytesIO()
+    picture.save(content, format="PNG")
+    make_folder(out / FOLDER)
+    write_file(out / relative, content.getvalue())
     return relative
 
 

@@ -22,6 +22,7 @@ from gradleak.core import (
     whole_precision,
 )
 from gradleak.results import Score
+from gradleak.results.files import make_folder
 from gradleak.results.findings.released import ReleaseFinding, TensorPrecision, UpdatePrecision
 from gradleak.results.score import jsonable
 from gradleak.scoring import blind_baseline
@@ -68,7 +69,7 @@ class ReleaseTask:
         std = noise.level if isinstance(noise, DiagonalGaussian) else None
         saved = None
         if site.save_updates:
-            (out / "updates").mkdir(parents=True, exist_ok=True)
+            make_folder(out / "updates")
             saved = f"updates/{file_name(item)}.safetensors"
             update.save(out / saved)
         with torch.no_grad():

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from gradleak.core import ImageGenerator, ImagePrints
 from gradleak.models.generators.dcgan import DCGANGenerator
@@ -19,6 +19,7 @@ from gradleak.models.generators.decoders import ConvDecoder, MLPDecoder
 from gradleak.models.generators.network import GeneratorNetwork
 from gradleak.models.generators.published import read_tensors
 from gradleak.results import InputError
+from gradleak.results.files import make_folder, write_file
 
 FORMAT = 1
 _NETWORKS: Mapping[str, type[GeneratorNetwork]] = {
@@ -70,15 +71,13 @@ class TrainedGenerator:
         file = Path(path)
         if file.suffix != ".safetensors":
             raise InputError(f"{file}: expected a file name that ends in .safetensors")
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(file.parent)
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
         # In the header, which other readers of the weights pass over, and which the checksum covers.
         prints = self.training_images
-        save_file(tensors, file, metadata=None if prints is None else {_PRINTS: prints.text})
+        write_file(file, save(tensors, metadata=None if prints is None else {_PRINTS: prints.text}))
         facts = {**self.facts, "sha256": _sum(file)}
-        beside = file.with_suffix(".json")
-        beside.write_text(json.dumps(facts, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        return beside
+        return write_file(file.with_suffix(".json"), json.dumps(facts, indent=2, allow_nan=False) + "\n")
 
 
 def trained_generator(path: str | os.PathLike[str]) -> ImageGenerator:
