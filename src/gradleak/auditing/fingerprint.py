@@ -2,59 +2,89 @@
 
 from __future__ import annotations
 
-import copyreg
-import dataclasses
 import functools
 import hashlib
-import json
-import secrets
 import sys
-import sysconfig
-from collections.abc import Iterable, Iterator, Mapping
+import types
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, MutableMapping
 from enum import Enum
-from pathlib import Path, PurePath
-from pickle import PicklingError
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from pathlib import PurePath
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gradleak.results import InputError, PlanError
+from gradleak.auditing.whose_code import (
+    Whose,
+    attributes,
+    copied_from,
+    file_print,
+    imported,
+    names_in,
+    package_print,
+    tells_its_state,
+    whose,
+    whose_module,
+)
+from gradleak.results import InputError
 
-PRIVATE_FILE = ".private-data"
 DEEPEST = 6000
-# Code whose version a record states, or that is Python's own: known by its name.
-_CONSTANTS = (str, int, float, complex, bool, bytes, tuple, frozenset, Enum, type(None))
+_CONSTANTS = (str, int, float, complex, bool, bytes, type(None), type(...))
+_WORDS = (torch.dtype, torch.device, torch.layout, torch.memory_format, PurePath)
 _CACHED = type(functools.cache(len))
-_CODE = (FunctionType, _CACHED, property, classmethod, staticmethod, functools.cached_property)
-# What a class states, or a function finds in its module, and computes with.
-_VALUES = (*_CONSTANTS, Tensor, np.ndarray, nn.Module, list, dict, set)
+_WRAPPERS = (property, classmethod, staticmethod, functools.cached_property)
+# Locks hold nothing that numbers depend on; what is held weakly is a cache, or somebody else's.
+_INERT = ("_thread.lock", "_thread.RLock", "weakref.", "_weakrefset.")
+# Attribute of what torch.compile made: the function that it was made of. The rest is a cache of this process.
+_COMPILED = "_torchdynamo_orig_callable"
+# Whose classes and functions are compiled.
+_BINDINGS = ("pybind11", "nanobind")
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
-_STATED = frozenset({"torch", "numpy", "scipy", "sklearn", "pydantic", "pydantic_core", "typing", "typing_extensions"})
+# Of a class: what Python makes of its code.
+_MADE = (types.GetSetDescriptorType, types.MemberDescriptorType)
+
+
+class Reading(NamedTuple):
+    """Result of reading things for their fingerprint.
+
+    Attributes:
+        digest: hexadecimal; the same in every process.
+        unread: places and types of what could not be read, so that it may have changed unseen.
+    """
+
+    digest: str
+    unread: tuple[str, ...]
 
 
 def fingerprint(*things: Any) -> str:
-    """A hexadecimal digest of what `things` are and do; the same in every process.
+    """The digest of `read`."""
+    return read(*things).digest
 
-    Tensors and arrays go in by value; objects by their fields and attributes and by the code of their class and its bases;
-    functions by their compiled code, constants, defaults, closures and the functions, classes, tensors and plain values of
-    their module that they read (of other installed packages functions, classes and constants alone); modules by the attributes,
-    hooks, code and state of every part. Code of torch, numpy and Python itself goes in by name, since a record states the
-    versions. What a function reads of other global values is not covered.
+
+def read(*things: Any) -> Reading:
+    """A digest of what `things` are and do, and the names of what could not be read.
+
+    Tensors and arrays go in by value; objects by their attributes, by what their class keeps in C, and by the code of their
+    class and its bases; functions by their compiled code, constants, defaults, attributes, closures and what they read of their
+    module and of modules that they import; networks by the attributes, hooks, code and state of every part. Of torch, numpy and
+    Python itself the name goes in, since a record states the versions; of other installed packages the name and the list of
+    files that the installer wrote. What code finds by a name that it computes, in a file or in the environment is not covered.
+
+    Args:
+        *things: objects of any kind; tables name their parts.
+
+    Raises:
+        InputError: if parts lie too deep in each other.
     """
-    digest = hashlib.sha256()
     walk = _Walk()
     # Networks in networks, and functions that call functions, lie deeper than calls do.
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, DEEPEST))
     try:
-        for part in things:
-            for piece in walk.pieces(part):
-                digest.update(piece)
-                digest.update(b"\x1f")
+        total = _join(*[walk.token(thing) for thing in things])
     except RecursionError as error:
         raise InputError(
             "plan: expected a model, a loss and attacks whose parts lie at most about a thousand deep in each other; got more, "
@@ -62,231 +92,258 @@ def fingerprint(*things: Any) -> str:
         ) from error
     finally:
         sys.setrecursionlimit(limit)
-    return digest.hexdigest()
-
-
-def check_private_data(data: object, folder: Path) -> None:
-    """Compare the private data of a plan with those of an earlier run in `folder`; remember them if there was none.
-
-    What is remembered is a keyed hash in a file of its own, under a random key, so that the record can be passed on
-    without a fingerprint of the data in it.
-
-    Args:
-        data: batches, rows and updates, as `fingerprint` takes them.
-        folder: of the record.
-
-    Raises:
-        PlanError: if the folder belongs to other data.
-    """
-    file = folder / PRIVATE_FILE
-    if file.exists():
-        try:
-            known = json.loads(file.read_text(encoding="utf-8"))
-            same = known["hash"] == fingerprint(known["key"], data)
-        except (ValueError, KeyError, TypeError):
-            same = False
-        if not same:
-            raise PlanError(
-                f"{folder}: the record there is about other data or other updates; nothing was written. "
-                "Use another --out, or delete the folder to start over"
-            )
-        return
-    key = secrets.token_hex(16)
-    content = json.dumps({"key": key, "hash": fingerprint(key, data)})
-    partial = file.with_name(file.name + ".partial")
-    partial.write_text(content, encoding="utf-8")
-    partial.replace(file)
+    return Reading(total.hex(), tuple(walk.unread))
 
 
 class _Walk:
     """Walks through values; what it meets again stands there with the same digest, equal or identical alike."""
 
-    def __init__(self) -> None:
-        self._known: dict[int, bytes | None] = {}
+    def __init__(self, around: _Walk | None = None) -> None:
+        # By address: the digests of what was read, and how deep that lies which is being read.
+        self._done: MutableMapping[int, bytes] = {} if around is None else ChainMap({}, around._done)
+        self._open: dict[int, int] = {} if around is None else dict(around._open)
+        self._path: list[str] = [] if around is None else list(around._path)
+        self._modules: set[tuple[str, frozenset[str]]] = set()
         self._kept: list[Any] = []
+        self.unread: dict[str, None] = {} if around is None else around.unread
 
-    def pieces(self, value: Any) -> Iterator[bytes]:
-        """The bytes that stand for a value."""
-        if (
-            isinstance(value, Enum | str | int | float | complex | bool | bytes | torch.dtype | PurePath)
-            or value is None
-        ):
-            yield f"{type(value).__qualname__} {value!r}".encode()
-        elif isinstance(value, Tensor):
-            yield from _tensor(value)
-        elif isinstance(value, np.ndarray):
-            yield f"array {value.dtype} {value.shape}".encode()
-            yield from [np.ascontiguousarray(value).tobytes()] if value.dtype != object else self._all(value.tolist())
-        elif isinstance(value, np.generic | torch.device | range | slice):
-            yield f"{type(value).__qualname__} {value!r}".encode()
-        elif isinstance(value, set | frozenset):
-            yield b"set"
+    def token(self, value: Any, name: object = "") -> bytes:
+        """The bytes that stand for a value.
+
+        Args:
+            value: anything.
+            name: under which it was found, for messages.
+        """
+        kind = type(value)
+        if kind in _CONSTANTS or (isinstance(value, _WORDS) and whose(kind) is Whose.STATED):
+            # Decimal digits of an int are limited.
+            return f"{kind.__qualname__} {hex(value) if kind is int else repr(value)}".encode()
+        place = id(value)
+        if place in self._done:
+            return self._done[place]
+        if place in self._open:
+            return b"inside of itself %d" % (len(self._path) - self._open[place])
+        self._kept.append(value)  # else another object could come to lie at its address
+        self._open[place] = len(self._path)
+        self._path.append(str(name)[:60])
+        made = self._read(value)
+        self._path.pop()
+        del self._open[place]
+        self._done[place] = made
+        return made
+
+    def _all(self, mark: str, values: Iterable[Any]) -> bytes:
+        return _join(mark.encode(), *[self.token(value, place) for place, value in enumerate(values)])
+
+    def _table(self, mark: str, table: Mapping[Any, Any]) -> bytes:
+        return _join(mark.encode(), *[part for k, v in table.items() for part in (self.token(k), self.token(v, k))])
+
+    def _read(self, value: Any) -> bytes:
+        kind = type(value)
+        if kind in (dict, types.MappingProxyType):
+            return self._table("table", value)
+        if kind in (list, tuple):
+            return self._all(kind.__name__, value)
+        if isinstance(value, set | frozenset):
             # Each by a walk of its own: their order is that of the run.
-            yield from sorted(b"\x1e".join(_Walk().pieces(item)) for item in value)
-        elif isinstance(value, ModuleType):
-            yield f"module {value.__name__}".encode()
-        elif id(value) in self._known:
-            yield self._known[id(value)] or b"inside of itself"
-        else:
-            self._known[id(value)] = None
-            self._kept.append(value)  # else another object could come to lie at its address
-            digest = hashlib.sha256()
-            for piece in self._met_first(value):
-                digest.update(piece)
-                digest.update(b"\x1f")
-            self._known[id(value)] = digest.digest()
-            yield digest.digest()
+            return _join(b"set", self._further(value, set, frozenset), *sorted(_Walk(self).token(one) for one in value))
+        if isinstance(value, Tensor):
+            return self._tensor(value)
+        if isinstance(value, np.ndarray | np.generic):
+            return self._array(value)
+        if isinstance(value, type):
+            return self._class(value)
+        if isinstance(value, types.ModuleType):
+            return self._module(value, frozenset(name for name in vars(value) if not name.startswith("__")))
+        if isinstance(value, Enum):
+            return _join(b"member", self.token(kind), (value.name or repr(value)).encode())
+        return self._code_or_object(value)
 
-    def _met_first(self, value: Any) -> Iterator[bytes]:
-        own = isinstance(value, Mapping | list | tuple) and not _is_stated(type(value).__module__)
-        if own:
-            yield from self._all((type(value), getattr(value, "__dict__", None)))
-        if isinstance(value, Mapping):
-            yield b"mapping"
-            for key, item in value.items():
-                yield from self.pieces(key)
-                yield from self.pieces(item)
-        elif isinstance(value, list | tuple):
-            yield f"{type(value).__name__} {len(value)}".encode()
-            yield from self._all(value)
-        elif isinstance(value, type):
-            yield from self._class(value)
-        elif isinstance(value, FunctionType):
-            yield from self._function(value)
-        elif isinstance(value, _CACHED):
-            yield from self._all((b"cached", value.__wrapped__))
-        elif isinstance(value, MethodType):
-            yield from self._all((value.__func__, value.__self__))
-        elif isinstance(value, functools.partial):
-            yield b"partial"
-            yield from self._all((value.func, value.args, value.keywords))
-        elif isinstance(value, BuiltinFunctionType):
-            yield f"builtin {value.__module__}.{value.__qualname__}".encode()
-        elif isinstance(value, property | classmethod | staticmethod | functools.cached_property):
-            yield type(value).__name__.encode()
+    def _code_or_object(self, value: Any) -> bytes:
+        compiled = value.__dict__.get(_COMPILED) if isinstance(value, types.FunctionType | nn.Module) else None
+        if compiled is not None:
+            return self._all("compiled", [compiled])
+        if isinstance(value, types.FunctionType):
+            return self._function(value)
+        if isinstance(value, types.CodeType):
+            return self._code(value)
+        if isinstance(value, types.CellType):
+            return _join(b"cell", *[self.token(held, "closure") for held in _held(value)])
+        if isinstance(value, _CACHED):
+            return self._all("cached", [value.__wrapped__])
+        if isinstance(value, types.MethodType):
+            return self._all("method", [value.__func__, value.__self__])
+        if isinstance(value, functools.partial):
+            return self._all("partial", [type(value), value.func, value.args, value.keywords, vars(value)])
+        if isinstance(value, types.BuiltinFunctionType):
+            # A function in C belongs to its module, or to what pybind11 keeps for it; a method to an object.
+            owner = value.__self__
+            name = f"builtin {value.__module__}.{value.__qualname__}".encode()
+            free = owner is None or isinstance(owner, types.ModuleType) or type(owner).__name__ == "PyCapsule"
+            free = free or type(owner).__module__.startswith(_BINDINGS)
+            return _join(name, file_print(value.__module__ or "") if free else self.token(owner, "self"))
+        if isinstance(value, _WRAPPERS):
             names = ("fget", "fset", "fdel", "__func__", "func")
-            yield from self._all([getattr(value, name) for name in names if getattr(value, name, None) is not None])
-        elif isinstance(value, torch.Generator):
-            yield b"generator"
-            yield from self.pieces(value.get_state())
-        else:
-            yield from self._object(value)
+            return self._table(type(value).__name__, {name: getattr(value, name, None) for name in names})
+        if isinstance(value, torch.Generator):
+            return _join(b"generator", self.token(value.get_state()))
+        return self._object(value)
 
-    def _all(self, values: Iterable[Any]) -> Iterator[bytes]:
-        for value in values:
-            yield from self.pieces(value)
+    def _tensor(self, value: Tensor) -> bytes:
+        head = f"tensor {value.dtype} {tuple(value.shape)} {value.requires_grad} {value.layout}".encode()
+        try:
+            dense = value.detach().cpu().to_dense() if value.layout != torch.strided else value.detach().cpu()
+            flat = (torch.dequantize(dense) if dense.is_quantized else dense).contiguous().reshape(-1)
+            content = flat.resolve_conj().resolve_neg().view(torch.uint8).numpy().tobytes()
+        except (RuntimeError, NotImplementedError, TypeError):
+            # On the meta device, nested, or of a class without memory of its own.
+            self._miss(value)
+            content = b""
+        return _join(head, content, self._further(value, Tensor, nn.Parameter))
 
-    def _object(self, value: Any) -> Iterator[bytes]:
-        """The class of an object, then its fields and attributes; of a module also the state of its parts."""
-        yield from self.pieces(type(value))
+    def _array(self, value: Any) -> bytes:
+        made = np.asanyarray(value)
+        head = f"array {type(value).__name__} {made.dtype} {made.shape}".encode()
+        content = self.token(made.tolist()) if made.dtype.hasobject else np.ascontiguousarray(made).tobytes()
+        # Such as the mask of a masked array.
+        more = b"" if type(made) is np.ndarray else self.token(self._copied_from(made))
+        return _join(head, content, more, self._further(made, np.ndarray))
+
+    def _further(self, value: Any, *plain: type) -> bytes:
+        """The class and the attributes of a value that has more of them than its kind; else nothing."""
+        own = attributes(value)
+        return self._all("further", [type(value), own]) if own or type(value) not in plain else b""
+
+    def _object(self, value: Any) -> bytes:
+        """The class of an object, its attributes, and what it is copied from; of a network the state of every part."""
+        kind = type(value)
+        if f"{kind.__module__}.{kind.__qualname__}".startswith(_INERT):
+            return f"inert {kind.__qualname__}".encode()
+        if kind.__module__ == "torch._ops":
+            # They keep what was asked of them before.
+            return f"operator {value}".encode()
+        parts = [self.token(kind, "class")]
         if isinstance(value, nn.Module):
-            yield b"training" if value.training else b"eval"
-            for name, tensor in (*value.named_parameters(recurse=False), *value.named_buffers(recurse=False)):
-                yield name.encode()
-                yield from _tensor(tensor)
-            for name, part in value.named_children():
-                yield name.encode()
-                yield from self.pieces(part)
-            yield from self.pieces({name: one for name, one in vars(value).items() if name not in _OF_EVERY_MODULE})
-            # Their keys are numbers of a run.
-            yield from self._all([list(vars(value).get(name, {}).values()) for name in _HOOKS])
-            return
-        if callable(getattr(type(value), "identity_in_plans", None)):
-            yield from self.pieces(value.identity_in_plans())
-            return
-        state = dict(getattr(value, "__dict__", None) or {})
-        for base in type(value).__mro__:
-            slots = base.__dict__.get("__slots__", ())
-            names = (slots,) if isinstance(slots, str) else slots
-            state |= {
-                name: getattr(value, name) for name in names if hasattr(value, name) and not name.startswith("__")
-            }
-        if dataclasses.is_dataclass(value):
-            # What is computed when asked for is no part of it.
-            names = [field.name for field in dataclasses.fields(value)]
-            state = {name: getattr(value, name) for name in names if hasattr(value, name)}
-        parts = _reduced(value) if not state or _is_stated(type(value).__module__) else None
-        yield from self.pieces(state if parts is None else parts)
+            return _join(*parts, *self._network(value))
+        if callable(getattr(kind, "identity_in_plans", None)):
+            return _join(*parts, self.token(value.identity_in_plans()))
+        found, owner = self._copied_from(value), whose(kind)
+        if isinstance(found, str):
+            # A global name: of a function that Cython compiled, say.
+            parts.append(_join(found.encode(), file_print(str(getattr(value, "__module__", None) or ""))))
+        if found is None or owner is Whose.OWN:
+            parts.append(self._table("attributes", attributes(value)))
+        if isinstance(found, list):
+            # The attributes stand above, unless the class has a way of its own to tell its state.
+            whole = owner is not Whose.OWN or tells_its_state(kind)
+            parts.append(self._all("copied from", [one for place, one in enumerate(found) if place != 2 or whole]))
+        return _join(*parts)
 
-    def _class(self, kind: type) -> Iterator[bytes]:
-        """The code and constants of a class and of its bases, unless a record states their version."""
-        yield f"class {kind.__module__}.{kind.__qualname__}".encode()
-        if _is_stated(kind.__module__):
-            return
-        for base in kind.__bases__:
-            yield from self.pieces(base)
-        for name, member in sorted(vars(kind).items()):
-            if name.startswith("__") and not isinstance(member, FunctionType):
-                continue
-            if isinstance(member, (*_CODE, *_read_values(kind.__module__))):
-                yield name.encode()
-                yield from self.pieces(member)
+    def _copied_from(self, value: Any) -> Any:
+        try:
+            return copied_from(value)
+        except Exception:  # anything that a user's class or one in C may raise; the object is named as unread
+            self._miss(value)
+            return None
 
-    def _function(self, function: FunctionType) -> Iterator[bytes]:
-        yield f"function {function.__module__}.{function.__qualname__}".encode()
-        if _is_stated(function.__module__ or ""):
-            return
-        yield from self._code(function.__code__)
-        for cell in function.__closure__ or ():
-            try:
-                yield from self.pieces(cell.cell_contents)
-            except ValueError:
-                yield b"empty cell"
-        yield from self.pieces(function.__defaults__)
-        yield from self.pieces(function.__kwdefaults__)
-        for name in sorted(_names(function.__code__)):
-            found = function.__globals__.get(name)
-            if name in function.__globals__ and isinstance(
-                found, (FunctionType, _CACHED, type, functools.partial, *_read_values(function.__module__ or ""))
-            ):
-                yield name.encode()
-                yield from self.pieces(found)
+    def _network(self, module: nn.Module) -> list[bytes]:
+        own = {name: value for name, value in attributes(module).items() if name not in _OF_EVERY_MODULE}
+        everywhere = [getattr(nn.modules.module, f"_global{name}", {}) for name in _HOOKS]
+        # The keys of hooks are numbers of a run.
+        hooks = [list(table.values()) for table in (*(vars(module).get(name, {}) for name in _HOOKS), *everywhere)]
+        parts = {name: part for name, part in module._modules.items() if part is not None}
+        tensors = {**module._parameters, **module._buffers}
+        return [
+            b"training" if module.training else b"eval",
+            *(self._table("part", table) for table in (tensors, own, parts, {"hooks": hooks})),
+        ]
 
-    def _code(self, code: CodeType) -> Iterator[bytes]:
-        yield code.co_code
-        yield repr((code.co_names, code.co_varnames, code.co_freevars)).encode()
-        for constant in code.co_consts:
-            yield from self._code(constant) if isinstance(constant, CodeType) else self.pieces(constant)
+    def _class(self, kind: type) -> bytes:
+        head = f"class {kind.__module__}.{kind.__qualname__}".encode()
+        owner = whose(kind)
+        if owner is not Whose.OWN:
+            return _join(head, package_print(kind.__module__) if owner is Whose.INSTALLED else b"")
+        if str(type(kind).__module__).startswith(_BINDINGS):
+            return _join(head, file_print(kind.__module__))
+        members = {name: member for name, member in sorted(vars(kind).items()) if _counts(name, member)}
+        if issubclass(kind, Enum):
+            # In place of the tables by which Python finds them.
+            members = {name: one for name, one in members.items() if not name.startswith("_") or callable(one)}
+            members |= {name: one.value for name, one in kind.__members__.items()}
+        return _join(head, self._all("bases", [type(kind), *kind.__bases__]), self._table("members", members))
+
+    def _function(self, function: types.FunctionType) -> bytes:
+        head = f"function {function.__module__}.{function.__qualname__}".encode()
+        owner = whose(function)
+        if owner is not Whose.OWN:
+            return _join(head, package_print(function.__module__) if owner is Whose.INSTALLED else b"")
+        parts = [function.__code__, function.__closure__, function.__defaults__, function.__kwdefaults__]
+        return _join(head, self._all("function", [*parts, vars(function)]), *self._read_by(function))
+
+    def _read_by(self, function: types.FunctionType) -> list[bytes]:
+        """Tokens of what a function reads of its module, of modules in it, and of those that it imports when it runs."""
+        module = sys.modules.get(function.__module__ or "")
+        if (
+            module is not None
+            and vars(module) is function.__globals__
+            and whose_module(module.__name__) is not Whose.OWN
+        ):
+            return []
+        names = names_in(function.__code__)
+        read = {name: function.__globals__[name] for name in sorted(names) if name in function.__globals__}
+        found: list[bytes] = []
+        for name, value in (read | imported(function)).items():
+            found.append(name.encode())
+            found.append(self._module(value, names) if isinstance(value, types.ModuleType) else self.token(value, name))
+        return found
+
+    def _module(self, module: types.ModuleType, names: frozenset[str]) -> bytes:
+        """The name of a module; of a user's own also its attributes of these names."""
+        head = f"module {module.__name__}".encode()
+        owner = whose_module(module.__name__)
+        if owner is not Whose.OWN:
+            return _join(head, package_print(module.__name__) if owner is Whose.INSTALLED else b"")
+        if (module.__name__, names) in self._modules:
+            return head
+        self._modules.add((module.__name__, names))
+        found: list[bytes] = []
+        for name in sorted(names & vars(module).keys()):
+            value = vars(module)[name]
+            found.append(name.encode())
+            found.append(self._module(value, names) if isinstance(value, types.ModuleType) else self.token(value, name))
+        return _join(head, *found)
+
+    def _code(self, code: types.CodeType) -> bytes:
+        shape = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+        names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+        parts = [code.co_code, getattr(code, "co_exceptiontable", b""), repr((shape, names)).encode()]
+        return _join(*parts, self._all("constants", code.co_consts))
+
+    def _miss(self, value: Any) -> None:
+        kind = type(value)
+        path = [part for part in self._path if part]
+        place = ".".join(path if len(path) <= 6 else [*path[:2], "…", *path[-3:]])
+        self.unread[f"{place or 'plan'} ({kind.__module__}.{kind.__qualname__})"] = None
 
 
-def _tensor(value: Tensor) -> Iterator[bytes]:
-    yield f"tensor {value.dtype} {tuple(value.shape)} {value.requires_grad}".encode()
-    dense = value.detach().cpu().to_dense() if value.layout != torch.strided else value.detach().cpu()
-    flat = (torch.dequantize(dense) if dense.is_quantized else dense).contiguous().reshape(-1)
-    yield flat.resolve_conj().resolve_neg().view(torch.uint8).numpy().tobytes()
+def _join(*parts: bytes) -> bytes:
+    """One digest of parts, each with its length, so that no two lists of parts read alike."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return digest.digest()
 
 
-def _reduced(value: Any) -> list[Any] | None:
-    """The parts that an object is copied from, which hold what code in C keeps to itself; None where it cannot be copied."""
-    reduce = copyreg.dispatch_table.get(type(value))
+def _held(cell: types.CellType) -> list[Any]:
     try:
-        found = value.__reduce_ex__(2) if reduce is None else reduce(value)
-    except (TypeError, ValueError, AttributeError, RuntimeError, PicklingError):
-        return None
-    return [found] if isinstance(found, str) else [list(one) if isinstance(one, Iterator) else one for one in found]
+        return [cell.cell_contents]
+    except ValueError:  # empty
+        return []
 
 
-def _names(code: CodeType) -> set[str]:
-    """The global names that a code object may read, nested functions included."""
-    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
-    return set(code.co_names).union(*map(_names, inner))
-
-
-@functools.cache
-def _is_stated(module: str) -> bool:
-    root = module.split(".")[0]
-    return root in _STATED or root in sys.stdlib_module_names
-
-
-@functools.cache
-def _read_values(module: str) -> tuple[type, ...]:
-    """The types of values that count where code of a module reads them.
-
-    Lists and tables of other installed packages do not: what those hold in memory is no part of a plan, and its order may be
-    another one in the next process.
-    """
-    root = module.split(".")[0]
-    file = getattr(sys.modules.get(root), "__file__", None)
-    installed = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
-    own = root == "gradleak" or file is None or not any(Path(file).is_relative_to(place) for place in installed)
-    return _VALUES if own else _CONSTANTS
+def _counts(name: str, member: Any) -> bool:
+    """True for a member of a class that a user wrote; most names between double underscores are Python's own."""
+    if isinstance(member, _MADE) or name in ("_abc_impl", "_autograd_function_id", "__class__"):
+        return False
+    return callable(member) or isinstance(member, _WRAPPERS) or not (name.startswith("__") and name.endswith("__"))

@@ -1,0 +1,201 @@
+"""Owner of code that a fingerprint meets: a library whose version a record states, another package, or the user."""
+
+from __future__ import annotations
+
+import copyreg
+import dis
+import functools
+import hashlib
+import importlib
+import site
+import sys
+import sysconfig
+import types
+import warnings
+from collections.abc import Iterator
+from enum import Enum
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+# Libraries beside Python's own whose versions a record states, by the name that their code has: that of the distribution.
+STATED = {
+    "torch": "torch",
+    "numpy": "numpy",
+    "scipy": "scipy",
+    "sklearn": "scikit-learn",
+    "pydantic": "pydantic",
+    "pydantic_core": "pydantic-core",
+    "typing_extensions": "typing_extensions",
+}
+_HEAP_TYPE = 1 << 9
+_IMPORT = dis.opmap["IMPORT_NAME"]
+_COMPILED = (".so", ".pyd", ".dylib")
+
+
+class Whose(Enum):
+    """Owner of code, who decides how it is read."""
+
+    STATED = "by name, since a record states the version"
+    INSTALLED = "by name and by the list of files that the installer wrote"
+    OWN = "as it stands"
+
+
+def whose(thing: type | types.FunctionType) -> Whose:
+    """The owner of a class or function; that of a library only where the library has it under its name."""
+    module = thing.__module__
+    owner = whose_module(module) if isinstance(module, str) else Whose.OWN
+    if owner is Whose.OWN or (isinstance(thing, type) and not thing.__flags__ & _HEAP_TYPE):
+        return owner
+    found: Any = sys.modules.get(module)
+    for part in thing.__qualname__.split("."):
+        found = getattr(found, "__dict__", {}).get(part)
+        found = found.__func__ if isinstance(found, staticmethod | classmethod) else found
+    return owner if found is thing else Whose.OWN
+
+
+def whose_module(name: str) -> Whose:
+    """The owner of a module."""
+    return _whose_root(name.partition(".")[0])
+
+
+@functools.cache
+def _whose_root(root: str) -> Whose:
+    if root in ("gradleak", "__main__", ""):
+        return Whose.OWN
+    if root in STATED:
+        return Whose.STATED
+    place = _place(root)
+    if root in sys.stdlib_module_names and (place is None or _inside(place, "stdlib", "platstdlib")):
+        return Whose.STATED
+    sites = [*site.getsitepackages(), site.getusersitepackages()]
+    installed = place is not None and (
+        _inside(place, "purelib", "platlib") or any(place.is_relative_to(one) for one in sites)
+    )
+    return Whose.INSTALLED if installed else Whose.OWN
+
+
+def _place(module: str) -> Path | None:
+    """The file or folder of a module, None for one that has none, or that is not there."""
+    try:
+        found = sys.modules.get(module)
+        spec = util.find_spec(module) if found is None else None
+        file = getattr(found, "__file__", None) or (spec.origin if spec is not None else None)
+        folders = list(getattr(found, "__path__", None) or (spec.submodule_search_locations if spec else None) or [])
+    except (ImportError, ValueError, AttributeError):
+        return None
+    if file is None or not Path(file).is_absolute():
+        file = folders[0] if folders else None
+    return None if file is None else Path(file)
+
+
+def _inside(place: Path, *names: str) -> bool:
+    return any(place.is_relative_to(sysconfig.get_path(name)) for name in names)
+
+
+@functools.cache
+def package_print(module: str) -> bytes:
+    """A print of the package that a module belongs to: the files as the installer listed them; else that of its own file."""
+    place = _place(module)
+    if place is None:
+        return b""
+    site_of = next((folder for folder in place.parents if any(folder.glob("*.dist-info"))), place.parent)
+    name = module.partition(".")[0].lower()
+    # That of the same name is most often the right one.
+    lists = sorted(site_of.glob("*.dist-info/RECORD"), key=lambda one: not one.parent.name.lower().startswith(name))
+    own = f"{place.relative_to(site_of).as_posix()},"
+    found = next((files for files in map(_listed, lists) if any(line.startswith(own) for line in files)), None)
+    if found is None:
+        return hashlib.sha256(place.read_bytes()).digest() if place.is_file() else b""
+    return hashlib.sha256("\n".join(found).encode()).digest()
+
+
+@functools.cache
+def _listed(record: Path) -> tuple[str, ...]:
+    """The code in an installer's list, with its hashes."""
+    lines = record.read_text(encoding="utf-8").splitlines()
+    return tuple(sorted(line for line in lines if line.split(",")[0].endswith((".py", *_COMPILED))))
+
+
+def file_print(module: str) -> bytes:
+    """A print of the file of a compiled module of a user or another package; nothing for other modules."""
+    place = _place(module) if module and whose_module(module) is not Whose.STATED else None
+    compiled = place is not None and place.suffix in _COMPILED and place.is_file()
+    return hashlib.sha256(place.read_bytes()).digest() if compiled and place is not None else b""
+
+
+def names_in(code: types.CodeType) -> frozenset[str]:
+    """The names that a code object may read of modules, nested functions included, and the texts that may be names."""
+    texts = {one for one in code.co_consts if isinstance(one, str) and one.isidentifier()}
+    inner = [names_in(one) for one in code.co_consts if isinstance(one, types.CodeType)]
+    return frozenset(code.co_names).union(texts, *inner)
+
+
+def imports_in(code: types.CodeType, package: str) -> Iterator[str]:
+    """The modules that a code object imports when it runs.
+
+    Args:
+        code: of a function.
+        package: that of its module.
+    """
+    if _IMPORT in code.co_code[::2]:
+        steps = list(dis.get_instructions(code))
+        for place, step in enumerate(steps):
+            if step.opname == "IMPORT_NAME":
+                level = steps[place - 2].argval
+                dots = "." * level if isinstance(level, int) else ""
+                yield util.resolve_name(f"{dots}{step.argval}", package) if dots and package else str(step.argval)
+    for one in code.co_consts:
+        if isinstance(one, types.CodeType):
+            yield from imports_in(one, package)
+
+
+def imported(function: types.FunctionType) -> dict[str, types.ModuleType]:
+    """The modules of a user that a function imports when it runs; those that cannot be imported are left out."""
+    package = str(function.__globals__.get("__package__") or "")
+    found: dict[str, types.ModuleType] = {}
+    for name in imports_in(function.__code__, package):
+        try:
+            if whose_module(name) is Whose.OWN:
+                # It stays so for all further runs of this process, whether the function was called before or not.
+                found[name] = importlib.import_module(name)
+        except (ImportError, ValueError):
+            continue
+    return found
+
+
+def attributes(value: Any) -> dict[str, Any]:
+    """The attributes of an object, in order of their names; what is computed when asked for is none of them."""
+    kind = type(value)
+    state = dict(getattr(value, "__dict__", None) or {})
+    for base in kind.__mro__:
+        if whose(base) is Whose.STATED:
+            continue
+        own = vars(base)
+        for name in (slots,) if isinstance(slots := own.get("__slots__", ()), str) else slots:
+            hidden = name.startswith("__") and not name.endswith("__")
+            place = f"_{base.__name__.lstrip('_')}{name}" if hidden else name
+            if place not in ("__dict__", "__weakref__") and hasattr(value, place):
+                state[place] = getattr(value, place)
+        for name in [name for name in state if isinstance(own.get(name), functools.cached_property)]:
+            del state[name]
+    return dict(sorted(state.items(), key=lambda pair: str(pair[0])))
+
+
+def copied_from(value: Any) -> Any:
+    """Recipe by which an object is copied: a name, or a function with its arguments and what is done with the result.
+
+    Raises:
+        Exception: of any kind, where it cannot be copied.
+    """
+    reduce = copyreg.dispatch_table.get(type(value))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found: Any = value.__reduce_ex__(2) if reduce is None else reduce(value)
+    return found if isinstance(found, str) else [list(one) if isinstance(one, Iterator) else one for one in found]
+
+
+def tells_its_state(kind: type) -> bool:
+    """True if a class has a way of its own to say what its objects are copied from."""
+    ways = ("__reduce__", "__reduce_ex__", "__getstate__")
+    return any(getattr(kind, way, None) is not getattr(object, way, None) for way in ways)
