@@ -387,8 +387,8 @@ def test_dark_images_of_a_plan_do_not_make_its_range_wrong(tmp_path: Path) -> No
     plan = default_plan(classifier(), gl.Batch(0.3 * images(), torch.tensor([2]), gl.Domain(shape=(1, 6, 6))))
     bright = gl.Batch(0.5 + 0.5 * images(), torch.tensor([1]), gl.Domain(shape=(1, 6, 6)))
     site = plan.site
-    assert "mind the range" in cautions(site)[0]
-    assert cautions(replace(site, batches=[*site.batches, bright])) == []
+    assert "mind the range" in cautions(plan)[0]
+    assert cautions(replace(plan, site=replace(site, batches=[*site.batches, bright]))) == []
     scenario = replace(site.scenarios[0], examples=[0, 1], attacks={"ig": [0, 1]})
     whole = replace(site, batches=[*site.batches, bright], scenarios=[scenario], controls=Controls(positive=False))
     quick = replace(attacking(plan), attacks={"ig": gl.InvertingGradients(iterations=2, restarts=1)})

@@ -121,8 +121,7 @@ def test_a_torn_record_resumes_to_the_same_record(
 ) -> None:
     assert finished.path is not None
     whole = finished.path.read_bytes()
-    torn = tmp_path / "out"
-    torn.mkdir()
+    torn = Path(shutil.copytree(finished.path.parent, tmp_path / "out"))
     (torn / "record.jsonl").write_bytes(whole[: int(len(whole) * cut)])
     record = run_plan(load_plan(small_plan), torn, jobs=1)
     assert record.canonical() == finished.canonical()

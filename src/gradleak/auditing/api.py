@@ -193,7 +193,7 @@ def _warnings(model: nn.Module, mode: str, plan: Plan) -> Iterator[str]:
             f"no domain was stated; guessed {domain.kind.value} data in [{domain.low:g}, {domain.high:g}] from the "
             "private batch, and the adversary is told so; state gradleak.Domain in the Batch"
         )
-    yield from cautions(plan.site)
+    yield from cautions(plan)
     random_layers = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
     if model.training and mode == "eval" and any(isinstance(part, random_layers) for part in model.modules()):
         yield "the model is in train mode and has BatchNorm or Dropout, but mode='eval' is audited; pass mode='train'"

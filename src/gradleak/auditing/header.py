@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import secrets
 import subprocess
 import sys
 import time
@@ -12,28 +13,39 @@ from dataclasses import fields, is_dataclass
 from importlib import metadata
 from typing import Any
 
+from gradleak.auditing.behavior import Behavior
+from gradleak.auditing.data_key import DataKey
+from gradleak.auditing.fingerprint import Reading
 from gradleak.auditing.plan import Plan
+from gradleak.auditing.whose_code import STATED
 from gradleak.results import Citation
+from gradleak.results.score import jsonable
 
 
-def header(plan: Plan, groups: Sequence[str], *, cost: float) -> dict[str, Any]:
+def header(
+    plan: Plan, groups: Sequence[str], *, cost: float, reading: Reading, behavior: Behavior, key: DataKey
+) -> dict[str, Any]:
     """The run line of a record.
 
     Args:
         plan: what is done.
         groups: the names of the groups of the record, in their order.
         cost: expected, in plain gradients.
+        reading: of the plan.
+        behavior: of the plan.
+        key: of its private data.
     """
-    return {
+    content = {
         "gradleak": metadata.version("gradleak"),
-        "plan_digest": plan.digest(),
+        "plan_digest": reading.digest,
+        "unread": list(reading.unread),
         "name": plan.site.name,
         "seed": plan.site.seed,
         "plan": plan.resolved(),
         "thresholds": plan.site.thresholds.to_dict(),
         "groups": list(groups),
-        "versions": {name: metadata.version(name) for name in ("torch", "numpy", "scipy")}
-        | {"python": platform.python_version()},
+        # Of all whose code is part of the digest by its name alone.
+        "versions": {name: metadata.version(name) for name in STATED.values()} | {"python": platform.python_version()},
         "host": {"system": platform.platform(), "cores": os.cpu_count(), "command": " ".join(sys.argv)},
         "device": str(plan.site.objective.device),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -44,7 +56,9 @@ def header(plan: Plan, groups: Sequence[str], *, cost: float) -> dict[str, Any]:
         "citations": [
             {"key": citation.key, "text": citation.text(), "bibtex": citation.bibtex()} for citation in citations(plan)
         ],
+        "behavior": behavior.to_dict(key, secrets.token_hex(8)),
     }
+    return key.sealed(jsonable(content))
 
 
 def citations(plan: Plan) -> list[Citation]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gradleak.auditing.fingerprint import fingerprint
+from gradleak.auditing.fingerprint import Reading, read
 from gradleak.audits.base import Adversary, Audit, Refusal, Scenario, Site, unknown
 from gradleak.core import HonestButCurious, describe
 from gradleak.results import InputError, PlanError, check_flags
@@ -178,11 +178,17 @@ class Plan:
 
     def digest(self) -> str:
         """A fingerprint of all that determines the record: settings, code, model; the private data have a file of their own."""
+        return self.reading().digest
+
+    def reading(self) -> Reading:
+        """The digest, and the names of what it cannot see, for which no run is gone on with."""
         site = self.site
         described = json.dumps(self.resolved(), sort_keys=True, default=str)
-        releases = [(scenario.name, scenario.release, scenario.perturbation) for scenario in site.scenarios]
-        audits = [(type(audit), audit.name, list(audit.parts())) for audit in self.audits]
-        return fingerprint(described, site.objective, site.threat, releases, audits)[:16]
+        releases = {scenario.name: (scenario.release, scenario.perturbation) for scenario in site.scenarios}
+        audits = {audit.name: (type(audit), list(audit.parts())) for audit in self.audits}
+        whole = {"model and loss": site.objective, "threat": site.threat, "releases": releases, "audits": audits}
+        found = read(described, whole)
+        return found._replace(digest=found.digest[:16])
 
 
 def place(audit: Audit[Any]) -> str:

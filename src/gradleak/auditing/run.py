@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ import torch
 from joblib import Parallel, delayed, parallel_config
 
 from gradleak.attacks import Checkpoint
-from gradleak.auditing.fingerprint import check_private_data
+from gradleak.auditing.behavior import Behavior
+from gradleak.auditing.data_key import DataKey
+from gradleak.auditing.fingerprint import Reading
 from gradleak.auditing.header import header
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.verdicts import judge
@@ -31,7 +33,10 @@ from gradleak.results import (
     UnsupportedError,
     Verdict,
     VerdictKind,
+    WriteError,
 )
+from gradleak.results.errors import record_stays
+from gradleak.results.files import make_folder, write_file
 from gradleak.scoring import pixels_of_truth
 
 Progress = Callable[[int, int, str], None]
@@ -68,21 +73,29 @@ def run_plan(
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: expected a folder for the run, got a file")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     names = [task.name for task in work]
     concluding = [audit for audit in plan.audits if _concludes(audit)]
     after = [_conclusions(audit) for audit in concluding]
-    lines = header(plan, [*names, *after, VERDICTS], cost=sum(task.cost for task in work))
+    key, reading, behavior = DataKey.of(folder), plan.reading(), Behavior.of(plan)
+    cost = sum(task.cost for task in work)
+    lines = header(plan, [*names, *after, VERDICTS], cost=cost, reading=reading, behavior=behavior, key=key)
 
-    def before_set_aside() -> None:
-        check_private_data(plan.private(), folder)
-        # What attacks of other code left on the way is theirs; a kill after this costs nothing but time.
-        shutil.rmtree(folder / STATES, ignore_errors=True)
+    def guard(stored: Mapping[str, Any], changed: bool) -> None:
+        key.check(folder, plan.private())
+        if not changed:
+            key.check_header(folder / "record.jsonl", stored)
+            _check_code(folder, reading, behavior.difference(stored.get("behavior"), key))
 
-    with RecordWriter(folder / "record.jsonl", lines, before_set_aside=before_set_aside) as writer:
-        check_private_data(plan.private(), folder)
-        if writer.set_aside is not None and progress is not None:
-            progress(0, len(work), f"computed anew, since code has changed; before: {writer.set_aside.name}")
+    with RecordWriter(folder / "record.jsonl", lines, guard=guard) as writer:
+        if not writer.lines:
+            if not (writer.begun and key.fits(plan.private())):
+                # What attacks of other code or on other data left on the way is theirs; a kill after this costs only time.
+                shutil.rmtree(folder / STATES, ignore_errors=True)
+            key.keep(folder, plan.private())
+        if progress is not None:
+            for said in _what_was_there(writer):
+                progress(0, len(work), said)
         writer.drop([name for name in (*names, *after) if writer.failed(name)])
         missing = set(writer.missing(names))
         if missing:
@@ -93,7 +106,7 @@ def run_plan(
         for task in work:
             if task.name not in missing:
                 # A kill may have come between the line and this.
-                _clear_states(task, folder)
+                _clear(task, folder)
         done = len(work) - len(todo)
         if progress is not None:
             progress(done, len(work), "resumed" if done else "started")
@@ -101,7 +114,7 @@ def run_plan(
             writer.write_group(task.name, found)
             if not any(finding.status is Status.FAILED for finding in found):
                 # What failed is tried again by the next run, from the state it has.
-                _clear_states(task, folder)
+                _clear(task, folder)
             done += 1
             if progress is not None:
                 progress(done, len(work), task.headline)
@@ -109,7 +122,11 @@ def run_plan(
         for audit in concluding:
             if writer.missing([_conclusions(audit)]):
                 own = [finding for finding in every if finding.audit == audit.name]
-                writer.write_group(_conclusions(audit), _work(_concluding(audit, own), plan.site, folder))
+                task = _concluding(audit, own)
+                found = _work(task, plan.site, folder)
+                writer.write_group(task.name, found)
+                if not any(finding.status is Status.FAILED for finding in found):
+                    _clear(task, folder)
         if writer.missing([VERDICTS]):
             every += [finding for name in after for finding in writer.findings(name)]
             writer.write_group(VERDICTS, judge(plan.audits, every, plan.site.thresholds) or [_NOTHING_JUDGED])
@@ -202,19 +219,60 @@ def _work(task: Task[Any], site: Site, folder: Path) -> Sequence[Finding]:
     """
     try:
         return list(task.run(site, folder))
+    except WriteError:
+        # Nothing else will be written either; the next run goes on from here.
+        raise
     except Exception as error:  # the one broad except of the package: the traceback is kept, the finding is marked
         place = traceback.extract_tb(error.__traceback__)[-1]
-        kept = Path("failures") / f"{file_name(task.name)}.txt"
-        (folder / kept).parent.mkdir(parents=True, exist_ok=True)
-        (folder / kept).write_text(traceback.format_exc(), encoding="utf-8")
+        kept = _failure(task)
+        make_folder(folder / kept.parent)
+        write_file(folder / kept, traceback.format_exc())
         note = f"{type(error).__name__} in {Path(place.filename).name}, {place.name}; see {kept.as_posix()}"
         return [task.blank.but(status=Status.FAILED, outcome=Outcome.FAILED, note=note)]
 
 
-def _clear_states(task: Task[Any], out: Path) -> None:
-    """Remove the states that the attacks of a task have left."""
+def _failure(task: Task[Any]) -> Path:
+    return Path("failures") / f"{file_name(task.name)}.txt"
+
+
+def _clear(task: Task[Any], out: Path) -> None:
+    """Remove the states that the attacks of a task have left, and the text of an earlier failure."""
     for name in task.states:
         Checkpoint(path=state_path(out, name)).clear()
+    file = out / _failure(task)
+    if file.exists():
+        file.unlink()
+        if not any(file.parent.iterdir()):
+            file.parent.rmdir()
+
+
+def _check_code(folder: Path, reading: Reading, difference: str | None) -> None:
+    """Refuse to go on with a record where code may have changed unseen.
+
+    Raises:
+        PlanError: naming what cannot be read, or what has other values now.
+    """
+    if reading.unread:
+        named = ", ".join(reading.unread[:3]) + (
+            f" and {len(reading.unread) - 3} more" if len(reading.unread) > 3 else ""
+        )
+        raise record_stays(
+            folder,
+            f"expected code and settings that can be compared with those of the record there, but {named} cannot be read",
+        )
+    if difference is not None:
+        raise record_stays(
+            folder,
+            "model, loss or releases compute other values than when the record there was begun: code that no digest sees has "
+            f"changed, or this processor rounds otherwise ({difference})",
+        )
+
+
+def _what_was_there(writer: RecordWriter) -> Iterator[str]:
+    if writer.set_aside is not None:
+        yield f"computed anew, since code has changed; before: {writer.set_aside.name}"
+    if writer.damage:
+        yield f"the record was damaged, and what is missing is computed anew: {'; '.join(writer.damage)}"
 
 
 def _concludes(audit: Audit[Any]) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradleak.results import GradleakError, InputError, Record, Status, VerdictKind
+from gradleak.results.files import make_folder
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -73,7 +74,7 @@ def audit(
         typer.echo(f"{loaded.site.name}: {counts}, about {estimate(loaded):,.0f} plain gradients", err=True)
         for refusal in loaded.refusals():
             typer.echo(str(refusal), err=True)
-        for caution in cautions(loaded.site):
+        for caution in cautions(loaded):
             typer.echo(caution, err=True)
     aside = set(out.glob("record-*.jsonl"))
     try:
@@ -115,8 +116,10 @@ def report(
     """Write the report of a run again, from its record alone; the verdicts stay those of the run."""
     record = Record.load(run)
     assert record.path is not None
+    if record.damaged:
+        typer.echo(f"left out of {record.path}, since it is damaged: {'; '.join(record.damage)}", err=True)
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(out.parent)
     # No page is left as an older version wrote it.
     formats = [format_] if format_ is not None else [Format.HTML] if out is not None else list(Format)
     for chosen in formats:

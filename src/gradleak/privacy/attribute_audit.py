@@ -89,7 +89,8 @@ class AttributeAudit(PrivacyAudit):
     def _left_out(self) -> tuple[str, ...]:
         return (*self.without, self.target)
 
-    def _rows(self) -> Population:
+    def rows(self) -> Population:
+        """The rows that it is done with."""
         return self._population
 
     @cached_property

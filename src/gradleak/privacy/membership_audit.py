@@ -50,7 +50,8 @@ class MembershipAudit(PrivacyAudit):
         """A JSON-ready description, without a value of a row."""
         return super().describe() | {"population": f"{self.population.name}, {self.population.size} rows"}
 
-    def _rows(self) -> Population:
+    def rows(self) -> Population:
+        """The rows that it is done with."""
         return self.population
 
     def _baselines(self, objective: Objective, split: Split, epoch: int, seed: int) -> list[AuditedPair]:

@@ -278,7 +278,7 @@ class PrivacyAudit(Settings, ABC):
         }
 
     @abstractmethod
-    def _rows(self) -> Population:
+    def rows(self) -> Population:
         """All rows, private and public."""
 
     @abstractmethod
@@ -321,7 +321,7 @@ class PrivacyAudit(Settings, ABC):
         )
 
     def _split(self, seed: int) -> Split:
-        rows, name = self._rows(), type(self).__name__
+        rows, name = self.rows(), type(self).__name__
         if self.private_rows + self.public_rows > rows.size:
             raise InputError(
                 f"{name}.private_rows, {name}.public_rows: expected at most {rows.size} together, the rows of {rows.name}, got "
@@ -340,7 +340,7 @@ class PrivacyAudit(Settings, ABC):
         private = split.private_rows
         few = rows_of(private, torch.arange(min(2, private.size)))
         task = Task(
-            name=self._rows().name,
+            name=self.rows().name,
             train=private,
             test=few,
             make_model=self.model,

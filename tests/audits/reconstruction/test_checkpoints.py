@@ -16,6 +16,7 @@ from tests.auditing.generator_models import generator_plan
 from gradleak.attacks import InventionCheck
 from gradleak.attacks.inversion.evaluation import Evaluator
 from gradleak.auditing import Plan, load_plan, run_plan, tasks
+from gradleak.auditing.fingerprint import Reading
 from gradleak.audits.reconstruction import controls
 from gradleak.results import PlanError, Record
 
@@ -95,7 +96,7 @@ def _breaking(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, error: typ
 
 def _hold_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     """The code of the parts of a plan is in its digest, which these tests break and mend."""
-    monkeypatch.setattr(Plan, "digest", lambda _: "of the unbroken code")
+    monkeypatch.setattr(Plan, "reading", lambda _: Reading("of the unbroken code", ()))
 
 
 def _states(out: Path) -> list[Path]:
@@ -165,7 +166,7 @@ def test_a_state_that_outlived_its_line_is_removed_by_the_next_run(tmp_path: Pat
     """A kill between the line and the removal."""
     plan, out = generator_plan(scenarios=ONCE, checkpoint_seconds=0), tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gradleak.auditing.run._clear_states", lambda *_: None)
+        patch.setattr("gradleak.auditing.run._clear", lambda *_: None)
         record = run_plan(plan, out, jobs=1)
     assert len(_states(out)) == 1
     assert run_plan(plan, out, jobs=1).canonical() == record.canonical()

@@ -279,5 +279,7 @@ def test_all_lines_of_a_group_come_again_if_one_is_lost(audited: tuple[Plan, Rec
     plan, record = audited
     kept = [json.dumps(record.run)]
     kept += [json.dumps(line) for line in record.lines if line["item"] != "once/example 0/gias/refined"]
+    assert record.path is not None
+    (tmp_path / ".private-data").write_bytes((record.path.parent / ".private-data").read_bytes())
     (tmp_path / "record.jsonl").write_text("\n".join(kept) + "\n", encoding="utf-8")
     assert run_plan(plan, tmp_path, jobs=1).canonical() == record.canonical()

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 from gradleak.audits.base.reader import Reader
 from gradleak.audits.base.schema import ALL_OR_NAMES, Schema, Writer
 from gradleak.audits.base.site import Site
-from gradleak.core import describe
+from gradleak.core import Batch, describe
 from gradleak.results import Finding, Grounds, Verdict
 
 F = TypeVar("F", bound=Finding)
@@ -149,6 +149,10 @@ class Audit(ABC, Generic[F]):
     def private(self) -> Iterable[object]:
         """The private data that it holds, for the key of the record; they enter no record."""
         return ()
+
+    def probed(self) -> Batch | None:
+        """Rows of its own at which the behavior of the plan's model is compared when a run goes on; None where there are none."""
+        return None
 
     def resolved(self) -> dict[str, Any]:
         """Its settings with every default filled in, JSON-ready, without any data value."""

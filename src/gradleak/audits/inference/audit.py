@@ -7,10 +7,11 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 from gradleak.audits.base import ALL_OR_NAMES, Audit, Reader, Schema, Site, Task, Writer, chosen_scenarios
+from gradleak.audits.base.own_rows import few, held
 from gradleak.audits.inference.sizes import SWEPT, swept
 from gradleak.audits.inference.tasks import ControlGame, Game, blank, control_blank
 from gradleak.audits.inference.verdict import judge_games
-from gradleak.core import derive_seed
+from gradleak.core import Batch, derive_seed
 from gradleak.games import Control, InferenceGame
 from gradleak.results import Count, GradleakError, Grounds, PlanError, Verdict
 from gradleak.results.findings.inference import InferenceFinding
@@ -145,9 +146,13 @@ class InferenceAudit(Audit[InferenceFinding]):
         return [type(self.game), *(getattr(self.game, one.name) for one in fields(self.game) if one.name not in rows)]
 
     def private(self) -> Iterable[object]:
-        """The rows of the game."""
-        rows = self.game.population
-        return [(rows.inputs, rows.targets, rows.sensitive)]
+        """The rows of the game, and how they are split."""
+        split = self.game.split
+        return [held(self.game.population), None if split is None else held(split) | {"population": None}]
+
+    def probed(self) -> Batch:
+        """The first rows of the game."""
+        return few(self.game.population)
 
     def resolved(self) -> dict[str, Any]:
         """Settings that determine it, JSON-ready, without any data value."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from gradleak.audits.base import ALL_OR_NAMES, TEXT, TEXTS, Audit, Reader, Schema, Site, Task, Writer
+from gradleak.audits.base.own_rows import few, held
 from gradleak.audits.base.public_data import held_privately
 from gradleak.audits.layers.measured import Measured, finding_of_advice, profile_of
 from gradleak.audits.layers.plan_file import settings_of
@@ -343,7 +344,11 @@ class LayersAudit(Audit[LayersFinding]):
 
     def private(self) -> Iterable[object]:
         """The rows."""
-        return [(self.rows.inputs, self.rows.targets, self.rows.sensitive)]
+        return [held(self.rows)]
+
+    def probed(self) -> Batch:
+        """The first rows."""
+        return few(self.rows)
 
     def resolved(self) -> dict[str, Any]:
         """All that determines it, JSON-ready, without a value of a row."""

@@ -6,16 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from gradleak import privacy as epsilon
 from gradleak.audits.base import ALL_OR_NAMES, Audit, Reader, Schema, Site, Task, Writer
+from gradleak.audits.base.own_rows import few, held
 from gradleak.audits.privacy.controls import PrivacyControl, control_blank
 from gradleak.audits.privacy.plan_file import settings_of
 from gradleak.audits.privacy.tasks import Trials, blank
 from gradleak.audits.privacy.trials import Hypotheses
 from gradleak.audits.privacy.verdict import judge_privacy
-from gradleak.core import Release, derive_generator, derive_seed, describe
+from gradleak.core import Batch, Release, derive_generator, derive_seed, describe
 from gradleak.privacy import Canary
 from gradleak.privacy.lower_bounds import EpsilonEstimator, SplitThresholdEpsilon, TrialScores
 from gradleak.results import (
@@ -35,6 +34,8 @@ from gradleak.results.findings.privacy import PrivacyFinding
 
 # Of a canary's step against a plain gradient: two derivatives, in lockstep over starts.
 CANARY_COST = 0.5
+# Fields of an audit that hold private rows.
+ROWS = ("table", "population")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -190,19 +191,17 @@ class PrivacyAudit(Audit[PrivacyFinding]):
         """The class of the audit and its settings, without its rows, which are private; or the classes of the pairs."""
         if self.audit is None:
             return [*(type(pair) for pair in self.pairs.values()), *self.estimators]
-        rows = ("table", "population")
-        settings = [getattr(self.audit, one.name) for one in fields(self.audit) if one.name not in rows]
+        settings = [getattr(self.audit, one.name) for one in fields(self.audit) if one.name not in ROWS]
         return [type(self.audit), *settings, *self.audit.reading]
 
     def private(self) -> Iterable[object]:
         """The rows of the audit, or the pairs of a user's own."""
-        if isinstance(self.audit, epsilon.AttributeAudit):
-            cells = self.audit.table.cells
-            return [(name, np.ascontiguousarray(values).tobytes()) for name, values in cells.items()]
-        if isinstance(self.audit, epsilon.MembershipAudit):
-            rows = self.audit.population
-            return [(rows.inputs, rows.targets, rows.sensitive)]
-        return [self.pairs]
+        names = [] if self.audit is None else [one.name for one in fields(self.audit) if one.name in ROWS]
+        return [self.pairs, *(held(getattr(self.audit, name)) for name in names)]
+
+    def probed(self) -> Batch | None:
+        """The first rows of the audit; pairs have none that a model could see."""
+        return None if self.audit is None else few(self.audit.rows())
 
     def resolved(self) -> dict[str, Any]:
         """Settings that determine it, JSON-ready, without any data value."""

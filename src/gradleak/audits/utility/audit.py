@@ -11,6 +11,7 @@ import torch
 
 from gradleak.audits.base import Audit, Reader, Schema, Site, Writer
 from gradleak.audits.base import Task as Work
+from gradleak.audits.base.own_rows import few, held
 from gradleak.audits.utility.task import ScenarioUtility
 from gradleak.core import Batch, derive_generator, describe
 from gradleak.results import Count, Grounds, InputError, PlanError, Positive, Verdict
@@ -157,7 +158,11 @@ class UtilityAudit(Audit[UtilityFinding]):
 
     def private(self) -> Iterable[object]:
         """The rows that models are trained and judged on."""
-        return [(rows.inputs, rows.targets, rows.sensitive) for rows in (self.task.train, self.task.test)]
+        return [held(rows) for rows in (self.task.train, self.task.test)]
+
+    def probed(self) -> Batch:
+        """The first rows that models are trained on."""
+        return few(self.task.train)
 
     def resolved(self) -> dict[str, Any]:
         """The settings that determine it, JSON-ready, without any data value."""
