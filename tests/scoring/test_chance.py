@@ -11,8 +11,8 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 from gradleak.core import Batch, Domain, DomainKind
-from gradleak.results import Evidence, InputError
-from gradleak.scoring import CHANCE_ENTRIES, beyond_luck, chance_pixel_rmse
+from gradleak.results import Evidence, InputError, Thresholds
+from gradleak.scoring import CHANCE_ENTRIES, beyond_luck, blind_baseline, chance_pixel_rmse
 
 
 def rows(examples: int, entries: int, *, binary: bool = False) -> Batch:
@@ -151,6 +151,40 @@ def test_many_entries_leave_nothing_to_luck_but_what_is_public() -> None:
     # The bound that the limit of entries rests on: V_d (0.1 √d)^d.
     d = CHANCE_ENTRIES
     assert (0.1 * math.sqrt(d * math.pi)) ** d / math.gamma(d / 2 + 1) < 1e-13
+
+
+def test_an_error_has_to_be_below_half_of_the_way_to_the_nearest_public_row() -> None:
+    # Fifty public rows on a line; the two private ones lie 0.04 and 0.1 beside their nearest.
+    domain = Domain(shape=(40,), low=0.0, high=1.0, kind=DomainKind.TABULAR)
+    public = torch.linspace(0.0, 1.0, 50, dtype=torch.float64)[:, None].repeat(1, 40)
+    moved = torch.zeros(2, 40, dtype=torch.float64)
+    moved[0, ::2], moved[0, 1::2], moved[1, ::2], moved[1, 1::2] = 0.04, -0.04, 0.1, -0.1
+    truth = Batch(public[[20, 30]] + moved, torch.zeros(2, dtype=torch.long), domain)
+    half, quarter = (chance_pixel_rmse(truth, public=public, generator=seeded(), share=share) for share in (0.5, 0.25))
+    assert half is not None
+    assert quarter is not None
+    assert half.details["limits"] == pytest.approx([0.02, 0.05])
+    assert quarter.details["limits"] == pytest.approx([0.01, 0.025])
+
+
+def test_another_row_of_the_population_is_no_leak_where_public_rows_are_known() -> None:
+    # Rows that differ by a twentieth of the range: without public rows every second one comes near enough.
+    generator = torch.Generator().manual_seed(1)
+    means = torch.linspace(0.1, 0.9, 8, dtype=torch.float64)
+    domain = Domain(shape=(8,), low=0.0, high=1.0, kind=DomainKind.TABULAR)
+    thresholds, taken = Thresholds(), {True: 0, False: 0}
+    for _ in range(15):
+        drawn = (means + 0.05 * torch.randn(102, 8, generator=generator, dtype=torch.float64)).clamp(0.0, 1.0)
+        truth = Batch(drawn[:1], torch.zeros(1, dtype=torch.long), domain)
+        errors = [float((drawn[1] - drawn[0]).square().mean().sqrt())]
+        for public in (drawn[2:], None):
+            blind = blind_baseline(truth, public=public)
+            baselines = next(score for score in blind if score.name == "pixel_rmse").details["per_example"]
+            luck = chance_pixel_rmse(truth, public=public, generator=generator, draws=200)
+            assert luck is not None
+            taken[public is not None] += thresholds.leaks(errors, baselines, luck.details["limits"])
+    assert taken[True] == 0
+    assert taken[False] > 7
 
 
 def test_normalization_and_the_order_of_examples_do_not_matter() -> None:

@@ -39,6 +39,7 @@ def chance_pixel_rmse(
     *,
     generator: torch.Generator,
     within: float = 0.1,
+    share: float = 0.5,
     draws: int | None = None,
 ) -> Score | None:
     """The errors that blind guesses reach by luck: about 1 % of guessers have one of their sorted errors below.
@@ -58,12 +59,18 @@ def chance_pixel_rmse(
       uniform over their range and 0.1 beyond;
     - public rows, drawn with replacement, where some are known; of any number of entries.
 
+    Where public rows are known, the k-th smallest error has to be below `share` of the k-th smallest distance of an example
+    to the public row that is nearest to it, too: the scorer chooses that row with the truth, as it does the best constant of
+    the blind baseline. Draws alone are too lax here, since a true row of the same kind that is not among the public ones,
+    as another client has them, comes near more often than a draw does.
+
     Args:
         batch: the truth.
         domain: its domain; None takes that of the batch.
         public: public data of the same shape, as for `blind_baseline`.
         generator: draws the guesses.
         within: largest error that is asked about; with more than 0.1 guesses count up to 256 entries, else up to 32.
+        share: of the distance to the nearest public row; that of the blind baseline in a verdict.
         draws: guessers of each kind; None takes 1,000, and 300 for more than 64 examples.
 
     Returns:
@@ -89,17 +96,20 @@ def chance_pixel_rmse(
     check_count("draws", draws, least=FEWEST_DRAWS)
     truths = pixels.flatten(start_dim=1)
     guessers: dict[str, _Guesser] = {}
+    nearest: list[Tensor] = []
     if truths.shape[1] <= (CHANCE_ENTRIES if within <= 0.1 else MOST_ENTRIES):
         guessers |= {"uniform": _Free(truths, 0.0), "ends": _Free(truths, 1.0), "mixed": _Free(truths, 0.5)}
         if batch.size > 1:
             guessers["spread"] = _Spread.of(truths)
     if public is not None:
         rows = public_pixels(pixels, domain, public).flatten(start_dim=1)
-        guessers["public"] = _Public(pairwise_mse(rows, truths))
+        squared = pairwise_mse(rows, truths)
+        guessers["public"] = _Public(squared)
+        nearest.append(share * squared.min(dim=0).values.sqrt().sort().values)
     if not guessers:
         return None
-    limits = torch.stack([_envelope(_errors(guess, generator, draws)) for guess in guessers.values()])
-    lowest = limits.min(dim=0).values
+    limits = [_envelope(_errors(guess, generator, draws)) for guess in guessers.values()]
+    lowest = torch.stack([*limits, *nearest]).min(dim=0).values
     return Score(
         name="chance_pixel_rmse",
         value=float(lowest[0]),

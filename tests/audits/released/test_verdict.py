@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.audits.released.evidence import (
     planted,
     refused,
     release,
+    score,
     wrong_derivative,
 )
 
@@ -473,3 +475,26 @@ def test_a_static_failure_beside_a_refusal_says_that_nobody_who_knows_was_tried(
     assert verdict.verdict is VerdictKind.INCONCLUSIVE
     assert "No adversary who knows the defenses could be tried: it cannot" in verdict.explanation
     assert "could be tried" not in judged(*both(0.25, 0.25))[0].explanation
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "guesses", "noted"),
+    [
+        ("tabular", 0.05, ("uniform",), True),
+        ("signal", 0.05, (), True),
+        ("tabular", 0.001, ("uniform",), False),
+        ("tabular", 0.05, ("uniform", "public"), False),
+        ("image", 0.05, (), False),
+    ],
+)
+def test_a_leak_of_rows_says_where_nothing_tells_how_alike_they_are(
+    kind: str, error: float, guesses: Sequence[str], noted: bool
+) -> None:
+    made = release(domain_kind=kind)
+    if guesses:
+        details = {"limits": [0.2], "guesses": list(guesses)}
+        luck = score("chance_pixel_rmse", 0.2, details=details, evidence=Evidence.ESTIMATE)
+        made = made.but(scores=(*made.scores, luck))
+    verdict = judged(made, attack(error))[0]
+    assert verdict.verdict is VerdictKind.LEAKS
+    assert ("state public rows in the threat model" in verdict.explanation) is noted

@@ -19,4 +19,11 @@ def luck(site: Site, batch: Batch, name: str) -> Score | None:
     public = site.threat.public if isinstance(site.threat, HonestButCurious) else None
     rows = None if public is None else public.inputs
     generator = derive_generator(site.seed, "chance", name)
-    return chance_pixel_rmse(batch, domain_of(batch), rows, generator=generator, within=site.thresholds.pixel_rmse)
+    return chance_pixel_rmse(
+        batch,
+        domain_of(batch),
+        rows,
+        generator=generator,
+        within=site.thresholds.pixel_rmse,
+        share=site.thresholds.baseline_ratio,
+    )

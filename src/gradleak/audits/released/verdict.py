@@ -8,11 +8,13 @@ from typing import Any
 
 from gradleak.audits.base import Adversary
 from gradleak.audits.released.bound import Limits, bound_on
+from gradleak.core import DomainKind
 from gradleak.results import (
     Attempt,
     Finding,
     Grounds,
     Outcome,
+    Score,
     Status,
     Thresholds,
     Verdict,
@@ -24,6 +26,8 @@ from gradleak.results import (
 from gradleak.results.findings.released import ReleaseFinding
 
 CONVERGED_LOSS = 0.01
+# A row or signal that is rebuilt so well is hardly another one of the same kind.
+UNLIKE = 0.01
 NOUN = "attacked releases"
 NOT_TRIED = "no_attack_ran"
 WRONG_DERIVATIVE = (
@@ -190,7 +194,8 @@ def _judge_release(release: ReleaseFinding, grounds: Grounds, proof: _Proof) -> 
         details |= {"adversary": winner.adversary} if winner.adversary else {}
         explanation = (
             f"{winner.title} rebuilt {_what(noun, winner, thresholds, baselines, chance)} (limits: "
-            f"{thresholds.pixel_rmse:g}, and {thresholds.baseline_ratio:g} of the blind adversary's).{proof.needless}"
+            f"{thresholds.pixel_rmse:g}, and {thresholds.baseline_ratio:g} of the blind adversary's)."
+            f"{_alike(release, winner, luck)}{proof.needless}"
         )
         return _verdict(release, VerdictKind.LEAKS, "attack_reached_threshold", explanation, details)
     bound = bound_on(
@@ -315,6 +320,18 @@ def _by_luck(
     return (
         f"{winner.title} ended at a {noun} of {winner.best:.2g}, but blind guesses come as near to {examples} by luck: "
         f"{told}."
+    )
+
+
+def _alike(release: ReleaseFinding, winner: Attempt, luck: Score | None) -> str:
+    """Note that another row or signal may lie as near as this claim, where nothing tells how alike they are, or ""."""
+    public = luck is not None and "public" in luck.details.get("guesses", ())
+    alike = release.domain_kind in (DomainKind.TABULAR, DomainKind.SIGNAL) and (winner.best or 0.0) > UNLIKE
+    if public or not alike:
+        return ""
+    return (
+        " How alike such examples are is not known here, and one of another client may lie as near: state public rows in the "
+        "threat model to have them compared."
     )
 
 
