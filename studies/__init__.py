@@ -22,6 +22,7 @@ from studies.layer_original_attacks import LayerInversion
 from studies.layer_original_cells import LayerNetwork
 from studies.layer_protection import LayerProtection
 from studies.layer_protection_cells import ProtectedSetting
+from studies.null_controls import NullControls
 from studies.prior_cells import PriorAttack, PriorNetwork
 from studies.privacy_utility import Family, PrivacyUtility, ProbeAttack, UtilityData
 from studies.private_images import SmallNetwork
@@ -65,6 +66,7 @@ __all__ = [
     "Leakage",
     "Network",
     "NoisyLayers",
+    "NullControls",
     "PriorAttack",
     "PriorNetwork",
     "PrivacyUtility",
