@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import logging
 import math
+import threading
 import warnings
 from typing import Any
 
@@ -9,10 +11,12 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
+from dp_accounting import rdp
 from tests.defenses.setting import objective
 
 from gradleak.accounting import Accounting, classical_gaussian_epsilon, exact_gaussian_epsilon, pld_epsilon, rdp_epsilon
 from gradleak.accounting.epsilon import _grid
+from gradleak.accounting.overheard import overheard
 from gradleak.core import Adjacency, Defense, GaussianMechanism, Protocol, Release
 from gradleak.defenses import DPSGD, Clip, ClipPerExample, GaussianNoise, Prune
 from gradleak.protocols import FedAvg, FedSGD
@@ -282,6 +286,49 @@ def test_a_delta_that_protects_nobody_is_said() -> None:
     assert "one over the 20 clients" in by_client.note
     assert "protects nobody" not in scores(client, Accounting(delta=0.1))["pld_epsilon"].note
     assert "protects nobody" not in scores([], Accounting(delta=0.1, units=100))["pld_epsilon"].note
+
+
+@pytest.mark.parametrize("total", [pld_epsilon, rdp_epsilon])
+def test_what_the_accountant_logs_is_a_note_and_not_on_the_terminal(
+    total: Any, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fourteen lines a scenario stood on stderr, of orders that did not converge."""
+    mechanism = GaussianMechanism(sensitivity=1.0, std=1.0)
+    found = total(mechanism, delta=DELTA, rounds=10, sampling_rate=0.1)
+    assert capfd.readouterr() == ("", "")
+    assert not caplog.records
+    assert ("5 Rényi orders did not converge and were left out" in found.note) == (total is rdp_epsilon)
+    logging.getLogger("absl").warning("a line of somebody else")
+    assert [record.message for record in caplog.records] == ["a line of somebody else"]
+
+
+def test_a_divergence_below_zero_is_no_epsilon_of_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The accountant falls back to 0 and only logs it: an upper bound of 0 would promise everything."""
+
+    class Unstable:
+        def compose(self, event: Any) -> Unstable:
+            return self
+
+        def get_epsilon(self, delta: float) -> float:
+            logging.getLogger("absl").warning("Negative Renyi divergence of %s, probably ... an epsilon of zero.", -1.0)
+            return 0.0
+
+    monkeypatch.setattr(rdp, "RdpAccountant", Unstable)
+    mechanism = GaussianMechanism(sensitivity=1.0, std=1.0)
+    by_rdp = rdp_epsilon(mechanism, delta=DELTA, rounds=10, sampling_rate=0.1)
+    assert (by_rdp.value, by_rdp.outcome) == (None, Outcome.NOT_FINITE)
+    assert value(pld_epsilon(mechanism, delta=DELTA, rounds=10, sampling_rate=0.1)) > 1.0
+
+
+def test_other_threads_keep_their_lines(caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger("absl")
+    with overheard("absl") as told:
+        log.warning("mine")
+        other = threading.Thread(target=log.warning, args=("theirs",))
+        other.start()
+        other.join()
+    assert told == ["mine"]
+    assert [record.message for record in caplog.records] == ["theirs"]
 
 
 def test_what_sampling_assumes_is_said_with_the_number() -> None:

@@ -15,6 +15,7 @@ from dp_accounting import pld, rdp
 
 from gradleak.accounting.cautions import SAMPLING, delta_caution
 from gradleak.accounting.mechanism import mechanism_of
+from gradleak.accounting.overheard import overheard
 from gradleak.core import Adjacency, GaussianMechanism, NoGuarantee, Objective, Release, Unit
 from gradleak.results import (
     Count,
@@ -276,7 +277,8 @@ def _total(
         spread = spread / math.sqrt(rounds) / (2 if replaced else 1)
         event = dp_accounting.GaussianDpEvent(spread)
     if not by_pld:
-        value = _by_rdp(event, delta)
+        value, left_out = _by_rdp(event, delta)
+        note = f"{note}; {left_out}" if left_out else note
     elif not sampled:
         value = _analytic(spread, delta)
         note = f"{note}; closed form: without sampling all rounds are one Gaussian mechanism"
@@ -284,7 +286,7 @@ def _total(
             evidence = Evidence.EXACT
     else:
         value = _by_pld(event, delta, replaced=replaced)
-        other = math.inf if replaced else _by_rdp(event, delta)
+        other = math.inf if replaced else _by_rdp(event, delta)[0]
         if other < value:
             value = other
             note = f"{note}; the value by RDP, which is smaller here: the grid of PLD is too coarse for it"
@@ -321,12 +323,17 @@ def _analytic(multiplier: float, delta: float) -> float:
             return math.inf
 
 
-def _by_rdp(event: Any, delta: float) -> float:
-    with np.errstate(all="ignore"):
+def _by_rdp(event: Any, delta: float) -> tuple[float, str]:
+    """Epsilon by RDP, and a note on orders that the accountant left out; infinite where it fell back to zero."""
+    with np.errstate(all="ignore"), overheard("absl") as told:
         try:
-            return float(rdp.RdpAccountant().compose(event).get_epsilon(delta))
+            value = float(rdp.RdpAccountant().compose(event).get_epsilon(delta))
         except _OUT_OF_RANGE:
-            return math.inf
+            return math.inf, ""
+    if any("Negative Renyi divergence" in message for message in told):
+        return math.inf, ""
+    out = sum("failed to converge" in message for message in told)
+    return value, f"{out} Rényi orders did not converge and were left out, which can only raise it" if out else ""
 
 
 def _by_pld(event: Any, delta: float, *, replaced: bool) -> float:
