@@ -36,6 +36,7 @@ from gradleak.core.non_finite import non_finite
 from gradleak.core.randomness import derive_seed
 from gradleak.core.right_rules import ALWAYS
 from gradleak.core.stop_gradient import gradient_through_stops, stops_gradients
+from gradleak.core.trainable import check_trainable
 from gradleak.core.upcast import in_float64
 from gradleak.results import InputError, UnsupportedError
 from gradleak.results.phrases import kind_of
@@ -132,8 +133,7 @@ class Objective:
             raise InputError(f"loss: expected one of {', '.join(LOSSES)} or a callable, got {loss!r}")
         if mode not in tuple(Mode):
             raise InputError(f"mode: expected 'eval' or 'train', got {mode!r}")
-        if not any(parameter.requires_grad for parameter in module.parameters()):
-            raise InputError("model: expected at least one parameter with requires_grad=True, got none")
+        packed = check_trainable(module)
         private, notes = private_copy(module)
         params: Tensors = {}
         frozen: Tensors = {}
@@ -154,7 +154,7 @@ class Objective:
             loss_name=loss_name,
             mode=Mode(mode),
             mask_seed=mask_seed,
-            notes=notes,
+            notes=(*notes, *packed),
             _module=private,
             _loss=function,
             _attributes=_attributes(private, function),
