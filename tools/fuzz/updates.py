@@ -195,7 +195,7 @@ def _safetensors(draw: random.Random, tensors: Mapping[str, Tensor]) -> bytes:
 
 
 def _statement(draw: random.Random) -> str:
-    """What a client says beside its numbers."""
+    """Words of a client beside its numbers."""
     stated: dict[str, Any] = {"kind": draw.choice(["gradient", "gradient", "delta"]), "provenance": {}}
     for key in draw.sample(KEYS, draw.randint(0, 4)):
         stated["provenance"][key] = _value(draw)

@@ -304,10 +304,6 @@ def _facts(provenance: Any) -> dict[str, Any]:
     try:
         facts: dict[str, Any] = jsonable(provenance)
         letters = len(json.dumps(facts, allow_nan=False))
-    except RecursionError as error:
-        raise InputError(
-            "Update.provenance: expected facts, got lists or dicts that lie too deep in each other"
-        ) from error
     except InputError:
         raise
     except ValueError as error:

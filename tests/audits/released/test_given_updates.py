@@ -24,7 +24,7 @@ KEYS = (
     *("release", "mode", "loss", "alignment", "file", "sign", "control", "visible", "approximation", "pooled_rounds"),
     *("pooling", "protocol", "defenses", "n", "batch_size", "kind", "gate", "noise", "status", "given", "precision"),
 )
-DEEP: Any = functools.reduce(lambda inner, _: [inner], range(200), 1)
+DEEP: Any = functools.reduce(lambda inner, _: [inner], range(80), 1)
 HOSTILE: dict[str, Any] = {
     "number": 5,
     "nothing": None,
