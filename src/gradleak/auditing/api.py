@@ -17,6 +17,7 @@ from gradleak.auditing.default_plan import default_plan
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.run import Progress, estimate, run_plan
 from gradleak.core import Batch, HonestButCurious, Release, ThreatModel, Update
+from gradleak.core.turns import in_turn
 from gradleak.results import InputError, Record, Thresholds, check_flags
 from gradleak.results.phrases import kind_of, nearest, shown
 from gradleak.risk import Measure, SettingMeasure
@@ -49,6 +50,7 @@ class AuditOptions:
         check_flags(self, "pictures", "quiet")
 
 
+@in_turn
 def audit(
     model: nn.Module,
     batch: Batch | tuple[Tensor, Tensor],
@@ -69,6 +71,9 @@ def audit(
     The whole batch is one update, as a client would send it. By default the server knows the model, the protocol, the
     batch size and the domain; labels are recovered by the attack; `GaussNewton` attacks where there are at most 4,096
     unknowns, and beside it `InvertingGradients(iterations=1000, restarts=1)`. The estimated cost is printed first.
+
+    It works in any thread and installs no signal handlers. Runs in one process take turns, since models draw from
+    generators that belong to all threads; these and other state of the process are as before afterwards.
 
     Args:
         model: any `nn.Module`; stays as it is.

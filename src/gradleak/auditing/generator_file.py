@@ -14,6 +14,7 @@ from gradleak.auditing.plan_names import named
 from gradleak.auditing.plan_reader import check_arguments, configure
 from gradleak.audits.base import table_of, typed, unknown
 from gradleak.core import Batch
+from gradleak.core.turns import in_turn
 from gradleak.models.generators import TrainedGenerator, train_dcgan, train_vae
 from gradleak.models.generators.training import Progress
 from gradleak.results import PlanError
@@ -22,6 +23,7 @@ _SECTIONS = ("seed", "data", "training")
 _TRAINERS: Mapping[str, Constructor] = {"train_dcgan": train_dcgan, "train_vae": train_vae}
 
 
+@in_turn
 def train_generator(path: str | os.PathLike[str], *, progress: Progress | None = None) -> TrainedGenerator:
     """The generator that a training file describes, trained.
 

@@ -12,6 +12,7 @@ from typing import Any
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.plan_reader import PlanReader, check_keys
 from gradleak.audits.base import Audit, Controls, Site, table_of, tables_of, typed
+from gradleak.core.turns import in_turn
 from gradleak.results import PlanError, Thresholds, kinds
 
 # Besides the tables of the kinds of audits.
@@ -32,6 +33,7 @@ TOP_LEVEL = (
 )
 
 
+@in_turn
 def load_plan(path: str | os.PathLike[str]) -> Plan:
     """The plan in a TOML file.
 

@@ -19,7 +19,6 @@ from torch import nn
 
 from gradleak.attacks import Attack
 from gradleak.auditing.catalog import Constructor, Entry, catalog
-from gradleak.auditing.global_seed import globally_seeded
 from gradleak.auditing.plan_names import beside, filled_in, made_by, meant, missing, named, type_hints, without_use
 from gradleak.audits.base import (
     Adversary,
@@ -44,6 +43,8 @@ from gradleak.core import (
     derive_generator,
     derive_seed,
 )
+from gradleak.core.randomness import global_generators
+from gradleak.core.turns import ONE_CALL
 from gradleak.games import InferenceGame, PerturbedGame
 from gradleak.privacy import EpsilonEstimator, HypothesisPair, PrivacyAudit
 from gradleak.results import GradleakError, PlanError
@@ -140,7 +141,7 @@ class PlanReader:
         """`constructor(**arguments)` after names and types were checked."""
         checked = self.checked(constructor, arguments, where)
         try:
-            with globally_seeded(derive_seed(self.seed, where, "global")):
+            with ONE_CALL, global_generators(derive_seed(self.seed, where, "global")):
                 return constructor(**checked)
         except GradleakError as error:
             raise PlanError(f"{where}: {error}") from error

@@ -37,6 +37,7 @@ from gradleak.core.randomness import derive_seed
 from gradleak.core.right_rules import ALWAYS
 from gradleak.core.stop_gradient import gradient_through_stops, stops_gradients
 from gradleak.core.trainable import check_trainable
+from gradleak.core.turns import ONE_CALL
 from gradleak.core.upcast import in_float64
 from gradleak.results import InputError, UnsupportedError
 from gradleak.results.phrases import kind_of
@@ -432,7 +433,8 @@ class Objective:
             yield
             return
         precision = in_float64() if self._upcast else nullcontext()
-        with precision, self._attributes.kept(), masks_of(self.mask_seed, self.device), without_checkpointing():
+        masks = masks_of(self.mask_seed, self.device)
+        with ONE_CALL, precision, self._attributes.kept(), masks, without_checkpointing():
             yield
 
     def _middle_outputs(self, domain: Domain) -> Any:

@@ -13,6 +13,7 @@ import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
+from gradleak.core.turns import ONE_CALL
 from gradleak.results import InputError
 
 
@@ -131,5 +132,5 @@ def _controller() -> ThreadpoolController:
 @contextmanager
 def _threads_of_torch() -> Iterator[None]:
     """SciPy's BLAS with as many threads as torch has, so that one thread means one thread, and the same bits."""
-    with _controller().limit(limits=torch.get_num_threads(), user_api="blas"):
+    with ONE_CALL, _controller().limit(limits=torch.get_num_threads(), user_api="blas"):
         yield

@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -12,6 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
+
+from gradleak.core.turns import ONE_CALL, WhileUsed
 
 _ATTENTION = frozenset({"scaled_dot_product_attention", "multi_head_attention_forward"})
 _RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
@@ -24,15 +28,32 @@ def differentiable_kernels() -> Iterator[None]:
     Fused attention and the fast path of `nn.MultiheadAttention` have neither a forward derivative nor a double
     backward, and cuDNN's recurrent layers have no double backward. cuDNN itself stays on: convolutions need it.
     """
+    _load_forward_rules()
+    with _ATTENTION_WRITTEN_OUT(), _without_cudnn_recurrence():
+        yield
+
+
+@contextmanager
+def _attention_written_out() -> Iterator[None]:
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with sdpa_kernel(SDPBackend.MATH), _without_cudnn_recurrence(), warnings.catch_warnings():
-            # The first forward derivative of a process makes torch script its own rules, with a warning.
-            warnings.filterwarnings("ignore", message=".*torch.jit.script", category=DeprecationWarning)
+        with sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
+
+
+_ATTENTION_WRITTEN_OUT = WhileUsed(_attention_written_out)
+_CUDNN_OFF = WhileUsed(lambda: torch.backends.cudnn.flags(enabled=False))
+
+
+@cache
+def _load_forward_rules() -> None:
+    """Let torch script its rules of forward derivatives, which it does with a warning at the first one of a process."""
+    with ONE_CALL, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*torch.jit.script", category=DeprecationWarning)
+        import_module("torch._decomp.decompositions_for_jvp")
 
 
 class KernelWatch(TorchFunctionMode):
@@ -96,7 +117,7 @@ def _batch_norm(
 class _RecurrenceWithoutCudnn(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") in _RECURRENT:
-            with torch.backends.cudnn.flags(enabled=False):
+            with _CUDNN_OFF():
                 return func(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 

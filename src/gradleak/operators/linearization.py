@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core.module_copy import first_line
+from gradleak.core.turns import ONE_CALL
 from gradleak.operators.kernels import KernelWatch, differentiable_kernels
 from gradleak.operators.mixed_derivative import MixedDerivative
 from gradleak.operators.routes import AdjointRoute, Route
@@ -493,6 +494,6 @@ def _works(attempt: Callable[[], object]) -> bool:
 @contextmanager
 def _batching_rules_only() -> Iterator[None]:
     """An operation without a batching rule is an error, not a slow loop inside of torch with a warning."""
-    with warnings.catch_warnings():
+    with ONE_CALL, warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*performance drop", category=UserWarning)
         yield

@@ -11,6 +11,7 @@ from sklearn.covariance import LedoitWolf
 from torch import Tensor
 
 from gradleak.core import Batch, Domain
+from gradleak.core.turns import ONE_CALL
 from gradleak.results import InputError, check_finite, check_positive
 
 
@@ -87,7 +88,7 @@ class GaussianPrior:
         flat = inputs.detach().cpu().double().flatten(1)
         if not bool(torch.isfinite(flat).all()) or bool((flat == flat[0]).all()):
             raise InputError("public: expected finite examples that differ from each other")
-        with warnings.catch_warnings():
+        with ONE_CALL, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Only one sample available")
             fitted = LedoitWolf().fit(flat.numpy())
         covariance = torch.from_numpy(fitted.covariance_)

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from gradleak.core import Batch, Mode, Objective, batch_norm_statistics
 from gradleak.core.losses import Loss
+from gradleak.core.randomness import global_generators
+from gradleak.core.turns import ONE_CALL
 from gradleak.data import rows_of
 from gradleak.defenses.variational_bottleneck import BottleneckOutput
 from gradleak.results import InputError, Outcome, UnsupportedError
@@ -66,8 +68,7 @@ class Task:
             InputError: if rows, model and loss do not fit together.
         """
         # A model whose layers draw from the global generator is the same for the same seed all the same.
-        with torch.random.fork_rng(devices=[]):
-            torch.random.set_rng_state(torch.Generator().manual_seed(generator.initial_seed()).get_state())
+        with ONE_CALL, global_generators(generator.initial_seed()):
             model = self.make_model(generator)
         replaced: tuple[ReplacedLayer, ...] = ()
         few = self.test.inputs[:2]

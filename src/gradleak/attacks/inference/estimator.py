@@ -15,6 +15,7 @@ from threadpoolctl import ThreadpoolController
 
 from gradleak.attacks.inference.classifier import Classifier, FittedClassifier, Floats, Labels, Rows
 from gradleak.core import derive_seed
+from gradleak.core.turns import ONE_CALL
 
 
 class Estimator(Classifier):
@@ -150,7 +151,8 @@ def thread_pools() -> ThreadpoolController:
 def _watched() -> Iterator[list[str]]:
     """One thread, and what the estimator warns of as sentences; a game does not end because a fit has not converged."""
     said: list[str] = []
-    with thread_pools().limit(limits=1), warnings.catch_warnings(record=True) as caught, np.errstate(under="ignore"):
+    quiet = np.errstate(under="ignore")
+    with ONE_CALL, thread_pools().limit(limits=1), warnings.catch_warnings(record=True) as caught, quiet:
         warnings.simplefilter("always")
         yield said
     for warning in caught:

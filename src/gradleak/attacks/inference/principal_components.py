@@ -14,6 +14,7 @@ from gradleak.attacks.inference.estimator import thread_pools
 from gradleak.attacks.inference.features import Chunks, Features, Reduction
 from gradleak.attacks.inference.layout import Layout
 from gradleak.core import one_thread
+from gradleak.core.turns import ONE_CALL
 from gradleak.linalg import dense_spectrum
 from gradleak.results import HALKO_2011, LI_2024, ROSS_2008, Citation, Count, InputError
 
@@ -147,7 +148,7 @@ def _at_once(rows: Tensor, count: int, seed: int) -> tuple[Tensor, Tensor, Tenso
     scale = float(rows.abs().max())
     if bool((rows == rows[0]).all()):
         return rows[0].clone(), torch.zeros(0, rows.shape[1]), torch.zeros(0)
-    with thread_pools().limit(limits=1):
+    with ONE_CALL, thread_pools().limit(limits=1):
         solver = PCA(n_components=min(count, *rows.shape), random_state=seed, copy=False)
         # Squares of small entries would leave the range of float32.
         found = solver.fit(rows.div_(scale).numpy())

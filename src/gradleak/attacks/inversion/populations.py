@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
@@ -15,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gradleak.core.turns import ONE_CALL
 from gradleak.results import Positive, Settings, Whole
 
 
@@ -184,9 +186,9 @@ def _draw(strategy: cma.CMAEvolutionStrategy, normal: NDArray[np.float64]) -> ND
     return drawn
 
 
-class _quiet(warnings.catch_warnings):
+@contextmanager
+def _quiet() -> Iterator[None]:
     """Without the package's warnings on flat losses and ill-conditioned covariances: the search has its own reports."""
-
-    def __enter__(self) -> None:
-        super().__enter__()
+    with ONE_CALL, warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        yield
