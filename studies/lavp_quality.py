@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed, parallel_config
 from scipy import stats
 from torch import nn
 
 from gradleak.attacks import Adam, CosineDistance, Inversion, Matching, Pixels, SearchStage, SquaredError
 from gradleak.core import Batch, Exposure, HonestButCurious, Objective, Release, derive_generator, describe
+from gradleak.core.workers import in_processes
 from gradleak.datasets import image_file, mnist_digits
 from gradleak.models import initialize_uniform, lenet_i2f, mlp, resnet8
 from gradleak.operators import GradientJacobian
@@ -133,10 +134,8 @@ class LAVPQuality(Study):
 
     def _proxies(self, objective: Objective, batch: Batch) -> dict[str, list[float | None]]:
         exact = objective.to(torch.float64)
-        with parallel_config(backend="loky", inner_max_num_threads=1):
-            rows = Parallel(n_jobs=self.jobs)(
-                delayed(_proxies_of)(exact, batch.example(index).to(torch.float64)) for index in range(batch.size)
-            )
+        examples = [batch.example(index).to(torch.float64) for index in range(batch.size)]
+        rows = list(in_processes([partial(_proxies_of, exact, example) for example in examples], jobs=self.jobs))
         return {name: [row[name] for row in rows] for name in rows[0]}
 
     def _qualities(self, objective: Objective, batch: Batch, matching: Matching) -> dict[str, list[float | None]]:
@@ -191,7 +190,6 @@ class LAVPQuality(Study):
 
 
 def _proxies_of(objective: Objective, example: Batch) -> dict[str, float | None]:
-    torch.set_num_threads(1)
     exposure = Exposure(objective, example, Release(FedSGD()))
     operator = GradientJacobian(exposure, max_bytes=MAX_BYTES)
     measures: dict[str, Measure] = {

@@ -6,21 +6,25 @@ import os
 import shutil
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
-from joblib import Parallel, delayed, parallel_config
 
 from gradleak.attacks import Checkpoint
 from gradleak.auditing.behavior import Behavior
 from gradleak.auditing.data_key import DataKey
 from gradleak.auditing.fingerprint import Reading
 from gradleak.auditing.header import header
+from gradleak.auditing.interrupts import no_interrupt_lost
+from gradleak.auditing.leftovers import freed_by_next_run
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.verdicts import judge
 from gradleak.audits.base import STATES, Audit, Site, Task, file_name, state_path
-from gradleak.core import one_thread, refuse_inference_mode
+from gradleak.core import derive_seed, refuse_inference_mode
+from gradleak.core.randomness import global_generators
+from gradleak.core.turns import in_turn
+from gradleak.core.workers import in_processes
 from gradleak.results import (
     RUN,
     Finding,
@@ -53,6 +57,7 @@ _NOTHING_JUDGED = Verdict(
 CONCLUSIONS = "conclusions"
 
 
+@in_turn
 def run_plan(
     plan: Plan, out: str | os.PathLike[str], *, jobs: int | None = None, progress: Progress | None = None
 ) -> Record:
@@ -87,7 +92,11 @@ def run_plan(
             key.check_header(folder / "record.jsonl", stored)
             _check_code(folder, reading, behavior.difference(stored.get("behavior"), key))
 
-    with RecordWriter(folder / "record.jsonl", lines, guard=guard) as writer:
+    with (
+        RecordWriter(folder / "record.jsonl", lines, guard=guard) as writer,
+        freed_by_next_run(folder),
+        no_interrupt_lost(),
+    ):
         if not writer.lines:
             if not (writer.begun and key.fits(plan.private())):
                 # What attacks of other code or on other data left on the way is theirs; a kill after this costs only time.
@@ -110,14 +119,16 @@ def run_plan(
         done = len(work) - len(todo)
         if progress is not None:
             progress(done, len(work), "resumed" if done else "started")
-        for task, found in _execute(plan.site, folder, todo, jobs=_jobs(jobs)):
-            writer.write_group(task.name, found)
-            if not any(finding.status is Status.FAILED for finding in found):
-                # What failed is tried again by the next run, from the state it has.
-                _clear(task, folder)
-            done += 1
-            if progress is not None:
-                progress(done, len(work), task.headline)
+        calls = [partial(_work_alone, task, plan.site, folder) for task in todo]
+        with closing(in_processes(calls, jobs=_jobs(jobs), ordered=False)) as results:
+            for task, found in results:
+                writer.write_group(task.name, found)
+                if not any(finding.status is Status.FAILED for finding in found):
+                    # What failed is tried again by the next run, from the state it has.
+                    _clear(task, folder)
+                done += 1
+                if progress is not None:
+                    progress(done, len(work), task.headline)
         every = [finding for name in names for finding in writer.findings(name)]
         for audit in concluding:
             if writer.missing([_conclusions(audit)]):
@@ -192,23 +203,7 @@ def preflight(plan: Plan) -> None:
             ) from error
 
 
-def _execute(
-    site: Site, folder: Path, todo: Sequence[Task[Any]], *, jobs: int
-) -> Iterator[tuple[Task[Any], Sequence[Finding]]]:
-    """Pairs of task and findings as they are done, so that a kill loses only what is being computed."""
-    if jobs == 1 or len(todo) <= 1:
-        with one_thread():
-            for task in todo:
-                yield task, _work(task, site, folder)
-        return
-    with parallel_config(backend="loky", inner_max_num_threads=1):
-        yield from Parallel(n_jobs=min(jobs, len(todo)), return_as="generator_unordered")(
-            delayed(_work_alone)(task, site, folder) for task in todo
-        )
-
-
 def _work_alone(task: Task[Any], site: Site, folder: Path) -> tuple[Task[Any], Sequence[Finding]]:
-    torch.set_num_threads(1)
     return task, _work(task, site, folder)
 
 
@@ -218,7 +213,9 @@ def _work(task: Task[Any], site: Site, folder: Path) -> Sequence[Finding]:
     The text of an unknown error can hold private values, so that it goes into a file beside the record.
     """
     try:
-        return list(task.run(site, folder))
+        # Nothing of ours draws from them, but an attack or a model of the user's may.
+        with global_generators(derive_seed(site.seed, task.name, "global")):
+            return list(task.run(site, folder))
     except WriteError:
         # Nothing else will be written either; the next run goes on from here.
         raise

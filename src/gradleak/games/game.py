@@ -15,13 +15,14 @@ from torch import Tensor, nn
 from gradleak.attacks.inference import Features, MaxPooling
 from gradleak.core import Batch, Mode, Release, derive_generator, describe
 from gradleak.core.losses import Loss
+from gradleak.core.turns import in_turn
+from gradleak.core.workers import in_processes
 from gradleak.data import Population, Split, rows_of
 from gradleak.games.draws import Draw
 from gradleak.games.information import gaussian_channel_information
 from gradleak.games.public_release import ReleaseWithPublicRows
 from gradleak.games.reading import Knows, RoundRead, RoundTask
 from gradleak.games.result import GameResult, SeedResult
-from gradleak.games.workers import in_order
 from gradleak.protocols import FedSGD
 from gradleak.results import (
     LI_2024,
@@ -194,6 +195,7 @@ class InferenceGame(Settings, ABC):
         """
         return self.play_seeds([seed], jobs=jobs, say=say)
 
+    @in_turn
     def play_seeds(self, seeds: Sequence[int], *, jobs: int = 1, say: Say | None = None) -> GameResult:
         """The game once a seed, pooled.
 
@@ -214,7 +216,7 @@ class InferenceGame(Settings, ABC):
         challenges = [self.challenge(seed) for seed in seeds]
         trainings: list[Trajectory] = []
         plans = [self._training(challenge, seed) for challenge, seed in zip(challenges, seeds, strict=True)]
-        for training in in_order(plans, jobs=jobs):
+        for training in in_processes([plan.run for plan in plans], jobs=jobs):
             trainings.append(training)
             say(f"seed {training.seed}: trained in {training.seconds:.1f} s, {training.outcome.label}")
         tasks = [
@@ -224,7 +226,7 @@ class InferenceGame(Settings, ABC):
             for number in self.seen
         ]
         reads: dict[int, list[RoundRead]] = {seed: [] for seed in seeds}
-        for task, read in zip(tasks, in_order(tasks, jobs=jobs), strict=True):
+        for task, read in zip(tasks, in_processes([task.run for task in tasks], jobs=jobs), strict=True):
             reads[task.seed].append(read)
             say(f"seed {task.seed}, round {read.number}: read in {read.seconds:.1f} s")
         return GameResult(
