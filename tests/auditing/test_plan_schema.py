@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from gradleak.auditing.plan_schema import generator_schema, plan_schema
 from gradleak.auditing.schema_writer import Schema
-from gradleak.cli.main import app
+from gradleak.cli.commands import app
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TRAININGS = ("digits_generator.toml",)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -28,9 +27,9 @@ def started(*arguments: str, path: Path | None = None) -> subprocess.CompletedPr
 def called(*arguments: str) -> subprocess.CompletedProcess[str]:
     """What `gradleak` with these arguments says in this process."""
     out, err, code = io.StringIO(), io.StringIO(), 0
-    before = signal.getsignal(signal.SIGTERM)
     try:
         with (
+            mock.patch("gradleak.cli.process.end_at_signals"),
             mock.patch.object(sys, "argv", ["gradleak", *arguments]),
             mock.patch.dict(os.environ, ENVIRONMENT),
             contextlib.chdir(ROOT),
@@ -40,6 +39,4 @@ def called(*arguments: str) -> subprocess.CompletedProcess[str]:
             main()
     except SystemExit as end:
         code = int(end.code or 0)
-    finally:
-        signal.signal(signal.SIGTERM, before)
     return subprocess.CompletedProcess(list(arguments), code, out.getvalue(), err.getvalue())

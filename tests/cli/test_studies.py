@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gradleak.cli import studies as checkout
-from gradleak.cli.main import app
+from gradleak.cli.commands import app
 from gradleak.results import InputError
 from studies import GIMLQuality, StudyResult
 from studies.study import Say

@@ -1,5 +1,5 @@
 """`python -m gradleak.cli`."""
 
-from gradleak.cli.main import main
+from gradleak.cli import main
 
 main()

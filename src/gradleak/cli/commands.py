@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gradleak.results import GradleakError, InputError, Record, Status, VerdictKind
+from gradleak.results import InputError, Record, Status, VerdictKind
 from gradleak.results.files import make_folder
 
 if TYPE_CHECKING:
@@ -35,9 +33,7 @@ class ExitCode:
 
     FINISHED = 0
     VERDICT_OCCURRED = 1
-    BAD_INPUT = 2
     ITEM_FAILED = 3
-    INTERRUPTED = 130
 
 
 class Format(StrEnum):
@@ -77,11 +73,7 @@ def audit(
         for caution in cautions(loaded):
             typer.echo(caution, err=True)
     aside = set(out.glob("record-*.jsonl"))
-    try:
-        record = run_plan(loaded, out, jobs=jobs) if quiet else _run_with_progress(loaded, out, jobs)
-    except KeyboardInterrupt as interrupt:
-        typer.echo("interrupted; run the same command again to continue", err=True)
-        raise typer.Exit(ExitCode.INTERRUPTED) from interrupt
+    record = run_plan(loaded, out, jobs=jobs) if quiet else _run_with_progress(loaded, out, jobs)
     for old in sorted(set(out.glob("record-*.jsonl")) - aside):
         typer.echo(
             f"code of this plan has changed: everything was computed anew, the record of before is {old}", err=True
@@ -204,32 +196,6 @@ def explain(
     from gradleak.cli.explain import explanation
 
     typer.echo(explanation(name))
-
-
-def main() -> None:
-    """Run the command line."""
-    carry_out(app)
-
-
-def carry_out(commands: Callable[[], object]) -> None:
-    """Run a command line; a known error is printed as one line and ends with exit code 2.
-
-    Args:
-        commands: reads the arguments of the process.
-    """
-    # A polite stop ends the workers too and leaves a record that can be continued.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        commands()
-    except GradleakError as error:
-        _stop(" ".join(str(error).split()))
-    except OSError as error:
-        _stop(f"{error.filename or ''}: {error.strerror or error}".removeprefix(": "))
-
-
-def _stop(message: str) -> None:
-    typer.echo(f"gradleak: {message}", err=True)
-    sys.exit(ExitCode.BAD_INPUT)
 
 
 def _run_with_progress(plan: Plan, out: Path, jobs: int | None) -> Record:

@@ -1,0 +1,104 @@
+"""A process of the command line: how signals and known errors end it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from threading import Thread
+from types import FrameType
+
+BAD_INPUT = 2
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+def carry_out(commands: Callable[[], object]) -> None:
+    """Run a command line: a known error is printed as one line and ends with 2, a signal with 130 or 143 and a line.
+
+    Args:
+        commands: reads the arguments of the process. What it imports itself, and not before, a signal may interrupt.
+    """
+    end_at_signals()
+    from gradleak.results import GradleakError
+
+    try:
+        commands()
+    except GradleakError as error:
+        _stop(" ".join(str(error).split()))
+    except OSError as error:
+        _stop(f"{error.filename or ''}: {error.strerror or error}".removeprefix(": "))
+
+
+def end_at_signals() -> None:
+    """From here on Ctrl-C and SIGTERM end this process at once, whatever it does, with 130 or 143 and a line.
+
+    Where a long computation of a library holds Python (LAPACK's of SciPy do), a second signal ends the process at once.
+
+    An exception would be raised wherever Python is at that moment, and is lost in callbacks of weak references, of
+    which torch has many. There is nothing to wind up: records, states and pictures are whole at any moment, and workers
+    end with their parent.
+
+    For the main thread of a process of the command line alone, until its end. What is ignored stays ignored, such as
+    Ctrl-C behind `nohup`.
+    """
+    ending = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    # The system's half of a handler writes here at once, Python's waits for the end of a long computation.
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    for number in ending:
+        signal.signal(number, _do_nothing)
+        _once(number)
+    Thread(target=_end, args=(reading, ending), daemon=True).start()
+    # For processes that this one starts: that which frees what joblib shares would say so after our line.
+    sys.warnoptions.append("ignore::UserWarning")
+    if sys.platform != "win32":
+        # The thread gets it. A worker begins with what the main thread blocks, and would print a traceback.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+
+
+def _once(number: signal.Signals) -> None:
+    """Let the handler of this signal serve for one; after it the system ends the process, without asking Python."""
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "sysv_signal"):
+        return
+    for install in (libc.signal, libc.sysv_signal):
+        install.restype, install.argtypes = ctypes.c_void_p, (ctypes.c_int, ctypes.c_void_p)
+    handler = libc.signal(number, None)
+    libc.sysv_signal(number, handler)
+
+
+def _do_nothing(number: int, frame: FrameType | None) -> None:
+    """Take the place of Python's own handler, which raises."""
+
+
+def _end(reading: int, ending: list[signal.Signals]) -> None:
+    """Wait for a signal and end the process."""
+    number = 0
+    while number not in ending:
+        number = os.read(reading, 1)[0]
+    try:
+        # Importing would wait for the main thread.
+        children = getattr(sys.modules.get("multiprocessing"), "active_children", list)
+        for worker in children():
+            os.kill(worker.pid, signal.SIGKILL)
+        # A progress bar hides the cursor.
+        cursor = "\x1b[?25h\n" if os.isatty(2) else ""
+        line = f"{cursor}interrupted; run the same command again to continue\n"
+        # A terminal that Ctrl-S holds would hold the process.
+        if sys.platform == "win32" or select.select([], [2], [], 1.0)[1]:
+            os.write(2, line.encode())
+    finally:
+        os._exit(128 + number)
+
+
+def _stop(message: str) -> None:
+    import typer
+
+    typer.echo(f"gradleak: {message}", err=True)
+    sys.exit(BAD_INPUT)
