@@ -17,12 +17,15 @@ from torch import Tensor
 
 from gradleak.auditing.data_key import DataKey
 from gradleak.auditing.plan import Plan
+from gradleak.audits.base import Scenario
 from gradleak.audits.base.own_rows import few
 from gradleak.core import Batch, Objective, Release, derive_generator, one_thread
 from gradleak.results import GradleakError
 
 BATCHES = 4
 DIRECTIONS = 3
+# Entries that are projected at once, which bounds the memory.
+PIECE = 1 << 20
 # What processors may differ by at a well-conditioned point; a map that rounds, or jumps, is given ten times what it moves by.
 TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-3}
 COARSE = 5e-2
@@ -63,16 +66,16 @@ class Behavior:
         site = plan.site
         own = (audit.probed() for audit in plan.audits)
         rows = [few(batch) for batch in (*site.batches[:BATCHES], *own) if batch is not None]
+        # The draws of the client's random layers are a secret.
+        told = site.objective.redrawn
         with one_thread():
-            if not rows:
-                return cls(seeded={}, private={}, tolerance={})
-            drawn = _drawn(rows[0], plan)
-            seeded = {} if drawn is None else _values(plan, drawn, releases=True)
-            tolerance = {} if drawn is None else _tolerances(plan, drawn, seeded)
+            drawn = _drawn(rows[0], told) if rows else None
+            seeded = {} if drawn is None else _values(told, drawn, site.scenarios)
+            tolerance = {} if drawn is None else _tolerances(told, drawn, site.scenarios, seeded)
             private = {
                 f"rows {place}: {name}": numbers
                 for place, batch in enumerate(rows)
-                for name, numbers in _values(plan, batch, releases=place == 0).items()
+                for name, numbers in _values(site.objective, batch, [] if place else site.scenarios).items()
             }
         return cls(seeded=seeded, private=private, tolerance=tolerance)
 
@@ -94,7 +97,12 @@ class Behavior:
         """The first value that is another one than in a header, in words; None where all agree."""
         try:
             hidden = {name: key.shown(text, f"{stored['nonce']} {name}") for name, text in stored["hidden"].items()}
-            pairs = [(self.seeded, stored["seeded"]), (self.private, hidden)]
+            # A record holds None for NaN, and texts for infinities.
+            seeded = {
+                name: [float("nan" if one is None else one) for one in numbers]
+                for name, numbers in stored["seeded"].items()
+            }
+            pairs = [(self.seeded, seeded), (self.private, hidden)]
             tolerance = {name: float(number) for name, number in stored["relative_tolerance"].items()}
             for now, before in pairs:
                 for name in {**before, **now}:
@@ -112,9 +120,8 @@ class Behavior:
         return max(self.tolerance.values(), default=COARSE)
 
 
-def _drawn(like: Batch, plan: Plan) -> Batch | None:
+def _drawn(like: Batch, objective: Objective) -> Batch | None:
     """Seeded rows of the form of a batch; nothing of their values is that of the batch. None for inputs that are no numbers."""
-    objective = plan.site.objective
     if not like.inputs.is_floating_point():
         return None
     generator = derive_generator(0, "rows that behavior is compared at")
@@ -122,27 +129,25 @@ def _drawn(like: Batch, plan: Plan) -> Batch | None:
     if like.domain is not None:
         low, high = (end.cpu() for end in like.domain.bounds(inputs))
         inputs = low + (high - low) * inputs
-    classes = 2
-    found = _tried(lambda: _output(plan, inputs.to(objective.device, objective.dtype)))
-    if isinstance(found, Tensor) and found.dim() > 1 and not like.targets.is_floating_point():
-        classes = max(2, int(found.shape[1]))
+    inputs = inputs.to(objective.device, objective.dtype)
+    found = _tried(partial(_output, objective, inputs))
+    by_class = isinstance(found, Tensor) and found.dim() > 1 and not like.targets.is_floating_point()
 
-    def whole(shape: Sequence[int], below: int, dtype: torch.dtype) -> Tensor:
-        return torch.randint(below, tuple(shape), generator=generator).to(objective.device, dtype)
+    def whole(shaped: Tensor, below: int) -> Tensor:
+        return torch.randint(below, tuple(shaped.shape), generator=generator).to(objective.device, shaped.dtype)
 
-    targets = whole(like.targets.shape, classes, like.targets.dtype)
-    sensitive = None if like.sensitive is None else whole(like.sensitive.shape, 2, like.sensitive.dtype)
-    return Batch(inputs.to(objective.device, objective.dtype), targets, like.domain, sensitive)
+    targets = whole(like.targets, max(2, int(found.shape[1])) if by_class else 2)
+    return Batch(inputs, targets, like.domain, None if like.sensitive is None else whole(like.sensitive, 2))
 
 
-def _values(plan: Plan, rows: Batch, *, releases: bool) -> dict[str, Numbers]:
-    objective = plan.site.objective
+def _values(objective: Objective, rows: Batch, scenarios: Sequence[Scenario]) -> dict[str, Numbers]:
+    """Numbers of what can be computed: the output, the loss, and the mean of the release of each scenario."""
     batch = rows.to(objective.dtype)
     computed: dict[str, Callable[[], Any]] = {
-        "output": lambda: _output(plan, batch.inputs),
-        "loss": lambda: objective.loss(objective.params, batch),
+        "output": partial(_output, objective, batch.inputs),
+        "loss": partial(objective.loss, objective.params, batch),
     }
-    for scenario in plan.site.scenarios if releases else ():
+    for scenario in scenarios:
         computed[f"mean of {scenario.name}"] = partial(_mean, scenario.release, objective, batch)
     found = {name: _tried(compute) for name, compute in computed.items()}
     return {name: _numbers(value.detach()) for name, value in found.items() if isinstance(value, Tensor)}
@@ -152,8 +157,7 @@ def _mean(release: Release, objective: Objective, batch: Batch) -> Tensor:
     return objective.flatten(release.mean(objective, objective.params, batch))
 
 
-def _output(plan: Plan, inputs: Tensor) -> Any:
-    objective = plan.site.objective
+def _output(objective: Objective, inputs: Tensor) -> Any:
     with torch.no_grad():
         outputs = objective.outputs(objective.params, inputs)
     tensors = list(_tensors(outputs))
@@ -179,16 +183,19 @@ def _numbers(value: Tensor) -> Numbers:
     """Norm and projections on seeded directions: a few numbers that move when any entry does."""
     flat = value.reshape(-1).cpu().double()
     generator = derive_generator(0, "directions that behavior is compared along")
-    directions = [torch.randn(flat.numel(), generator=generator).double() for _ in range(DIRECTIONS)]
-    return [float(flat.norm()), *(float(flat @ direction) for direction in directions)]
+    along = torch.zeros(DIRECTIONS, dtype=torch.float64)
+    for piece in flat.split(PIECE):
+        along += torch.randn(DIRECTIONS, piece.numel(), generator=generator).double() @ piece
+    return [float(flat.norm()), *along.tolist()]
 
 
-def _tolerances(plan: Plan, rows: Batch, values: Mapping[str, Numbers]) -> dict[str, float]:
+def _tolerances(
+    objective: Objective, rows: Batch, scenarios: Sequence[Scenario], values: Mapping[str, Numbers]
+) -> dict[str, float]:
     """Relative differences that do not count: ten times what round-off in the inputs makes, where that is more."""
-    dtype = plan.site.objective.dtype
-    nudge = NUDGES.get(dtype, COARSE_NUDGE)
-    moved = _values(plan, replace(rows, inputs=rows.inputs * (1 + nudge), domain=None), releases=True)
-    least = TOLERANCES.get(dtype, COARSE)
+    nudge = NUDGES.get(objective.dtype, COARSE_NUDGE)
+    moved = _values(objective, replace(rows, inputs=rows.inputs * (1 + nudge), domain=None), scenarios)
+    least = TOLERANCES.get(objective.dtype, COARSE)
     return {name: max(least, 10 * _apart(numbers, moved.get(name))) for name, numbers in values.items()}
 
 
@@ -198,6 +205,8 @@ def _apart(one: Sequence[float] | None, other: Sequence[float] | None) -> float:
         return float("inf")
     largest = max(abs(one[0]), abs(other[0]))
     gaps = [0.0 if a == b or (a != a and b != b) else abs(a - b) for a, b in zip(one, other, strict=True)]
-    if max(gaps) == 0.0:
+    if not any(gaps):
         return 0.0
-    return max(gaps) / largest if largest > 0 and max(gaps) < float("inf") else float("inf")
+    return (
+        max(gaps) / largest if all(gap < float("inf") for gap in gaps) and 0 < largest < float("inf") else float("inf")
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import struct
 import sys
 import types
 from collections import ChainMap
@@ -289,12 +290,15 @@ class _Walk:
             and whose_module(module.__name__) is not Whose.OWN
         ):
             return []
-        names = names_in(function.__code__)
+        names, texts = names_in(function.__code__)
+        of_modules = frozenset(names | texts)
         read = {name: function.__globals__[name] for name in sorted(names) if name in function.__globals__}
         found: list[bytes] = []
         for name, value in (read | imported(function)).items():
             found.append(name.encode())
-            found.append(self._module(value, names) if isinstance(value, types.ModuleType) else self.token(value, name))
+            found.append(
+                self._module(value, of_modules) if isinstance(value, types.ModuleType) else self.token(value, name)
+            )
         return found
 
     def _module(self, module: types.ModuleType, names: frozenset[str]) -> bytes:
@@ -327,10 +331,9 @@ class _Walk:
 
 
 def _join(*parts: bytes) -> bytes:
-    """One digest of parts, each with its length, so that no two lists of parts read alike."""
-    digest = hashlib.sha256()
+    """One digest of parts and their lengths, so that no two lists of parts read alike."""
+    digest = hashlib.sha256(struct.pack(f">{len(parts)}Q", *map(len, parts)))
     for part in parts:
-        digest.update(len(part).to_bytes(8, "big"))
         digest.update(part)
     return digest.digest()
 

@@ -124,11 +124,17 @@ def file_print(module: str) -> bytes:
     return hashlib.sha256(place.read_bytes()).digest() if compiled and place is not None else b""
 
 
-def names_in(code: types.CodeType) -> frozenset[str]:
-    """The names that a code object may read of modules, nested functions included, and the texts that may be names."""
-    texts = {one for one in code.co_consts if isinstance(one, str) and one.isidentifier()}
-    inner = [names_in(one) for one in code.co_consts if isinstance(one, types.CodeType)]
-    return frozenset(code.co_names).union(texts, *inner)
+def names_in(code: types.CodeType) -> tuple[set[str], set[str]]:
+    """The names that a code object may read, nested functions included, and its texts that may be names of attributes."""
+    names, texts = set(code.co_names), set()
+    for one in code.co_consts:
+        if isinstance(one, str) and one.isidentifier():
+            texts.add(one)
+        elif isinstance(one, types.CodeType):
+            inner = names_in(one)
+            names |= inner[0]
+            texts |= inner[1]
+    return names, texts
 
 
 def imports_in(code: types.CodeType, package: str) -> Iterator[str]:
