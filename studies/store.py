@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from gradleak.attacks import Checkpoint
 from gradleak.core import Batch
 from gradleak.results import GradleakError, InputError, RecordWriter, UnknownFinding
+from gradleak.results.versions import version_of
 
 Key = Mapping[str, Any]
 T = TypeVar("T")
@@ -116,7 +116,7 @@ def content_of(examples: Sequence[Batch]) -> str:
 
 
 def _open(path: Path) -> RecordWriter:
-    version = metadata.version("gradleak")
+    version = version_of("gradleak")
     header = {"plan_digest": "cells of studies", "groups": [], "gradleak": version}
     try:
         return RecordWriter(path, header)

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from importlib import metadata
 from typing import Any
 
 from gradleak.auditing.behavior import Behavior
@@ -20,6 +19,7 @@ from gradleak.auditing.plan import Plan
 from gradleak.auditing.whose_code import STATED
 from gradleak.results import Citation
 from gradleak.results.score import jsonable
+from gradleak.results.versions import version_of
 
 
 def header(
@@ -36,7 +36,7 @@ def header(
         key: of its private data.
     """
     content = {
-        "gradleak": metadata.version("gradleak"),
+        "gradleak": version_of("gradleak"),
         "plan_digest": reading.digest,
         "unread": list(reading.unread),
         "name": plan.site.name,
@@ -45,7 +45,7 @@ def header(
         "thresholds": plan.site.thresholds.to_dict(),
         "groups": list(groups),
         # Of all whose code is part of the digest by its name alone.
-        "versions": {name: metadata.version(name) for name in STATED.values()} | {"python": platform.python_version()},
+        "versions": {name: version_of(name) for name in STATED.values()} | {"python": platform.python_version()},
         "host": {"system": platform.platform(), "cores": os.cpu_count(), "command": " ".join(sys.argv)},
         "device": str(plan.site.objective.device),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -12,7 +12,6 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from gradleak.results.record_lines import (
 from gradleak.results.score import Score
 from gradleak.results.thresholds import Thresholds
 from gradleak.results.verdict import Verdict
+from gradleak.results.versions import version_of
 
 # Times, facts on the host, and what the key of a run's private data makes of it.
 VOLATILE = frozenset({"seconds", "started", "host", "traceback", "checksum", "keyed_checksum", "behavior"})
@@ -109,11 +109,11 @@ class Record:
         groups: dict[str, Sequence[Finding | Verdict]] = {finding.item: [finding] for finding in findings}
         groups |= {"verdicts": verdicts} if verdicts else {}
         run = {
-            "gradleak": metadata.version("gradleak"),
+            "gradleak": version_of("gradleak"),
             "name": name,
             "thresholds": None if thresholds is None else thresholds.to_dict(),
             "groups": list(groups),
-            "versions": {part: metadata.version(part) for part in ("torch", "numpy", "scipy")}
+            "versions": {part: version_of(part) for part in ("torch", "numpy", "scipy")}
             | {"python": platform.python_version()},
             "citations": [{"key": one.key, "text": one.text(), "bibtex": one.bibtex()} for one in citations],
         }
