@@ -10,6 +10,8 @@ from enum import Enum
 from importlib import import_module
 from typing import Any
 
+from torch import Tensor, nn
+
 import gradleak.attacks
 import gradleak.attacks.inference
 import gradleak.datasets
@@ -23,10 +25,12 @@ import gradleak.protocols
 import gradleak.risk
 from gradleak.attacks import Attack, LabelAttack, Steps
 from gradleak.attacks.inference import Classifier, Features, PrototypeEncoder
-from gradleak.core import Defense, HonestButCurious, Protocol, ThreatModel
+from gradleak.core import Batch, Defense, HonestButCurious, ImageGenerator, Protocol, ThreatModel
+from gradleak.data import Population, Table
 from gradleak.games import InferenceGame
 from gradleak.linalg import Solver
-from gradleak.privacy import Canary, EpsilonEstimator, PrivacyAudit
+from gradleak.models.generators import TrainedGenerator
+from gradleak.privacy import Canary, EpsilonEstimator, HypothesisPair, PrivacyAudit
 from gradleak.results import kinds
 from gradleak.risk import ClaimError, LayerMeasure, Measure, SettingMeasure
 
@@ -54,6 +58,38 @@ NAMESPACES = (
 )
 
 
+# What the entries of a room make: nothing else that a plan names there is called.
+KINDS: Mapping[str, tuple[type, ...]] = {
+    "attacks": (Attack,),
+    "labels": (LabelAttack,),
+    "steps": (Steps,),
+    "games": (InferenceGame,),
+    "classifiers": (Classifier,),
+    "features": (Features,),
+    "encoders": (PrototypeEncoder,),
+    "audits": (PrivacyAudit, HypothesisPair),
+    "canaries": (Canary,),
+    "estimators": (EpsilonEstimator,),
+    "measures": (Measure, SettingMeasure),
+    "claim errors": (ClaimError,),
+    "layer measures": (LayerMeasure,),
+    "solvers": (Solver,),
+    "defenses": (Defense,),
+    "protocols": (Protocol,),
+    "threats": (ThreatModel,),
+    "models": (nn.Module,),
+    "initializers": (nn.Module,),
+    "datasets": (Batch, Population, Table),
+    "generators": (ImageGenerator,),
+    "losses": (Tensor,),
+    "trainers": (TrainedGenerator,),
+}
+# The rooms of what an argument may name.
+ARGUMENTS = tuple(
+    room for room in KINDS if room not in ("labels", "games", "audits", "threats", "initializers", "losses", "trainers")
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """One thing that a plan can name.
@@ -78,26 +114,26 @@ class Entry:
 
 def catalog() -> dict[str, dict[str, Entry]]:
     """All entries by room and name, taken from what the packages export."""
-    closed_form = _classes(gradleak.risk, (Measure, SettingMeasure))
+    closed_form = _classes(gradleak.risk, KINDS["measures"])
     rooms: dict[str, Mapping[str, Constructor]] = {
-        "attacks": _classes(gradleak.attacks, Attack),
-        "labels": _classes(gradleak.attacks, LabelAttack),
-        "steps": _classes(gradleak.attacks, Steps),
-        "games": _classes(gradleak.games, InferenceGame),
-        "classifiers": _classes(gradleak.attacks.inference, Classifier),
-        "features": _classes(gradleak.attacks.inference, Features),
-        "encoders": _classes(gradleak.attacks.inference, PrototypeEncoder),
+        "attacks": _classes(gradleak.attacks, KINDS["attacks"]),
+        "labels": _classes(gradleak.attacks, KINDS["labels"]),
+        "steps": _classes(gradleak.attacks, KINDS["steps"]),
+        "games": _classes(gradleak.games, KINDS["games"]),
+        "classifiers": _classes(gradleak.attacks.inference, KINDS["classifiers"]),
+        "features": _classes(gradleak.attacks.inference, KINDS["features"]),
+        "encoders": _classes(gradleak.attacks.inference, KINDS["encoders"]),
         "audits": _classes(gradleak.privacy, PrivacyAudit),
         "canaries": {"Canary": Canary},
-        "estimators": _classes(gradleak.privacy, EpsilonEstimator),
+        "estimators": _classes(gradleak.privacy, KINDS["estimators"]),
         "measures": closed_form,
-        "claim errors": _classes(gradleak.risk, ClaimError),
+        "claim errors": _classes(gradleak.risk, KINDS["claim errors"]),
         "layer measures": {
             name: item for name, item in _classes(gradleak.risk, LayerMeasure).items() if name not in closed_form
         },
-        "solvers": _classes(gradleak.linalg, Solver),
-        "defenses": _classes(gradleak.defenses, Defense),
-        "protocols": _classes(gradleak.protocols, Protocol),
+        "solvers": _classes(gradleak.linalg, KINDS["solvers"]),
+        "defenses": _classes(gradleak.defenses, KINDS["defenses"]),
+        "protocols": _classes(gradleak.protocols, KINDS["protocols"]),
         "threats": {"HonestButCurious": HonestButCurious},
         "models": _functions(gradleak.models, exclude="initialize_"),
         "initializers": _functions(gradleak.models, only="initialize_"),
@@ -105,7 +141,6 @@ def catalog() -> dict[str, dict[str, Entry]]:
         "generators": _functions(gradleak.models.generators, exclude="train_"),
         "kinds of audits": {name: kind.load_audit() for name, kind in kinds().items()},
     }
-    assert issubclass(HonestButCurious, ThreatModel)
     return {
         room: {name: Entry(name=name, room=room, constructor=item) for name, item in sorted(items.items())}
         for room, items in rooms.items()

@@ -18,6 +18,7 @@ from gradleak.auditing.catalog import Constructor, Entry
 from gradleak.audits.base import unknown
 from gradleak.core import Defense, ImageGenerator, Protocol
 from gradleak.results import PlanError
+from gradleak.results.phrases import shown
 
 # Where a plan names what stands in each room, for whoever looked in another one.
 PLACES: Mapping[str, str] = {
@@ -68,14 +69,20 @@ def named(name: Any, room: str, rooms: Rooms, where: str) -> Constructor:
         PlanError: if there is no such thing, with the nearest name, or the room in which it stands.
     """
     if not isinstance(name, str):
-        raise PlanError(f"{where}: expected a name after 'use', got {name!r}")
+        raise PlanError(f"{where}: expected a name after 'use', got {shown(name)}")
     if ":" in name:
         module, _, attribute = name.partition(":")
         try:
             found: Constructor = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError, ValueError) as error:
+        except (Exception, SystemExit) as error:  # a module of a user's own may raise anything, or end the program
+            said = " ".join(str(error).split())[:300]
+            told = (
+                said
+                if isinstance(error, ImportError | AttributeError | ValueError)
+                else f"{type(error).__name__}: {said}"
+            )
             raise PlanError(
-                f"{where}: cannot import {name!r} ({error}); expected 'package.module:attribute', importable from "
+                f"{where}: cannot import {shown(name)} ({told}); expected 'package.module:attribute', importable from "
                 "where the command is run"
             ) from error
         return found
@@ -105,18 +112,6 @@ def class_methods(constructor: Constructor) -> list[str]:
     if not inspect.isclass(constructor):
         return []
     return [name for name, _ in inspect.getmembers(constructor, inspect.ismethod) if name.startswith("from_")]
-
-
-def made_by(constructor: Constructor) -> type | None:
-    """The class of which a constructor makes objects; None for a plain function.
-
-    Args:
-        constructor: a class, one of its class methods, or a function.
-    """
-    if inspect.isclass(constructor):
-        return constructor
-    owner = getattr(constructor, "__self__", None)
-    return owner if inspect.isclass(owner) else None
 
 
 def type_hints(constructor: Constructor) -> Mapping[str, Any]:
@@ -197,7 +192,9 @@ def without_use(hint: Any, value: Any, where: str) -> None:
     if base is None or plain or not isinstance(value, Mapping | str):
         return
     example = next(text for kind, text in EXAMPLES.items() if issubclass(base, kind))
-    got = f"the text {value!r}" if isinstance(value, str) else f"a table with {', '.join(value) or 'nothing in it'}"
+    got = (
+        f"the text {shown(value)}" if isinstance(value, str) else f"a table with {', '.join(value) or 'nothing in it'}"
+    )
     raise PlanError(f"{where}: expected a table with a key 'use' such as {{ use = {example} }}, got {got}")
 
 

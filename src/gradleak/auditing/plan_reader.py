@@ -6,7 +6,6 @@ valid one. Together with the registry of kinds this is the only place where a st
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,9 +16,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradleak.attacks import Attack
-from gradleak.auditing.catalog import Constructor, Entry, catalog
-from gradleak.auditing.plan_names import beside, filled_in, made_by, meant, missing, named, type_hints, without_use
+from gradleak.auditing.catalog import ARGUMENTS, KINDS, Constructor, Entry, catalog
+from gradleak.auditing.plan_kinds import check_kind, classes, fits
+from gradleak.auditing.plan_names import beside, filled_in, meant, missing, named, type_hints, without_use
 from gradleak.audits.base import (
     Adversary,
     PerfectAttackerRule,
@@ -34,38 +33,22 @@ from gradleak.audits.base import (
 from gradleak.audits.base.public_data import without_private
 from gradleak.core import (
     Batch,
-    Defense,
     Domain,
     Objective,
-    Protocol,
     Release,
-    ThreatModel,
     derive_generator,
     derive_seed,
 )
 from gradleak.core.randomness import global_generators
 from gradleak.core.turns import ONE_CALL
-from gradleak.games import InferenceGame, PerturbedGame
-from gradleak.privacy import EpsilonEstimator, HypothesisPair, PrivacyAudit
-from gradleak.results import GradleakError, PlanError
-from gradleak.risk import LayerMeasure, Measure, SettingMeasure
+from gradleak.games import PerturbedGame
+from gradleak.results import Count, GradleakError, PlanError, Seed
+from gradleak.results.phrases import nearest, shown
 
 SCENARIO = ("name", "protocol", "defenses", "examples", "attacks", "perfect_attacker", "adversaries", "perturbation")
-# What an argument may hold.
-_INSIDE = ("attacks", "steps", "measures", "solvers", "defenses", "protocols", "models", "generators", "classifiers",
-           "features", "encoders", "canaries", "estimators", "claim errors")  # fmt: skip
+# So much of another library's message is shown.
+_SAID = 300
 DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "float64": torch.float64}
-BASES: Mapping[str, tuple[type, ...]] = {
-    "attacks": (Attack,),
-    "audits": (PrivacyAudit, HypothesisPair),
-    "estimators": (EpsilonEstimator,),
-    "defenses": (Defense,),
-    "games": (InferenceGame,),
-    "measures": (Measure, SettingMeasure),
-    "layer measures": (LayerMeasure,),
-    "protocols": (Protocol,),
-    "threats": (ThreatModel,),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,22 +94,17 @@ class PlanReader:
         """Refuse unknown keys, naming the nearest one."""
         check_keys(table, allowed, where=where)
 
-    def build(self, spec: Any, room: str, where: str) -> Any:
+    def build(self, spec: Any, room: str, where: str, wanted: Sequence[type] = ()) -> Any:
         """The object that `spec` describes: `use` names the constructor, the rest are its arguments.
 
-        An object that was made in Python stands for itself.
+        An object that was made in Python stands for itself. Nothing is called that does not say that it makes one of the
+        wanted kinds, by default those of the room.
         """
-        if room in BASES and isinstance(spec, BASES[room]):
+        wanted = tuple(wanted) or KINDS[room]
+        if isinstance(spec, wanted):
             return spec
         table, constructor = table_of(spec, where), self.named(spec, room, where)
-        if not callable(constructor):
-            raise PlanError(f"{where}: expected {table['use']} to be a class or a function, got {constructor!r}")
-        expected = BASES.get(room)
-        kind = made_by(constructor)
-        if expected is not None and kind is not None and not issubclass(kind, expected):
-            raise PlanError(f"{where}: expected {table['use']} to be a kind of {_names(expected)}")
-        if expected is not None and kind is None:
-            raise PlanError(f"{where}: expected {table['use']} to be a class, a kind of {_names(expected)}")
+        check_kind(constructor, wanted, table["use"], where)
         table = beside(table, self.folder) if room == "generators" else table
         return self.call(constructor, {key: value for key, value in table.items() if key != "use"}, where)
 
@@ -145,14 +123,20 @@ class PlanReader:
                 return constructor(**checked)
         except GradleakError as error:
             raise PlanError(f"{where}: {error}") from error
-        except (TypeError, ValueError, RuntimeError, LookupError, AttributeError, ArithmeticError, OSError) as error:
-            name = getattr(constructor, "__name__", repr(constructor))
-            raise PlanError(f"{where}: {name} raised {type(error).__name__}: {' '.join(str(error).split())}") from error
+        except Exception as error:  # a user's own constructor may raise anything
+            name = getattr(constructor, "__name__", shown(constructor))
+            said = " ".join(str(error).split())[:_SAID]
+            raise PlanError(f"{where}: {name} raised {type(error).__name__}: {said}") from error
 
     def checked(self, constructor: Constructor, arguments: Any, where: str) -> dict[str, Any]:
         """The arguments of a call, names and types checked, with those that the plan's seed gives."""
         table = table_of(arguments, where)
-        parameters = inspect.signature(constructor).parameters
+        try:
+            parameters = inspect.signature(constructor).parameters
+        except ValueError as error:
+            raise PlanError(
+                f"{where}: expected a constructor whose arguments are known, got {shown(constructor)}"
+            ) from error
         names = [name for name, parameter in parameters.items() if parameter.kind is not parameter.VAR_KEYWORD]
         meant(constructor, (key for key in table if key not in names), where)
         types = type_hints(constructor)
@@ -180,9 +164,9 @@ class PlanReader:
         values = table_of(settings, "objective")
         check_keys(values, ("loss", "mode", "mask_seed", "dtype"), where="objective")
         dtype = values.get("dtype", "float32")
-        mask_seed = typed(int, values.get("mask_seed", 0), "objective.mask_seed")
-        if dtype not in DTYPES:
-            raise PlanError(f"objective.dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
+        mask_seed = typed(Seed, values.get("mask_seed", 0), "objective.mask_seed")
+        if not isinstance(dtype, str) or dtype not in DTYPES:
+            raise PlanError(f"objective.dtype: expected one of {', '.join(DTYPES)}, got {shown(dtype)}")
         objective = Objective.from_module(
             module,
             loss=self.loss(values),
@@ -201,7 +185,9 @@ class PlanReader:
             raise PlanError(f"model: expected {table['use']} to return a torch.nn.Module, got {type(module).__name__}")
         if initialize is not None:
             spec = dict(table_of(initialize, "model.initialize"))
-            entry = self._find(spec.pop("use", ""), "initializers", "model.initialize")
+            name = spec.pop("use", "")
+            entry = self._find(name, "initializers", "model.initialize")
+            check_kind(entry, KINDS["initializers"], name, "model.initialize")
             self.call(partial(entry, module), spec, "model.initialize")
         return module
 
@@ -209,8 +195,17 @@ class PlanReader:
         """The loss by its name, or imported."""
         loss = settings.get("loss", "cross_entropy")
         if not isinstance(loss, str):
-            raise PlanError(f"objective.loss: expected a name, got {loss!r}")
-        return self._find(loss, "models", "objective.loss") if ":" in loss else loss
+            raise PlanError(f"objective.loss: expected a name, got {shown(loss)}")
+        if ":" not in loss:
+            return loss
+        found = self._find(loss, "losses", "objective.loss")
+        if inspect.isclass(found):
+            raise PlanError(
+                f"objective.loss: expected {loss} to be a function (outputs, targets) -> scalar, got a class"
+            )
+        if not isinstance(found, nn.Module):
+            check_kind(found, KINDS["losses"], loss, "objective.loss")
+        return found
 
     def new_model(self) -> NewModel:
         """A function (generator) -> the plan's model with weights drawn anew, which can be pickled."""
@@ -241,10 +236,8 @@ class PlanReader:
     def batches(self, data: Any) -> tuple[list[Batch], bool]:
         """The plan's data and whether its domain was guessed; by default every example is released by itself."""
         table = dict(table_of(data, "data"))
-        size = typed(int, table.pop("batch_size", 1), "data.batch_size")
-        if size < 1:
-            raise PlanError(f"data.batch_size: expected a whole number of at least 1, got {size}")
-        whole = self.build(table, "datasets", "data")
+        size = typed(Count, table.pop("batch_size", 1), "data.batch_size")
+        whole = self.build(table, "datasets", "data", (Batch,))
         if isinstance(whole, tuple) and len(whole) == 2:
             whole = Batch(*whole)
         if not isinstance(whole, Batch):
@@ -265,7 +258,7 @@ class PlanReader:
         check_keys(table, SCENARIO, where=where)
         if "name" not in table:
             raise PlanError(f"{where}: expected a name")
-        where = f"scenario {table['name']!r}"
+        where = f"scenario {shown(table['name'])}"
         examples = self._examples(table.get("examples", "all"), range(count), f"{where}, examples")
         protocol = self.build(table.get("protocol", {"use": "FedSGD"}), "protocols", f"{where}, protocol")
         defenses = [
@@ -297,9 +290,9 @@ class PlanReader:
         if not indices and not allowed:
             return []
         if not indices or not all(isinstance(index, int) and not isinstance(index, bool) for index in indices):
-            raise PlanError(f'{where}: expected "all" or a list of indices such as [0, 1], got {chosen!r}')
+            raise PlanError(f'{where}: expected "all" or a list of indices such as [0, 1], got {shown(chosen)}')
         if len(set(indices)) != len(indices):
-            raise PlanError(f"{where}: expected every index once, got {indices}")
+            raise PlanError(f"{where}: expected every index once, got {shown(indices)}")
         return indices
 
     def _find(self, name: Any, room: str, where: str) -> Constructor:
@@ -307,20 +300,32 @@ class PlanReader:
 
     def _value(self, value: Any, hint: Any, where: str) -> Any:
         if isinstance(value, dict) and "use" in value:
-            name = value["use"]
-            if not isinstance(name, str):
-                raise PlanError(f"{where}.use: expected a name, see `gradleak list`; got {name!r}")
-            for room in _INSIDE:
-                if name in self.rooms[room]:
-                    return self.build(value, room, where)
-            if name in self.rooms["datasets"] or ":" in name:
-                return self._public(self.build(value, "datasets", where))
-            known = [entry for room in self.rooms.values() for entry in room]
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise PlanError(f"{where}: nothing is called {name!r}; {hint}see `gradleak list`")
+            return self._made(value, hint, where)
         without_use(hint, value, where)
         return value if hint is None else typed(hint, value, where)
+
+    def _made(self, table: Mapping[str, Any], hint: Any, where: str) -> Any:
+        """The object that a table in an argument describes, where the annotation takes its kind."""
+        name = table["use"]
+        if not isinstance(name, str):
+            raise PlanError(f"{where}.use: expected a name, see `gradleak list`; got {shown(name)}")
+        owner, wanted = name.partition(".")[0], classes(hint)
+        rooms = [room for room in ARGUMENTS if owner in self.rooms[room]]
+        if not rooms and ":" not in name:
+            known = [entry for room in self.rooms.values() for entry in room]
+            near = nearest(name, known)
+            raise PlanError(f"{where}: nothing is called {shown(name)}; {near}{near and ' '}see `gradleak list`")
+        constructor = self._find(name, rooms[0] if rooms else "datasets", where)
+        if hint is None and ":" in name:
+            raise PlanError(
+                f"{where}: expected a name of `gradleak list`, since this argument does not say what it takes"
+            )
+        if hint is not None:
+            check_kind(constructor, wanted, name, where)
+        arguments = {key: value for key, value in table.items() if key != "use"}
+        made = self.call(constructor, beside(arguments, self.folder) if rooms == ["generators"] else arguments, where)
+        made = self._public(made) if fits(constructor, KINDS["datasets"]) else made
+        return made if hint is None else typed(hint, made, where)
 
     def _public(self, built: Any) -> Any:
         """Data in an argument are public: what the client holds is left out of them."""
@@ -388,10 +393,6 @@ def _adversaries(value: Any, where: str) -> list[Adversary] | None:
     if wrong:
         raise PlanError(f"{where}: {unknown('adversary', str(wrong[0]), [adversary.value for adversary in Adversary])}")
     return [Adversary(name) for name in value]
-
-
-def _names(bases: Sequence[type]) -> str:
-    return " or ".join(base.__name__ for base in bases)
 
 
 def check_keys(table: Mapping[str, Any], allowed: Sequence[str], *, where: str) -> None:

@@ -8,29 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import reduce
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
-from torch import Tensor, nn
-
-from gradleak.auditing.catalog import Constructor, Entry
-from gradleak.auditing.plan_names import class_methods, filled_in, made_by, type_hints
+from gradleak.auditing.catalog import ARGUMENTS, KINDS, Constructor, Entry
+from gradleak.auditing.plan_kinds import fits
+from gradleak.auditing.plan_names import class_methods, filled_in, type_hints
 from gradleak.audits.base import TEXT, Schema
-from gradleak.core import Batch, ImageGenerator
-from gradleak.data import Population, Table
 from gradleak.results.settings import annotation, check_of
 
 # What is imported may take any argument.
 IMPORTED: Schema = {"type": "object", "required": ["use"], "properties": {"use": {"type": "string", "pattern": ":"}}}
-# Rooms that make what an argument of such a class may be, besides those whose classes derive from it.
-_MADE_BY: Mapping[type, Sequence[str]] = {
-    Tensor: ("datasets",),
-    Batch: ("datasets",),
-    Population: ("datasets",),
-    Table: ("datasets",),
-    nn.Module: ("models", "generators"),
-    ImageGenerator: ("generators",),
-}
+# Of these no plan writes the fields.
+_OPAQUE = (*KINDS["datasets"], *KINDS["generators"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,13 +162,10 @@ class SchemaWriter:
             return [TEXT]
         entries = {
             name: entry.constructor
-            for room in self.rooms.values()
-            for name, entry in room.items()
-            if issubclass(made_by(entry.constructor) or NoneType, kind)
+            for room in ARGUMENTS
+            for name, entry in self.rooms[room].items()
+            if fits(entry.constructor, (kind,))
         }
-        for base, rooms in _MADE_BY.items():
-            if issubclass(kind, base):
-                entries |= {name: one.constructor for room in rooms for name, one in self.rooms[room].items()}
         tables = []
         if entries:
             key = f"any-{kind.__name__}"
@@ -188,7 +174,7 @@ class SchemaWriter:
                 self.definitions[key] = {}
                 self.definitions[key] = self._choice(entries, also={}, without=())
             tables.append({"$ref": f"#/definitions/{key}"})
-        if is_dataclass(kind) and not inspect.isabstract(kind) and kind not in _MADE_BY:
+        if is_dataclass(kind) and not inspect.isabstract(kind) and kind not in _OPAQUE:
             plain = self.settings(kind)
             use: Schema = {"const": kind.__name__}
             tables.append(plain | {"properties": {"use": use} | plain["properties"]})

@@ -40,8 +40,11 @@ class Reader(Protocol):
     def keys(self, table: Mapping[str, Any], allowed: Sequence[str], where: str) -> None:
         """Refuse unknown keys, naming the nearest one."""
 
-    def build(self, spec: Any, room: str, where: str) -> Any:
-        """The object that a table describes: `use` names the constructor, in a room of the catalog."""
+    def build(self, spec: Any, room: str, where: str, wanted: Sequence[type] = ()) -> Any:
+        """The object that a table describes: `use` names the constructor, in a room of the catalog.
+
+        What does not say that it makes one of the wanted kinds is refused, not called; by default those of the room.
+        """
 
     def named(self, spec: Any, room: str, where: str) -> Callable[..., Any]:
         """The class or function that a table names by `use`, in a room of the catalog; nothing is made."""
