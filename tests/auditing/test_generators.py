@@ -114,7 +114,7 @@ batch_size = 8
 @pytest.mark.parametrize(
     ("generator", "message"),
     [
-        ({"use": "mlp", "features": 3, "classes": 64}, "HonestButCurious.generator: expected an ImageGenerator or None, got"),
+        ({"use": "mlp", "features": 3, "classes": 64}, "an ImageGenerator, and it says that it returns a Sequential"),
         (OWN | {"latent": 3}, "threat.generator: unknown key 'latent'; did you mean 'latent_shape'"),
         (OWN | {"height": 9}, "threat.generator: ImageGenerator: expected floating point images of shape (4, 1, 9, 8)"),
         (OWN | {"module": "TinyGenerator"}, "threat.generator.module: "),

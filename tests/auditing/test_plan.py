@@ -88,7 +88,7 @@ def test_the_small_plan_becomes_objects(small_plan: Path) -> None:
     assert [scenario.name for scenario in plan.site.scenarios] == ["undefended", "noisy"]
     assert plan.site.scenarios[1].release.defenses == (Clip(100.0), GaussianNoise(std=1e-6))
     assert [batch.size for batch in plan.site.batches] == [1, 1]
-    assert plan.site.scenarios[0].attacks == {"gauss_newton": [0, 1], "inverting_gradients": [0]}
+    assert plan.site.scenarios[0].attacks == {"gauss_newton": (0, 1), "inverting_gradients": (0,)}
 
 
 def test_the_example_plan_is_valid() -> None:
@@ -137,7 +137,7 @@ def test_the_resolved_plan_holds_no_data(small_plan: Path) -> None:
         ({"scenarios": [{"name": "a", "defenses": {"use": "Clip"}}]}, r"defenses: expected a list"),
         ({"model": {"use": "small"}}, r"unknown model 'small'.*package\.module:attribute"),
         ({"model": {"use": "tests.auditing.nowhere:x"}}, r"cannot import 'tests\.auditing\.nowhere:x'"),
-        ({"model": {"use": "tests.auditing.small_model:not_a_model"}}, r"expected .* torch.nn.Module, got int"),
+        ({"model": {"use": "tests.auditing.small_model:not_a_model"}}, r"torch.nn.Module, and it says that it returns an int"),
         ({"model": {"use": "lenet_i2f", "activation": "sigmoyd"}}, r"sigmoid"),
         ({"model": {"use": "lenet_i2f", "channel": 3}}, r"did you mean 'channels'"),
         ({"data": {"use": "scikit_digits", "count": 3, "batch_size": 2}}, r"do not divide into batches of 2"),
@@ -165,16 +165,16 @@ def test_the_resolved_plan_holds_no_data(small_plan: Path) -> None:
         ({"objective": {"mode": "evaluate"}}, r"mode: expected 'eval' or 'train'"),
         ({"thresholds": {"pixel_rmse": 3.0}}, r"thresholds.*between 0 and 1"),
         ({"controls": {"attack": "nothing"}}, r"controls: unknown attack 'nothing'"),
-        ({"seed": -1}, r"seed: expected a whole number of at least 0, got -1"),
+        ({"seed": -1}, r"seed: expected a whole number from 0 to .*, got -1"),
         ({"attacks": {"baseline": {"use": "DLG"}}}, r"other than baseline, risk, perfect_attacker"),
-        ({"attacks": {"a": {"use": "os:getcwd"}}}, r"expected os:getcwd to be a class, a kind of Attack"),
+        ({"attacks": {"a": {"use": "os:getcwd"}}}, r"does not say what it returns; write 'def getcwd"),
         ({"attacks": {"a": {"use": "InvertingGradients", "iterations": -5}}}, r"a\.iterations: expected a whole"),
         ({"attacks": {"a": {"use": "InvertingGradients", "total_variation": -1.0}}}, r"a\.total_variation: expected a finite"),
         ({"attacks": {"a": {"use": "GaussNewton", "max_bytes": -1}}}, r"a\.max_bytes: expected a whole number"),
-        ({"scenarios": [{"name": "a", "perfect_attacker": {"below": 0.0}}]}, r"expected below > 0"),
+        ({"scenarios": [{"name": "a", "perfect_attacker": {"below": 0.0}}]}, r"perfect_attacker.below: expected a finite pos"),
         ({"attacks": {"a": {"use": "DLG", "restarts": {"use": []}}}}, r"a\.restarts\.use: expected a name"),
         ({"model": {"use": "tests.auditing.small_model:failing_model"}}, r"failing_model raised ValueError: disk on fire"),
-        ({"data": {"use": "tests.auditing.small_model:not_a_model"}}, r"expected .* Batch or \(inputs, targets\), got int"),
+        ({"data": {"use": "tests.auditing.small_model:not_a_model"}}, r"Batch \(or a pair of inputs and targets\), and it says"),
     ],
 )  # fmt: skip
 def test_a_bad_plan_is_one_clear_line(changes: dict[str, Any], message: str) -> None:

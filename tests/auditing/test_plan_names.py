@@ -73,7 +73,7 @@ def test_a_defense_that_is_given_as_a_protocol(tmp_path: Path) -> None:
 def test_a_class_of_the_users_own_is_checked_for_its_kind(tmp_path: Path) -> None:
     for name, message in (
         ("gradleak.protocols:FedSGD", "a kind of Defense"),
-        ("math:sqrt", "a class, a kind of Defense"),
+        ("math:sqrt", "to return a Defense, and it does not say what it returns"),
     ):
         with pytest.raises(PlanError, match=message):
             plan_with(tmp_path, {"use": name})

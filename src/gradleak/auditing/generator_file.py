@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from gradleak.auditing.catalog import Constructor, Entry, catalog
-from gradleak.auditing.plan_names import named
-from gradleak.auditing.plan_reader import check_arguments, configure
+from gradleak.auditing.catalog import KINDS, Constructor, Entry, catalog
+from gradleak.auditing.plan_kinds import check_kind
+from gradleak.auditing.plan_reader import PlanReader, check_arguments, configure
+from gradleak.auditing.toml_file import check_values, read_toml
 from gradleak.audits.base import table_of, typed, unknown
 from gradleak.core import Batch
 from gradleak.core.turns import in_turn
 from gradleak.models.generators import TrainedGenerator, train_dcgan, train_vae
 from gradleak.models.generators.training import Progress
-from gradleak.results import PlanError
+from gradleak.results import PlanError, Seed
 
 _SECTIONS = ("seed", "data", "training")
 _TRAINERS: Mapping[str, Constructor] = {"train_dcgan": train_dcgan, "train_vae": train_vae}
@@ -38,28 +38,25 @@ def train_generator(path: str | os.PathLike[str], *, progress: Progress | None =
         PlanError: in one line, for a missing file, bad TOML, an unknown key (naming the nearest), a bad value.
         UnsupportedError: if the training diverges.
     """
-    file = Path(path)
-    if not file.is_file():
-        raise PlanError(f"{file}: expected a training file (TOML), got no such file")
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PlanError(f"{file}: not valid TOML: {error}") from error
+    content = read_toml(path, "a training file")
+    check_values(content)
     for key in content:
         if key not in _SECTIONS:
-            raise PlanError(f"{file.name}: {unknown('key', key, _SECTIONS)}")
+            raise PlanError(f"{Path(path).name}: {unknown('key', key, _SECTIONS)}")
     for key in ("data", "training"):
         if "use" not in table_of(content.get(key, {}), key):
             raise PlanError(f"{key}: expected a section [{key}] with a key 'use'")
-    seed = typed(int, content.get("seed", 0), "seed")
+    seed = typed(Seed, content.get("seed", 0), "seed")
     rooms = {**catalog(), "trainers": {k: Entry(name=k, room="trainers", constructor=v) for k, v in _TRAINERS.items()}}
-    data, training = dict(content["data"]), dict(content["training"])
-    train = named(training.pop("use"), "trainers", rooms, "training")
+    reader = PlanReader(folder=Path(), seed=seed, rooms=rooms)
+    training = dict(content["training"])
+    train, name = reader.named(training, "trainers", "training"), training.pop("use")
+    check_kind(train, KINDS["trainers"], name, "training")
     if "progress" in training:
         raise PlanError("training: unknown key 'progress'")
     # Before the data are read, which may take long.
     check_arguments(partial(train, None, progress=None), training, where="training")
-    images = configure(named(data.pop("use"), "datasets", rooms, "data"), data, where="data", seed=seed)
+    images = reader.build(content["data"], "datasets", "data", (Batch,))
     images = Batch(*images) if isinstance(images, tuple) and len(images) == 2 else images
     if not isinstance(images, Batch):
         raise PlanError(f"data: expected images as a Batch or (inputs, targets), got {type(images).__name__}")

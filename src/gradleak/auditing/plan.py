@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from gradleak.auditing.fingerprint import Reading, read
-from gradleak.audits.base import Adversary, Audit, Refusal, Scenario, Site, unknown
+from gradleak.audits.base import Adversary, Audit, Refusal, Scenario, Site, check_name, unknown
 from gradleak.core import HonestButCurious, describe
-from gradleak.results import InputError, PlanError, check_flags
+from gradleak.results import GradleakError, InputError, PlanError, Settings
+from gradleak.results.phrases import shown
 
 # Names of parts of the record beside those of scenarios and audits.
 RESERVED = ("baseline", "perfect_attacker", "setting", "refined")
@@ -18,7 +20,7 @@ RESERVED_SCENARIOS = ("run", "control")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Plan:
+class Plan(Settings):
     """Everything that determines a record, except times and the host.
 
     Attributes:
@@ -30,20 +32,20 @@ class Plan:
         PlanError: if names and indices refer to nothing, or settings do not fit together.
     """
 
+    refused_with: ClassVar[type[GradleakError]] = PlanError
+
     site: Site
     audits: Sequence[Audit[Any]] = ()
     source: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check that names and indices refer to something."""
+        super().__post_init__()
         site = self.site
-        check_flags(site, "pictures", "save_updates")
-        names = [scenario.name for scenario in site.scenarios]
-        _unique(names)
-        if site.seed < 0:
-            raise PlanError(f"seed: expected a whole number of at least 0, got {site.seed}")
-        if site.checkpoint_seconds is not None and not site.checkpoint_seconds >= 0:
-            raise PlanError(f"checkpoint_seconds: expected a number of at least 0, got {site.checkpoint_seconds}")
+        if not 0 < len(site.name) <= 200 or not site.name.isprintable():
+            raise PlanError(f"name: expected 1 to 200 printable characters, got {shown(site.name)}")
+        names = dict.fromkeys(scenario.name for scenario in site.scenarios)
+        _unique([scenario.name for scenario in site.scenarios])
         if not self.audits or not names:
             raise PlanError("plan: expected at least one batch or one section with rows of its own, and one scenario")
         for scenario in site.scenarios:
@@ -68,7 +70,8 @@ class Plan:
         every = range(len(self.site.batches))
         wrong = [index for index in scenario.examples if index not in every]
         if wrong:
-            raise PlanError(f"scenario {scenario.name!r}, examples: expected indices among {list(every)}, got {wrong}")
+            known = f"expected indices among {shown(list(every))}"
+            raise PlanError(f"scenario {scenario.name!r}, examples: {known}, got {shown(wrong)}")
         if scenario.perturbation is not None and scenario.examples:
             raise PlanError(
                 f"scenario {scenario.name!r}, perturbation: expected no examples, since only inference games have the "
@@ -196,20 +199,7 @@ def place(audit: Audit[Any]) -> str:
     return audit.kind if audit.name == audit.kind else f"{audit.kind}.{audit.name}"
 
 
-def check_name(name: str, what: str, *, reserved: Sequence[str]) -> None:
-    """Refuse names that records, pages and file names cannot carry.
-
-    Raises:
-        PlanError: saying what a name may be.
-    """
-    if not 0 < len(name) <= 100 or not name.isprintable() or "/" in name or name in reserved:
-        raise PlanError(
-            f"{what} {name[:100]!r}: expected a name of 1 to 100 printable characters without '/', other than "
-            f"{', '.join(reserved)}"
-        )
-
-
 def _unique(names: Sequence[str]) -> None:
-    double = sorted({name for name in names if list(names).count(name) > 1})
+    double = sorted(name for name, times in Counter(names).items() if times > 1)
     if double:
         raise PlanError(f"scenarios: expected different names, got {', '.join(double)} more than once")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import Any
 
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.plan_reader import PlanReader, check_keys
-from gradleak.audits.base import Audit, Controls, Site, table_of, tables_of, typed
+from gradleak.auditing.toml_file import check_values, read_toml
+from gradleak.audits.base import SEED, Audit, Controls, Site, table_of, tables_of, typed
 from gradleak.core.turns import in_turn
-from gradleak.results import PlanError, Thresholds, kinds
+from gradleak.results import NonNegative, PlanError, Thresholds, kinds
 
 # Besides the tables of the kinds of audits.
 TOP_LEVEL = (
@@ -44,18 +44,12 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         PlanError: in one line, for a missing file, bad TOML, an unknown key (naming the nearest), a bad value.
         GradleakError: if model, data and release do not fit together.
     """
-    file = Path(path)
-    if not file.is_file():
-        raise PlanError(f"{file}: expected a plan file (TOML), got no such file")
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PlanError(f"{file}: not valid TOML: {error}") from error
-    return build_plan(content, folder=file.parent)
+    return build_plan(read_toml(path, "a plan file"), folder=Path(path).parent)
 
 
 def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
     """The plan that a parsed plan file describes; see `load_plan`."""
+    check_values(content)
     tables = [key for kind in kinds().values() for key in kind.tables if key not in TOP_LEVEL]
     check_keys(content, [*TOP_LEVEL, *tables], where="plan")
     # An audit that is counted by a noun has rows of its own or takes those of the plan.
@@ -64,7 +58,7 @@ def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
         if key not in content:
             section = f"[[{key}]]" if key == "scenarios" else f"[{key}]"
             raise PlanError(f"plan: expected a section {section}, got none")
-    seed = typed(int, content.get("seed", 0), "seed")
+    seed = typed(SEED, content.get("seed", 0), "seed")
     reader = PlanReader(folder=folder, seed=seed, content=content)
     objective = reader.objective(content["model"], content.get("objective", {}))
     batches, guessed = reader.batches(content["data"]) if "data" in content else ([], False)
@@ -85,7 +79,7 @@ def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
         controls=reader.call(Controls, content.get("controls", {}), "controls"),
         pictures=typed(bool, content.get("pictures", False), "pictures"),
         save_updates=typed(bool, content.get("save_updates", False), "save_updates"),
-        checkpoint_seconds=typed(float | None, content.get("checkpoint_seconds"), "checkpoint_seconds"),
+        checkpoint_seconds=typed(NonNegative | None, content.get("checkpoint_seconds"), "checkpoint_seconds"),
         domain_guessed=guessed,
     )
     return Plan(site=site, audits=read_audits(content, replace(reader, about=site)), source=content)

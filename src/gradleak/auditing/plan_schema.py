@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from gradleak.auditing.catalog import Constructor, Entry, catalog
 from gradleak.auditing.schema_writer import SchemaWriter
-from gradleak.audits.base import TEXT, Adversary, Controls, PerfectAttackerRule, Schema
+from gradleak.audits.base import SEED, TEXT, Adversary, Controls, PerfectAttackerRule, Schema
 from gradleak.core import Mode
 from gradleak.core.losses import LOSSES
 from gradleak.games import PerturbedGame
@@ -73,7 +73,7 @@ def _model(writer: SchemaWriter) -> Schema:
 def _objective(writer: SchemaWriter) -> Schema:
     loss: Schema = {"anyOf": [{"enum": list(LOSSES)}, {"type": "string", "pattern": ":"}]}
     dtypes: Schema = {"enum": ["float32", "float64"]}
-    return writer.table({"loss": loss, "mode": writer.value(Mode), "mask_seed": writer.value(int), "dtype": dtypes})
+    return writer.table({"loss": loss, "mode": writer.value(Mode), "mask_seed": writer.value(Seed), "dtype": dtypes})
 
 
 def _scenarios(writer: SchemaWriter) -> Schema:
@@ -96,7 +96,7 @@ def _scenarios(writer: SchemaWriter) -> Schema:
 # What writes each section.
 SECTIONS: Mapping[str, Callable[[SchemaWriter], Schema]] = {
     "name": lambda _: TEXT,
-    "seed": lambda _: {"type": "integer", "minimum": 0},
+    "seed": lambda writer: writer.value(SEED),
     "pictures": lambda writer: writer.value(bool),
     "save_updates": lambda writer: writer.value(bool),
     "checkpoint_seconds": lambda writer: writer.value(NonNegative),

@@ -27,7 +27,7 @@ def carry_out(commands: Callable[[], object]) -> None:
     try:
         commands()
     except GradleakError as error:
-        _stop(" ".join(str(error).split()))
+        _stop(str(error))
     except OSError as error:
         _stop(f"{error.filename or ''}: {error.strerror or error}".removeprefix(": "))
 
@@ -100,5 +100,7 @@ def _end(reading: int, ending: list[signal.Signals]) -> None:
 def _stop(message: str) -> None:
     import typer
 
-    typer.echo(f"gradleak: {message}", err=True)
+    from gradleak.results.phrases import one_line
+
+    typer.echo(f"gradleak: {one_line(message)}", err=True)
     sys.exit(BAD_INPUT)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from gradleak.core import Batch, Domain
 from gradleak.datasets.row_range import row_range
 from gradleak.results import InputError, UnsupportedError, check_count, check_seed
+from gradleak.results.numbers import check_fits
 
 _MNIST_SIDE = 28
 
@@ -51,6 +52,7 @@ def mnist_digits(
     check_seed("seed", seed)
     if size < _MNIST_SIDE:
         raise InputError(f"expected size >= {_MNIST_SIDE}, got {size}: use scikit_digits for smaller images (8x8)")
+    check_fits("mnist_digits", count * size**2)
     levels, labels = _mnist()
     # Sorted, so that the whole range draws what it drew before there were ranges.
     chosen = _draw(np.sort(_in_turn(labels)[rows]), count, seed)

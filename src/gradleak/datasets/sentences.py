@@ -17,6 +17,7 @@ from torch import Tensor
 from gradleak.core import Domain, DomainKind
 from gradleak.data import Population
 from gradleak.results import InputError, check_count
+from gradleak.results.numbers import check_fits
 
 _Path = str | os.PathLike[str]
 
@@ -170,6 +171,7 @@ def sentences(
         texts.append(parts[text_column])
     if not texts:
         raise InputError(f"{file}: expected at least one labeled sentence, got none")
+    check_fits("sentences", len(texts) * length * words)
     cut = sum(len(tokens(text)) > length for text in texts)
     if cut:
         warnings.warn(f"sentences: {cut} of {len(texts)} are longer than {length} tokens and were cut", stacklevel=2)

@@ -15,7 +15,7 @@ from gradleak.data import Population
 from gradleak.datasets.digits import mnist_digits
 from gradleak.datasets.idx_file import read_idx
 from gradleak.results import InputError
-from gradleak.results.numbers import check_count, check_not_negative
+from gradleak.results.numbers import check_count, check_fits, check_not_negative
 
 _Path = str | os.PathLike[str]
 
@@ -59,6 +59,7 @@ def constructed_users(
     check_count("constructed_users.users", users, least=2)
     check_count("constructed_users.rows", rows)
     check_not_negative("constructed_users.noise", noise)
+    check_fits("constructed_users", users * rows * 28**2)
     if (images is None) != (labels is None):
         raise InputError("constructed_users: expected both images and labels, or neither")
     if images is None or labels is None:

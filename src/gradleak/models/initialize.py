@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gradleak.results.errors import InputError, UnsupportedError
-from gradleak.results.numbers import check_count
+from gradleak.results.numbers import check_count, check_fits
 
 _Module = TypeVar("_Module", bound=nn.Module)
 
@@ -146,11 +146,12 @@ def construct(layers: Callable[[], _Module], generator: torch.Generator | None) 
         The network, in train mode as torch builds it.
 
     Raises:
-        InputError: The generator is not a `torch.Generator`.
+        InputError: The generator is not a `torch.Generator`, or the network takes more than 1 GiB.
     """
     if not isinstance(generator, torch.Generator | None):
         raise InputError(f"generator: expected a torch.Generator or None, got {type(generator).__name__}")
     with torch.device("meta"):
         model = layers()
+    check_fits("network", sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers())))
     model.to_empty(device="cpu")
     return initialize_default(model, generator=generator or torch.Generator().manual_seed(0))

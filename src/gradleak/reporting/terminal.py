@@ -21,6 +21,7 @@ from gradleak.reporting.blocks import (
 from gradleak.reporting.numerals import Quantity
 from gradleak.reporting.page import Report
 from gradleak.results import Record
+from gradleak.results.phrases import one_line
 
 
 def render_terminal(report: Report) -> str:
@@ -32,7 +33,7 @@ def render_terminal(report: Report) -> str:
 def verdict_lines(record: Record) -> list[str]:
     """The verdicts on the scenarios and on the run, a line each."""
     return [
-        _clean(f"{one.item}: {one.verdict.value} ({one.reason}) {one.explanation}")
+        one_line(f"{one.item}: {one.verdict.value} ({one.reason}) {one.explanation}")
         for one in record.verdicts
         if one.audit is None
     ]
@@ -57,7 +58,7 @@ def _inline(piece: Inline) -> str:
     if isinstance(piece, str):
         return _plain(piece)
     if isinstance(piece, Quantity):
-        return _clean(piece.text)
+        return one_line(piece.text)
     if isinstance(piece, Badge):
         return f"[{piece.evidence.value.replace('_', ' ')}]"
     if isinstance(piece, Chip):
@@ -70,9 +71,4 @@ def _inline(piece: Inline) -> str:
 
 
 def _plain(text: str) -> str:
-    return _clean(plain(text))
-
-
-def _clean(text: str) -> str:
-    """A text on one line, without the control characters that a terminal obeys."""
-    return "".join(letter if letter.isprintable() else " " for letter in " ".join(text.split()))
+    return one_line(plain(text))

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from numbers import Real
 
+from gradleak.results.errors import InputError
 from gradleak.results.fields import SEED, Flag, Number, Whole
+
+# Of what a name in a plan makes by itself, from sizes alone.
+LARGEST = 2**28
 
 
 def check_positive(name: str, value: object) -> None:
@@ -44,6 +48,25 @@ def check_count(name: str, value: object, *, least: int = 1) -> None:
         InputError: naming the field.
     """
     Whole(least).check(name, value)
+
+
+def check_fits(what: str, numbers: int) -> None:
+    """Refuse to make what holds more than 2²⁸ numbers, which take 1 GiB in single precision.
+
+    Args:
+        what: is made, for the message.
+        numbers: how many it holds.
+
+    Raises:
+        InputError: naming it.
+
+    Examples:
+        >>> check_fits("images", 5000 * 28 * 28)
+    """
+    if numbers > LARGEST:
+        raise InputError(
+            f"{what}: expected at most {LARGEST:,} numbers (1 GiB), got {numbers:,}; make what is larger yourself"
+        )
 
 
 def check_finite(name: str, value: object) -> None:

@@ -28,7 +28,10 @@ def shown(value: Any) -> str:
         return f"the class {value.__name__}"
     if not plain and not isinstance(value, Enum) and not hasattr(value, "__float__"):
         return type(value).__name__
-    text = " ".join(repr(value).split())
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # of a whole number with more digits than Python prints
+        return "a number of thousands of digits"
     return text if len(text) <= LONGEST else text[: LONGEST - 4] + " ..."
 
 
@@ -40,6 +43,16 @@ def kind_of(value: Any) -> str:
         ('float', 'the class float (call it)')
     """
     return f"the class {value.__name__} (call it)" if isinstance(value, type) else type(value).__name__
+
+
+def one_line(text: str) -> str:
+    """A text on one line, without the control characters and marks of direction that a terminal obeys.
+
+    Examples:
+        >>> one_line("a" + chr(10) + "b" + chr(27) + "[2J")
+        'a b [2J'
+    """
+    return "".join(sign if sign.isprintable() else " " for sign in " ".join(text.split()))
 
 
 def either(phrases: Iterable[str]) -> str:

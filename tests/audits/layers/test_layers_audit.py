@@ -343,8 +343,8 @@ def test_two_values_have_any_two_numbers() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"visible": {"head": "2"}}, "visible: expected VisibleLayers by name"),
-        ({"visible": None}, "visible: expected VisibleLayers by name"),
+        ({"visible": {"head": "2"}}, r"visible\['head'\]: expected a VisibleLayers, got '2'"),
+        ({"visible": None}, "visible: expected VisibleLayers objects by name, got None"),
     ],
 )
 def test_what_is_no_set_is_refused_by_name(changes: dict[str, Any], message: str) -> None:

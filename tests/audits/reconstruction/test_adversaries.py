@@ -102,8 +102,8 @@ def test_a_plan_can_say_who_attacks(chosen: Sequence[str], suffixes: Sequence[st
     content = tomllib.loads(PLAN)
     content["scenarios"][2]["adversaries"] = chosen
     one = build_plan(content | {"adversaries": ["adaptive"]}, folder=Path())
-    assert one.site.scenarios[0].adversaries == [Adversary.ADAPTIVE]
-    assert one.site.scenarios[2].adversaries == [Adversary(name) for name in chosen]
+    assert one.site.scenarios[0].adversaries == (Adversary.ADAPTIVE,)
+    assert one.site.scenarios[2].adversaries == tuple(Adversary(name) for name in chosen)
 
 
 def test_a_server_that_is_not_told_of_defenses_attacks_once() -> None:

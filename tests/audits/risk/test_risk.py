@@ -196,7 +196,7 @@ def test_a_bad_bound_is_one_clear_line(fields: dict[str, Any], message: str) -> 
 
 
 def test_a_measure_is_one_of_two_kinds() -> None:
-    with pytest.raises(PlanError, match="to be a class, a kind of Measure or SettingMeasure"):
+    with pytest.raises(PlanError, match="os:getcwd to return a Measure or a SettingMeasure, and it does not say"):
         read({"a": {"use": "os:getcwd"}}, site())
 
 
@@ -243,7 +243,7 @@ def test_a_measure_that_the_audit_takes_anyway_or_that_stands_twice_is_in_the_re
 
 def test_a_plan_without_measures_has_its_derivatives_checked() -> None:
     about = site()
-    assert read({}, about).measures == []
+    assert read({}, about).measures == ()
     assert [task.name for task in RiskAudit().tasks(about)] == ["risk/example 0", "risk/example 1"]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 from gradleak.auditing import Plan, estimate, run_plan
 from gradleak.auditing.plan_reader import PlanReader
@@ -173,9 +174,7 @@ def test_a_release_that_the_model_refuses_is_refused_by_name() -> None:
     assert found.scores[0].name == "test_accuracy"
 
 
-def normalized(generator: object) -> Any:
-    from torch import nn
-
+def normalized(generator: object) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 10))
 
 

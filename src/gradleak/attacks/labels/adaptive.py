@@ -14,7 +14,7 @@ from gradleak.attacks.labels.label_attack import LabelAttack, LabelRecovery, Unr
 from gradleak.attacks.labels.reading import Reading, read, run_dummies
 from gradleak.attacks.labels.rounding import recovery
 from gradleak.core import Knowledge, Update
-from gradleak.results import FANG_2024, Citation
+from gradleak.results import FANG_2024, Citation, Probability
 
 _TRAINED = (
     "the model is trained: it is sure of the class of most dummies, so that their mean probabilities say little of a "
@@ -59,7 +59,7 @@ class AdaptiveLabelRecovery(LabelAttack):
     summary: ClassVar[str] = "Class counts from the bias gradient and the mean probabilities of dummy inputs."
 
     dummies: int = 128
-    minimum_confidence: float = 0.5
+    minimum_confidence: Probability = 0.5
 
     def _recover(self, update: Update, knowledge: Knowledge, generator: torch.Generator) -> LabelRecovery:
         reading = read(update, knowledge, generator)

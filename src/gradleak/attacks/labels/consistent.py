@@ -13,7 +13,7 @@ from gradleak.attacks.labels.label_attack import LabelAttack, LabelRecovery, Unr
 from gradleak.attacks.labels.reading import Reading, read, run_dummies
 from gradleak.attacks.labels.rounding import recovery
 from gradleak.core import Knowledge, Update
-from gradleak.results import FANG_2024, MA_2023, Citation
+from gradleak.results import FANG_2024, MA_2023, Citation, Probability
 
 # Above this confidence the first start is not questioned.
 SURE = 0.99
@@ -63,7 +63,7 @@ class ConsistentLabels(LabelAttack):
 
     iterations: int = 40
     dummies: int = 128
-    minimum_confidence: float = 0.5
+    minimum_confidence: Probability = 0.5
 
     def _recover(self, update: Update, knowledge: Knowledge, generator: torch.Generator) -> LabelRecovery:
         reading = read(update, knowledge, generator)

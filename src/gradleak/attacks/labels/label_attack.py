@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Knowledge, Update
-from gradleak.results import Citation, Outcome
+from gradleak.results import Citation, Outcome, Settings
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -56,7 +56,7 @@ class Unreadable:
         return LabelRecovery(targets=None, confidence=0.0, outcome=self.outcome, note=self.reason)
 
 
-class LabelAttack(ABC):
+class LabelAttack(Settings, ABC):
     """An adversary that reads the labels of a batch off an update. Authors write `_recover`.
 
     Attributes:

@@ -15,7 +15,7 @@ from gradleak.attacks.labels.loss_form import LossForm, loss_form
 from gradleak.attacks.labels.reading import round_off, scale_of
 from gradleak.attacks.labels.target import UNCHECKED, Seen, seen_target
 from gradleak.core import DiagonalGaussian, Knowledge, Update
-from gradleak.results import ZHAO_2020, Citation, Outcome
+from gradleak.results import ZHAO_2020, Citation, Outcome, Probability
 
 
 def is_cross_entropy(loss_name: str) -> bool:
@@ -62,7 +62,7 @@ class SignRule(LabelAttack):
     citations: ClassVar[tuple[Citation, ...]] = (ZHAO_2020,)
     summary: ClassVar[str] = "The class of one example from the signs of the classifier's gradient."
 
-    minimum_confidence: float = 0.99
+    minimum_confidence: Probability = 0.99
 
     def _recover(self, update: Update, knowledge: Knowledge, generator: torch.Generator) -> LabelRecovery:
         objective = knowledge.objective

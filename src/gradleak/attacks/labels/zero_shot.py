@@ -15,7 +15,7 @@ from gradleak.attacks.labels.reading import Reading, read
 from gradleak.attacks.labels.target import UNCHECKED
 from gradleak.core import DiagonalGaussian, Knowledge, Update
 from gradleak.core.defense import Noise, NotGaussian
-from gradleak.results import YIN_2021, Citation, Outcome
+from gradleak.results import YIN_2021, Citation, Outcome, Probability
 
 # So near to whole numbers are the counts of one example a class, where labels are hard and the update is exact.
 _WHOLE = 0.02
@@ -52,7 +52,7 @@ class ZeroShotLabels(LabelAttack):
         "Distinct labels from the smallest entries of the rows of the classifier's weight gradient."
     )
 
-    minimum_confidence: float = 0.5
+    minimum_confidence: Probability = 0.5
 
     def _recover(self, update: Update, knowledge: Knowledge, generator: torch.Generator) -> LabelRecovery:
         reading = read(update, knowledge, generator)

@@ -7,6 +7,7 @@ from gradleak.audits.base.pictures import file_name, save_picture
 from gradleak.audits.base.reader import Reader
 from gradleak.audits.base.schema import ALL_OR_NAMES, TEXT, TEXTS, Schema, Writer
 from gradleak.audits.base.site import (
+    SEED,
     Controls,
     PerfectAttackerRule,
     Scenario,
@@ -17,10 +18,11 @@ from gradleak.audits.base.site import (
     unknown,
 )
 from gradleak.audits.base.states import STATES, state_of, state_path
-from gradleak.audits.base.values import chosen_scenarios, list_of, table_of, tables_of, typed
+from gradleak.audits.base.values import check_name, chosen_scenarios, list_of, table_of, tables_of, typed
 
 __all__ = [
     "ALL_OR_NAMES",
+    "SEED",
     "STATES",
     "TEXT",
     "TEXTS",
@@ -36,6 +38,7 @@ __all__ = [
     "Task",
     "Writer",
     "attack_generator",
+    "check_name",
     "chosen_scenarios",
     "domain_of",
     "file_name",

@@ -12,7 +12,7 @@ from gradleak.audits.base.reader import Reader
 from gradleak.audits.base.schema import ALL_OR_NAMES, Schema, Writer
 from gradleak.audits.base.site import Site
 from gradleak.core import Batch, describe
-from gradleak.results import Finding, Grounds, Verdict
+from gradleak.results import Finding, GradleakError, Grounds, PlanError, Settings, Verdict
 
 F = TypeVar("F", bound=Finding)
 
@@ -55,7 +55,7 @@ class Refusal(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Audit(ABC, Generic[F]):
+class Audit(Settings, ABC, Generic[F]):
     """One section of a plan. Its fields are the keys of its table in a plan file.
 
     Attributes:
@@ -63,6 +63,7 @@ class Audit(ABC, Generic[F]):
         scenarios: names of the scenarios that it is done for; None for all.
     """
 
+    refused_with: ClassVar[type[GradleakError]] = PlanError
     kind: ClassVar[str]
     finding: ClassVar[type[Finding]]
     # What one audit of this kind is called where the parts of a plan are counted; "" where it is not counted.

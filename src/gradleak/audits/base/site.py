@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar
 
 import torch
 
@@ -22,11 +23,25 @@ from gradleak.core import (
     derive_generator,
 )
 from gradleak.games import PerturbedGame
-from gradleak.results import PlanError, Subject, Thresholds, check_flags
+from gradleak.results import (
+    Count,
+    GradleakError,
+    NonNegative,
+    PlanError,
+    Positive,
+    Settings,
+    Subject,
+    Thresholds,
+    Whole,
+)
+from gradleak.results.phrases import shown
+
+# Of a plan: what torch takes, and no negative one.
+SEED = Annotated[int, Whole(0, 2**64 - 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerfectAttackerRule:
+class PerfectAttackerRule(Settings):
     """Condition on which the perfect attacker (a validation routine that starts from the truth) is run.
 
     Attributes:
@@ -34,19 +49,15 @@ class PerfectAttackerRule:
         max_steps: Levenberg–Marquardt steps at most.
     """
 
-    below: float = 0.05
-    max_steps: int = 30
+    refused_with: ClassVar[type[GradleakError]] = PlanError
+    called: ClassVar[str] = "perfect_attacker"
 
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        if not self.below > 0 or self.max_steps < 1:
-            raise PlanError(
-                f"perfect_attacker: expected below > 0 and max_steps >= 1, got {self.below} and {self.max_steps}"
-            )
+    below: Positive = 0.05
+    max_steps: Count = 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Controls:
+class Controls(Settings):
     """The controls of an audit.
 
     Attributes:
@@ -55,17 +66,15 @@ class Controls:
         negative: whether noise controls are run.
     """
 
+    called: ClassVar[str] = "controls"
+
     attack: str | None = None
     positive: bool = True
     negative: bool = True
 
-    def __post_init__(self) -> None:
-        """Check the truth values."""
-        check_flags(self, "positive", "negative")
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Scenario:
+class Scenario(Settings):
     """One release map, the batches that go through it, and the attacks on the updates.
 
     Attributes:
@@ -81,6 +90,9 @@ class Scenario:
             trained on; a scenario that has it releases no example and attacks none.
     """
 
+    refused_with: ClassVar[type[GradleakError]] = PlanError
+    called: ClassVar[str] = "scenario"
+
     name: str
     release: Release
     examples: Sequence[int]
@@ -92,7 +104,7 @@ class Scenario:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Site:
+class Site(Settings):
     """Subject of a plan, without its audits.
 
     Attributes:
@@ -112,8 +124,11 @@ class Site:
         domain_guessed: whether the domain of the batches was guessed from their values.
     """
 
+    refused_with: ClassVar[type[GradleakError]] = PlanError
+    called: ClassVar[str] = "plan"
+
     name: str
-    seed: int
+    seed: SEED
     objective: Objective
     batches: Sequence[Batch]
     scenarios: Sequence[Scenario]
@@ -122,8 +137,8 @@ class Site:
     controls: Controls = field(default_factory=Controls)
     pictures: bool = False
     save_updates: bool = False
-    checkpoint_seconds: float | None = None
-    max_bytes: int = 2**30
+    checkpoint_seconds: NonNegative | None = None
+    max_bytes: Count = 2**30
     domain_guessed: bool = False
 
     def scenario(self, name: str) -> Scenario:
@@ -208,4 +223,4 @@ def unknown(what: str, name: str, known: Sequence[str] | Mapping[str, object]) -
     near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     allowed = f"expected one of {', '.join(known)}" if known else "none is allowed here"
-    return f"unknown {what.removesuffix('s')} {name!r}; {hint}{allowed}"
+    return f"unknown {what.removesuffix('s')} {shown(name)}; {hint}{allowed}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradleak.results import PlanError
+from gradleak.results.phrases import shown
 from gradleak.results.settings import check_of
 
 
@@ -18,7 +19,7 @@ def table_of(value: Any, where: str) -> Mapping[str, Any]:
     if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
         raise PlanError(f"{where}: expected one table of keys and values, got {len(value)}; write [...], not [[...]]")
     if not isinstance(value, Mapping):
-        raise PlanError(f"{where}: expected a table of keys and values, got {value!r}")
+        raise PlanError(f"{where}: expected a table of keys and values, got {shown(value)}")
     return value
 
 
@@ -29,7 +30,7 @@ def list_of(value: Any, where: str) -> list[Any]:
         PlanError: naming the place.
     """
     if not isinstance(value, list):
-        raise PlanError(f"{where}: expected a list, got {value!r}")
+        raise PlanError(f"{where}: expected a list, got {shown(value)}")
     return value
 
 
@@ -47,6 +48,22 @@ def tables_of(value: Any, where: str) -> list[Any]:
     return list_of(value, where)
 
 
+def check_name(name: str, what: str, *, reserved: Sequence[str] = ()) -> None:
+    """Refuse names that records, pages and file names cannot carry.
+
+    Args:
+        name: of a scenario, an attack, a section.
+        what: it names.
+        reserved: names that have a meaning of their own.
+
+    Raises:
+        PlanError: saying what a name may be.
+    """
+    if not 0 < len(name) <= 100 or not name.isprintable() or "/" in name or name in reserved:
+        others = f", other than {', '.join(reserved)}" if reserved else ""
+        raise PlanError(f"{what} {shown(name)}: expected a name of 1 to 100 printable characters without '/'{others}")
+
+
 def chosen_scenarios(value: Any, where: str) -> list[str] | None:
     """The names of scenarios; None for all of them.
 
@@ -57,7 +74,7 @@ def chosen_scenarios(value: Any, where: str) -> list[str] | None:
         return None
     names: list[str] = typed(list[str], list_of(value, where), where)
     if not names or len(set(names)) < len(names):
-        raise PlanError(f'{where}: expected "all" or a list of different names, got {value!r}')
+        raise PlanError(f'{where}: expected "all" or a list of different names, got {shown(value)}')
     return names
 
 

@@ -45,12 +45,11 @@ class InferenceAudit(Audit[InferenceFinding]):
     trains_perturbations: ClassVar[bool] = True
 
     game: InferenceGame
-    seeds: int = 1
+    seeds: Count = 1
 
     def __post_init__(self) -> None:
-        """Check the number of seeds, and that the game is no control."""
-        if isinstance(self.seeds, bool) or not isinstance(self.seeds, int) or self.seeds < 1:
-            raise PlanError(f"inference, seeds: expected a whole number of at least 1, got {self.seeds!r}")
+        """Check that the game is no control."""
+        super().__post_init__()
         if self.game.control is not Control.NONE:
             raise PlanError(
                 f"inference, control: expected a game, got a control of one ({self.game.control}), which would be judged as if "
@@ -88,7 +87,7 @@ class InferenceAudit(Audit[InferenceFinding]):
                 raise PlanError(f"{where}: unknown key {key!r}; a game takes it from {place}")
         if "control" in table:
             raise PlanError(f"{where}: unknown key 'control'; an audit plays both controls of every game by itself")
-        seeds = reader.typed(int, table.pop("seeds", 1), f"{where}.seeds")
+        seeds = reader.typed(Count, table.pop("seeds", 1), f"{where}.seeds")
         scenarios = chosen_scenarios(table.pop("scenarios", "all"), f"{where}.scenarios")
         training = {"model": reader.new_model(), "loss": reader.plan_loss(), "mode": reader.mode}
         return cls(name=name, game=reader.build(table | training, "games", where), seeds=seeds, scenarios=scenarios)

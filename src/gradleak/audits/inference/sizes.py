@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from typing import Any
 
-from gradleak.results import PlanError
+from gradleak.audits.base import typed
+from gradleak.results import Count, PlanError
+from gradleak.results.phrases import shown
 
 # What a plan may give a list of: one game for each, which differ in nothing else and make a line of a plot.
 SWEPT: Mapping[str, str] = {"batch_size": "k = {}", "public_rows": "{} public rows"}
+# So many games a table makes at most.
+MOST = 100
 
 
 def swept(name: str, spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -22,10 +27,18 @@ def swept(name: str, spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     Raises:
         PlanError: for an empty list, or one with a size twice.
     """
-    lists = {key: spec[key] for key in SWEPT if isinstance(spec.get(key), list)}
+    lists = {
+        key: typed(list[Count], spec[key], f"inference.{name}.{key}")
+        for key in SWEPT
+        if isinstance(spec.get(key), list)
+    }
     for key, sizes in lists.items():
-        if not sizes or len(set(map(str, sizes))) < len(sizes):
-            raise PlanError(f"inference.{name}, {key}: expected a number, or different ones in a list, got {sizes}")
+        if not sizes or len(set(sizes)) < len(sizes):
+            raise PlanError(
+                f"inference.{name}, {key}: expected a number, or different ones in a list, got {shown(sizes)}"
+            )
+    if math.prod(map(len, lists.values())) > MOST:
+        raise PlanError(f"inference.{name}: expected lists that make at most {MOST} games, got more")
     games: dict[str, Mapping[str, Any]] = {}
     for chosen in itertools.product(*lists.values()):
         changes = dict(zip(lists, chosen, strict=True))

@@ -27,8 +27,6 @@ from gradleak.results import (
     Share,
     Status,
     Verdict,
-    check_share,
-    member,
 )
 from gradleak.results.findings.layers import VISIBLE, LayersFinding
 from gradleak.risk import (
@@ -80,6 +78,7 @@ class LayersAudit(Audit[LayersFinding]):
             take.
     """
 
+    refused_with: ClassVar[type[GradleakError]] = InputError
     kind: ClassVar[str] = "layers"
     finding: ClassVar[type[LayersFinding]] = LayersFinding
     noun: ClassVar[str] = "layer audit"
@@ -88,29 +87,18 @@ class LayersAudit(Audit[LayersFinding]):
     measures: Sequence[LayerMeasure]
     told: Told | str = Told.SENSITIVE
     value: str | int | None = None
-    count: int | None = 1000
-    batch_size: int = 1
-    releases: int | None = None
+    count: Count | None = 1000
+    batch_size: Count = 1
+    releases: Count | None = None
     by: Grouping = Partition.LAYER
     visible: Mapping[str, VisibleLayers] = field(default_factory=dict)
-    budget: float = 0.1
+    budget: Share = 0.1
 
     def __post_init__(self) -> None:
-        """Check numbers, kinds of measures, and that the rows carry what is asked for."""
-        check_share("budget", self.budget)
-        if not isinstance(self.visible, Mapping) or not all(
-            isinstance(sets, VisibleLayers) for sets in self.visible.values()
-        ):
-            raise InputError(f"visible: expected VisibleLayers by name, for instance of what_ifs, got {self.visible!r}")
-        object.__setattr__(self, "told", member("told", Told, self.told))
+        """Check that something is measured, and that the rows carry what is asked for."""
+        super().__post_init__()
         if not self.measures:
             raise InputError("measures: expected at least one measure of layers, got none")
-        for measure in self.measures:
-            if not isinstance(measure, LayerMeasure):
-                raise InputError(
-                    "measures: expected Sensitivity, another closed-form measure, LatentInformation, OriginalInformation, "
-                    f"SubspaceDistance, MINE or NeighborInformation, got {type(measure).__name__}"
-                )
         self._check_told()
 
     @classmethod

@@ -10,7 +10,8 @@ from gradleak.audits.base import Reader, chosen_scenarios, list_of, table_of, ty
 from gradleak.audits.layers.rows import Told
 from gradleak.core import Batch, Domain, Objective
 from gradleak.data import Population, Table
-from gradleak.results import GradleakError, PlanError
+from gradleak.results import Count, GradleakError, PlanError, Share
+from gradleak.results.phrases import shown
 from gradleak.risk import Consecutive, Partition, VisibleLayers, what_ifs
 from gradleak.risk.layer_groups import Grouping
 
@@ -20,10 +21,10 @@ ELSEWHERE: Mapping[str, str] = {"by": "by of the section", "threat_model": "[thr
 OF_TABLE = ("target", "keep_attribute", "without")
 # Numbers of a table: their types, and what they are where it does not say so.
 NUMBERS: Sequence[tuple[str, Any, Any]] = (
-    ("count", int | None, 1000),
-    ("batch_size", int, 1),
-    ("releases", int | None, None),
-    ("budget", float, 0.1),
+    ("count", Count | None, 1000),
+    ("batch_size", Count, 1),
+    ("releases", Count | None, None),
+    ("budget", Share, 0.1),
 )
 KEYS = ("data", "attribute", "value", "measures", "by", "visible", "scenarios", *(name for name, _, _ in NUMBERS))
 
@@ -44,7 +45,7 @@ def settings_of(table: Mapping[str, Any], reader: Reader, where: str) -> dict[st
     domain = rows.domain or Domain.guess(rows.inputs)
     value = table.get("value")
     if not isinstance(value, str | int | None):
-        raise PlanError(f"{where}.value: expected the name or number of a value, got {value!r}")
+        raise PlanError(f"{where}.value: expected the name or number of a value, got {shown(value)}")
     private = [*reader.private, Batch(rows.inputs, rows.targets, domain)]
     return {
         "rows": rows,
@@ -81,7 +82,7 @@ def _rows(reader: Reader, table: Mapping[str, Any], where: str) -> tuple[Populat
         has = "carry none" if found.sensitive is None else "carry one"
         raise PlanError(
             f"{where}.attribute: expected 'sensitive' (the variable that the data carry; these {has}), 'label' or 'inputs', got "
-            f"{attribute!r}; the name of a column needs data that are a table, such as adult_table"
+            f"{shown(attribute)}; the name of a column needs data that are a table, such as adult_table"
         )
     return found, Told(attribute)
 
@@ -155,13 +156,13 @@ def _grouping(value: Any, where: str) -> Grouping:
             hint = "; did you mean 'consecutive'?" if get_close_matches(wrong, ["consecutive"]) else ""
             raise PlanError(
                 f'{where}: expected {{ consecutive = 2 }}, or groups of layers such as {{ head = ["4"] }}, got {wrong!r} = '
-                f"{value[wrong]!r}{hint}"
+                f"{shown(value[wrong])}{hint}"
             )
         return {name: list(members) for name, members in value.items()}
     if value not in tuple(Partition):
         raise PlanError(
             f"{where}: expected {' or '.join(repr(str(one)) for one in Partition)}, {{ consecutive = 2 }}, or groups such as "
-            f'{{ head = ["4"] }}, got {value!r}'
+            f'{{ head = ["4"] }}, got {shown(value)}'
         )
     return Partition(value)
 
@@ -194,7 +195,7 @@ def _visible(value: Any, objective: Objective, domain: Domain, where: str) -> di
 def _set(spec: Any, objective: Objective, where: str) -> VisibleLayers:
     if isinstance(spec, Mapping):
         if list(spec) != ["hide"]:
-            raise PlanError(f'{where}: expected a list of layers, or {{ hide = ["0"] }}, got {dict(spec)!r}')
+            raise PlanError(f'{where}: expected a list of layers, or {{ hide = ["0"] }}, got {shown(dict(spec))}')
         return VisibleLayers.hiding(objective, *typed(list[str], spec["hide"], f"{where}.hide"))
     return VisibleLayers.of(objective, *typed(list[str], list_of(spec, where), where))
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from gradleak.core import Batch, Domain, derive_generator
 from gradleak.data import Population
 from gradleak.results import InputError, check_count
+from gradleak.results.phrases import shown
 from gradleak.risk import DrawnRows
 
 # Releases of closed-form measures and inversions where none is stated.
@@ -161,7 +162,7 @@ class LayerRows:
             return int(of_names[self.names.index(str(self.value))])
         if isinstance(self.value, int) and not isinstance(self.value, bool) and self.value in codes:
             return self.value
-        raise InputError(f"value: expected one of {', '.join(self.names)}, got {self.value!r}")
+        raise InputError(f"value: expected one of {', '.join(self.names)}, got {shown(self.value)}")
 
     def _check(self) -> None:
         if self.told is Told.INPUTS:

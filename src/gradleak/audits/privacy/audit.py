@@ -26,9 +26,6 @@ from gradleak.results import (
     Positive,
     Share,
     Verdict,
-    check_count,
-    check_positive,
-    check_share,
 )
 from gradleak.results.findings.privacy import PrivacyFinding
 
@@ -64,22 +61,15 @@ class PrivacyAudit(Audit[PrivacyFinding]):
 
     audit: epsilon.PrivacyAudit | None = None
     pairs: Mapping[str, epsilon.HypothesisPair] = field(default_factory=dict, repr=False)
-    trials: int = 5000
-    delta: float = 1e-5
+    trials: Count = 5000
+    delta: Share = 1e-5
     estimators: Sequence[EpsilonEstimator] = ()
-    claimed_epsilon: float | None = None
-    seeds: int = 1
+    claimed_epsilon: Positive | None = None
+    seeds: Count = 1
 
     def __post_init__(self) -> None:
-        """Check the numbers, and that there is one thing to do."""
-        try:
-            check_count("privacy, seeds", self.seeds)
-            check_count("privacy, trials", self.trials)
-            check_share("privacy, delta", self.delta)
-            if self.claimed_epsilon is not None:
-                check_positive("privacy, claimed_epsilon", self.claimed_epsilon)
-        except InputError as error:
-            raise PlanError(str(error)) from error
+        """Check that there is one thing to do."""
+        super().__post_init__()
         if (self.audit is None) == (not self.pairs):
             raise PlanError("privacy: expected either an audit or pairs of hypotheses")
         if self.audit is None and not self.estimators:

@@ -10,7 +10,7 @@ from gradleak.audits.base import Reader, chosen_scenarios
 from gradleak.data import Population, Table
 from gradleak.privacy import HypothesisPair
 from gradleak.privacy.lower_bounds import CorrectedThresholdEpsilon, EpsilonEstimator, SplitThresholdEpsilon
-from gradleak.results import PlanError
+from gradleak.results import Count, PlanError, Positive, Share
 
 # Where a plan states what an audit would otherwise take from a scenario or from the model.
 ELSEWHERE: Mapping[str, str] = {
@@ -40,15 +40,17 @@ def settings_of(table: dict[str, Any], reader: Reader, where: str) -> dict[str, 
         if key in table:
             raise PlanError(f"{where}: unknown key {key!r}; a privacy audit takes it from {elsewhere}")
     shared |= {
-        "seeds": reader.typed(int, table.pop("seeds", 1), f"{where}.seeds"),
-        "claimed_epsilon": reader.typed(float | None, table.pop("claimed_epsilon", None), f"{where}.claimed_epsilon"),
+        "seeds": reader.typed(Count, table.pop("seeds", 1), f"{where}.seeds"),
+        "claimed_epsilon": reader.typed(
+            Positive | None, table.pop("claimed_epsilon", None), f"{where}.claimed_epsilon"
+        ),
     }
-    delta = reader.typed(float, table.get("delta", 1e-5), f"{where}.delta")
+    delta = reader.typed(Share, table.get("delta", 1e-5), f"{where}.delta")
     estimators = _estimators(table, delta, reader, where)
     constructor = reader.named(table, "audits", where)
     made = constructor if inspect.isclass(constructor) else getattr(constructor, "__self__", None)
     if inspect.isclass(made) and issubclass(made, HypothesisPair):
-        trials = reader.typed(int, table.pop("trials", 5000), f"{where}.trials")
+        trials = reader.typed(Count, table.pop("trials", 5000), f"{where}.trials")
         table.pop("delta", None)
         pairs = _pairs(table, constructor, shared["scenarios"], reader, where)
         return shared | {"pairs": pairs, "trials": trials, "delta": delta, "estimators": estimators}
@@ -66,7 +68,7 @@ def settings_of(table: dict[str, Any], reader: Reader, where: str) -> dict[str, 
 
 def _rows(spec: Any, made: type, reader: Reader, where: str) -> Any:
     """The rows that an audit draws from."""
-    found = reader.build(spec, "datasets", where)
+    found = reader.build(spec, "datasets", where, (made,))
     if not isinstance(found, made):
         raise PlanError(
             f"{where}: expected {reader.table(spec, where)['use']} to return a {made.__name__}, got {type(found).__name__}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from gradleak.attacks import Attack, LocalTraining
-from gradleak.audits.base import Audit, Reader, Refusal, Schema, Site, Task, Writer, unknown
+from gradleak.audits.base import Audit, Reader, Refusal, Schema, Site, Task, Writer, check_name, unknown
 from gradleak.audits.reconstruction.controls import PositiveControl, noise_controls
 from gradleak.audits.reconstruction.invention import REFINED
 from gradleak.audits.reconstruction.refusals import first_to_run, refusals, runs
@@ -132,8 +132,4 @@ def _check_name(name: str) -> None:
         raise PlanError(
             f"attack {name[:100]!r}: names that end in '{REFINED}' are those of refined claims; choose another"
         )
-    if not 0 < len(name) <= 100 or not name.isprintable() or "/" in name or name in RESERVED:
-        raise PlanError(
-            f"attack {name[:100]!r}: expected a name of 1 to 100 printable characters without '/', other than "
-            f"{', '.join(RESERVED)}"
-        )
+    check_name(name, "attack", reserved=RESERVED)

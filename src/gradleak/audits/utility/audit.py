@@ -39,13 +39,8 @@ class UtilityAudit(Audit[UtilityFinding]):
     name: str = "utility"
     task: Task
     training: Training
-    seeds: int = 3
-    learning_rates: Sequence[float] = ()
-
-    def __post_init__(self) -> None:
-        """Check the number of seeds."""
-        if self.seeds < 1:
-            raise PlanError(f"utility.seeds: expected a whole number of at least 1, got {self.seeds}")
+    seeds: Count = 3
+    learning_rates: Sequence[Positive] = ()
 
     @classmethod
     def schema(cls, writer: Writer) -> dict[str, Schema]:
@@ -74,13 +69,13 @@ class UtilityAudit(Audit[UtilityFinding]):
             raise PlanError("utility: expected data (rows to train and to test on) and test_rows too")
         trained = list(inspect.signature(Training).parameters)
         reader.keys(table, ["data", "test_rows", "seeds", "learning_rates", "replacement", *trained], "utility")
-        rows = reader.build(table.pop("data"), "datasets", "utility.data")
+        rows = reader.build(table.pop("data"), "datasets", "utility.data", (Batch,))
         rows = Batch(*rows) if isinstance(rows, tuple) and len(rows) == 2 else rows
         if not isinstance(rows, Batch):
             raise PlanError(f"utility.data: expected a Batch or (inputs, targets), got {type(rows).__name__}")
         test_rows = reader.typed(int, table.pop("test_rows"), "utility.test_rows")
-        seeds = reader.typed(int, table.pop("seeds", 3), "utility.seeds")
-        rates = reader.typed(list[float], table.pop("learning_rates", []), "utility.learning_rates")
+        seeds = reader.typed(Count, table.pop("seeds", 3), "utility.seeds")
+        rates = reader.typed(list[Positive], table.pop("learning_rates", []), "utility.learning_rates")
         table.setdefault("learning_rate", rates[0] if rates else None)
         if table["learning_rate"] is None:
             raise PlanError("utility: expected learning_rate, or learning_rates to choose from")
