@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 PLAN = """
@@ -56,7 +57,7 @@ defenses = [{ use = "GaussianNoise", std = 1e-6 }]
 attacks = { inverting_gradients = [0] }
 """
 LINE = "interrupted; run the same command again to continue\n"
-# Seconds that workers have to end in, and that a process is waited for, on a machine that does other things as well.
+# Seconds that workers may outlive the process, and that a process is waited for on a machine that does other things.
 WORKERS_END = 2.0
 PATIENCE = 120.0
 
@@ -104,7 +105,7 @@ class Case:
         code: exit code of the run.
         ended: seconds from the signal to the end of the process.
         workers: the number of workers at the signal.
-        gone: seconds from the signal to the end of the last worker.
+        gone: seconds from the end of the process to that of the last worker.
         number: of the process.
         faults: what was not as it should be, in words.
     """
@@ -146,7 +147,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    cases = list(killed(range(asked.first, asked.first + asked.runs), seed=asked.seed, say=print))
+    cases = list(killed(range(asked.first, asked.first + asked.runs), seed=asked.seed, say=partial(print, flush=True)))
     print("\n".join(table(cases)))
     return 1 if any(case.faults for case in cases) else 0
 
@@ -273,7 +274,7 @@ def _kill(case: Case, plan: Path, out: Path, whole: Undisturbed, draw: random.Ra
     case.ended = time.monotonic() - began
     while (left := workers & _workers(process.pid)) and time.monotonic() < began + PATIENCE:
         time.sleep(0.01)
-    case.gone = time.monotonic() - began
+    case.gone = time.monotonic() - began - case.ended
     if left or case.gone > WORKERS_END:
         case.faults.append(f"workers live for more than {WORKERS_END:g} s")
     # The process that frees shared memory needs a moment more.

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,12 @@ while True:
 IN_A_LONG_CALL = """
 import hashlib
 hashlib.pbkdf2_hmac("sha256", b"word", b"salt", 60_000_000)
+"""
+PIPE_TAKEN = """
+import signal, time
+signal.set_wakeup_fd(-1)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+time.sleep(60)
 """
 CATCHING_ALL = """
 import time
@@ -63,14 +69,17 @@ carry_out(commands)
 
 
 @pytest.fixture(autouse=True)
-def _ctrl_c_is_not_ignored() -> None:
+def _ctrl_c_is_not_ignored() -> Iterator[None]:
     """A test run in the background may have been started with Ctrl-C ignored, and hands that on."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("number", CODES)
-@pytest.mark.parametrize("what", [IN_CALLBACKS, IN_A_LONG_CALL, CATCHING_ALL], ids=["callbacks", "call", "catching"])
+@pytest.mark.parametrize(
+    "what", [IN_CALLBACKS, IN_A_LONG_CALL, CATCHING_ALL, PIPE_TAKEN], ids=["callbacks", "call", "catching", "pipe"]
+)
 def test_a_signal_ends_the_process_with_its_code_and_one_line(number: signal.Signals, what: str) -> None:
     process = _doing(what)
     time.sleep(0.05)

@@ -34,7 +34,8 @@ def freed_by_next_run(folder: Path) -> Iterator[None]:
     note = folder / _NOTE
     host = platform.node()
     if note.exists():
-        number, _, where = note.read_text(encoding="utf-8", errors="replace").partition(" ")
+        with note.open(encoding="utf-8", errors="replace") as file:
+            number, _, where = file.read(1000).partition(" ")
         # A container has numbers of its own, and memory that others may share.
         if where == host and number.isdecimal() and not _lives(int(number[:10])):
             _free(number)

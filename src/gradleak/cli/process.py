@@ -8,7 +8,7 @@ import select
 import signal
 import sys
 from collections.abc import Callable
-from threading import Thread
+from threading import Lock, Thread
 from types import FrameType
 
 BAD_INPUT = 2
@@ -45,14 +45,22 @@ def end_at_signals() -> None:
     Ctrl-C behind `nohup`.
     """
     ending = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    first = Lock()
+
+    def end(number: int, frame: FrameType | None = None) -> None:
+        if first.acquire(blocking=False):
+            _end(number)
+
     reading, writing = os.pipe()
-    os.set_blocking(writing, False)
+    if sys.platform != "win32":
+        os.set_blocking(writing, False)
     # The system's half of a handler writes here at once, Python's waits for the end of a long computation.
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     for number in ending:
-        signal.signal(number, _do_nothing)
+        # For code that takes the pipe for itself.
+        signal.signal(number, end)
         _once(number)
-    Thread(target=_end, args=(reading, ending), daemon=True).start()
+    Thread(target=_wait, args=(reading, ending, end), daemon=True).start()
     # For processes that this one starts: that which frees what joblib shares would say so after our line.
     sys.warnoptions.append("ignore::UserWarning")
     if sys.platform != "win32":
@@ -73,15 +81,13 @@ def _once(number: signal.Signals) -> None:
     libc.sysv_signal(number, handler)
 
 
-def _do_nothing(number: int, frame: FrameType | None) -> None:
-    """Take the place of Python's own handler, which raises."""
+def _wait(reading: int, ending: list[signal.Signals], end: Callable[[int], None]) -> None:
+    while (number := os.read(reading, 1)[0]) not in ending:
+        pass
+    end(number)
 
 
-def _end(reading: int, ending: list[signal.Signals]) -> None:
-    """Wait for a signal and end the process."""
-    number = 0
-    while number not in ending:
-        number = os.read(reading, 1)[0]
+def _end(number: int) -> None:
     try:
         # Importing would wait for the main thread.
         children = getattr(sys.modules.get("multiprocessing"), "active_children", list)
