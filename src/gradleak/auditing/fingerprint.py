@@ -29,6 +29,7 @@ from gradleak.auditing.whose_code import (
     whose,
     whose_module,
 )
+from gradleak.core.turns import in_turn
 from gradleak.results import InputError
 
 DEEPEST = 6000
@@ -65,6 +66,7 @@ def fingerprint(*things: Any) -> str:
     return read(*things).digest
 
 
+@in_turn
 def read(*things: Any) -> Reading:
     """A digest of what `things` are and do, and the names of what could not be read.
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import torch
 from scipy.optimize import linear_sum_assignment, minimize_scalar
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gradleak.attacks.attack import Attack
 from gradleak.attacks.inversion.masks import draws_of, mean_release
 from gradleak.attacks.inversion.matching import CosineDistance
 from gradleak.attacks.inversion.problem import LabelSource
 from gradleak.core import Batch, Knowledge, Protocol, Reconstruction, Update
+from gradleak.operators.kernels import differentiable_kernels
 from gradleak.protocols.local_steps import LocalSteps
 from gradleak.results import GradleakError, InputError, KnowledgeError, UnsupportedError
 
@@ -257,7 +257,7 @@ def _trial(protocol: Protocol, found: Reconstruction, update: Update, knowledge:
     batch = Batch(found.inputs, found.targets, knowledge.domain).to(objective.dtype)
     draws = draws_of(knowledge, objective, batch.targets)
     try:
-        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        with torch.no_grad(), differentiable_kernels():
             mean = objective.flatten(mean_release(release, draws, batch)).double()
     except GradleakError as refusal:
         return replace(nothing, note=str(refusal))
