@@ -1,9 +1,8 @@
 """Protocols: the computation of a client."""
 
 from gradleak.protocols.average_gradient import average_gradient
-from gradleak.protocols.fed_avg import FedAvg
+from gradleak.protocols.fed_avg import FedAvg, LocalAdam
 from gradleak.protocols.fed_sgd import FedSGD
-from gradleak.protocols.local_adam import LocalAdam
 from gradleak.protocols.secure_aggregation import SecureAggregation
 
 __all__ = ["FedAvg", "FedSGD", "LocalAdam", "SecureAggregation", "average_gradient"]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradleak.core import Batch, DiagonalGaussian, Mode, NotGaussian, Objective, Protocol, Release, Update, UpdateKind
 from gradleak.protocols import FedSGD, LocalAdam
-from gradleak.protocols.local_steps import LocalSteps
+from gradleak.protocols.fed_avg import LocalSteps
 from gradleak.results import GradleakError
 from gradleak.results.findings.released import Gate
 
