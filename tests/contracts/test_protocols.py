@@ -19,13 +19,28 @@ EXAMPLES: dict[str, list[Protocol]] = {
     "FedAvg": [
         protocols.FedAvg(learning_rate=0.1, epochs=2),
         protocols.FedAvg(learning_rate=0.1, epochs=3, batch_size=2, momentum=0.5),
+        protocols.FedAvg(
+            learning_rate=0.1,
+            epochs=2,
+            batch_size=2,
+            momentum=0.5,
+            nesterov=True,
+            weight_decay=0.1,
+            proximal=0.5,
+            schedule=[1.0, 0.5],
+            order=[[4, 1, 0, 2, 3], [0, 1, 2, 3, 4]],
+        ),
     ],
     "FedSGD": [protocols.FedSGD()],
     "SecureAggregation": [
         protocols.SecureAggregation(protocol=protocols.FedSGD(), examples=[2, 3]),
         protocols.SecureAggregation(protocol=protocols.FedAvg(learning_rate=0.1, epochs=2), examples=[4, 1]),
     ],
-    "LocalAdam": [protocols.LocalAdam(), protocols.LocalAdam(epochs=2, batch_size=2)],
+    "LocalAdam": [
+        protocols.LocalAdam(),
+        protocols.LocalAdam(epochs=2, batch_size=2),
+        protocols.LocalAdam(epochs=2, weight_decay=0.1, decoupled=True),
+    ],
 }
 CLASSES = [
     item

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gradleak.core import Batch, Objective, Protocol, Release, UpdateKind
 from gradleak.defenses import Clip, ClipPerExample
-from gradleak.protocols import FedAvg, FedSGD, LocalAdam, average_gradient
+from gradleak.protocols import FedAvg, FedSGD, LocalAdam, SecureAggregation, average_gradient
 from gradleak.protocols.average_gradient import AverageGradient, proportional
 from gradleak.results import InputError, UnsupportedError
 
@@ -151,6 +151,30 @@ def test_the_average_of_an_update_is_no_longer_called_a_delta_nor_the_gradient()
         torch.testing.assert_close(average.tensors[name], tensor / (0.01 * 9))
     gradient = Release(FedSGD())(client, BATCH, torch.Generator())
     assert average_gradient(gradient, FedSGD(), 5) is gradient
+
+
+def test_weight_decay_is_taken_out_of_an_average_and_put_into_a_stand_in() -> None:
+    client = objective()
+    protocol = FedAvg(learning_rate=1e-5, epochs=3, weight_decay=0.5, momentum=0.5)
+    update = Release(protocol)(client, BATCH, torch.Generator())
+    gradient = client.gradient(client.params, BATCH)
+    average = average_gradient(update, protocol, 5, client.params)
+    for name, tensor in average.tensors.items():
+        torch.testing.assert_close(tensor, gradient[name], rtol=1e-3, atol=1e-4)
+    with pytest.raises(InputError, match="expected params for a protocol with weight decay"):
+        average_gradient(update, protocol, 5)
+    for together in (False, True):
+        reading = stand_in(protocol, together=together)
+        assert reading.gradient_scale() is None
+        for name, tensor in reading.mean(client, client.params, BATCH).items():
+            torch.testing.assert_close(tensor, update.tensors[name], rtol=1e-3, atol=1e-9)
+
+
+def test_clients_that_decay_their_weights_share_the_weighted_decay() -> None:
+    inside = FedAvg(learning_rate=0.1, epochs=2, weight_decay=0.5)
+    both = SecureAggregation(protocol=inside, examples=[1, 4])
+    assert both.decay(5) == pytest.approx(inside.decay(5)) == pytest.approx(0.1)
+    assert FedSGD().decay(5) == LocalAdam(weight_decay=0.1).decay(5) == 0.0
 
 
 def test_adam_is_refused_by_name() -> None:

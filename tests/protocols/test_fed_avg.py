@@ -28,12 +28,25 @@ def net() -> nn.Sequential:
 def by_optimizer(model: nn.Module, protocol: FedAvg, inputs: Tensor = INPUTS, labels: Tensor = LABELS) -> list[Tensor]:
     """Initial minus final parameters of a loop as every client writes it."""
     before = [parameter.detach().clone() for parameter in model.parameters()]
-    optimizer = torch.optim.SGD(model.parameters(), lr=protocol.learning_rate, momentum=protocol.momentum)
-    for _ in range(protocol.epochs):
+    optimizer = torch.optim.SGD(
+        model.parameters(),
+        lr=protocol.learning_rate,
+        momentum=protocol.momentum,
+        dampening=protocol.dampening,
+        nesterov=protocol.nesterov,
+        weight_decay=protocol.weight_decay,
+    )
+    for epoch in range(protocol.epochs):
+        if protocol.schedule is not None:
+            optimizer.param_groups[0]["lr"] = protocol.learning_rate * protocol.schedule[epoch]
         size = protocol.batch_size or len(inputs)
-        for rows, targets in zip(inputs.split(size), labels.split(size), strict=True):
+        places = torch.arange(len(inputs)) if protocol.order is None else torch.tensor(protocol.order[epoch])
+        for rows, targets in zip(inputs[places].split(size), labels[places].split(size), strict=True):
             optimizer.zero_grad()
-            F.cross_entropy(model(rows), targets).backward()
+            loss = F.cross_entropy(model(rows), targets)
+            for start, parameter in zip(before, model.parameters(), strict=True):
+                loss = loss + protocol.proximal / 2 * (parameter - start).square().sum()
+            loss.backward()
             optimizer.step()
     return [start - parameter.detach() for start, parameter in zip(before, model.parameters(), strict=True)]
 
@@ -49,6 +62,73 @@ def test_the_delta_is_that_of_torchs_sgd(epochs: int, batch_size: int | None, mo
     assert list(found) == list(objective.params)
     for tensor, expected in zip(found.values(), by_optimizer(model, protocol), strict=True):
         torch.testing.assert_close(tensor, expected, rtol=1e-12, atol=1e-14)
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {"weight_decay": 0.1},
+    {"weight_decay": 0.1, "momentum": 0.5},
+    {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01},
+    {"momentum": 0.8, "dampening": 0.3},
+    {"proximal": 1.0},
+    {"proximal": 0.5, "weight_decay": 0.2, "momentum": 0.5, "nesterov": True},
+    {"schedule": [1.0, 0.5, 0.1], "momentum": 0.5},
+    {"order": [[4, 0, 2, 1, 3], [1, 3, 0, 4, 2], [0, 1, 2, 3, 4]]},
+    {"order": [[4, 3, 2, 1, 0]] * 3, "schedule": [1.0, 2.0, 3.0], "proximal": 0.1},
+]
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_options_are_those_of_torchs_sgd_and_of_fed_prox(settings: dict[str, Any], batch_size: int | None) -> None:
+    protocol = FedAvg(learning_rate=0.3, epochs=3, batch_size=batch_size, **settings)
+    model = net()
+    objective = Objective.from_module(model)
+    found = protocol.mean(objective, objective.params, BATCH)
+    for tensor, expected in zip(found.values(), by_optimizer(model, protocol), strict=True):
+        torch.testing.assert_close(tensor, expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_for_small_steps_the_delta_is_its_weighted_gradients_and_its_decay(settings: dict[str, Any]) -> None:
+    rate = 1e-6
+    protocol = FedAvg(learning_rate=rate, epochs=3, batch_size=None, **settings)
+    objective = Objective.from_module(net())
+    whole = protocol.mean(objective, objective.params, BATCH)
+    (_, weight), *others = protocol.mini_batch_weights(5)
+    assert not others
+    gradient = objective.gradient(objective.params, BATCH)
+    for name, start in objective.params.items():
+        first = weight * gradient[name] + protocol.decay(5) * start
+        torch.testing.assert_close(whole[name] / rate, first / rate, rtol=1e-4, atol=1e-4)
+
+
+def test_a_shuffled_client_weighs_all_examples_alike() -> None:
+    order = [[4, 0, 2, 1, 3], [1, 3, 0, 4, 2]]
+    protocol = FedAvg(learning_rate=0.5, epochs=2, batch_size=2, order=order)
+    assert protocol.mini_batch_weights(5) == [(slice(0, 5), 3.0)]
+    assert len(FedAvg(learning_rate=0.5, epochs=2, batch_size=2).mini_batch_weights(5)) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epochs": 2, "order": [[0, 1]]}, "order: expected one entry an epoch, 2 in all, got 1"),
+        ({"order": [[0, 0, 1]]}, "order: expected every place of the batch once an epoch"),
+        ({"schedule": [1.0, 0.5]}, "schedule: expected one entry an epoch, 1 in all, got 2"),
+        ({"nesterov": True}, "nesterov: expected a momentum above 0 and no dampening"),
+        ({"weight_decay": -0.1}, "weight_decay: expected a number of at least 0"),
+        ({"proximal": float("nan")}, "proximal: expected a"),
+    ],
+)
+def test_options_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        FedAvg(learning_rate=0.1, **settings)
+
+
+def test_orders_of_another_batch_are_refused() -> None:
+    objective = Objective.from_module(net())
+    with pytest.raises(InputError, match="order: expected places of the 5 examples of the batch, got 3"):
+        FedAvg(learning_rate=0.1, order=[[2, 1, 0]]).mean(objective, objective.params, BATCH)
 
 
 def test_one_step_is_the_learning_rate_times_the_gradient() -> None:

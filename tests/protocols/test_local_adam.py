@@ -25,8 +25,13 @@ def net(activation: nn.Module | None = None) -> nn.Sequential:
 def by_optimizer(model: nn.Module, protocol: LocalAdam) -> list[Tensor]:
     """Initial minus final parameters of a loop as every client writes it."""
     before = [parameter.detach().clone() for parameter in model.parameters()]
-    optimizer = torch.optim.Adam(
-        model.parameters(), lr=protocol.learning_rate, betas=(protocol.beta1, protocol.beta2), eps=protocol.eps
+    kind = torch.optim.AdamW if protocol.decoupled else torch.optim.Adam
+    optimizer = kind(
+        model.parameters(),
+        lr=protocol.learning_rate,
+        betas=(protocol.beta1, protocol.beta2),
+        eps=protocol.eps,
+        weight_decay=protocol.weight_decay,
     )
     for _ in range(protocol.epochs):
         size = protocol.batch_size or len(INPUTS)
@@ -44,6 +49,8 @@ def by_optimizer(model: nn.Module, protocol: LocalAdam) -> list[Tensor]:
         LocalAdam(learning_rate=0.1, epochs=3, batch_size=2),
         LocalAdam(learning_rate=0.05, epochs=4, beta1=0.5, beta2=0.9, eps=1e-3),
         LocalAdam(learning_rate=0.05, epochs=2, beta1=0.0, beta2=0.0),
+        LocalAdam(learning_rate=0.05, epochs=3, batch_size=2, weight_decay=0.1),
+        LocalAdam(learning_rate=0.05, epochs=3, batch_size=2, weight_decay=0.1, decoupled=True),
     ],
     ids=repr,
 )

@@ -8,6 +8,7 @@ import scipy.stats
 from torch import Tensor, nn
 
 from gradleak.core import DiagonalGaussian, Knowledge, Update
+from gradleak.protocols.average_gradient import without_decay
 from gradleak.results import InputError, Outcome, check_share
 
 
@@ -86,6 +87,8 @@ def used_rows(update: Update, knowledge: Knowledge, *, false_alarms: float = 0.0
     if not names:
         raise InputError("used_rows: expected a model with an nn.Embedding layer, got none")
     aligned = update.align(objective)
+    if knowledge.protocol is not None and knowledge.batch_size is not None and not knowledge.defenses:
+        aligned = without_decay(aligned, knowledge.protocol, knowledge.batch_size, objective.params)
     found = {}
     for name in names:
         if name not in objective.params:

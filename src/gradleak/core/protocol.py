@@ -66,6 +66,16 @@ class Protocol(Settings, ABC):
         """
         return None
 
+    def decay(self, examples: int) -> float:
+        """Factor of the shared parameters in the update, to first order in the step size: what weight decay adds; 0, the default.
+
+        The update is Σ_j w_j ∇L(θ₀; B_j) + decay · θ₀ for small steps, and the second part holds no data.
+
+        Args:
+            examples: b, the number of examples of the batch.
+        """
+        return 0.0
+
     def course(self, examples: int) -> Course | None:
         """The gradients that the client takes; None, the default for all but the gradient itself, where it is not known.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor
@@ -16,6 +16,8 @@ from gradleak.results import FANG_2024, Citation, Count, InputError, Unsupported
 @dataclass(frozen=True, kw_only=True)
 class AverageGradient(Protocol):
     """The update of a protocol as if its parameters stood still: Σ_j w_j ∇L(θ₀; B_j), with that protocol's weights.
+
+    Weight decay adds its part of θ₀ (`Protocol.decay`).
 
     For T local SGD steps of equal mini-batches without momentum this is ηT ∇L(θ₀; B), so that comparing it with the
     delta is comparing the gradient of a guess with Δ/(ηT), T the number of optimizer steps; with momentum ηT becomes
@@ -58,12 +60,16 @@ class AverageGradient(Protocol):
             raise InputError("AverageGradient.together: expected mini-batches of one weight an example, got others")
 
     def gradient_scale(self) -> float | None:
-        """The factor of the gradient of the whole batch, where it is taken as a whole."""
-        return sum(weight for _, weight in weights_of(self.protocol, self.examples)) if self.together else None
+        """The factor of the gradient of the whole batch, where it is taken as a whole and nothing is added to it."""
+        return None if self.protocol.decay(self.examples) else self._factor()
 
     def mini_batch_weights(self, examples: int) -> Sequence[tuple[slice, float]]:
         """Those of the protocol."""
         return weights_of(self.protocol, examples)
+
+    def decay(self, examples: int) -> float:
+        """That of the protocol."""
+        return self.protocol.decay(examples)
 
     def mean(
         self,
@@ -73,20 +79,29 @@ class AverageGradient(Protocol):
         defenses: Sequence[ExampleDefense] = (),
     ) -> dict[str, Tensor]:
         """The weighted sum of gradients at `params`, by name."""
-        scale = self.gradient_scale()
+        scale, decay = self._factor(), self.decay(batch.size)
+        update: dict[str, Tensor] = {}
         if scale is not None:
             gradient = mean_gradient(objective, params, batch, defenses)
-            return {name: scale * tensor for name, tensor in gradient.items()}
-        update: dict[str, Tensor] = {}
-        for place, weight in weights_of(self.protocol, batch.size):
-            gradient = step_gradient(objective, params, batch, place, defenses)
-            for name, tensor in gradient.items():
-                update[name] = weight * tensor if name not in update else update[name] + weight * tensor
-        return update
+            update = {name: scale * tensor for name, tensor in gradient.items()}
+        else:
+            for place, weight in weights_of(self.protocol, batch.size):
+                gradient = step_gradient(objective, params, batch, place, defenses)
+                for name, tensor in gradient.items():
+                    update[name] = weight * tensor if name not in update else update[name] + weight * tensor
+        return {name: tensor + decay * params[name] for name, tensor in update.items()} if decay else update
+
+    def _factor(self) -> float | None:
+        """The factor of the gradient of the whole batch; None where mini-batches are taken by themselves."""
+        return sum(weight for _, weight in weights_of(self.protocol, self.examples)) if self.together else None
 
 
-def average_gradient(update: Update, protocol: Protocol, examples: int) -> Update:
+def average_gradient(
+    update: Update, protocol: Protocol, examples: int, params: Mapping[str, Tensor] | None = None
+) -> Update:
     """The average of the gradients behind an update, Δ / Σ_j w_j, as an update of kind "gradient".
+
+    What weight decay added is taken out of Δ first.
 
     For T equal local SGD steps it is Δ/(ηT): an approximation of the gradient at the shared parameters, and labeled so
     in its provenance; for FedSGD it is the update itself. For what reads the scale of a gradient (class counts).
@@ -97,18 +112,40 @@ def average_gradient(update: Update, protocol: Protocol, examples: int) -> Updat
         update: of that protocol.
         protocol: what the client computes, known or assumed.
         examples: b, the number of examples of the batch.
+        params: the shared parameters by name; needed for a protocol with weight decay alone.
 
     Raises:
+        InputError: for a protocol with weight decay and no parameters.
         UnsupportedError: for a protocol that no average gradient stands for.
     """
     if protocol.shares_gradient:
         return update
+    if protocol.decay(examples):
+        if params is None:
+            raise InputError("average_gradient: expected params for a protocol with weight decay, got None")
+        update = without_decay(update, protocol, examples, params)
     total = sum(weight for _, weight in weights_of(protocol, examples))
     return Update(
         tensors={name: tensor / total for name, tensor in update.tensors.items()},
         kind=UpdateKind.GRADIENT,
         provenance={**update.provenance, "approximation": f"a {update.kind.value} divided by {total:.6g}"},
     )
+
+
+def without_decay(update: Update, protocol: Protocol, examples: int, params: Mapping[str, Tensor]) -> Update:
+    """The update less what weight decay added to it, to first order in the step size; itself where there is none.
+
+    Args:
+        update: of that protocol.
+        protocol: what the client computes.
+        examples: b, the number of examples of the batch.
+        params: the shared parameters by name.
+    """
+    decay = protocol.decay(examples)
+    if not decay:
+        return update
+    tensors = {name: tensor - decay * params[name].to(tensor) for name, tensor in update.tensors.items()}
+    return replace(update, tensors=tensors)
 
 
 def weights_of(protocol: Protocol, examples: int) -> Sequence[tuple[slice, float]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -21,17 +21,39 @@ from gradleak.core import (
     UpdateKind,
     mean_gradient,
 )
-from gradleak.results import KINGMA_2015, MCMAHAN_2017, BelowOne, Citation, Count, InputError, Positive
+from gradleak.results import (
+    KINGMA_2015,
+    LI_2020,
+    LOSHCHILOV_2019,
+    MCMAHAN_2017,
+    BelowOne,
+    Citation,
+    Count,
+    InputError,
+    Natural,
+    NonNegative,
+    Positive,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSteps(Protocol):
-    """A protocol whose client takes steps on mini-batches, in the order of the batch, and shares how far it moved.
+    """A protocol whose client takes steps on mini-batches and shares how far it moved.
+
+    The gradient of a step is ∇L(θ; B) + λ θ + μ (θ − θ₀): weight decay as torch's optimizers add it, and the proximal
+    term of FedProx.
+
+    **Source** of the proximal term: Li et al. 2020, equation 2.
 
     Attributes:
         learning_rate: η, positive.
         epochs: passes over the batch.
         batch_size: examples a step; None for the whole batch.
+        weight_decay: λ.
+        proximal: μ of FedProx.
+        schedule: factors of η, one an epoch; None for a constant learning rate.
+        order: the places of the examples in every epoch, one permutation of the batch each; None for the order of the batch
+            in all of them. A client that shuffles is replayed with the orders that it drew.
 
     Raises:
         InputError: for a value out of range.
@@ -42,6 +64,25 @@ class LocalSteps(Protocol):
     learning_rate: Positive
     epochs: Count = 1
     batch_size: Count | None = None
+    weight_decay: NonNegative = 0.0
+    proximal: NonNegative = 0.0
+    schedule: Sequence[Positive] | None = None
+    order: Sequence[Sequence[Natural]] | None = None
+
+    def __post_init__(self) -> None:
+        """Check what depends on more than one field."""
+        super().__post_init__()
+        for name, values in (("schedule", self.schedule), ("order", self.order)):
+            if values is not None and len(values) != self.epochs:
+                raise InputError(
+                    f"{type(self).__name__}.{name}: expected one entry an epoch, {self.epochs} in all, got {len(values)}"
+                )
+        for epoch in self.order or ():
+            if sorted(epoch) != list(range(len(epoch))):
+                raise InputError(
+                    f"{type(self).__name__}.order: expected every place of the batch once an epoch, from 0 on, got "
+                    f"{list(epoch)}"
+                )
 
     def steps(self, examples: int) -> int:
         """The number of optimizer steps T on a batch of so many examples."""
@@ -55,6 +96,62 @@ class LocalSteps(Protocol):
         """So many epochs of mini-batches; the sum of gradients at the shared parameters is for subclasses to say."""
         sizes = [place.stop - place.start for place in mini_batches(examples, self.batch_size)]
         return Course(epochs=self.epochs, sizes=sizes, whole=self.batch_size is None, sums=None)
+
+    def rates(self, examples: int) -> list[float]:
+        """The learning rate of every step (T numbers)."""
+        each = len(mini_batches(examples, self.batch_size))
+        return [self.learning_rate * factor for factor in self.schedule or self.epochs * (1.0,) for _ in range(each)]
+
+    def gradients(
+        self, objective: Objective, start: Mapping[str, Tensor], batch: Batch, defenses: Sequence[ExampleDefense]
+    ) -> Iterator[tuple[float, Callable[[Mapping[str, Tensor]], dict[str, Tensor]]]]:
+        """The learning rate of every step, and the function from parameters to its gradient by name.
+
+        Raises:
+            InputError: for orders of another number of examples, or a mini-batch of one example that BatchNorm in train mode
+                cannot work on.
+        """
+        places = mini_batches(batch.size, self.batch_size)
+        if self.order is not None and len(self.order[0]) != batch.size:
+            raise InputError(
+                f"{type(self).__name__}.order: expected places of the {batch.size} examples of the batch, got "
+                f"{len(self.order[0])}"
+            )
+        ordered = batch
+        for step, rate in enumerate(self.rates(batch.size)):
+            epoch, number = divmod(step, len(places))
+            if number == 0 and self.order is not None:
+                ordered = _reordered(batch, self.order[epoch])
+
+            def gradient(
+                params: Mapping[str, Tensor], piece: Batch = ordered, place: slice = places[number]
+            ) -> dict[str, Tensor]:
+                return self._regularized(step_gradient(objective, params, piece, place, defenses), params, start)
+
+            yield rate, gradient
+
+    @property
+    def _decay_in_gradient(self) -> float:
+        """Weight decay that enters the gradient."""
+        return self.weight_decay
+
+    def _regularized(
+        self, gradient: dict[str, Tensor], params: Mapping[str, Tensor], start: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """The gradient with weight decay and the proximal term."""
+        decay = self._decay_in_gradient
+        if decay:
+            gradient = {name: tensor + decay * params[name] for name, tensor in gradient.items()}
+        if self.proximal:
+            gradient = {
+                name: tensor + self.proximal * (params[name] - start[name]) for name, tensor in gradient.items()
+            }
+        return gradient
+
+
+def _reordered(batch: Batch, places: Sequence[int]) -> Batch:
+    index = torch.tensor(places, device=batch.inputs.device)
+    return Batch(batch.inputs[index], batch.targets[index], batch.domain)
 
 
 def mini_batches(examples: int, batch_size: int | None) -> list[slice]:
@@ -100,36 +197,44 @@ def step_gradient(
 class FedAvg(LocalSteps):
     """The way θ₀ − θ_T that local SGD goes in T steps, kind "delta".
 
-    v_t = m v_{t−1} + ∇L(θ_{t−1}; B_t), v_1 = ∇L(θ₀; B_1), θ_t = θ_{t−1} − η v_t: SGD as `torch.optim.SGD` does it. The
-    sign is such that a delta points along the gradient; one full-batch step gives η times the gradient. All steps are
-    unrolled, so A is the derivative of the whole way with respect to the inputs. It is computed as the difference of
-    parameters, as a client does, with its round-off.
+    g_t = ∇L(θ_{t−1}; B_t) + λ θ_{t−1} + μ (θ_{t−1} − θ₀), v_1 = g_1, v_t = m v_{t−1} + (1 − τ) g_t, and θ_t = θ_{t−1} − η v_t,
+    or θ_{t−1} − η (g_t + m v_t) with Nesterov momentum: SGD as `torch.optim.SGD` does it. The sign is such that a delta
+    points along the gradient; one full-batch step gives η times the gradient. All steps are unrolled, so A is the
+    derivative of the whole way with respect to the inputs. It is computed as the difference of parameters, as a client does,
+    with its round-off.
 
-    The mini-batches B_t are the examples in the order of the batch, `batch_size` at a time, the last one smaller where
-    it does not divide evenly, and the same in every epoch: nothing is shuffled.
+    The mini-batches B_t are the examples in the order of the batch, or of `order`, `batch_size` at a time, the last one
+    smaller where it does not divide evenly.
 
     Per-example defenses act in every local step, defenses of the update once, on the delta.
 
-    While the parameters stay near θ₀, the delta is Σ_j w_j ∇L(θ₀; B_j) (`mini_batch_weights`): step s of T enters all
-    later velocities too and weighs η(1 − m^{T−s+1})/(1 − m), which is η without momentum, and w_j sums the epochs. For
-    mini-batches of one size and m = 0 that is ηT times the gradient of the whole batch; a smaller last mini-batch
-    weighs as much as a full one, so that its examples weigh more.
+    While the parameters stay near θ₀, the delta is Σ_j w_j ∇L(θ₀; B_j) (`mini_batch_weights`) plus λ Σ_j w_j θ₀ (`decay`):
+    a step enters all later velocities too and weighs η(1 − m^{T−s+1})/(1 − m) under a constant rate, which is η without
+    momentum, and w_j sums the epochs. For mini-batches of one size and m = 0 that is ηT times the gradient of the whole
+    batch; a smaller last mini-batch weighs as much as a full one, so that its examples weigh more. Under `order` the
+    mini-batches of epochs differ, and the weights are those of the mean over all orders: one, of the whole batch.
 
-    **Assumptions**: plain SGD with a constant learning rate; neither weight decay, dampening nor Nesterov momentum. In
-    train mode BatchNorm normalizes by the mini-batch, and the change of its running statistics is not shared (buffers
-    are no parameters); dropout uses the same masks in every step.
+    **Assumptions**: in train mode BatchNorm normalizes by the mini-batch, and the change of its running statistics is not
+    shared (buffers are no parameters); dropout uses the same masks in every step.
 
     **Cost**: one plain gradient an epoch in mini-batches (T gradients of their size); a derivative keeps or replays
     all T steps, so memory grows with T.
 
-    **Source**: McMahan et al. 2017, algorithm 1 (ClientUpdate), with the fixed order in place of a random split;
-    momentum is ours.
+    **Source**: McMahan et al. 2017, algorithm 1 (ClientUpdate), with a stated order in place of a random split;
+    Li et al. 2020 for the proximal term; momentum is ours.
 
     Attributes:
         learning_rate: η, positive.
         epochs: passes over the batch.
         batch_size: examples a step; None for the whole batch.
+        weight_decay: λ.
+        proximal: μ of FedProx.
+        schedule: factors of η, one an epoch; None for a constant learning rate.
+        order: the places of the examples in every epoch, one permutation of the batch each; None for the order of the batch
+            in all of them. A client that shuffles is replayed with the orders that it drew.
         momentum: m, in [0, 1).
+        dampening: τ, in [0, 1).
+        nesterov: whether the momentum is Nesterov's; with m > 0 and τ = 0 alone, as torch has it.
 
     Raises:
         InputError: for a value out of range.
@@ -139,20 +244,31 @@ class FedAvg(LocalSteps):
         9
     """
 
-    citations: ClassVar[tuple[Citation, ...]] = (MCMAHAN_2017,)
+    citations: ClassVar[tuple[Citation, ...]] = (MCMAHAN_2017, LI_2020)
 
     momentum: BelowOne = 0.0
+    dampening: BelowOne = 0.0
+    nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        """Check what depends on more than one field."""
+        super().__post_init__()
+        if self.nesterov and (self.momentum == 0 or self.dampening != 0):
+            raise InputError(
+                f"FedAvg.nesterov: expected a momentum above 0 and no dampening with it, got {self.momentum} and "
+                f"{self.dampening}"
+            )
 
     def course(self, examples: int) -> Course:
-        """So many epochs of mini-batches; one step is η times the gradient."""
-        one = [(examples, self.learning_rate)] if self.steps(examples) == 1 else None
+        """So many epochs of mini-batches; one step is a multiple of the gradient, and of the parameters, which are known."""
+        one = [(examples, self._step_weights(examples)[0])] if self.steps(examples) == 1 else None
         return replace(super().course(examples), sums=one)
 
     def noise(self, law: Callable[[int], Noise], examples: int) -> Noise:
-        """One step carries η times the noise of its gradient; with more steps the noise is inside the training."""
+        """One step carries the noise of its gradient, times its weight; with more the noise is inside the training."""
         noise = law(examples)
         if isinstance(noise, DiagonalGaussian) and self.steps(examples) == 1:
-            return noise.scaled(self.learning_rate)
+            return noise.scaled(self._step_weights(examples)[0])
         return super().noise(law, examples)
 
     def mini_batch_weights(self, examples: int) -> list[tuple[slice, float]]:
@@ -164,11 +280,14 @@ class FedAvg(LocalSteps):
             >>> [w for _, w in FedAvg(learning_rate=1.0, epochs=2, momentum=0.5).mini_batch_weights(3)]
             [2.5]
         """
-        places = mini_batches(examples, self.batch_size)
-        steps = len(places) * self.epochs
-        kept = 1 - self.momentum
-        of_step = [self.learning_rate * (1 - self.momentum ** (steps - step)) / kept for step in range(steps)]
+        places, of_step = mini_batches(examples, self.batch_size), self._step_weights(examples)
+        if self.order is not None:
+            return [(slice(0, examples), sum(of_step))]
         return [(place, sum(of_step[number :: len(places)])) for number, place in enumerate(places)]
+
+    def decay(self, examples: int) -> float:
+        """λ Σ_j w_j, exact for one step."""
+        return self.weight_decay * sum(self._step_weights(examples)) if self.weight_decay else 0.0
 
     def mean(
         self,
@@ -180,59 +299,87 @@ class FedAvg(LocalSteps):
         """The parameters before minus those after local training, by name.
 
         Raises:
-            InputError: if a mini-batch of one example is left that BatchNorm in train mode cannot work on.
+            InputError: for orders of another number of examples, or if a mini-batch of one example is left that BatchNorm
+                in train mode cannot work on.
         """
         current, velocity = dict(params), dict[str, Tensor]()
-        for place in self.epochs * mini_batches(batch.size, self.batch_size):
-            gradient = step_gradient(objective, current, batch, place, defenses)
+        for rate, gradient_at in self.gradients(objective, params, batch, defenses):
+            gradient = gradient_at(current)
             if self.momentum and velocity:
-                velocity = {name: self.momentum * velocity[name] + step for name, step in gradient.items()}
+                kept = 1 - self.dampening
+                velocity = {name: self.momentum * velocity[name] + kept * step for name, step in gradient.items()}
             else:
                 velocity = gradient
-            current = {name: tensor - self.learning_rate * velocity[name] for name, tensor in current.items()}
+            step = velocity
+            if self.nesterov:
+                step = {name: tensor + self.momentum * velocity[name] for name, tensor in gradient.items()}
+            current = {name: tensor - rate * step[name] for name, tensor in current.items()}
         return {name: tensor - current[name] for name, tensor in params.items()}
+
+    def _step_weights(self, examples: int) -> list[float]:
+        """The factor of every step's gradient in the delta (T numbers), as if no gradient changed on the way."""
+        rates = self.rates(examples)
+        weights, later = [0.0] * len(rates), 0.0
+        for step in reversed(range(len(rates))):
+            # Σ_{t ≥ s} η_t m^{t−s}: what a unit of velocity at step s moves in all.
+            later = rates[step] + self.momentum * later
+            kept = 1.0 if step == 0 else 1 - self.dampening
+            weights[step] = rates[step] + self.momentum * later if self.nesterov else kept * later
+        return weights
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalAdam(LocalSteps):
     """The way θ₀ − θ_T that Adam goes in T local steps, kind "delta".
 
-    u_t = β₁ u_{t−1} + (1 − β₁) g_t, v_t = β₂ v_{t−1} + (1 − β₂) g_t² with u_0 = v_0 = 0 and g_t = ∇L(θ_{t−1}; B_t);
-    θ_t = θ_{t−1} − η û_t / (√v̂_t + ε), û_t = u_t/(1 − β₁ᵗ), v̂_t = v_t/(1 − β₂ᵗ): as `torch.optim.Adam` does it. The
-    state starts empty in every round, and the mini-batches are those of `FedAvg`. All steps are unrolled.
+    u_t = β₁ u_{t−1} + (1 − β₁) g_t, v_t = β₂ v_{t−1} + (1 − β₂) g_t² with u_0 = v_0 = 0 and g_t the gradient at θ_{t−1} with
+    weight decay and proximal term; θ_t = θ_{t−1} − η û_t / (√v̂_t + ε), û_t = u_t/(1 − β₁ᵗ), v̂_t = v_t/(1 − β₂ᵗ): as
+    `torch.optim.Adam` does it. With `decoupled` the parameters shrink by 1 − ηλ before every step instead (AdamW). The state
+    starts empty in every round, and the mini-batches are those of `FedAvg`. All steps are unrolled.
 
     A delta of this protocol is not a multiple of a gradient, at no step size. One step gives η g/(|g| + ε): the signs of
     the gradient, but for entries not much larger than ε, and its derivative ε/(|g| + ε)² per unit of g almost
     vanishes. In exact arithmetic every entry can be inverted; a float32 client's difference of parameters keeps
     about log₂(η/(|θ|·1.2e-7)) bits of it. Further steps say more: how each entry of the gradient changes.
 
-    **Assumptions**: constant learning rate; neither weight decay (AdamW), AMSGrad nor a state that outlives the round.
+    **Assumptions**: neither AMSGrad nor a state that outlives the round.
     An entry that is exactly zero in every step takes no part, and √v has derivative 0 there, so that all derivatives
     are finite.
 
     **Cost**: one plain gradient an epoch in mini-batches; a derivative keeps or replays all T steps.
 
-    **Source**: Kingma and Ba 2015, algorithm 1, inside McMahan et al. 2017, algorithm 1 (ClientUpdate). Deviation: a
-    fixed order of mini-batches.
+    **Source**: Kingma and Ba 2015, algorithm 1, inside McMahan et al. 2017, algorithm 1 (ClientUpdate); Loshchilov and
+    Hutter 2019 for AdamW. Deviation: a stated order of mini-batches.
 
     Attributes:
         learning_rate: η, positive.
         epochs: passes over the batch.
         batch_size: examples a step; None for the whole batch.
+        weight_decay: λ.
+        proximal: μ of FedProx.
+        schedule: factors of η, one an epoch; None for a constant learning rate.
+        order: the places of the examples in every epoch, as `FedAvg` takes them.
         beta1: decay of the mean of gradients, in [0, 1).
         beta2: decay of the mean of squared gradients, in [0, 1).
         eps: ε, positive.
+        decoupled: whether weight decay shrinks the parameters (AdamW) in place of entering the gradient.
 
     Raises:
         InputError: for a value out of range.
     """
 
-    citations: ClassVar[tuple[Citation, ...]] = (KINGMA_2015, MCMAHAN_2017)
+    citations: ClassVar[tuple[Citation, ...]] = (KINGMA_2015, MCMAHAN_2017, LOSHCHILOV_2019)
 
     learning_rate: Positive = 1e-3
     beta1: BelowOne = 0.9
     beta2: BelowOne = 0.999
     eps: Positive = 1e-8
+    decoupled: bool = False
+
+    @property
+    def _decay_in_gradient(self) -> float:
+        """None of it where it is decoupled."""
+        return 0.0 if self.decoupled else self.weight_decay
 
     def note(self, examples: int) -> str:
         """Note that one step of Adam is almost a sign."""
@@ -257,14 +404,15 @@ class LocalAdam(LocalSteps):
         """
         current = dict(params)
         first, second = dict[str, Tensor](), dict[str, Tensor]()
-        for step, place in enumerate(self.epochs * mini_batches(batch.size, self.batch_size), start=1):
-            gradient = step_gradient(objective, current, batch, place, defenses)
+        for step, (rate, gradient_at) in enumerate(self.gradients(objective, params, batch, defenses), start=1):
+            gradient = gradient_at(current)
             first = _averaged(first, gradient, self.beta1)
             second = _averaged(second, {name: tensor.square() for name, tensor in gradient.items()}, self.beta2)
-            rate = self.learning_rate / (1 - self.beta1**step)
-            unbias = (1 - self.beta2**step) ** 0.5
+            unbiased, unbias = rate / (1 - self.beta1**step), (1 - self.beta2**step) ** 0.5
+            if self.decoupled:
+                current = {name: tensor * (1 - rate * self.weight_decay) for name, tensor in current.items()}
             current = {
-                name: tensor - rate * first[name] / (_square_root(second[name]) / unbias + self.eps)
+                name: tensor - unbiased * first[name] / (_square_root(second[name]) / unbias + self.eps)
                 for name, tensor in current.items()
             }
         return {name: tensor - current[name] for name, tensor in params.items()}

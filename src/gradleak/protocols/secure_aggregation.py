@@ -186,6 +186,10 @@ class SecureAggregation(Protocol):
             found += [(slice(place.start + p.start, place.start + p.stop), weight * w) for p, w in own]
         return found
 
+    def decay(self, examples: int) -> float:
+        """That of every client, times its weight."""
+        return sum(share * self.protocol.decay(size) for size, share in zip(self.examples, self.shares, strict=True))
+
     def course(self, examples: int) -> Course | None:
         """Those of all clients, each weighted, as long as every one is known; never whole, since numbers are fixed."""
         own = [self.protocol.course(size) for size in self.examples]

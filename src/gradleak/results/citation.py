@@ -170,6 +170,22 @@ KINGMA_2015 = Citation(
     year=2015,
     identifier="arXiv:1412.6980",
 )
+LI_2020 = Citation(
+    key="li2020fedprox",
+    authors="Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith",
+    title="Federated Optimization in Heterogeneous Networks",
+    venue="MLSys",
+    year=2020,
+    identifier="arXiv:1812.06127",
+)
+LOSHCHILOV_2019 = Citation(
+    key="loshchilov2019adamw",
+    authors="Loshchilov and Hutter",
+    title="Decoupled Weight Decay Regularization",
+    venue="ICLR",
+    year=2019,
+    identifier="arXiv:1711.05101",
+)
 MCMAHAN_2017 = Citation(
     key="mcmahan2017fedavg",
     authors="McMahan, Moore, Ramage, Hampson and Agüera y Arcas",

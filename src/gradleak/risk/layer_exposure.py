@@ -254,6 +254,10 @@ class PartlyShared(Protocol):
         """As the protocol inside."""
         return self.protocol.mini_batch_weights(examples)
 
+    def decay(self, examples: int) -> float:
+        """As the protocol inside."""
+        return self.protocol.decay(examples)
+
     def noise(self, law: Callable[[int], Noise], examples: int) -> Noise:
         """As the protocol inside."""
         return self.protocol.noise(law, examples)

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Knowledge, Update
+from gradleak.core.effect import ScaledRows, Unchanged
+from gradleak.protocols.average_gradient import without_decay
 from gradleak.results import Citation, Outcome, Settings
 
 
@@ -91,7 +93,17 @@ class LabelAttack(Settings, ABC):
         assert knowledge.objective is not None
         if generator is None:
             generator = torch.Generator().manual_seed(0)
-        return self._recover(update.align(knowledge.objective), knowledge, generator)
+        aligned, protocol, examples = update.align(knowledge.objective), knowledge.protocol, knowledge.batch_size
+        if protocol is not None and examples is not None and protocol.decay(examples):
+            if any(
+                not isinstance(one.effect(aligned.tensors), Unchanged | ScaledRows) for one in knowledge.defenses or ()
+            ):
+                reason = (
+                    "weight decay moved every parameter before a defense changed the update, and cannot be taken out"
+                )
+                return Unreadable(reason=reason).recovery()
+            aligned = without_decay(aligned, protocol, examples, knowledge.objective.params)
+        return self._recover(aligned, knowledge, generator)
 
     @abstractmethod
     def _recover(self, update: Update, knowledge: Knowledge, generator: torch.Generator) -> LabelRecovery:
