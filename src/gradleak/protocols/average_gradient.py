@@ -68,7 +68,7 @@ class AverageGradient(Protocol):
         return weights_of(self.protocol, examples)
 
     def decay(self, examples: int) -> float:
-        """That of the protocol."""
+        """Decay of the protocol."""
         return self.protocol.decay(examples)
 
     def mean(

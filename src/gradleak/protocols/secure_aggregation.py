@@ -187,7 +187,7 @@ class SecureAggregation(Protocol):
         return found
 
     def decay(self, examples: int) -> float:
-        """That of every client, times its weight."""
+        """Decay of every client, times its weight."""
         return sum(share * self.protocol.decay(size) for size, share in zip(self.examples, self.shares, strict=True))
 
     def course(self, examples: int) -> Course | None:

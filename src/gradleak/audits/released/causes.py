@@ -97,7 +97,7 @@ def causes_of(objective: Objective, release: Release, batch: Batch, update: Upda
 
 
 def _of_scale(believed: Replay, observed: Tensor, mean: Tensor, fitting: Sequence[str]) -> Iterator[str]:
-    """What the length and the sign of the update say where its direction agrees."""
+    """Readings of the length and the sign of the update where its direction agrees."""
     cosine, scale = cosine_of(observed, mean), scale_of(observed, mean)
     if cosine is None or scale is None or abs(cosine) < 0.99:
         return
@@ -313,7 +313,7 @@ def _micro_batches(weights: Tensor) -> list[int] | None:
 
 
 def _shuffled(believed: Replay, observed: Tensor) -> Iterator[str]:
-    """Whether a client that shuffles its mini-batches would come as near: by as many drawn orders."""
+    """A sentence if a client that shuffles its mini-batches would come as near: by as many drawn orders."""
     protocol, size = believed.release.protocol, believed.batch.size
     if not isinstance(protocol, LocalSteps) or protocol.order is not None:
         return
