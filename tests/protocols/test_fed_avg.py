@@ -116,7 +116,7 @@ def test_a_shuffled_client_weighs_all_examples_alike() -> None:
         ({"order": [[0, 0, 1]]}, "order: expected every place of the batch once an epoch"),
         ({"schedule": [1.0, 0.5]}, "schedule: expected one entry an epoch, 1 in all, got 2"),
         ({"nesterov": True}, "nesterov: expected a momentum above 0 and no dampening"),
-        ({"weight_decay": -0.1}, "weight_decay: expected a number of at least 0"),
+        ({"weight_decay": -0.1}, "weight_decay: expected a finite number of at least 0"),
         ({"proximal": float("nan")}, "proximal: expected a"),
     ],
 )
@@ -260,7 +260,7 @@ def test_the_update_is_a_delta_and_survives_a_file(tmp_path: Any) -> None:
     assert FedAvg.kind is update.kind is UpdateKind.DELTA
     assert update.provenance["release"] == {
         "use": "Release",
-        "protocol": {"use": "FedAvg", "learning_rate": 0.3, "epochs": 2, "batch_size": 2, "momentum": 0.0},
+        "protocol": describe(FedAvg(learning_rate=0.3, epochs=2, batch_size=2)),
         "defenses": [{"use": "ClipPerExample", "max_norm": 0.4}],
     }
     update.save(tmp_path / "u.safetensors")

@@ -164,7 +164,7 @@ def test_another_local_training_is_found(model: nn.Module, batch: Batch) -> None
     result = check_update(objective, Release(FedAvg(learning_rate=1e-3)), batch, sent)
     assert result.status is GateStatus.INCONSISTENT
     assert result.scale == pytest.approx(2.0, rel=0.01)
-    assert result.causes == ("epochs=2 would fit: state the protocol as the client ran it",)
+    assert result.causes == ("a client with epochs=2 would fit: state the protocol as the client ran it",)
     far = Release(FedAvg(learning_rate=3.0, epochs=6))
     result = check_update(objective, far, batch, PLAIN(objective, batch, generator()))
     assert result.status is GateStatus.INCONSISTENT
@@ -257,6 +257,6 @@ def test_a_learning_rate_or_number_of_steps_that_fits_is_given(model: nn.Module,
     objective = Objective.from_module(model)
     sent = Release(FedAvg(learning_rate=1e-3, epochs=2))(objective, batch, generator())
     (cause,) = check_update(objective, Release(FedAvg(learning_rate=1e-3)), batch, sent).causes
-    assert cause.startswith("epochs=2 would fit")
+    assert cause.startswith("a client with epochs=2 would fit")
     (cause,) = check_update(objective, Release(FedAvg(learning_rate=4e-3, epochs=2)), batch, sent).causes
-    assert cause.startswith("batch_size=2 would fit")
+    assert cause.startswith("a client with learning_rate=0.001 would fit")

@@ -76,7 +76,7 @@ def test_a_delta_from_a_real_client(tmp_path: Path) -> None:
         model, (inputs, targets), update=update, release=wrong, attacks=ATTACKS, out=tmp_path / "b", options=QUIET
     )
     assert record.verdicts[-1].reason == "inconsistent_update"
-    assert "number of local steps" in record.verdicts[-1].explanation
+    assert "A client with epochs=3 would fit" in record.verdicts[-1].explanation
 
 
 def test_an_assumed_learning_rate_is_printed_as_assumed_with_its_sensitivity(tmp_path: Path) -> None:

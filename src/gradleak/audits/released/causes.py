@@ -201,7 +201,7 @@ def _with(believed: Replay, text: str, protocol: LocalSteps) -> Iterator[Replay]
     yield replace(
         believed,
         text=text
-        or f"{_difference(protocol, believed.release.protocol)} would fit: state the protocol as the client ran it",
+        or f"a client with {_difference(protocol, believed.release.protocol)} would fit: state the protocol as the client ran it",
         release=Release(protocol, believed.release.defenses),
     )
 
