@@ -202,7 +202,8 @@ def test_l2_and_cosine_agree_on_a_scaled_update_once_the_scale_is_undone() -> No
             found = descent(matching, 150)(scaled, case.knowledge, generator=generator())
             start[name, factor] = case.error(found.inputs)
         start[name, 1.0] = case.error(descent(matching, 150)(case.update, case.knowledge, generator=generator()).inputs)
-    assert start["cosine", 65536.0] == start["cosine", 0.5] == start["cosine", 1.0] < 1e-3
+    # Not to the bit: at another scale the label is read by another rule, which draws inputs of its own.
+    assert max(start["cosine", factor] for factor in (65536.0, 0.5, 1.0)) < 1e-3
     assert start["l2", 1.0] < 1e-3
     assert start["l2", 65536.0] > 1e-2
 
