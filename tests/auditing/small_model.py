@@ -46,6 +46,12 @@ def pair_data(*, count: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.rand((count, 1, 8, 8), generator=generator), torch.arange(count)
 
 
+def rows_of_people(*, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Age, and two columns of one category."""
+    people = torch.tensor([[38.0, 1.0, 0.0], [61.0, 0.0, 1.0], [17.0, 0.0, 1.0]])
+    return people[:count], torch.tensor([0, 1, 1])[:count]
+
+
 def exploding_model(*, generator: torch.Generator) -> nn.Module:
     """Computes one gradient fine and fails on second derivatives."""
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), _Once())

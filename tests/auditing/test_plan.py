@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from gradleak.attacks import GaussNewton
 from gradleak.auditing import build_plan, load_plan
 from gradleak.audits.base import typed
+from gradleak.core import Domain
 from gradleak.defenses import Clip, GaussianNoise
 from gradleak.results import GradleakError, PlanError
 from tests.auditing.conftest import SMALL_PLAN
@@ -235,6 +236,31 @@ def test_weights_come_from_a_file_beside_the_plan(tmp_path: Path) -> None:
 def test_own_data_by_import_path() -> None:
     plan = build_plan(content(data={"use": "tests.auditing.small_model:pair_data", "count": 2}), folder=Path())
     assert [batch.targets.tolist() for batch in plan.site.batches] == [[0], [1]]
+
+
+def test_a_plan_states_the_domain_of_data_that_have_none() -> None:
+    data = {"use": "tests.auditing.small_model:rows_of_people", "count": 3}
+    model = {"use": "mlp", "features": 3, "hidden": [4], "classes": 2}
+    stated = {"low": [16, 0, 0], "high": [90.0, 1.0, 1.0], "kind": "tabular"}
+    plan = build_plan(content(data=data | {"domain": stated}, model=model), folder=Path())
+    domain = plan.site.batches[0].domain
+    assert domain == Domain(shape=(3,), low=(16.0, 0.0, 0.0), high=(90.0, 1.0, 1.0), kind="tabular")
+    assert not plan.site.domain_guessed
+    guessed = build_plan(content(data=data, model=model), folder=Path())
+    assert guessed.site.domain_guessed
+    assert guessed.digest() != plan.digest()
+    for wrong, message in (
+        (stated | {"low": [16, 0]}, r"data.domain: Domain.low: expected 1 or 3 numbers"),
+        (stated | {"low": "16"}, r"data.domain.low: expected"),
+        (stated | {"high": [90, 1, 0]}, r"data.domain: Domain: expected finite low < high, got low=0.0, high=0.0"),
+        (stated | {"lows": [1]}, r"data.domain: .*lows"),
+        ({"high": 90.0, "shape": [4]}, r"expected \(b, 4\) from the domain"),
+        ([1], r"data.domain"),
+    ):
+        with pytest.raises(GradleakError, match=message):
+            build_plan(content(data=data | {"domain": wrong}, model=model), folder=Path())
+    with pytest.raises(PlanError, match=r"data\.domain: expected none, since the data state their own"):
+        build_plan(content(data={"use": "scikit_digits", "count": 2, "domain": {"high": 2.0}}), folder=Path())
 
 
 def test_weights_from_the_global_generator_follow_the_seed_too() -> None:

@@ -35,6 +35,10 @@ def test_pixels_follow_the_declared_normalization_channel_by_channel() -> None:
         Domain(shape=(6,), mean=(1.0, 2.0, 3.0, 4.0, 5.0, 6.0), std=(0.1, 1.0, 10.0, 2.0, 3.0, 4.0), high=9.0),
         Domain(shape=(1, 6), low=0.0, high=255.0, mean=(33.3,), std=(78.6,)),
         Domain(shape=(2, 3), kind=DomainKind.SIGNAL, std=(0.5,)),
+        Domain(shape=(3,), low=(16.0, 0.0, -2.0), high=(90.0, 1.0, 5.0), kind=DomainKind.TABULAR),
+        Domain(shape=(3,), low=-1.0, high=(90.0, 1.0, 5.0), mean=(40.0, 0.0, 1.0), std=(12.0, 1.0, 0.1)),
+        Domain(shape=(2, 2, 3), low=(0.0, -5.0), high=(255.0, 5.0), std=(2.0,)),
+        Domain(shape=(2, 7), low=(0.0, -5.0), high=9.0, kind=DomainKind.SIGNAL),
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -74,11 +78,80 @@ def test_round_trip_bounds_and_scale_agree(domain: Domain, dtype: torch.dtype) -
         ({"shape": (3,), "std": (0.0,)}, "expected positive numbers"),
         ({"shape": (3,), "std": (-0.2,)}, "expected positive numbers"),
         ({"shape": (3,), "mean": (math.nan,)}, "finite"),
+        (
+            {"shape": (3,), "low": (0.0, 0.0)},
+            r"Domain.low: expected 1 or 3 numbers \(one a channel or feature .* got 2",
+        ),
+        ({"shape": (2,), "low": (0.0, 3.0), "high": (1.0, 3.0)}, r"got low=3.0, high=3.0 in channel or feature 1"),
+        ({"shape": (2,), "high": (1.0, -1.0)}, r"got low=0.0, high=-1.0 in channel or feature 1"),
+        ({"shape": (2,), "high": (1.0, math.inf)}, "finite low < high"),
+        ({"shape": (2,), "high": (1.0, "2")}, "finite low < high"),
     ],
 )
 def test_impossible_settings_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Domain(**fields)
+
+
+PEOPLE = Domain(shape=(3,), low=(16.0, 0.0, 0.0), high=(90.0, 1.0, 1.0), kind=DomainKind.TABULAR)
+
+
+def test_every_feature_is_scaled_by_its_own_range() -> None:
+    rows = torch.tensor([[53.0, 0.0, 1.0], [90.0, 1.0, 0.0]])
+    assert PEOPLE.to_pixels(rows).tolist() == [[0.5, 0.0, 1.0], [1.0, 1.0, 0.0]]
+    assert torch.equal(PEOPLE.from_pixels(PEOPLE.to_pixels(rows)), rows)
+    low, high = PEOPLE.bounds(rows)
+    assert (low.tolist(), high.tolist()) == ([16.0, 0.0, 0.0], [90.0, 1.0, 1.0])
+    torch.testing.assert_close(PEOPLE.pixel_scale(rows), torch.tensor([1 / 74, 1.0, 1.0]))
+    assert PEOPLE.range_text == "ranges by feature, from 0 to 90"
+    assert Domain(shape=(2, 1, 1), high=(1.0, 255.0)).range_text == "ranges by channel, from 0 to 255"
+    assert Domain(shape=(3,)).range_text == "0 to 1"
+
+
+def test_one_pair_said_feature_by_feature_is_the_same_domain_to_the_bit() -> None:
+    listed, single = Domain(shape=(3,), low=[-1.0] * 3, high=(7.0,) * 3), Domain(shape=(3,), low=-1.0, high=7.0)
+    assert listed == single
+    assert hash(listed) == hash(single)
+    assert describe(listed) == describe(single) == describe(Domain(shape=(3,), low=(-1.0,), high=(7.0,)))
+    rows = torch.rand(5, 3, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(listed.to_pixels(rows), (rows * torch.ones(1) + torch.zeros(1) - -1.0) / 8.0)
+
+
+def test_long_ranges_are_told_apart_in_a_record_without_being_listed() -> None:
+    wide = [Domain(shape=(100,), high=(*[1.0] * 99, end), mean=[0.1] * 99 + [end]) for end in (2.0, 3.0, 2.0)]
+    first, second, third = (describe(domain) for domain in wide)
+    assert first == third != second
+    assert first["high"].startswith("list[100], checksum ")
+    assert first["mean"] != second["mean"]
+    assert describe(PEOPLE)["low"] == [16.0, 0.0, 0.0]
+
+
+def test_columns_in_units_of_their_own_get_ranges_of_their_own() -> None:
+    rows = torch.tensor([[38.0, 1.0, -0.5, 52_000.0, -20.0], [61.0, 0.0, 0.2, 9.0, -8.0]])
+    guessed = Domain.guess(rows)
+    assert guessed.low == (0.0, 0.0, -1.0, 0.0, -100.0)
+    assert guessed.high == (100.0, 1.0, 1.0, 100_000.0, 0.0)
+    pixels = guessed.to_pixels(rows)
+    assert bool(((pixels >= 0) & (pixels <= 1)).all())
+    standardized = torch.randn(20, 5, generator=torch.Generator().manual_seed(0))
+    assert isinstance(Domain.guess(standardized).low, float)
+
+
+def test_columns_that_share_a_range_far_too_wide_for_them_are_counted() -> None:
+    generator = torch.Generator().manual_seed(0)
+    ages = 20 + 60 * torch.rand(16, 1, generator=generator)
+    bits = torch.eye(2)[torch.randint(0, 2, (16,), generator=generator)]
+    rows = torch.cat([ages, bits], dim=1)
+    shared = Domain(shape=(3,), high=90.0, kind=DomainKind.TABULAR)
+    said = "2 of 3 columns reach no further than 5% of the declared range 0 to 90 that all columns share"
+    assert shared.range_note([rows]).startswith(said)
+    assert "state low and high by column" in shared.range_note([rows[:8], rows[8:]])
+    assert shared.range_note([rows[:7]]) == ""  # too few to tell
+    assert PEOPLE.range_note([rows]) == ""
+    assert shared.range_note([]) == ""
+    standardized = torch.randn(30, 14, generator=generator)
+    assert Domain(shape=(14,), low=-4.0, high=4.0, kind=DomainKind.TABULAR).range_note([standardized]) == ""
+    assert Domain(shape=(3,), kind=DomainKind.TABULAR).range_note([torch.cat([ages / 90, bits], dim=1)]) == ""
 
 
 def test_lists_from_a_plan_file_are_taken() -> None:
@@ -109,9 +182,9 @@ def test_check_names_both_shapes() -> None:
 def test_a_guess_covers_the_data_and_shows_no_value_of_them(
     low: float, high: float, expected: tuple[float, float]
 ) -> None:
-    guess = Domain.guess(torch.tensor([[low, high, (low + high) / 2]]))
+    guess = Domain.guess(torch.tensor([[[low, high, (low + high) / 2]]]))
     assert (guess.low, guess.high) == expected
-    assert guess.shape == (3,)
+    assert guess.shape == (1, 3)
     assert guess.mean is None
     assert guess.std is None
 

@@ -49,9 +49,7 @@ def test_disclosed_targets_are_a_copy() -> None:
 
 def test_a_guessed_domain_holds_no_value_of_the_batch() -> None:
     inputs = torch.tensor([[-1.2345, 0.3, 2.3456, 0.1]])
-    with pytest.warns(
-        UserWarning, match=r"no domain was stated; guessed tabular data in \[-2, 3\] from the private batch"
-    ):
+    with pytest.warns(UserWarning, match=r"no domain was stated; guessed tabular data, .* from the private batch"):
         knowledge = HonestButCurious().disclose(objective(), RELEASE, Batch(inputs, torch.tensor([0])))
     domain = knowledge.domain
     assert domain is not None

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gradleak.core import DomainKind
-from gradleak.data import Column, ColumnKind, Population, Table
+from gradleak.data import Column, ColumnKind, Population, Table, raw_domain
 from gradleak.results import InputError
 
 pytestmark = pytest.mark.usefixtures("global_rng_unchanged")
@@ -238,6 +238,24 @@ def test_codes_are_places_in_the_alphabetical_list_of_the_stated_values() -> Non
     assert (plain.name, inside.name) == ("three: sex", "three: sex, codes")
     with pytest.raises(InputError, match="one_hot, codes, got 'ordinal'"):
         table.population(**given, keep_sensitive=True, encoding="ordinal")
+
+
+def test_the_domain_of_rows_in_their_own_units_has_the_ranges_of_their_columns() -> None:
+    columns = [
+        Column(name="age", low=16.0, high=90.0),
+        Column(name="gain", kind="amount", high=99999.0),
+        Column(name="ward", kind="category", values=("west", "east", "north")),
+        Column(name="outcome", kind="label", values=("ill", "well")),
+    ]
+    domain = raw_domain(columns)
+    assert (domain.shape, domain.kind) == ((5,), "tabular")
+    assert domain.low == (16.0, 0.0, 0.0, 0.0, 0.0)
+    assert domain.high == (90.0, 99999.0, 1.0, 1.0, 1.0)
+    assert raw_domain(columns, "codes").high == (90.0, 99999.0, 1.0)
+    with pytest.raises(InputError, match=r"column dose: expected its range \(low, high\), got none"):
+        raw_domain([*columns, Column(name="dose")])
+    with pytest.raises(InputError, match="positive sizes"):
+        raw_domain(columns[-1:])
 
 
 @pytest.mark.parametrize("name", ["inputs", "targets", "side"])

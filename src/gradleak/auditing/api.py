@@ -195,7 +195,7 @@ def _warnings(model: nn.Module, mode: str, plan: Plan) -> Iterator[str]:
     domain = plan.site.batches[0].domain
     if plan.site.domain_guessed and domain is not None:
         yield (
-            f"no domain was stated; guessed {domain.kind.value} data in [{domain.low:g}, {domain.high:g}] from the "
+            f"no domain was stated; guessed {domain.kind.value} data, {domain.range_text}, from the "
             "private batch, and the adversary is told so; state gradleak.Domain in the Batch"
         )
     yield from cautions(plan)

@@ -236,7 +236,7 @@ class PlanReader:
     def batches(self, data: Any) -> tuple[list[Batch], bool]:
         """The plan's data and whether its domain was guessed; by default every example is released by itself."""
         table = dict(table_of(data, "data"))
-        size = typed(Count, table.pop("batch_size", 1), "data.batch_size")
+        size, domain = typed(Count, table.pop("batch_size", 1), "data.batch_size"), table.pop("domain", None)
         whole = self.build(table, "datasets", "data", (Batch,))
         if isinstance(whole, tuple) and len(whole) == 2:
             whole = Batch(*whole)
@@ -244,12 +244,20 @@ class PlanReader:
             raise PlanError(
                 f"data: expected {table['use']} to return a Batch or (inputs, targets), got {type(whole).__name__}"
             )
-        domain = whole.domain or Domain.guess(whole.inputs)
+        stated = None if domain is None else self._domain(domain, whole)
+        domain = whole.domain or stated or Domain.guess(whole.inputs)
         if whole.size % size:
             raise PlanError(f"data: {whole.size} examples do not divide into batches of {size}; change batch_size")
         return [
             _part(replace(whole, domain=domain), slice(start, start + size)) for start in range(0, whole.size, size)
-        ], whole.domain is None
+        ], whole.domain is None and stated is None
+
+    def _domain(self, given: Any, whole: Batch) -> Domain:
+        """The domain that a plan states for data that state none; their shape goes without saying."""
+        table = {"shape": list(whole.inputs.shape[1:]), **table_of(given, "data.domain")}
+        if whole.domain is not None:
+            raise PlanError("data.domain: expected none, since the data state their own; leave it out")
+        return self.call(Domain, table, "data.domain")
 
     def scenario(self, spec: Any, place: int, count: int) -> Scenario:
         """One entry of `[[scenarios]]`."""

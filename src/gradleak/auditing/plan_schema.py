@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from gradleak.auditing.catalog import Constructor, Entry, catalog
 from gradleak.auditing.schema_writer import SchemaWriter
 from gradleak.audits.base import SEED, TEXT, Adversary, Controls, PerfectAttackerRule, Schema
-from gradleak.core import Mode
+from gradleak.core import Domain, Mode
 from gradleak.core.losses import LOSSES
 from gradleak.games import PerturbedGame
 from gradleak.models.generators import train_dcgan, train_vae
@@ -101,7 +101,13 @@ SECTIONS: Mapping[str, Callable[[SchemaWriter], Schema]] = {
     "save_updates": lambda writer: writer.value(bool),
     "checkpoint_seconds": lambda writer: writer.value(NonNegative),
     "model": _model,
-    "data": lambda writer: writer.choice("datasets", also={"batch_size": writer.value(Count)}),
+    "data": lambda writer: writer.choice(
+        "datasets",
+        also={
+            "batch_size": writer.value(Count),
+            "domain": writer.settings(Domain, without=("guessed",), optional=True),
+        },
+    ),
     "objective": _objective,
     "threat": lambda writer: writer.choice("threats"),
     "thresholds": lambda writer: writer.settings(Thresholds),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import zlib
 from collections.abc import Mapping
 from enum import Enum
 from numbers import Integral, Real
@@ -21,11 +22,14 @@ def describe(value: Any) -> Any:
     """A JSON-ready description of a frozen dataclass: {"use": class name, field: value ...}, nested.
 
     Tensors and arrays are described by dtype and shape only, and long lists of numbers by their length, so that no
-    private value reaches a record. Fields whose metadata say {"described": False} are left out.
+    private value reaches a record. Fields whose metadata say {"described": False} are left out; with {"checksum": True}
+    lists that are too long to be listed get one, so that others are told apart.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {
-            field.name: describe(getattr(value, field.name))
+            field.name: _with_checksum(getattr(value, field.name))
+            if field.metadata.get("checksum")
+            else describe(getattr(value, field.name))
             for field in dataclasses.fields(value)
             if field.init and not field.name.startswith("_") and field.metadata.get("described", True)
         }
@@ -49,3 +53,10 @@ def describe(value: Any) -> Any:
             return f"list[{len(value)}]"
         return [describe(item) for item in value]
     return getattr(value, "__qualname__", type(value).__name__)
+
+
+def _with_checksum(value: Any) -> Any:
+    found = describe(value)
+    if isinstance(value, tuple | list) and isinstance(found, str):
+        return f"{found}, checksum {zlib.crc32(repr(tuple(map(float, value))).encode()):08x}"
+    return found

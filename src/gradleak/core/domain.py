@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 import torch
 from torch import Tensor
 
-from gradleak.results import InputError, member
+from gradleak.results import InputError, is_number, member
 
 # Ranges that images usually have, the narrowest first.
 _USUAL_RANGES = ((0.0, 1.0), (-0.5, 0.5), (-1.0, 1.0), (0.0, 255.0))
 # What float32 normalization leaves at the ends of a range, as a share of its width.
 _ROUNDING = 1e-4
 _CONSTANT = 1e-7
+# Beyond it the columns of a table are in units of their own; standardized ones lie within.
+_OWN_UNITS = 10.0
+# Columns of a table that reach so little of a shared range, seen in so many rows.
+_HARDLY = 0.05
+_ENOUGH_ROWS = 8
 
 
 class DomainKind(StrEnum):
@@ -36,8 +41,10 @@ class Domain:
 
     Attributes:
         shape: shape of one example, for images (channels, height, width).
-        low: smallest valid data value, before normalization.
-        high: largest valid data value, before normalization.
+        low: smallest valid data value, before normalization: one number for all, or one a channel (the first axis of
+            `shape`; for a row of a table its features).
+        high: largest valid data value, as `low`. An age and a one-hot column need ranges of their own: in units of a
+            range that is far too wide for a column its errors are as good as none.
         mean: per channel (first axis of `shape`), or one number for all, or None for 0.
         std: as `mean`, positive, or None for 1.
         kind: image, tabular row or one-dimensional signal.
@@ -45,27 +52,31 @@ class Domain:
             (`dataclasses.replace`); a domain that is written out is stated.
 
     Raises:
-        InputError: for an empty shape, low >= high, or a mean or std of the wrong length or sign.
+        InputError: for an empty shape, low >= high, or a range, mean or std of the wrong length or sign.
+
+    Examples:
+        >>> rows = Domain(shape=(3,), low=(16.0, 0.0, 0.0), high=(90.0, 1.0, 1.0), kind="tabular")
+        >>> rows.to_pixels(torch.tensor([[53.0, 0.0, 1.0]])).tolist()
+        [[0.5, 0.0, 1.0]]
     """
 
     shape: tuple[int, ...]
-    low: float = 0.0
-    high: float = 1.0
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
+    low: float | tuple[float, ...] = field(default=0.0, metadata={"checksum": True})
+    high: float | tuple[float, ...] = field(default=1.0, metadata={"checksum": True})
+    mean: tuple[float, ...] | None = field(default=None, metadata={"checksum": True})
+    std: tuple[float, ...] | None = field(default=None, metadata={"checksum": True})
     kind: DomainKind = DomainKind.IMAGE
     guessed: bool = field(default=False, repr=False, compare=False, metadata={"described": False})
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        for name in ("shape", "mean", "std"):  # lists, as plan files have them, would make the domain unhashable
+        for name in ("shape", "low", "high", "mean", "std"):  # lists, as plan files have them, cannot be hashed
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "kind", member("Domain.kind", DomainKind, self.kind))
         if not self.shape or any(size < 1 for size in self.shape):
             raise InputError(f"Domain.shape: expected positive sizes, for instance (1, 28, 28); got {self.shape}")
-        if not (self.low < self.high and math.isfinite(self.low) and math.isfinite(self.high)):
-            raise InputError(f"Domain: expected finite low < high, got low={self.low}, high={self.high}")
+        self._check_range()
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values is not None and not isinstance(values, tuple | list):
                 raise InputError(f"Domain.{name}: expected a tuple of numbers, got {values!r}; write ({values!r},)")
@@ -98,8 +109,10 @@ class Domain:
 
         Three axes an example make an image, one a table row, two a signal. The range is [0, 1], [-1, 1] or, for images
         with values above 100, [0, 255] where all values lie in it, else the smallest and largest value seen, rounded
-        outwards to one significant digit so that no value of the data is in it. The guess still uses the defender's
-        data, so it is marked as `guessed`: the knowledge of an adversary who is told it, and reports, say so.
+        outwards to one significant digit so that no value of the data is in it. Rows of a table with values beyond 10
+        have columns in units of their own: each gets [0, 1], [-1, 1], or ends that are powers of ten, so that little
+        more than the size of its values is in them. The guess still uses the defender's data, so it is marked as
+        `guessed`: the knowledge of an adversary who is told it, and reports, say so.
 
         Raises:
             InputError: if there are NaN or infinite values, or no values.
@@ -108,19 +121,27 @@ class Domain:
             >>> guessed = Domain.guess(torch.tensor([[-0.42, 2.83]]))
             >>> guessed.low, guessed.high
             (-0.5, 3.0)
+            >>> guessed = Domain.guess(torch.tensor([[38.0, 1.0, -0.5], [61.0, 0.0, 0.2]]))
+            >>> guessed.low, guessed.high
+            ((0.0, 0.0, -1.0), (100.0, 1.0, 1.0))
         """
         if inputs.numel() == 0 or not bool(torch.isfinite(inputs).all()):
             raise InputError("Domain.guess: expected finite values, got none or some that are NaN or infinite")
         kinds = {3: DomainKind.IMAGE, 2: DomainKind.SIGNAL}
-        low, high = float(inputs.detach().min()), float(inputs.detach().max())
-        if low >= -1.0 and high <= 1.0:
-            low, high = (0.0 if low >= 0.0 else -1.0), 1.0
+        values, kind = inputs.detach(), kinds.get(inputs.dim() - 1, DomainKind.TABULAR)
+        low, high = float(values.min()), float(values.max())
+        ends: list[tuple[float, float]] = []
+        if inputs.dim() == 2 and max(-low, high) > _OWN_UNITS:
+            columns = zip(values.amin(0).tolist(), values.amax(0).tolist(), strict=True)
+            ends = [
+                _usual(*column) or (0.0 - _power_of_ten(-column[0]), _power_of_ten(column[1])) for column in columns
+            ]
         elif inputs.dim() == 4 and low >= 0.0 and 100.0 < high <= 255.0:
-            low, high = 0.0, 255.0
+            ends = [(0.0, 255.0)]
         else:
-            low, high = min(-_round_up(-low), 0.0), max(_round_up(high), 0.0)
-        kind = kinds.get(inputs.dim() - 1, DomainKind.TABULAR)
-        return cls(shape=tuple(inputs.shape[1:]), low=low, high=high, kind=kind, guessed=True)
+            ends = [_usual(low, high) or (min(-_round_up(-low), 0.0), max(_round_up(high), 0.0))]
+        lows, highs = zip(*ends, strict=True)
+        return cls(shape=tuple(inputs.shape[1:]), low=lows, high=highs, kind=kind, guessed=True)
 
     @property
     def size(self) -> int:
@@ -141,12 +162,14 @@ class Domain:
     def to_pixels(self, inputs: Tensor) -> Tensor:
         """Model inputs as pixels scaled to [0, 1] (values outside the valid range stay outside)."""
         mean, std = self._per_channel(self.mean, 0.0, inputs), self._per_channel(self.std, 1.0, inputs)
-        return (inputs * std + mean - self.low) / (self.high - self.low)
+        low, width = self._range(inputs)
+        return (inputs * std + mean - low) / width
 
     def from_pixels(self, pixels: Tensor) -> Tensor:
         """Pixels scaled to [0, 1] as model inputs; the inverse of `to_pixels`."""
         mean, std = self._per_channel(self.mean, 0.0, pixels), self._per_channel(self.std, 1.0, pixels)
-        return (pixels * (self.high - self.low) + self.low - mean) / std
+        low, width = self._range(pixels)
+        return (pixels * width + low - mean) / std
 
     def bounds(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Smallest and largest valid model input, each of shape `shape`, with dtype and device of `like`."""
@@ -156,21 +179,37 @@ class Domain:
     def pixel_scale(self, like: Tensor) -> Tensor:
         """Factor by which each model-input entry changes its pixel in [0, 1]: std / (high - low), shape `shape`."""
         ones = torch.ones(self.shape, dtype=like.dtype, device=like.device)
-        return ones * self._per_channel(self.std, 1.0, ones) / (self.high - self.low)
+        return ones * self._per_channel(self.std, 1.0, ones) / self._range(ones)[1]
+
+    @property
+    def range_text(self) -> str:
+        """The range in words: "0 to 1", or "ranges by feature, from 0 to 90" where they differ."""
+        if isinstance(self.low, float | int) and isinstance(self.high, float | int):
+            return f"{self.low:g} to {self.high:g}"
+        low, high = (ends if isinstance(ends, tuple) else (ends,) for ends in (self.low, self.high))
+        noun = "feature" if self.kind is DomainKind.TABULAR else "channel"
+        return f"ranges by {noun}, from {min(low):g} to {max(high):g}"
 
     def range_note(self, inputs: Iterable[Tensor]) -> str:
-        """A sentence where images use at most half of the range of this domain, and what that does if the range is wrong.
+        """A sentence where data use little of the range of this domain, and what that does if the range is wrong.
 
-        Errors are stated in units of the range: one that is too wide by a factor makes them smaller by it. A usual range
-        that is narrower and holds all values is named; images that are dark or of low contrast may still be what they are.
+        Errors are stated in units of the range: one that is too wide by a factor makes them smaller by it. For images a
+        usual range that is narrower and holds all values is named; dark ones, or of low contrast, may still be what they
+        are. For rows of a table, of which at least eight are known, columns that reach a twentieth of the range that
+        they share with others are counted.
 
         Args:
             inputs: all known examples of the domain, (b, *shape) each, in model-input units.
 
         Returns:
-            "" for data that are no images, where more than half of the range is used, where all values are equal or
-            some are not finite. Values of the data are not in it: where no usual range fits, the ends are rounded.
+            "" for signals and ranges by channel or feature, where more than half of the range of images is used, where
+            all values are equal or some are not finite. Values of the data are not in it: where no usual range fits,
+            the ends are rounded.
         """
+        if isinstance(self.low, tuple) or isinstance(self.high, tuple):
+            return ""
+        if self.kind is DomainKind.TABULAR and len(self.shape) == 1:
+            return self._shared_range_note(list(inputs))
         if self.kind is not DomainKind.IMAGE:
             return ""
         low, high, width = math.inf, -math.inf, self.high - self.low
@@ -203,9 +242,66 @@ class Domain:
             f"stated and the PSNR is {20 * math.log10(factor):.0f} dB lower"
         )
 
+    def _shared_range_note(self, rows: Sequence[Tensor]) -> str:
+        """A sentence on columns of a table that reach hardly anywhere in the range that all columns share."""
+        known = torch.cat([part.detach().to(torch.float64).cpu() for part in rows]) if rows else torch.zeros(0, 1)
+        if len(known) < _ENOUGH_ROWS:
+            return ""
+        assert not isinstance(self.low, tuple)
+        assert not isinstance(self.high, tuple)
+        zero = -self.low / (self.high - self.low)
+        reach = (self.to_pixels(known) - zero).abs().amax(dim=0)
+        narrow = int(((reach > 0) & (reach <= _HARDLY)).sum())
+        if not narrow or not float(reach.max()) > 5 * _HARDLY:
+            return ""
+        return (
+            f"{narrow} of {len(reach)} columns reach no further than {_HARDLY:.0%} of the "
+            f"{'guessed' if self.guessed else 'declared'} range {self.low:g} to {self.high:g} that all columns share, so "
+            "that errors there count for next to nothing and a blind guess looks good; state low and high by column"
+        )
+
+    def _check_range(self) -> None:
+        """Refuse ends of a wrong length or order; ends that are the same for all channels become one number."""
+        for name in ("low", "high"):
+            ends = getattr(self, name)
+            each = ends if isinstance(ends, tuple) else (ends,)
+            if not all(is_number(end) and math.isfinite(end) for end in each):
+                raise InputError(f"Domain: expected finite low < high, got low={self.low}, high={self.high}")
+            if len(each) not in (1, self.shape[0]):
+                raise InputError(
+                    f"Domain.{name}: expected 1 or {self.shape[0]} numbers (one a channel or feature of shape "
+                    f"{self.shape}), got {len(each)}"
+                )
+            if isinstance(ends, tuple) and len(set(ends)) == 1:
+                object.__setattr__(self, name, float(ends[0]))
+        for place in range(self.shape[0]):
+            low, high = (end[place] if isinstance(end, tuple) else end for end in (self.low, self.high))
+            if not low < high:
+                which = "" if low == self.low and high == self.high else f" in channel or feature {place}"
+                raise InputError(f"Domain: expected finite low < high, got low={low}, high={high}{which}")
+
+    def _range(self, like: Tensor) -> tuple[Tensor | float, Tensor | float]:
+        """The low end and the width of the range; numbers where it is one for all, else shaped to go with examples."""
+        if not isinstance(self.low, tuple) and not isinstance(self.high, tuple):
+            return self.low, self.high - self.low
+        low, high = (
+            self._per_channel(ends if isinstance(ends, tuple) else (ends,), 0.0, like) for ends in (self.low, self.high)
+        )
+        return low, high - low
+
     def _per_channel(self, values: tuple[float, ...] | None, default: float, like: Tensor) -> Tensor:
         numbers = torch.tensor(values or (default,), dtype=like.dtype, device=like.device)
         return numbers.reshape(-1, *[1] * (len(self.shape) - 1))
+
+
+def _usual(low: float, high: float) -> tuple[float, float] | None:
+    """A usual range around 0 that holds these values."""
+    return ((0.0 if low >= 0.0 else -1.0), 1.0) if low >= -1.0 and high <= 1.0 else None
+
+
+def _power_of_ten(value: float) -> float:
+    """The smallest power of ten, from 1 on, that is not below `value`; 0 for what is not positive."""
+    return 10.0 ** max(math.ceil(math.log10(value)), 0) if value > 0.0 else 0.0
 
 
 def _outwards(low: float, high: float) -> tuple[float, float]:

@@ -97,7 +97,7 @@ def _guess(batch: Batch) -> Domain:
     """A domain from the values of the private batch; never in silence, since the adversary is told it."""
     domain = Domain.guess(batch.inputs)
     warnings.warn(
-        f"no domain was stated; guessed {domain.kind.value} data in [{domain.low:g}, {domain.high:g}] from the private "
+        f"no domain was stated; guessed {domain.kind.value} data, {domain.range_text}, from the private "
         "batch, and the adversary is told so; state gradleak.Domain in the Batch",
         stacklevel=3,
     )

@@ -1,6 +1,6 @@
 """Data of many owners: rows, their columns and users, how they are parted, and how they are sampled."""
 
-from gradleak.data.column import Column, ColumnKind, Encoding
+from gradleak.data.column import Column, ColumnKind, Encoding, raw_domain
 from gradleak.data.poisson import PoissonDraw, poisson_release, poisson_sample
 from gradleak.data.population import Population
 from gradleak.data.rows import rows_of
@@ -17,6 +17,7 @@ __all__ = [
     "Table",
     "poisson_release",
     "poisson_sample",
+    "raw_domain",
     "rows_of",
     "without_rows_of",
 ]

@@ -10,6 +10,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from gradleak.core import Domain, DomainKind
 from gradleak.results import InputError
 
 
@@ -213,6 +214,38 @@ class Column:
                 f"{', '.join(text.split(chr(9)))}"
             )
         return bits.index(1.0)
+
+
+def raw_domain(columns: Sequence[Column], encoding: Encoding | str = Encoding.ONE_HOT) -> Domain:
+    """The domain of rows whose numbers stand in their own units: a range for every entry, from the descriptions.
+
+    For models that take ages as ages. `Table` scales every column to [0, 1] by its range, so that rows of a
+    `Population` need no more than the default range.
+
+    Args:
+        columns: in the order of the inputs; labels make none.
+        encoding: of categories and one-hot groups.
+
+    Raises:
+        InputError: for a number without a range, or no input.
+
+    Examples:
+        >>> sex = Column(name="sex", kind="category", values=("f", "m"))
+        >>> domain = raw_domain([Column(name="age", low=16.0, high=90.0), sex])
+        >>> domain.low, domain.high
+        ((16.0, 0.0, 0.0), (90.0, 1.0, 1.0))
+    """
+    ends: list[tuple[float, float]] = []
+    for column in columns:
+        if column.is_number and column.high is None:
+            raise InputError(
+                f"column {column.name}: expected its range (low, high), got none; state it from the codebook"
+            )
+        own = (column.low, 1.0 if column.high is None else column.high)
+        if column.kind is not ColumnKind.LABEL:
+            ends += [own if column.is_number else (0.0, 1.0)] * len(column.entries_of(encoding))
+    low, high = (tuple(float(end[place]) for end in ends) for place in (0, 1))
+    return Domain(shape=(len(ends),), low=low, high=high, kind=DomainKind.TABULAR)
 
 
 def _float(text: str) -> float:

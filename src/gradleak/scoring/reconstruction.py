@@ -124,10 +124,15 @@ def pixels_of_truth(batch: Batch) -> tuple[Tensor, Domain]:
     pixels = domain.to_pixels(batch.validate().inputs.detach().to(torch.float64))
     low, high = float(pixels.min()), float(pixels.max())
     if low < -RANGE_TOLERANCE or high > 1.0 + RANGE_TOLERANCE:
+        normalized = "" if domain.mean is None and domain.std is None else f", mean={domain.mean}, std={domain.std}"
+        outside = (
+            ((pixels < -RANGE_TOLERANCE) | (pixels > 1.0 + RANGE_TOLERANCE)).any(dim=0).reshape(domain.shape[0], -1)
+        )
+        place = int(outside.any(dim=1).int().argmax())
         raise InputError(
-            f"batch.inputs: expected pixels within [0, 1] once the declared domain (low={domain.low}, "
-            f"high={domain.high}, mean={domain.mean}, std={domain.std}) is undone, got [{low:.4g}, {high:.4g}]; "
-            "declare the range and the normalization that the inputs really have"
+            f"batch.inputs: expected pixels within [0, 1] once the declared domain ({domain.range_text}{normalized}) is "
+            f"undone, got [{low:.4g}, {high:.4g}], in channel or feature {place} first; declare the range and the "
+            "normalization that the inputs really have"
         )
     return pixels, domain
 

@@ -11,6 +11,7 @@ from tests.audits.released.evidence import FIRST, about, attack, release, score
 from gradleak.reporting.html import render_html
 from gradleak.reporting.markdown import render_markdown
 from gradleak.reporting.page import assemble
+from gradleak.reporting.pages.released import domain
 from gradleak.results import Evidence, Finding, Outcome, Record, Status, Subject, Thresholds, Verdict, VerdictKind
 from gradleak.results.findings.released import Gate, ReleaseFinding, TensorPrecision, UpdatePrecision
 
@@ -80,6 +81,11 @@ def test_one_card_for_scenarios_that_differ_in_defenses_only() -> None:
             {"domain": {**CARD["domain"], "guessed": True}},
             "The range of the data was guessed from their values, and given to the adversary.",
             "values from 0 to 1; not stated, but guessed from the values of the data",
+        ),
+        (
+            {"domain": {**CARD["domain"], "kind": "tabular", "low": [16.0, 0.0], "high": [90.0, 1.0], "guessed": True}},
+            "The range of the data was guessed from their values, and given to the adversary.",
+            "a range for each feature: 16 to 90, 0 to 1; not stated, but guessed",
         ),
         (
             {"statistics": {"1": {"mean": "float32[4]"}}},
@@ -268,3 +274,15 @@ def test_evidence_of_the_numbers_is_in_the_heads() -> None:
     head = next(line for line in text.splitlines() if "Leaking, of those attacked" in line)
     assert f"Smallest pixel RMSE reached \\[{Evidence.ATTACK.value}\\]" in head
     assert "Blind baseline \\[exact\\]" in head
+
+
+def test_ranges_by_feature_are_listed_as_far_as_they_are_on_file() -> None:
+    card = {"kind": "tabular", "shape": [9]}
+    assert domain({**card, "low": 0.0, "high": [1.0] * 8 + [5.0]}).endswith(
+        "a range for each feature: 0 to 1, 0 to 1, 0 to 1, 0 to 1, 0 to 1, 0 to 1, and so on"
+    )
+    long = {**card, "shape": [100], "low": 0.0, "high": "list[100], checksum 0badcafe"}
+    assert domain(long) == "tabular of 100, a range for each feature"
+    assert domain({"kind": "image", "shape": [2, 4, 4], "low": [0, -1], "high": 9}).endswith(
+        "a range for each channel: 0 to 9, -1 to 9"
+    )

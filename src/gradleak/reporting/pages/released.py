@@ -297,6 +297,7 @@ def _code(name: Any) -> str:
 
 _HALF = ("float16", "bfloat16")
 _TENSORS_NAMED = 4
+_RANGES_NAMED = 6
 
 KNOWLEDGE_LABELS: Mapping[str, str] = {
     "objective": "Model, parameters and loss",
@@ -376,12 +377,25 @@ def precision(found: UpdatePrecision) -> str:
     return f"{text}; {percent(found.non_finite)} are NaN or infinite." if found.non_finite else f"{text}."
 
 
+def _ranges(low: Any, high: Any) -> str:
+    """The first ranges of a list of them; either end may be one number for all, or too long a list to be on file."""
+    count = max((len(ends) for ends in (low, high) if isinstance(ends, list)), default=0)
+    if not count or any(isinstance(ends, str) for ends in (low, high)):
+        return ""
+    ends = [ends if isinstance(ends, list) else [ends] * count for ends in (low, high)]
+    pairs = [f"{words.plain(first)} to {words.plain(last)}" for first, last in zip(*ends, strict=False)]
+    return f": {', '.join(pairs[:_RANGES_NAMED])}" + (", and so on" if len(pairs) > _RANGES_NAMED else "")
+
+
 def domain(card: Mapping[str, Any]) -> str:
     """A domain in words: "image of 1 × 28 × 28, values from 0 to 1"."""
     shape = " × ".join(words.plain(size) for size in words.sequence(card.get("shape")))  # noqa: RUF001 - multiplication sign
     text = f"{words.plain(card.get('kind'))} of {shape or 'unknown shape'}"
-    if card.get("low") is not None and card.get("high") is not None:
-        text += f", values from {words.plain(card['low'])} to {words.plain(card['high'])}"
+    low, high = card.get("low"), card.get("high")
+    if as_number(low) is not None and as_number(high) is not None:
+        text += f", values from {words.plain(low)} to {words.plain(high)}"
+    elif low is not None and high is not None:
+        text += f", a range for each {'feature' if card.get('kind') == 'tabular' else 'channel'}{_ranges(low, high)}"
     for name in ("mean", "std"):
         if card.get(name) is not None:
             text += f", normalized with {name} {words.plain(card[name])}"
