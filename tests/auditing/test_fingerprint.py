@@ -284,7 +284,7 @@ def test_a_run_whose_attack_has_changed_is_computed_anew(tmp_path: Path) -> None
         "outcome=found.outcome, iterations=0, plain_gradients=0.0, history=())",
     )
     second = run(changed)
-    assert "computed anew, since code has changed" in said[0]
+    assert said[0].startswith("code of this plan has changed: everything is computed anew")
     assert second.verdicts[-1].verdict.value == "inconclusive"
     kept = list((tmp_path / "out").glob("record-*.jsonl"))
     assert len(kept) == 1

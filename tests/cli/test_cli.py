@@ -214,14 +214,14 @@ def test_changed_code_is_said_and_the_old_record_stays(tmp_path: Path) -> None:
         '[model]\nuse = "own_code:model"\n[data]\nuse = "own_code:data"\n[[scenarios]]\nname = "a"\n', encoding="utf-8"
     )
     code = (
-        "import torch\n\ndef model():\n    torch_net = torch.nn.Linear(3, 2)\n    return torch_net\n\n"
-        "def loss(outputs, targets):\n    return torch.nn.functional.cross_entropy(outputs, targets) * 1.0\n\n"
-        "def data():\n    return torch.full((1, 3), 0.25), torch.tensor([1])\n"
+        "import torch\n\ndef model() -> torch.nn.Module:\n    torch_net = torch.nn.Linear(3, 2)\n    return torch_net\n\n"
+        "def loss(outputs, targets) -> torch.Tensor:\n    return torch.nn.functional.cross_entropy(outputs, targets) * 1.0\n\n"
+        "def data() -> tuple[torch.Tensor, torch.Tensor]:\n    return torch.full((1, 3), 0.25), torch.tensor([1])\n"
     )
     plan.write_text(plan.read_text() + '[objective]\nloss = "own_code:loss"\n', encoding="utf-8")
     for factor, said in (("1.0", False), ("1.0", False), ("2.0", True)):
         (tmp_path / "own_code.py").write_text(code.replace("* 1.0", f"* {factor}"), encoding="utf-8")
         ended = started("audit", str(plan), "--out", str(out), "--jobs", "1", path=tmp_path)
         assert ended.returncode == 0, ended.stderr
-        assert ("everything was computed anew" in ended.stderr) is said
+        assert ("everything is computed anew" in ended.stderr) is said
     assert len(list(out.glob("record-*.jsonl"))) == 1

@@ -29,7 +29,7 @@ from tools.fuzz.samples import sample
 
 Draw = random.Random
 # Share of pages that are drawn with their figures, which take most of the time.
-DRAWN = 0.3
+DRAWN = 0.15
 _FOREIGN = (b"\xff\xfe", b"\x00", b"\n", b"\r", b" ", b"{}", b"[" * 9999, b"\xed\xa0\x80")
 _DEEP: Any = 0
 for _ in range(900):

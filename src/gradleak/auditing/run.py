@@ -267,7 +267,7 @@ def _check_code(folder: Path, reading: Reading, difference: str | None) -> None:
 
 def _what_was_there(writer: RecordWriter) -> Iterator[str]:
     if writer.set_aside is not None:
-        yield f"computed anew, since code has changed; before: {writer.set_aside.name}"
+        yield f"code of this plan has changed: everything is computed anew, the record of before is {writer.set_aside}"
     if writer.damage:
         yield f"the record was damaged, and what is missing is computed anew: {'; '.join(writer.damage)}"
 

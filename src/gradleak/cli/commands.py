@@ -72,12 +72,7 @@ def audit(
             typer.echo(str(refusal), err=True)
         for caution in cautions(loaded):
             typer.echo(caution, err=True)
-    aside = set(out.glob("record-*.jsonl"))
     record = run_plan(loaded, out, jobs=jobs) if quiet else _run_with_progress(loaded, out, jobs)
-    for old in sorted(set(out.glob("record-*.jsonl")) - aside):
-        typer.echo(
-            f"code of this plan has changed: everything was computed anew, the record of before is {old}", err=True
-        )
     for format_ in Format:
         _write(record, out / f"report{SUFFIXES[format_]}", format_)
     _print_verdicts(record, out / "report.html", quiet=quiet)
@@ -205,6 +200,9 @@ def _run_with_progress(plan: Plan, out: Path, jobs: int | None) -> Record:
         task = bar.add_task("audit", total=None)
 
         def advance(done: int, total: int, what: str) -> None:
+            if done == 0 and what != "started":
+                # On the record that was there: to be read after the run, too.
+                bar.console.print(what, soft_wrap=True, markup=False, highlight=False)
             bar.update(task, completed=done, total=total, description=what)
 
         return run_plan(plan, out, jobs=jobs, progress=advance)
