@@ -1,0 +1,258 @@
+"""Walk over every object that can be reached from another one, without running any code of these objects."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import sysconfig
+import weakref
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator
+from enum import Enum
+from functools import cache, cached_property
+from pathlib import Path
+from types import CellType, CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gradleak.results import UnsupportedError
+
+MOST_OBJECTS = 1_000_000
+# What leads nowhere, and is no data by itself.
+_INERT = frozenset(
+    (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.Size, ModuleType, CodeType)
+)
+_CONTAINERS = frozenset((dict, OrderedDict, list, tuple, set, frozenset))
+_LEAVES = (bytes, bytearray, memoryview, torch.UntypedStorage, torch.Generator, Enum)
+_WRAPPERS = {
+    property: ("fget", "fset", "fdel"),
+    classmethod: ("__func__",),
+    staticmethod: ("__func__",),
+    cached_property: ("func",),
+}
+# Methods of a module that an evaluation begins with.
+_CALLED = ("forward", "__call__", "__getattr__")
+_TABLES = ("_parameters", "_buffers", "_modules")
+
+
+class Place(NamedTuple):
+    """Way from the beginning of a walk to an object, for messages."""
+
+    label: str
+    before: Place | None = None
+
+    def __str__(self) -> str:
+        """The steps in order, for instance `model.encoder.table['rows'][0]`."""
+        place, labels = self.before, [self.label]
+        while place is not None:
+            labels.append(place.label)
+            place = place.before
+        return "".join(reversed(labels))
+
+
+def walk(
+    roots: Iterable[tuple[str, object]], *, code: bool = True, beside: Collection[int] = ()
+) -> Iterator[tuple[Place, Any]]:
+    """Every object that can be reached from `roots`, once each, with its place; depth first.
+
+    Followed are items, keys, attributes, slots, closures, defaults, referents of weak references, whatever Python's
+    garbage collector knows of other objects, and, of code that is not installed as a package, attributes of classes and the
+    global variables that it reads by name: of a module's class in `forward` and the methods that it names, else in every
+    function. Numbers, text, modules and code of installed packages are not handed out.
+
+    No method, property or `__getattr__` of an object is called. Tensors lead on by attributes of their own alone.
+
+    Args:
+        roots: where the walk begins: the names that places begin with, and the objects.
+        code: whether classes, global variables and weak references are followed: copies share them with the original.
+        beside: the identities of objects that are passed by.
+
+    Raises:
+        UnsupportedError: beyond `MOST_OBJECTS` objects.
+    """
+    children = _Children(code)
+    seen: set[int] = set(beside)
+    kept: list[Any] = []
+    stack = [(Place(name), value) for name, value in reversed(list(roots))]
+    while stack:
+        place, value = stack.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        kept.append(value)  # else another object could come to lie at its address
+        if len(seen) > MOST_OBJECTS:
+            raise UnsupportedError(
+                f"expected at most {MOST_OBJECTS:,} objects in what attacks receive, got more (the last: {place}), too many "
+                "to search for private data; keep tables and caches out of the model, the loss and the defenses"
+            )
+        yield place, value
+        further = [
+            (Place(label, place), child)
+            for label, child in children.of(value)
+            if type(child) not in _INERT and id(child) not in seen and not (type(child) in _CONTAINERS and not child)
+        ]
+        stack.extend(reversed(further))
+
+
+@cache
+def is_installed(module: str) -> bool:
+    """True if a module is Python's, this package's or an installed package's: what its code names is nobody's data."""
+    root = module.split(".")[0]
+    if root == "__main__" or root == "gradleak" or root in sys.stdlib_module_names:
+        return root != "__main__"
+    file = getattr(sys.modules.get(root), "__file__", None)
+    places = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
+    return isinstance(file, str) and any(Path(file).is_relative_to(place) for place in places)
+
+
+class _Children:
+    """Objects that one object leads to, with the labels of the steps."""
+
+    def __init__(self, code: bool) -> None:
+        self._code = code
+        self._layouts: dict[int, tuple[Any, list[tuple[str, Any]]]] = {}
+
+    def of(self, value: Any) -> Iterator[tuple[str, Any]]:
+        kind = type(value)
+        if issubclass(kind, _LEAVES):
+            return
+        if issubclass(kind, FunctionType):
+            yield from self._of_function(value)
+        elif issubclass(kind, type):
+            yield from _of_class(value) if self._code else ()
+        elif issubclass(kind, CellType):
+            try:
+                yield "", value.cell_contents
+            except ValueError:
+                return
+        elif issubclass(kind, list):
+            yield from ((f"[{number}]", item) for number, item in enumerate(list.__iter__(value)))
+        elif issubclass(kind, tuple):
+            yield from ((f"[{number}]", item) for number, item in enumerate(tuple.__iter__(value)))
+        elif issubclass(kind, dict):
+            yield from ((".keys()", key) for key in dict.__iter__(value) if type(key) not in _INERT)
+            yield from ((_item(key), item) for key, item in dict.items(value))
+        elif issubclass(kind, weakref.ReferenceType) and self._code:
+            yield "()", weakref.ReferenceType.__call__(value)
+        if kind not in (dict, list, tuple, FunctionType, CellType) and not issubclass(kind, type):
+            yield from self._of_object(value)
+            if self._code and not is_installed(_module(kind)):
+                yield f" (class {_own(kind, '__name__')})", kind
+
+    def _of_object(self, value: Any) -> Iterator[tuple[str, Any]]:
+        """Attributes and slots by name, then whatever else the garbage collector knows of."""
+        kind = type(value)
+        table, slots = self._layout(kind)
+        attributes = None if table is None else table.__get__(value)
+        if type(attributes) is dict:
+            for name, item in attributes.items():
+                if name in _TABLES and issubclass(kind, nn.Module) and type(item) is dict:
+                    yield from ((f".{key}", part) for key, part in item.items())
+                else:
+                    yield f".{name}" if type(name) is str else "", item
+        for name, slot in slots:
+            try:
+                yield f".{name}", slot.__get__(value)
+            except (AttributeError, TypeError):
+                continue
+        if issubclass(kind, np.ndarray) and np.ndarray.dtype.__get__(value).hasobject:
+            yield from ((f"[{number}]", item) for number, item in enumerate(np.ndarray.tolist(value)))
+        if not issubclass(kind, Tensor | np.ndarray):
+            known = (id(kind), id(attributes))
+            yield from (
+                (f" (in {_own(kind, '__name__')})", one) for one in gc.get_referents(value) if id(one) not in known
+            )
+
+    def _layout(self, kind: type) -> tuple[Any, list[tuple[str, Any]]]:
+        """The descriptor of the attributes of an object of this kind, or None, and those of its slots."""
+        if id(kind) not in self._layouts:
+            table, slots = None, []
+            for base in _own(kind, "__mro__"):
+                for name, member in _own(base, "__dict__").items():
+                    if name == "__dict__" and type(member) is GetSetDescriptorType:
+                        table = table or member
+                    elif type(member) is MemberDescriptorType and name != "__weakref__":
+                        slots.append((name, member))
+            self._layouts[id(kind)] = table, slots
+        return self._layouts[id(kind)]
+
+    def _of_function(self, function: FunctionType) -> Iterator[tuple[str, Any]]:
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+            yield f" (closure: {name})", cell
+        yield " (defaults)", function.__defaults__
+        yield " (defaults)", function.__kwdefaults__
+        yield ".__dict__", function.__dict__
+        if not self._code or is_installed(str(function.__module__)):
+            return
+        yield from ((" (constant)", constant) for constant in _constants(function.__code__))
+        names = sorted(_names(function.__code__))
+        for name in names:
+            found = dict.get(function.__globals__, name)
+            kind = type(found)
+            if issubclass(kind, ModuleType):
+                inside = vars(ModuleType)["__dict__"].__get__(found)
+                if not is_installed(str(inside.get("__name__"))):
+                    yield from ((f" (global: {name}.{one})", inside.get(one)) for one in names)
+            elif not issubclass(kind, FunctionType | type) or not is_installed(str(found.__module__)):
+                yield f" (global: {name})", found
+
+
+def _of_class(kind: type) -> Iterator[tuple[str, Any]]:
+    """The attributes of a class and its bases; of a module's class only those methods that an evaluation can name."""
+    members: dict[str, Any] = {}
+    for base in reversed(_own(kind, "__mro__")):
+        if not is_installed(_module(base)):
+            members |= _own(base, "__dict__")
+    reached = set(members)
+    if issubclass(kind, nn.Module):
+        reached, waiting = set(), list(_CALLED)
+        while waiting:
+            name = waiting.pop()
+            if name in members and name not in reached:
+                reached.add(name)
+                waiting += [one for function in _functions(members[name]) for one in _names(function.__code__)]
+    for name, member in members.items():
+        functions = list(_functions(member))
+        if functions:
+            yield from ((f".{name}", function) for function in functions if name in reached)
+        elif type(member) not in (GetSetDescriptorType, MemberDescriptorType) and not name.startswith("__"):
+            yield f".{name}", member
+
+
+def _functions(member: Any) -> Iterator[FunctionType]:
+    """The functions that a member of a class is, or wraps."""
+    if type(member) is FunctionType:
+        yield member
+    for name in _WRAPPERS.get(type(member), ()):
+        yield from _functions(getattr(member, name))
+
+
+@cache
+def _names(code: CodeType) -> frozenset[str]:
+    """The names of global variables and attributes that a code object reads, nested functions included."""
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return frozenset(code.co_names).union(*map(_names, inner))
+
+
+def _constants(code: CodeType) -> Iterator[Any]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _constants(constant)
+        elif isinstance(constant, tuple | frozenset):
+            yield constant
+
+
+def _module(kind: type) -> str:
+    return str(_own(kind, "__module__"))
+
+
+def _own(kind: type, name: str) -> Any:
+    """What every class has by this name; one that its metaclass puts before it would run code."""
+    return vars(type)[name].__get__(kind)
+
+
+def _item(key: Any) -> str:
+    return f"[{key!r}]" if type(key) in (str, int, bool) else "[...]"
