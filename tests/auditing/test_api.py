@@ -334,20 +334,53 @@ def test_data_outside_their_stated_domain_are_refused_before_the_run(tmp_path: P
     assert not (tmp_path / "out").exists()
 
 
-def test_a_stored_activation_that_is_the_batch_is_refused(tmp_path: Path) -> None:
-    class Remembers(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = classifier()
+class Remembers(nn.Module):
+    """A model that keeps its last batch, and may read the one before."""
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.last = x
-            return self.net(x)
+    def __init__(self, *, reads: bool) -> None:
+        super().__init__()
+        self.net, self.reads, self.last = classifier(), reads, torch.zeros(1)
 
-    model = Remembers()
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        before = self.last if self.reads else x
+        self.last = x
+        return self.net(x) + 0 * before.sum()
+
+
+def test_a_stored_batch_that_the_model_reads_is_refused(tmp_path: Path) -> None:
+    model = Remembers(reads=True)
     model(images())
-    with pytest.raises(gl.GradleakError, match="last holds the audited inputs"):
+    with pytest.raises(gl.GradleakError, match=r"^model\.last: expected nothing of the private data.*got inputs"):
         gl.audit(model, (images(), torch.tensor([1])), out=tmp_path / "out", options=QUIET)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_stored_batch_that_the_model_does_not_read_is_kept_from_attacks(tmp_path: Path) -> None:
+    model = Remembers(reads=False)
+    batch = gl.Batch(images(), torch.tensor([1]), gl.Domain.image(channels=1, height=6, width=6))
+    found, attacks = [], {"inverting_gradients": gl.InvertingGradients(iterations=5, restarts=1)}
+    for place, kept in enumerate((images(), torch.ones(2, 1, 6, 6))):
+        model(kept)
+        record = gl.audit(model, batch, attacks=attacks, out=tmp_path / str(place), options=QUIET)
+        assert releases(record)[0].knowledge["objective"]["notes"] == [
+            "kept from attacks, since no evaluation reads it: last"
+        ]
+        found.append([score.value for finding in record.findings for score in finding.scores])
+    assert found[0] == found[1]
+
+
+def test_a_loss_that_keeps_its_targets_is_refused(tmp_path: Path) -> None:
+    seen: list[torch.Tensor] = []
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        seen[:] = [targets]
+        return torch.nn.functional.cross_entropy(outputs, targets)
+
+    labels = torch.tensor([0, 2, 1, 1, 0, 2, 2, 0, 1])
+    batch = gl.Batch(images(9), labels, gl.Domain(shape=(1, 6, 6)))
+    with pytest.raises(gl.GradleakError, match=r"^loss \(closure: seen\)\[0\]: expected nothing.*got labels"):
+        gl.audit(classifier(), batch, loss=loss, out=tmp_path / "out", options=QUIET)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_range_of_which_the_images_use_little_is_said_aloud(

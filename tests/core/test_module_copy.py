@@ -138,7 +138,7 @@ def test_hooks_that_compute_weights_stay_and_others_go() -> None:
     prune.l1_unstructured(model[0], "weight", amount=0.5)
     model[0].register_forward_hook(lambda *values: seen.append(values))
     model[2].register_forward_pre_hook(lambda *values: seen.append(values))
-    private, notes = private_copy(model)
+    private, notes, _ = private_copy(model)
     assert notes == ("hooks of 0 are not run", "hooks of 2 are not run")
     with torch.no_grad():
         torch.testing.assert_close(private.eval()(INPUTS), model.eval()(INPUTS))

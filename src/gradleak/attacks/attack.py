@@ -10,7 +10,7 @@ from typing import ClassVar, final
 import torch
 
 from gradleak.attacks.monitor import Checkpoint, Monitor, Progress
-from gradleak.core import Knowledge, Objective, Reconstruction, Update, refuse_inference_mode
+from gradleak.core import Knowledge, Objective, Reconstruction, Update, refuse_inference_mode, sealed
 from gradleak.results import Citation, InputError, KnowledgeError, Outcome, Settings, UnsupportedError
 
 
@@ -46,6 +46,8 @@ class Attack(Settings, ABC):
     ) -> Reconstruction:
         """The adversary's claim about the batch behind one update.
 
+        The attack works on copies of both (`gradleak.core.sealed`), so that nothing that it does reaches another attack.
+
         Args:
             update: what the server saw; it is aligned with the model and never changed.
             knowledge: all that the adversary knows besides it.
@@ -61,6 +63,7 @@ class Attack(Settings, ABC):
             KnowledgeError: naming what the attack needs and the threat model does not disclose.
             InconsistentUpdateError: if the update does not fit the model.
             InputError: naming a tensor of the update with NaN or infinite values, or an argument of another kind.
+            UnsupportedError: for a model, loss or defense that cannot be copied.
         """
         return self.many([update], knowledge, generators=[generator], progress=progress, checkpoint=checkpoint)[0]
 
@@ -116,6 +119,7 @@ class Attack(Settings, ABC):
         for facts in known:
             facts.require(self.needs, asker=f"the attack {self.name}")
             self._check(facts)
+        updates, known = sealed(updates), sealed(known)
         if not self.reads_update:
             return self._recover_many(updates, known, generators, monitor)
         aligned = [update.align(_objective(facts)) for update, facts in zip(updates, known, strict=True)]

@@ -181,7 +181,7 @@ def knowledge_for(attack: Attack, setting: SmallSetting, adversary: Adversary) -
         statistics="statistics" in attack.needs,
         generator=_generator(setting) if "generator" in attack.needs else None,
     )
-    return adversary.of(threat.disclose(setting.objective, setting.release, setting.batch))
+    return adversary.of(threat.facts(setting.objective, setting.release, setting.batch))
 
 
 def as_text(found: Sequence[Pair]) -> str:

@@ -25,6 +25,7 @@ from gradleak.core.image_generator import ImageGenerator, OutputRange
 from gradleak.core.image_prints import ImagePrints
 from gradleak.core.knowledge import Knowledge
 from gradleak.core.mechanism import Adjacency, GaussianMechanism, NoGuarantee, Unit
+from gradleak.core.object_walk import is_installed
 from gradleak.core.objective import Classifier, Mode, Objective, refuse_inference_mode
 from gradleak.core.out_of_scale import out_of_scale
 from gradleak.core.precision import HALF, Precision, computed_in_half, precision_of, whole_precision
@@ -32,8 +33,9 @@ from gradleak.core.protocol import Protocol, mean_gradient
 from gradleak.core.randomness import derive_generator, derive_seed
 from gradleak.core.reconstruction import Reconstruction
 from gradleak.core.release import BatchDefense, Release
+from gradleak.core.sealed import fresh, sealed
 from gradleak.core.threads import one_thread
-from gradleak.core.threat_model import HonestButCurious, ThreatModel
+from gradleak.core.threat_model import HonestButCurious, ThreatModel, refuse_private_data
 from gradleak.core.update import Update, UpdateKind
 
 __all__ = [
@@ -88,12 +90,16 @@ __all__ = [
     "derive_seed",
     "describe",
     "example_gradients",
+    "fresh",
+    "is_installed",
     "mean_gradient",
     "one_thread",
     "out_of_scale",
     "precision_of",
     "refuse_inference_mode",
+    "refuse_private_data",
     "running_statistics",
+    "sealed",
     "watch_batch_norm",
     "whole_precision",
 ]

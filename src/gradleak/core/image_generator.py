@@ -121,7 +121,7 @@ class ImageGenerator:
                 "ImageGenerator.training_images: expected ImagePrints, for instance ImagePrints.of(batch), got "
                 f"{type(self.training_images).__name__}"
             )
-        private, _ = private_copy(self.module)
+        private, _, _ = private_copy(self.module, "generator")
         private.requires_grad_(False)
         private.eval()
         object.__setattr__(self, "module", private)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gradleak.core.module_copy import Origins, private_copy
 from gradleak.results import InputError
 
 Loss = Callable[[Any, Tensor], Tensor]
@@ -27,17 +27,21 @@ LOSSES: Mapping[str, Loss] = {
 }
 
 
-def named_loss(loss: str | Loss) -> tuple[str, Loss]:
-    """The name of a loss for the record, and the function; a name of `LOSSES` only for that very loss."""
+def named_loss(loss: str | Loss) -> tuple[str, Loss, Origins]:
+    """The name of a loss for the record, the function, and what a copy was made from.
+
+    A name of `LOSSES` only for that very loss; modules are copied.
+    """
     if isinstance(loss, str):
-        return loss, LOSSES[loss]
+        return loss, LOSSES[loss], Origins()
     for name, function in LOSSES.items():
         if loss is function or _is_default(loss, name):
-            return name, function
+            return name, function, Origins()
     if isinstance(loss, nn.Module):
-        return _settings(loss), copy.deepcopy(loss).requires_grad_(False)
+        private, _, origins = private_copy(loss, "loss")
+        return _settings(loss), private.requires_grad_(False), origins
     name = getattr(loss, "__qualname__", type(loss).__qualname__)
-    return (f"{loss.__module__}.{name}" if name in LOSSES else name), loss
+    return (f"{loss.__module__}.{name}" if name in LOSSES else name), loss, Origins()
 
 
 def ignored_index(name: str, loss: Loss) -> int | None:

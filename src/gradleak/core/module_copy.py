@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 import re
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import is_
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gradleak.core.object_walk import walk
 from gradleak.results import InputError, UnsupportedError
 
 # Wrappers whose names would otherwise sit in front of every parameter name.
@@ -32,7 +35,7 @@ _HOOK_FLAGS = (
 _TENSOR_TABLES = ("_parameters", "_buffers", "_modules")
 # What colors a terminal: torch puts it into the messages of its loader.
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-_INTERNALS = frozenset(vars(nn.Module()))
+INTERNALS = frozenset(vars(nn.Module()))
 
 
 def strip_prefix(name: str) -> str:
@@ -69,15 +72,51 @@ def unwrap(module: nn.Module) -> nn.Module:
         module = inner
 
 
-def private_copy(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
-    """An independent copy of the module inside its wrappers, and notes on what the copy left behind.
+class Origins:
+    """Tensors and arrays of the user that a copy was made from, by place; known as long as the user has them.
+
+    They tell whether the original shares memory with private data. No copy, neither of a process nor of an attack, has any.
+    """
+
+    def __init__(self, originals: Iterable[tuple[str, Any]] = ()) -> None:
+        """Refer to the originals weakly."""
+        self._references = [(place, weakref.ref(original)) for place, original in originals]
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """Place and original, of those that are alive."""
+        found = ((place, reference()) for place, reference in self._references)
+        return ((place, original) for place, original in found if original is not None)
+
+    def without(self, places: Sequence[str]) -> Origins:
+        """Those that do not lie at or below these places."""
+        starts = tuple(f"{place}{mark}" for place in places for mark in (".", "[", " "))
+        return Origins((place, one) for place, one in self if place not in places and not place.startswith(starts))
+
+    def __add__(self, other: Origins) -> Origins:
+        """Both together."""
+        return Origins([*self, *other])
+
+    def __reduce__(self) -> tuple[type[Origins], tuple[()]]:
+        """None in a copy."""
+        return Origins, ()
+
+    def identity_in_plans(self) -> None:
+        """They are no part of what a model is."""
+
+
+def private_copy(module: nn.Module, noun: str = "model") -> tuple[nn.Module, tuple[str, ...], Origins]:
+    """An independent copy of the module inside its wrappers, notes on what the copy left behind, and what it was made from.
 
     Hooks are not copied, since they would run on every evaluation and could carry the private data out; the pre-hooks
     by which `torch.nn.utils` computes a weight (pruning, weight and spectral norm) are part of the model and stay.
 
+    Args:
+        module: any module.
+        noun: what messages call it, and the first step of places.
+
     Raises:
         InputError: if parameters have no values yet (lazy layers, the meta device).
-        UnsupportedError: if the module cannot be copied, or has complex parameters.
+        UnsupportedError: if the module cannot be copied or copies as itself, or has complex parameters.
     """
     inside = unwrap(module)
     wrappers: list[str] = [f"{type(module).__name__} is taken off the model"] if inside is not module else []
@@ -102,11 +141,13 @@ def private_copy(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
                 notes.append(f"hooks of {name or 'the model'} are not run")
             _copy_intermediate_results(part, memo)
         private = copy.deepcopy(inside, memo)
+        origins = Origins(_pairs(inside, private, memo, noun))
     except (RuntimeError, TypeError, NotImplementedError, AttributeError, copy.Error) as error:
         raise UnsupportedError(
-            f"the model cannot be copied ({first_line(error)}); gradleak works on a private copy so that yours stays "
+            f"the {noun} cannot be copied ({first_line(error)}); gradleak works on a private copy so that yours stays "
             "untouched. Take what cannot be copied (locks, open files, handles) out of the module's attributes"
         ) from error
+    _refuse_shared(inside, private, noun)
     for parent in list(private.modules()):
         for key, child in parent._modules.items():
             if child is not None and child is not unwrap(child):
@@ -119,7 +160,7 @@ def private_copy(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
             # The same numbers, which dense operations, derivatives and files can take.
             part.sparse = False
             notes.append(f"sparse gradients of {name or 'the model'} are computed as dense ones")
-    return private, (*wrappers, *notes)
+    return private, (*wrappers, *notes), origins
 
 
 def renamed(module: nn.Module, private: nn.Module) -> dict[str, str]:
@@ -214,7 +255,7 @@ class Attributes:
                 self._tables.append((vars(part), dict(vars(part))))
                 self._lent += _plain_tensors(part)
                 for key, value in vars(part).items():
-                    if isinstance(value, dict) and (key in _TENSOR_TABLES or key not in _INTERNALS):
+                    if isinstance(value, dict) and (key in _TENSOR_TABLES or key not in INTERNALS):
                         self._tables.append((value, dict(value)))
                     elif isinstance(value, list):
                         self._lists.append((value, list(value)))
@@ -267,6 +308,42 @@ def first_line(error: BaseException) -> str:
     return (_ESCAPES.sub("", str(error)).strip().splitlines() or [type(error).__name__])[0]
 
 
+def _pairs(module: nn.Module, private: nn.Module, memo: Mapping[int, Any], name: str) -> Iterator[tuple[str, Any]]:
+    """Place and original of every tensor and array in a copy, by the memo that the copy was made with."""
+    kinds = (Tensor, np.ndarray)
+    originals = {id(one): one for _, one in walk([("", module)], code=False) if issubclass(type(one), kinds)}
+    sources = {id(made): original for source, made in memo.items() if (original := originals.get(source)) is not None}
+    for place, made in walk([(name, private)], code=False):
+        if id(made) in sources:
+            yield str(place), sources[id(made)]
+
+
+def _refuse_shared(module: nn.Module, private: nn.Module, what: str) -> None:
+    """Refuse a copy of which a part or a tensor is still the original."""
+
+    def identities(of: nn.Module) -> Iterator[tuple[str, int]]:
+        for name, part in of.named_modules():
+            yield name or f"the {what}", id(part)
+            tensors = {
+                **part._parameters,
+                **part._buffers,
+                **{str(key): table[key] for table, key in _plain_tensors(part)},
+            }
+            yield from (
+                (f"{name}.{key}".removeprefix("."), tensor.data_ptr())
+                for key, tensor in tensors.items()
+                if isinstance(tensor, Tensor) and tensor.layout == torch.strided and tensor.numel()
+            )
+
+    original = {identity for _, identity in identities(module)}
+    shared = next((name for name, identity in identities(private) if identity in original), None)
+    if shared is not None:
+        raise UnsupportedError(
+            f"the {what} cannot be copied: the copy of {shared} is the original (a __deepcopy__ of its class or of one around "
+            "it); gradleak works on a private copy so that yours stays untouched. Take that method out"
+        )
+
+
 def _replace_hooks(part: nn.Module, memo: dict[int, Any]) -> bool:
     """Make deepcopy (through its memo) give the copy of `part` only the hooks that are part of the model."""
     kept: OrderedDict[int, Callable[..., Any]] = OrderedDict(
@@ -294,7 +371,7 @@ def _plain_tensors(part: nn.Module) -> list[tuple[Any, Any]]:
     table = vars(part)
     places: list[tuple[Any, Any]] = [(table, key) for key, value in table.items() if _is_plain(value)]
     for key, value in table.items():
-        if isinstance(value, dict) and key not in _INTERNALS:
+        if isinstance(value, dict) and key not in INTERNALS:
             places += [(value, name) for name, item in value.items() if _is_plain(item)]
         elif isinstance(value, list):
             places += [(value, at) for at, item in enumerate(value) if _is_plain(item)]

@@ -22,6 +22,7 @@ from gradleak.core.losses import LOSSES, Loss, check_classes, evaluated, ignored
 from gradleak.core.masks import masks_of, watch_draws
 from gradleak.core.module_copy import (
     Attributes,
+    Origins,
     batch_normalizers,
     cast_constants,
     failing_part,
@@ -108,6 +109,7 @@ class Objective:
     _module: nn.Module = field(repr=False)
     _loss: Loss = field(repr=False)
     _attributes: Attributes = field(repr=False)
+    _origins: Origins = field(default_factory=Origins, repr=False)
     _upcast: bool = field(default=False, repr=False)
 
     @classmethod
@@ -135,7 +137,7 @@ class Objective:
         if mode not in tuple(Mode):
             raise InputError(f"mode: expected 'eval' or 'train', got {mode!r}")
         packed = check_trainable(module)
-        private, notes = private_copy(module)
+        private, notes, origins = private_copy(module)
         params: Tensors = {}
         frozen: Tensors = {}
         for name, parameter in private.named_parameters():
@@ -145,7 +147,7 @@ class Objective:
         private.train(mode == Mode.TRAIN)
         tied, names = further_names(private), renamed(module, private)
         ignore_running_statistics(private)
-        loss_name, function = named_loss(loss)
+        loss_name, function, further = named_loss(loss)
         return cls(
             params=params,
             frozen=frozen,
@@ -159,6 +161,7 @@ class Objective:
             _module=private,
             _loss=function,
             _attributes=_attributes(private, function),
+            _origins=origins + further,
         )
 
     @property
@@ -310,20 +313,6 @@ class Objective:
         module = copy.deepcopy(self._module).train(mode == Mode.TRAIN)
         ignore_running_statistics(module)
         return replace(self, mode=Mode(mode), _module=module, _attributes=_attributes(module, self._loss))
-
-    def holds(self, inputs: Tensor) -> str | None:
-        """The name of a tensor attribute of the model that equals `inputs` or one of its rows, or None.
-
-        A module that stores its activations keeps the last batch that went through it.
-        """
-        rows = [inputs, *inputs]
-        for name, part in self._module.named_modules():
-            for attribute, value in vars(part).items():
-                kept = [value] if isinstance(value, Tensor) else list(value) if isinstance(value, list | tuple) else []
-                for tensor in kept:
-                    if isinstance(tensor, Tensor) and any(_same_values(tensor, row) for row in rows):
-                        return f"{name}.{attribute}".removeprefix(".")
-        return None
 
     def check(self, batch: Batch) -> None:
         """Refuse a batch that this model or loss cannot take, in one clear line.
@@ -487,9 +476,3 @@ def _attributes(module: nn.Module, loss: Loss) -> Attributes:
 
 def _form_of(value: Any) -> str:
     return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-
-
-def _same_values(first: Tensor, second: Tensor) -> bool:
-    if first.numel() != second.numel() or first.numel() < 2 or first.is_complex():
-        return False
-    return torch.allclose(first.detach().double().reshape(-1), second.detach().double().reshape(-1), rtol=1e-5, atol=0)

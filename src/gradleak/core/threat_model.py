@@ -4,26 +4,128 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, final
+
+import torch
+from torch import Tensor, nn
 
 from gradleak.core.batch import Batch
 from gradleak.core.batch_norm import batch_norm_statistics
 from gradleak.core.domain import Domain
+from gradleak.core.exposure import Exposure
 from gradleak.core.image_generator import ImageGenerator
 from gradleak.core.knowledge import Knowledge
+from gradleak.core.lean import lean
+from gradleak.core.object_walk import walk
 from gradleak.core.objective import Objective
+from gradleak.core.private_data import PrivateData
 from gradleak.core.protocol import Protocol
 from gradleak.core.release import Release
+from gradleak.core.sealed import fresh
 from gradleak.results import Hint, InputError, Settings
 
 
 class ThreatModel(Settings, ABC):
-    """Decides which facts of a setting the adversary gets."""
+    """Decides which facts of a setting the adversary gets. Authors write `_facts`."""
+
+    @final
+    def disclose(self, objective: Objective, release: Release, batch: Batch) -> Knowledge:
+        """The knowledge of the adversary about this setting.
+
+        Of the objective it gets what an evaluation reads (`lean`), of protocol and defenses their settings. That is then
+        searched for the batch: data that sit in the model, the loss or a defense would reach every attack.
+
+        Raises:
+            InputError: naming the place where inputs or labels of the batch were found; see `PrivateData` for what is found.
+
+        **Cost**: some plain gradients, most of it one pass over the parameters.
+        """
+        known = self.facts(objective, release, batch)
+        refuse_private_data([known], [batch])
+        return known
+
+    @final
+    def disclose_each(self, exposures: Sequence[Exposure]) -> list[Knowledge]:
+        """The knowledge of each setting, after one search for all their batches.
+
+        Raises:
+            InputError: as `disclose`.
+        """
+        known = [self.facts(one.objective, one.release, one.batch) for one in exposures]
+        refuse_private_data(known, [one.batch for one in exposures])
+        return known
+
+    @final
+    def facts(self, objective: Objective, release: Release, batch: Batch) -> Knowledge:
+        """The knowledge of the adversary before the search, for those who search once for many batches."""
+        known = self._facts(lean(objective, batch), release, batch)
+        protocol = None if known.protocol is None else fresh(known.protocol)
+        defenses = None if known.defenses is None else tuple(fresh(defense) for defense in known.defenses)
+        return replace(known, protocol=protocol, defenses=defenses)
 
     @abstractmethod
-    def disclose(self, objective: Objective, release: Release, batch: Batch) -> Knowledge:
-        """The knowledge of the adversary about this setting."""
+    def _facts(self, objective: Objective, release: Release, batch: Batch) -> Knowledge:
+        """The knowledge of the adversary; the batch contributes what the threat model says."""
+
+
+def refuse_private_data(
+    known: Sequence[Knowledge], batches: Sequence[Batch], besides: Sequence[tuple[str, object]] = ()
+) -> None:
+    """Refuse knowledge in which private data can be reached, but for what it discloses (`targets`, `statistics`).
+
+    Weights that are trained (shared parameters, those of a generator) may depend on the data in many ways, so that only exact
+    copies count in them.
+
+    Args:
+        known: what attacks receive.
+        batches: whose data are searched for.
+        besides: what else is searched, with the names of the places.
+
+    Raises:
+        InputError: naming the place and what was found.
+    """
+    data = PrivateData(batches, labels=any(facts.targets is None for facts in known))
+    trained: set[int] = set()
+    met: set[object] = set()
+    roots: list[tuple[str, object]] = list(besides)
+    for facts in known:
+        if facts.objective is not None:
+            shared = facts.objective.params
+            own = [one for name, one in facts.objective._module.named_parameters() if name in shared]
+            trained |= {tensor.data_ptr() for tensor in (*shared.values(), *own)}
+            roots += [
+                ("model", facts.objective._module),
+                ("loss", facts.objective._loss),
+                ("objective", facts.objective),
+            ]
+        if facts.generator is not None:
+            trained |= {tensor.data_ptr() for tensor in facts.generator.module.parameters()}
+        names = ("protocol", "defenses", "domain", "public", "generator", "assumed")
+        roots += [(name, value) for name in names if (value := getattr(facts, name)) is not None]
+    originals = [pair for facts in known if facts.objective is not None for pair in facts.objective._origins]
+    for where, original in originals:
+        _refuse(where, data.sharing(original))
+    for place, found in walk(
+        roots, beside={id(facts.objective._origins) for facts in known if facts.objective is not None}
+    ):
+        exactly = False
+        if type(found) in (Tensor, nn.Parameter) and found.layout == torch.strided:
+            view = found.data_ptr(), tuple(found.shape), found.stride(), found.dtype
+            if view in met:
+                continue
+            met.add(view)
+            exactly = found.data_ptr() in trained
+        _refuse(place, data.among(found, exactly=exactly))
+
+
+def _refuse(place: object, what: str | None) -> None:
+    if what is not None:
+        raise InputError(
+            f"{place}: expected nothing of the private data in what attacks receive, got {what} of the batch; take them "
+            "out of the model, the loss and the defenses, or clear what an earlier evaluation left there"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +164,7 @@ class HonestButCurious(ThreatModel):
     masks: bool = False
     generator: Annotated[ImageGenerator | None, Hint("wrap a module in ImageGenerator or own_generator")] = None
 
-    def disclose(self, objective: Objective, release: Release, batch: Batch) -> Knowledge:
+    def _facts(self, objective: Objective, release: Release, batch: Batch) -> Knowledge:
         """The knowledge of this adversary; the batch contributes its size, domain and, if disclosed, its labels.
 
         Raises:
@@ -99,7 +201,7 @@ def _guess(batch: Batch) -> Domain:
     warnings.warn(
         f"no domain was stated; guessed {domain.kind.value} data, {domain.range_text}, from the private "
         "batch, and the adversary is told so; state gradleak.Domain in the Batch",
-        stacklevel=3,
+        stacklevel=5,
     )
     return domain
 

@@ -9,7 +9,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from gradleak.core import Knowledge, Update
+from gradleak.core import Knowledge, Update, sealed
 from gradleak.core.effect import ScaledRows, Unchanged
 from gradleak.protocols.average_gradient import without_decay
 from gradleak.results import Citation, Outcome, Settings
@@ -88,19 +88,18 @@ class LabelAttack(Settings, ABC):
             KnowledgeError: naming what the attack needs and the threat model does not disclose.
             InconsistentUpdateError: if the update does not fit the model.
             InputError: naming a tensor of the update with NaN or infinite values.
+            UnsupportedError: for a model, loss or defense that cannot be copied.
         """
         knowledge.require(self.needs, asker=f"the label attack {self.name}")
-        assert knowledge.objective is not None
         if generator is None:
             generator = torch.Generator().manual_seed(0)
+        (update,), (knowledge,) = sealed([update]), sealed([knowledge])
+        assert knowledge.objective is not None
         aligned, protocol, examples = update.align(knowledge.objective), knowledge.protocol, knowledge.batch_size
         if protocol is not None and examples is not None and protocol.decay(examples):
-            if any(
-                not isinstance(one.effect(aligned.tensors), Unchanged | ScaledRows) for one in knowledge.defenses or ()
-            ):
-                reason = (
-                    "weight decay moved every parameter before a defense changed the update, and cannot be taken out"
-                )
+            effects = [defense.effect(aligned.tensors) for defense in knowledge.defenses or ()]
+            if any(not isinstance(effect, Unchanged | ScaledRows) for effect in effects):
+                reason = "weight decay moved the parameters before a defense changed the update, and cannot be taken out"
                 return Unreadable(reason=reason).recovery()
             aligned = without_decay(aligned, protocol, examples, knowledge.objective.params)
         return self._recover(aligned, knowledge, generator)

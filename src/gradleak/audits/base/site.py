@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
@@ -21,6 +22,8 @@ from gradleak.core import (
     ThreatModel,
     Update,
     derive_generator,
+    is_installed,
+    refuse_private_data,
 )
 from gradleak.games import PerturbedGame
 from gradleak.results import (
@@ -140,6 +143,7 @@ class Site(Settings):
     checkpoint_seconds: NonNegative | None = None
     max_bytes: Count = 2**30
     domain_guessed: bool = False
+    _searched: bool = field(default=False, init=False, repr=False)
 
     def scenario(self, name: str) -> Scenario:
         """The scenario of that name.
@@ -176,9 +180,45 @@ class Site(Settings):
             scenario: of the plan.
             index: of the batch.
             withheld: whether the defenses are kept from it, whatever the threat model discloses.
+
+        Raises:
+            InputError: if private data can be reached in it.
         """
-        known = self.threat.disclose(self.objective, scenario.release, self.batches[index])
+        self.search()
+        known = self.threat.facts(self.objective, scenario.release, self.batches[index])
+        # Protocol and defenses may have seen the batch since the search.
+        refuse_private_data([Knowledge(protocol=known.protocol, defenses=known.defenses)], [self.batches[index]])
         return Adversary.STATIC.of(known) if withheld else known
+
+    def search(self) -> None:
+        """Search everything that attacks receive for the data of all batches; once a run.
+
+        Before that the loss of one batch of each shape is evaluated, and released where protocol or defenses are of the
+        user's own making: code may keep what it sees.
+
+        Raises:
+            InputError: naming the place where private data were found.
+        """
+        if self._searched:
+            return
+        shapes = {(batch.inputs.shape, batch.targets.shape): place for place, batch in enumerate(self.batches)}
+        known = []
+        for place in shapes.values():
+            batch = self.batches[place].to(self.objective.dtype)
+            # Whoever needs the numbers meets what is raised here.
+            with suppress(GradleakError, RuntimeError, ValueError, TypeError, LookupError):
+                self.objective.loss(self.objective.params, batch)
+            for scenario in self.scenarios:
+                parts = (scenario.release.protocol, *scenario.release.defenses)
+                if not all(is_installed(type(part).__module__) for part in parts):
+                    with suppress(GradleakError, RuntimeError, ValueError, TypeError, LookupError):
+                        scenario.release(self.objective, batch, derive_generator(self.seed, "search"))
+                known.append(self.threat.facts(self.objective, scenario.release, self.batches[place]))
+        given = [update for scenario in self.scenarios for update in scenario.updates.values()]
+        # An attack is there to find the data in the tensors; nothing else of an update may hold them.
+        bare = [("update", replace(update, tensors={"none": torch.zeros(1)})) for update in given]
+        refuse_private_data(known, self.batches, bare)
+        object.__setattr__(self, "_searched", True)
 
     def released(self, scenario: Scenario, index: int) -> Update:
         """The update of one batch under one scenario: the one that was given, else drawn; the same in every process.

@@ -138,7 +138,7 @@ class OriginalInformation(LayerMeasure):
             one.release(one.objective, one.batch, derive_generator(self.seed, "release", str(place)))
             for place, one in enumerate(exposures)
         ]
-        known = [self.threat_model.disclose(one.objective, one.release, one.batch) for one in exposures]
+        known = self.threat_model.disclose_each(exposures)
         blind = _blind(self.error, exposures, updates, known)
         scores, nats = {}, {}
         for label, one in sets.items():
@@ -193,7 +193,7 @@ class OriginalInformation(LayerMeasure):
             InputError: without an exposure.
         """
         sets = layer_groups(_names(exposures), self.by)
-        known = [self.threat_model.disclose(one.objective, one.release, one.batch) for one in exposures]
+        known = self.threat_model.disclose_each(exposures)
         return len(sets) * math.fsum(self.attack.estimate(facts) for facts in known)
 
     def _of_set(

@@ -125,7 +125,7 @@ class TargetInformation(Settings):
         obstacle = ssim_obstacle(exposures[0].domain)
         if obstacle:
             return self._without(Outcome.UNSUPPORTED, f"SSIM is {obstacle}")
-        known = [self.threat_model.disclose(one.objective, one.release, one.batch) for one in exposures]
+        known = self.threat_model.disclose_each(exposures)
         updates = [
             one.release(one.objective, one.batch, derive_generator(self.seed, "release", str(place)))
             for place, one in enumerate(exposures)
@@ -152,7 +152,7 @@ class TargetInformation(Settings):
             InputError: as for a call.
         """
         _check(exposures, self.place)
-        known = [self.threat_model.disclose(one.objective, one.release, one.batch) for one in exposures]
+        known = self.threat_model.disclose_each(exposures)
         return math.fsum(self.attack.estimate(facts) for facts in known)
 
     def _scored(
