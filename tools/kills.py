@@ -59,7 +59,7 @@ attacks = { inverting_gradients = [0] }
 LINE = "interrupted; run the same command again to continue\n"
 # Seconds that workers may outlive the process, and that a process is waited for on a machine that does other things.
 WORKERS_END = 2.0
-PATIENCE = 120.0
+PATIENCE = 600.0
 
 
 class Sent(StrEnum):
