@@ -250,7 +250,7 @@ def _module(kind: type) -> str:
 
 
 def _own(kind: type, name: str) -> Any:
-    """What every class has by this name; one that its metaclass puts before it would run code."""
+    """Attribute that every class has by this name; one that its metaclass puts before it would run code."""
     return vars(type)[name].__get__(kind)
 
 

@@ -99,7 +99,9 @@ class LabelAttack(Settings, ABC):
         if protocol is not None and examples is not None and protocol.decay(examples):
             effects = [defense.effect(aligned.tensors) for defense in knowledge.defenses or ()]
             if any(not isinstance(effect, Unchanged | ScaledRows) for effect in effects):
-                reason = "weight decay moved the parameters before a defense changed the update, and cannot be taken out"
+                reason = (
+                    "weight decay moved the parameters before a defense changed the update, and cannot be taken out"
+                )
                 return Unreadable(reason=reason).recovery()
             aligned = without_decay(aligned, protocol, examples, knowledge.objective.params)
         return self._recover(aligned, knowledge, generator)
