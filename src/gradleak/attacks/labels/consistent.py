@@ -116,13 +116,6 @@ class ConsistentLabels(LabelAttack):
             how=f"counts that are consistent with {reading.source}{start}",
         )
 
-    def at_first(self, reading: Reading) -> LabelRecovery | None:
-        """The counts that weight and bias gradient say together, without dummies; None where they say none."""
-        if reading.weight is None or reading.bias is None:
-            return None
-        found = self._from(reading, reading.weight, _regressed(reading, reading.weight), "")
-        return found if isinstance(found, LabelRecovery) and found.estimate is not None else None
-
     def _refine(self, reading: Reading, weight: Tensor, mean: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Counts (c,) and probabilities (c, c), one column a class, from a first guess of both."""
         head, form, total = reading.head, reading.form, float(reading.examples)

@@ -9,16 +9,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.attacks.labels.consistent import SURE, ConsistentLabels
 from gradleak.attacks.labels.label_attack import LabelAttack, LabelRecovery, Unreadable, spelled_out
 from gradleak.attacks.labels.reading import Reading, read
-from gradleak.attacks.labels.target import UNCHECKED
 from gradleak.core import DiagonalGaussian, Knowledge, Update
 from gradleak.core.defense import Noise, NotGaussian
 from gradleak.results import YIN_2021, Citation, Outcome, Probability
-
-# So near to whole numbers are the counts of one example a class, where labels are hard and the update is exact.
-_WHOLE = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +27,8 @@ class ZeroShotLabels(LabelAttack):
 
     **Assumptions**: distinct labels, non-negative inputs of the classifier, hard labels and no smoothing. If exactly K
     rows are negative beyond noise and round-off, the labels are proven: confidence 1, or 1 − 1e-6 under known Gaussian
-    noise. That labels are hard is checked with the bias gradient: both together have to make whole numbers
-    (`ConsistentLabels`). Where they make other labels there is no claim, where they do not tell, 0.9 at most. A class
-    that every one of its examples is already given with near certainty can stay hidden; then K negative rows are
-    missing too. Clipping, scale and local steps keep the signs.
+    noise. A class that every one of its examples is already given with near certainty can stay hidden; then K negative
+    rows are missing too. Clipping, scale and local steps keep the signs.
 
     **Cost**: one forward pass of a few inputs.
 
@@ -72,8 +65,6 @@ class ZeroShotLabels(LabelAttack):
             confidence, why = 0.0, "every row has a negative entry, as unknown noise would make it"
         chosen = lowest.argsort(stable=True)[:total]
         counts = torch.zeros(len(weight), dtype=torch.long).index_fill(0, chosen, 1)
-        if confidence:
-            confidence, why = _beside_bias(reading, counts, confidence, why)
         note = f"different labels by the zero-shot rule from {reading.head.weight_name}: {why}"
         claimed = confidence >= self.minimum_confidence
         return LabelRecovery(
@@ -99,20 +90,6 @@ class ZeroShotLabels(LabelAttack):
     def _noise_is_known(self, knowledge: Knowledge) -> bool:
         """True if the law of the noise is known, or there is none."""
         return knowledge.defenses is not None and not isinstance(_noise_of(knowledge), NotGaussian)
-
-
-def _beside_bias(reading: Reading, counts: Tensor, confidence: float, why: str) -> tuple[float, str]:
-    """The proof beside what weight and bias gradient say together, where hard labels leave whole numbers.
-
-    With one example a class `ConsistentLabels` is exact. Labels that the client smooths without telling make entries of
-    absent classes negative, and a trained model then shows as many rows as there are examples, but others.
-    """
-    both = ConsistentLabels().at_first(reading)
-    if both is not None and both.estimate is not None and float((both.estimate - counts).abs().max()) <= _WHOLE:
-        return confidence, why
-    if both is not None and both.counts is not None and both.confidence > SURE and not torch.equal(both.counts, counts):
-        return 0.0, f"{why}, but with the bias gradient they make other counts: labels are smoothed, mixed or soft"
-    return min(confidence, UNCHECKED), f"{why}, if labels are hard, which the update does not show"
 
 
 def _noise_of(knowledge: Knowledge) -> Noise:
