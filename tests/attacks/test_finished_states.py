@@ -107,7 +107,7 @@ def test_the_finished_states_of_all_groups_stay_and_go_together(
     _idle(monkeypatch)
     for found, expected in zip(_groups(attack, path), whole, strict=True):
         _same(found, expected)
-    (tmp_path / ".state.2.part").write_bytes(b"half of a guess")
+    (tmp_path / ".state.2.partial").write_bytes(b"half of a guess")
     (tmp_path / "state.txt").write_text("of someone else", encoding="utf-8")
     Checkpoint(path=path).clear()
     assert [file.name for file in tmp_path.iterdir()] == ["state.txt"]

@@ -31,6 +31,7 @@ def test_no_damage_goes_unnoticed(short: Record, first: int, tmp_path: Path, mon
     assert set(tally.endings) == {"equal", "left out, and said", "refused", "shown"}
 
 
+@pytest.mark.slow  # so many cases that one of them is sure to be such a line
 def test_a_reader_that_skips_in_silence_is_found_out(
     short: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -39,7 +40,7 @@ def test_a_reader_that_skips_in_silence_is_found_out(
     monkeypatch.setattr(records, "samples", lambda: parts)
     monkeypatch.setattr(records, "DRAWN", 0.0)
     monkeypatch.setattr("gradleak.results.record_lines.is_sealed", lambda row: True)
-    tally = run(records.FUZZER, tmp_path, seed=1, cases=range(40), seconds=600)
+    tally = run(records.FUZZER, tmp_path, seed=1, cases=range(200), seconds=600)
     assert any("a record that differs in silence" in fault.text for fault in tally.faults)
 
 

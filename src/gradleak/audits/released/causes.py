@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -177,12 +178,11 @@ def _local(believed: Replay, observed: Tensor, protocol: LocalSteps) -> Iterator
     for name in ("learning_rate", "weight_decay", "proximal"):
         if name in names:
             yield from _fitted(believed, observed, name, protocol)
-    if isinstance(protocol, FedAvg):
+    if "momentum" in names:
         # The way is far from linear in the momentum, so that the fit begins at several.
-        for momentum in MOMENTA:
-            for nesterov in (False, True):
-                begin = replace(protocol, momentum=momentum, nesterov=nesterov and not protocol.dampening)
-                yield from _fitted(believed, observed, "momentum", begin)
+        for momentum, nesterov in product(MOMENTA, (False, True)):
+            begin: dict[str, Any] = {"momentum": momentum, "nesterov": nesterov, "dampening": 0.0}
+            yield from _fitted(believed, observed, "momentum", replace(protocol, **begin))
     size = believed.batch.size
     scale = scale_of(observed, released_mean(believed.objective, believed.release, believed.batch)) or 1.0
     if protocol.schedule is None and protocol.order is None:
