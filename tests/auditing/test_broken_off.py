@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from gradleak.auditing import leftovers
 from gradleak.auditing.interrupts import no_interrupt_lost
-from gradleak.auditing.leftovers import freed_by_next_run
+from gradleak.auditing.leftovers import free_shared_memory
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="joblib's semaphores are files on Linux alone")
 
@@ -45,16 +46,31 @@ def test_shared_memory_of_a_killed_run_is_freed_by_the_next_one(tmp_path: Path) 
     number = _ended()
     # A number that only begins like it.
     left, others = _shared(number), _shared(int(f"{number}0"))
-    with freed_by_next_run(tmp_path):
-        assert all(path.exists() for path in left)  # nobody said whose they are
-        note = (tmp_path / ".process").read_text(encoding="utf-8")
-        assert note == f"{os.getpid()} {platform.node()}"
-    assert not (tmp_path / ".process").exists()
+    free_shared_memory(tmp_path, leave_note=False)
+    assert all(path.exists() for path in left)  # nobody said whose they are
     (tmp_path / ".process").write_text(f"{number} {platform.node()}", encoding="utf-8")
-    with freed_by_next_run(tmp_path):
-        assert not any(path.exists() for path in left)
-        assert all(path.exists() for path in others)
+    free_shared_memory(tmp_path, leave_note=False)
+    assert not any(path.exists() for path in left)
+    assert all(path.exists() for path in others)
+    assert not (tmp_path / ".process").exists()
     _remove(others)
+
+
+@linux
+@pytest.mark.parametrize(("ending", "stays"), [("", False), ("os._exit(0)", True)])
+def test_a_process_that_shares_memory_leaves_a_note_until_its_end(ending: str, stays: bool, tmp_path: Path) -> None:
+    # Without the package around it, which imports torch.
+    code = f"""
+import os, runpy
+from pathlib import Path
+runpy.run_path({leftovers.__file__!r})["free_shared_memory"](Path({str(tmp_path)!r}), leave_note=True)
+print(os.getpid(), flush=True)
+{ending}
+"""
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    note = tmp_path / ".process"
+    assert note.exists() is stays
+    assert not stays or note.read_text(encoding="utf-8") == f"{process.stdout.strip()} {platform.node()}"
 
 
 @linux
@@ -62,8 +78,8 @@ def test_shared_memory_of_a_killed_run_is_freed_by_the_next_one(tmp_path: Path) 
 def test_a_note_of_another_host_or_of_nobody_frees_nothing(note: str, tmp_path: Path) -> None:
     left = _shared(_ended())
     (tmp_path / ".process").write_text(note.format(left[0].name.split("-")[1], platform.node()), encoding="utf-8")
-    with freed_by_next_run(tmp_path):
-        assert all(path.exists() for path in left)
+    free_shared_memory(tmp_path, leave_note=False)
+    assert all(path.exists() for path in left)
     _remove(left)
 
 
@@ -71,8 +87,8 @@ def test_a_note_of_another_host_or_of_nobody_frees_nothing(note: str, tmp_path: 
 def test_the_memory_of_a_process_that_lives_stays(tmp_path: Path) -> None:
     left = _shared(os.getppid())
     (tmp_path / ".process").write_text(f"{os.getppid()} {platform.node()}", encoding="utf-8")
-    with freed_by_next_run(tmp_path):
-        assert all(path.exists() for path in left)
+    free_shared_memory(tmp_path, leave_note=False)
+    assert all(path.exists() for path in left)
     _remove(left)
 
 

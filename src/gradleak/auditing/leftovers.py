@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from gradleak.results.files import write_file
@@ -18,30 +17,29 @@ _NOTE = ".process"
 _NAMES = ("sem.loky-{}-*", "joblib_memmapping_folder_{}_*")
 
 
-@contextmanager
-def freed_by_next_run(folder: Path) -> Iterator[None]:
-    """A note in the folder of a run says whose shared memory is to be freed, until the end; an older note is followed.
+def free_shared_memory(folder: Path, *, leave_note: bool) -> None:
+    """Free the shared memory of a process that worked in the folder of a run and was killed.
 
-    A process that joblib starts frees it after a kill, unless that is killed too, as with a whole group or by a
-    scheduler.
+    A process that joblib starts does so after a kill, unless that is killed too, as with a whole group or by a scheduler.
 
     Args:
         folder: of the run, in which no other run is going on.
+        leave_note: whether this process is about to share memory, so that a note with its number stays there until its
+            end: joblib keeps what it shares for the next run in a process.
     """
     if sys.platform != "linux":
-        yield
         return
-    note = folder / _NOTE
-    host = platform.node()
+    note, host = folder / _NOTE, platform.node()
     if note.exists():
         with note.open(encoding="utf-8", errors="replace") as file:
             number, _, where = file.read(1000).partition(" ")
         # A container has numbers of its own, and memory that others may share.
-        if where == host and number.isdecimal() and not _lives(int(number[:10])):
+        if where == host and number.isdecimal() and len(number) <= 10 and not _lives(int(number)):
             _free(number)
-    write_file(note, f"{os.getpid()} {host}")
-    yield
-    note.unlink(missing_ok=True)
+            note.unlink(missing_ok=True)
+    if leave_note:
+        write_file(note, f"{os.getpid()} {host}")
+        atexit.register(note.absolute().unlink, missing_ok=True)
 
 
 def _lives(number: int) -> bool:

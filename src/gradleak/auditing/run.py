@@ -17,7 +17,7 @@ from gradleak.auditing.data_key import DataKey
 from gradleak.auditing.fingerprint import Reading
 from gradleak.auditing.header import header
 from gradleak.auditing.interrupts import no_interrupt_lost
-from gradleak.auditing.leftovers import freed_by_next_run
+from gradleak.auditing.leftovers import free_shared_memory
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.verdicts import judge
 from gradleak.audits.base import STATES, Audit, Site, Task, file_name, state_path
@@ -92,11 +92,7 @@ def run_plan(
             key.check_header(folder / "record.jsonl", stored)
             _check_code(folder, reading, behavior.difference(stored.get("behavior"), key))
 
-    with (
-        RecordWriter(folder / "record.jsonl", lines, guard=guard) as writer,
-        freed_by_next_run(folder),
-        no_interrupt_lost(),
-    ):
+    with RecordWriter(folder / "record.jsonl", lines, guard=guard) as writer, no_interrupt_lost():
         if not writer.lines:
             if not (writer.begun and key.fits(plan.private())):
                 # What attacks of other code or on other data left on the way is theirs; a kill after this costs only time.
@@ -119,6 +115,7 @@ def run_plan(
         done = len(work) - len(todo)
         if progress is not None:
             progress(done, len(work), "resumed" if done else "started")
+        free_shared_memory(folder, leave_note=len(todo) > 1 and _jobs(jobs) > 1)
         calls = [partial(_work_alone, task, plan.site, folder) for task in todo]
         with closing(in_processes(calls, jobs=_jobs(jobs), ordered=False)) as results:
             for task, found in results:
