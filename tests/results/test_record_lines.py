@@ -185,6 +185,20 @@ def test_a_page_says_what_was_left_out(file: Path) -> None:
         assert "line 2 is not what its checksum says" in text
 
 
+@pytest.mark.parametrize("digest", [None, 5, ["d"]])
+def test_a_header_without_a_digest_is_another_plan(tmp_path: Path, digest: Any) -> None:
+    run = {"plan_digest": "d", "plan": {}, "groups": ["a"]}
+    with RecordWriter(tmp_path / "r.jsonl", run) as writer:
+        writer.write_group("a", [found("a")])
+    changed(
+        tmp_path / "r.jsonl",
+        0,
+        lambda row: row.update(plan_digest=digest) or {k: v for k, v in row.items() if v is not None},
+    )
+    with pytest.raises(PlanError, match=r"plan_digest .* nothing was written"):
+        RecordWriter(tmp_path / "r.jsonl", run)
+
+
 def test_versions_and_groups_are_compared(tmp_path: Path) -> None:
     run = {"plan_digest": "d", "seed": 1, "groups": ["a", "b"], "versions": {"torch": "2.1", "python": "3.11.7"}}
     with RecordWriter(tmp_path / "r.jsonl", run) as writer:

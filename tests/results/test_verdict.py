@@ -26,7 +26,16 @@ def test_round_trip_through_json() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"reason": -1}, {"details": 3}, {"subject": "x"}, {"subject": {"noun": 1}}, {"audit": []}]
+    "change",
+    [
+        {"reason": -1},
+        {"reason": None},
+        {"item": None},
+        {"details": 3},
+        {"subject": "x"},
+        {"subject": {"noun": 1}},
+        {"audit": []},
+    ],
 )
 def test_a_wrong_field_is_one_clear_error(change: dict[str, object]) -> None:
     line = {"item": "a", "verdict": "leaks", "reason": "r", "explanation": "e"}

@@ -333,7 +333,7 @@ def _near(draw: Draw, value: Any) -> Any:
     if isinstance(value, bool):
         return not value
     if isinstance(value, int | float):
-        return draw.choice((-value, value + 1, value * 10**6, value / 3, str(value)))
+        return draw.choice((-value, value + 1, value * 10**6, value // 3, str(value)))
     if isinstance(value, str):
         return draw.choice((value[1:], value * 2, value.upper(), value + "/static", [value]))
     return [value, value]

@@ -201,7 +201,8 @@ class RecordWriter:
                 f"({', '.join(differing)})",
             )
         # The settings are the same: code, weights or a model behind a name changed, so all is computed anew.
-        if differing[:1] == ["plan_digest"] and "plan" in stored and stored["plan"] == own.get("plan"):
+        of_this_plan = "plan" in stored and stored["plan"] == own.get("plan")
+        if differing[:1] == ["plan_digest"] and of_this_plan and isinstance(stored.get("plan_digest"), str):
             return True
         for key in differing:
             this, that = _apart(_compared(key, own), _compared(key, stored))

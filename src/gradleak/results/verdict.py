@@ -73,9 +73,8 @@ class Verdict:
             InputError: if a field is missing or has a value that no verdict has.
         """
         try:
-            texts = {
-                key: "" if data.get(key) is None else data[key] for key in ("item", "reason", "explanation", "noun")
-            }
+            texts = {key: data[key] for key in ("item", "reason")}
+            texts |= {key: "" if data.get(key) is None else data[key] for key in ("explanation", "noun")}
             names = {key: data.get(key) for key in ("audit", "scenario")}
             details, subject = data.get("details", {}), data.get("subject")
             for key, given in {**texts, **{key: "" if name is None else name for key, name in names.items()}}.items():
@@ -84,9 +83,9 @@ class Verdict:
             if not isinstance(details, Mapping):
                 raise TypeError("details: expected a table")
             return cls(
-                item=data["item"],
+                item=texts["item"],
                 verdict=VerdictKind(data["verdict"]),
-                reason=data["reason"],
+                reason=texts["reason"],
                 explanation=texts["explanation"],
                 details=details,
                 audit=names["audit"],
