@@ -69,6 +69,19 @@ def test_torch_differentiates_a_fused_weight_norm_twice_wrongly() -> None:
         torch.testing.assert_close(along(v)[1], -slope)
 
 
+def test_torch_differentiates_a_group_norm_twice_wrongly_for_a_block() -> None:
+    """No exchange: `gradleak.operators` holds blocks of products against single ones."""
+    x = _drawn(2, 2, 3).requires_grad_()
+    (gradient,) = torch.autograd.grad(F.group_norm(x, 1).sin().sum(), x, create_graph=True)
+    first = torch.zeros_like(x)
+    first[0, 0, 0] = 1.0
+    (alone,) = torch.autograd.grad(gradient, x, first, retain_graph=True)
+    (block,) = torch.autograd.grad(gradient, x, first[None], is_grads_batched=True)
+    # What is done to the first example leaves the second alone.
+    assert not bool(alone[1].any())
+    assert bool(block[0, 1].any()), "torch has mended this rule: take it out of docs/explanation/risk-measures.md"
+
+
 CALLS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "layer_norm": lambda x, w, b: F.layer_norm(x, (4, 5), w.expand(4, 5), b.expand(4, 5), 1e-3),
     "layer_norm, bias alone": lambda x, w, b: F.layer_norm(x, [5], bias=b),

@@ -177,7 +177,7 @@ def test_a_defense_that_detaches_is_blamed_in_place_of_the_model() -> None:
     ]
     assert [check.outcome for check in notes] == [Outcome.INCONSISTENT, Outcome.INCONSISTENT]
     assert "the derivative of _Detaching is wrong (that of the model alone is right)" in notes[0].note
-    assert "the second derivative of the model is wrong" in notes[1].note
+    assert "the second derivative of layer 1 (Then) is wrong" in notes[1].note
 
 
 def _cotangent(exposure: Exposure) -> Tensor:

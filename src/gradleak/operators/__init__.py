@@ -1,14 +1,12 @@
 """The derivative of a release with respect to the private input."""
 
-from gradleak.operators.finite_difference import (
-    DerivativeCheck,
-    FiniteDifference,
-    central_difference_adjoint,
-    check_derivative,
-)
+from gradleak.operators.dense_jacobian import dense_jacobian
+from gradleak.operators.derivative_check import DerivativeCheck, check_derivative
+from gradleak.operators.finite_difference import FiniteDifference, central_difference_adjoint
 from gradleak.operators.gradient_jacobian import DENSE_LIMIT, GradientJacobian
-from gradleak.operators.linearization import Linearization, dense_jacobian, pullback
+from gradleak.operators.linearization import Linearization
 from gradleak.operators.lockstep import example_matrices, example_operators
+from gradleak.operators.pullback import pullback
 from gradleak.operators.routes import AdjointRoute, Route
 
 __all__ = [

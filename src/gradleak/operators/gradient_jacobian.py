@@ -22,12 +22,12 @@ from gradleak.linalg import (
     dense_spectrum,
     zero_threshold,
 )
+from gradleak.operators.derivative_check import DerivativeCheck, check_derivative
 from gradleak.operators.ghost_gram import ghost_gram
 from gradleak.operators.linearization import Linearization
-from gradleak.operators.mixed_derivative import MixedDerivative
-from gradleak.operators.once_differentiable import once_differentiable_functions
+from gradleak.operators.once_differentiable import refuse_once_differentiable
 from gradleak.operators.routes import AdjointRoute, Route
-from gradleak.results import InputError, UnsupportedError, check_count
+from gradleak.results import InputError, Outcome, UnsupportedError, check_count
 
 # Up to here a whole spectrum takes seconds to minutes on one core and at most 128 MiB.
 DENSE_LIMIT = 4096
@@ -62,6 +62,7 @@ class GradientJacobian(LinearOperator):
         chunk: columns a block, or None to derive it from the budget.
         route: the only route of A v to use, or None for the first that the model supports.
         adjoint: the only route of Aᵀu to use, or None for the kept graph where it fits the budget.
+        check: the check of this derivative, where it was made already; it holds for every batch of the same release.
 
     Raises:
         InputError: for an invalid dtype, budget, chunk or route, if g is not finite at the truth, or if the batch is
@@ -83,6 +84,7 @@ class GradientJacobian(LinearOperator):
         chunk: int | None = None,
         route: Route | None = None,
         adjoint: AdjointRoute | None = None,
+        check: DerivativeCheck | None = None,
     ) -> None:
         if not isinstance(exposure, Exposure):
             raise InputError(f"GradientJacobian: expected an Exposure, got {type(exposure).__name__}")
@@ -96,8 +98,7 @@ class GradientJacobian(LinearOperator):
         self._options: _Options = {"max_bytes": max_bytes, "chunk": chunk, "route": route, "adjoint": adjoint}
         point = self.exposure.inputs.detach()
         try:
-            mixed = MixedDerivative.of(self.exposure)
-            self._at = Linearization(self.exposure.mean, point, **self._options, mixed=mixed)
+            self._at = Linearization.of(self.exposure, **self._options)
         except _REFUSALS:
             exposure.objective.check(exposure.batch)  # says what is wrong with the data, if it is they
             raise
@@ -111,6 +112,7 @@ class GradientJacobian(LinearOperator):
         self._max_bytes = max_bytes
         self._dense: Tensor | None = None
         self._ghost_route: str | None = None
+        self.shared_check = check
 
     def at(self, inputs: Tensor) -> GradientJacobian:
         """The same derivative at other inputs (d,): a new operator with nothing computed yet.
@@ -121,7 +123,42 @@ class GradientJacobian(LinearOperator):
         if inputs.numel() != self.shape[1]:
             raise InputError(f"at: expected {self.shape[1]} inputs, got {inputs.numel()}")
         batch = self.exposure.batch.with_inputs(inputs.detach().reshape(self.exposure.batch.inputs.shape))
-        return GradientJacobian(replace(self.exposure, batch=batch), dtype=self.dtype, **self._options)
+        there = replace(self.exposure, batch=batch)
+        return GradientJacobian(there, dtype=self.dtype, **self._options, check=self.shared_check)
+
+    @cached_property
+    def check(self) -> DerivativeCheck:
+        """The check whether A is what differences of the released mean say, and finite at the private batch.
+
+        `shared_check` holds the first part from then on, for operators of other batches of the same release.
+
+        Cost: that of `check_derivative` and a product, once an operator; the product alone where the operator was given
+        the check.
+        """
+        if self.shared_check is None:
+            self.shared_check = check_derivative(
+                self.exposure,
+                generator=torch.Generator().manual_seed(0),
+                dtype=self.dtype,
+                route=self._options["route"],
+                adjoint=self._options["adjoint"],
+                max_bytes=self._max_bytes,
+            )
+        found = self.shared_check
+        if found.outcome in (Outcome.CONVERGED, Outcome.NOT_INFORMATIVE) and not self._is_finite():
+            return DerivativeCheck(
+                outcome=Outcome.NOT_FINITE,
+                route=found.route,
+                note="the derivative of the release is infinite or NaN at the private batch (a root or a norm at zero, for "
+                "instance)",
+            )
+        return found
+
+    def _is_finite(self) -> bool:
+        """True if A is finite, from what is known of it or a product with a drawn vector."""
+        if self._dense is not None:
+            return bool(torch.isfinite(self._dense).all())
+        return "_gram" in self.__dict__ or self._at.is_finite()
 
     @property
     def value(self) -> Tensor:
@@ -326,41 +363,31 @@ class GradientJacobian(LinearOperator):
         self.matvecs += 2 * block.shape[1]
         if self._dense is not None:
             return self._dense.T @ (self._dense @ block)
-        self._check_twice()
+        refuse_once_differentiable(self.exposure)
         return self._at.normal(block.T.contiguous()).T
 
     def _matmat(self, block: Tensor) -> Tensor:
         if self._dense is not None:
             return self._dense @ block
-        self._check_twice()
+        refuse_once_differentiable(self.exposure)
         return self._at.push(block.T.contiguous()).T
 
     def _adjoint_matmat(self, block: Tensor) -> Tensor:
         if self._dense is not None:
             return self._dense.T @ block
-        self._check_twice()
+        refuse_once_differentiable(self.exposure)
         return self._at.pull(block.T.contiguous()).T
-
-    def _check_twice(self) -> None:
-        """Refuse a model with a function that says of itself that it can be differentiated once only."""
-        names = once_differentiable_functions(self.exposure)
-        if names:
-            raise UnsupportedError(
-                f"expected a release that can be differentiated with respect to its input, got {', '.join(names)}, whose "
-                "backward is marked once_differentiable: what runs through it would be left out; write a backward that "
-                "autograd can differentiate"
-            )
 
     def _columns(self) -> Tensor:
         self.matvecs += self.shape[1]
-        self._check_twice()
+        refuse_once_differentiable(self.exposure)
         return self._at.push(torch.eye(self.shape[1], dtype=self.dtype, device=self.device)).T
 
     def _ghost(self) -> Tensor | None:
         """AᵀA without gradients of linear weights, where that applies and pays; a named route is obeyed instead."""
         if self._options["route"] is not None:
             return None
-        self._check_twice()
+        refuse_once_differentiable(self.exposure)
         chunk = self._options["chunk"]
         found = ghost_gram(self.exposure, self._at, max_bytes=self._max_bytes, chunk=chunk)
         if found is None:

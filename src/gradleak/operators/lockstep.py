@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Batch, Exposure
+from gradleak.operators.agreement import drawn_rows, same_product
+from gradleak.operators.derivative_check import DerivativeCheck
 from gradleak.operators.gradient_jacobian import DENSE_LIMIT, GradientJacobian, check_options
 from gradleak.operators.kernels import differentiable_kernels
 from gradleak.operators.linearization import BLOCK_COLUMNS, COPIES_A_COLUMN
@@ -61,7 +63,12 @@ def example_matrices(
 
 
 def example_operators(
-    exposure: Exposure, *, dtype: torch.dtype = torch.float64, max_bytes: int = 2**30, lockstep: bool = True
+    exposure: Exposure,
+    *,
+    dtype: torch.dtype = torch.float64,
+    max_bytes: int = 2**30,
+    lockstep: bool = True,
+    check: DerivativeCheck | None = None,
 ) -> Iterator[GradientJacobian]:
     """The operator A of each example, released by itself, in the order of the batch; see `example_matrices`.
 
@@ -70,6 +77,7 @@ def example_operators(
         dtype: of all computations.
         max_bytes: memory budget of one group, and of each operator.
         lockstep: False to compute every operator by itself; the values are the same to round-off.
+        check: of their derivative, where it was made already; else what the first of them finds serves the others.
 
     Raises:
         InputError: if the release of an example is not finite.
@@ -77,10 +85,11 @@ def example_operators(
     matrices = example_matrices(exposure, dtype=dtype, max_bytes=max_bytes, lockstep=lockstep)
     for index, matrix in enumerate(matrices):
         alone = replace(exposure, batch=exposure.batch.example(index))
-        operator = GradientJacobian(alone, dtype=dtype, max_bytes=max_bytes)
+        operator = GradientJacobian(alone, dtype=dtype, max_bytes=max_bytes, check=check)
         if matrix is not None:
             operator.hold(matrix)
         yield operator
+        check = operator.shared_check
 
 
 def _together(exposure: Exposure, members: slice) -> Tensor | None:
@@ -103,7 +112,9 @@ def _together(exposure: Exposure, members: slice) -> Tensor | None:
     try:
         with differentiable_kernels():
             out: Tensor = examples(points, batch.targets[members], identity).detach()
-            return out
+            probe = drawn_rows(1, points.shape[1], points)[0]
+            alone = column(points[0], batch.targets[members][0], probe).detach()
+        return out if same_product(probe @ out[0], alone) else None
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, NotImplementedError, ValueError, AssertionError):  # the last from inside of torch.func

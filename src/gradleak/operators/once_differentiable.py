@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from gradleak.core import Exposure
 from gradleak.operators.kernels import differentiable_kernels
+from gradleak.results import UnsupportedError
 
 _KNOWN: WeakKeyDictionary[nn.Module, tuple[str, ...]] = WeakKeyDictionary()
 _MARK = once_differentiable(lambda ctx: None).__code__
@@ -38,6 +39,21 @@ def once_differentiable_functions(exposure: Exposure) -> tuple[str, ...]:
             return ()  # whoever takes the gradient meets the error
         _KNOWN[owner] = _marked(loss)
     return _KNOWN[owner]
+
+
+def refuse_once_differentiable(exposure: Exposure) -> None:
+    """Refuse a model with a function that says of itself that it can be differentiated once only.
+
+    Raises:
+        UnsupportedError: naming the functions.
+    """
+    names = once_differentiable_functions(exposure)
+    if names:
+        raise UnsupportedError(
+            f"expected a release that can be differentiated with respect to its input, got {', '.join(names)}, whose "
+            "backward is marked once_differentiable: what runs through it would be left out; write a backward that "
+            "autograd can differentiate"
+        )
 
 
 def _marked(loss: Tensor) -> tuple[str, ...]:
