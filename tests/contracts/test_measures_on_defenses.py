@@ -60,9 +60,10 @@ def test_a_defense_whose_mean_is_the_identity_leaves_every_measure_of_a_as_it_is
         if defense is not None and (isinstance(defense, ModelDefense) or not _identity(defense)):
             continue
         setting = exposure(defense) if defense else replace(exposure(DEFENSES[0]), release=Release(FedSGD()))
+        operator = GradientJacobian(setting)
         delta = 1e-3 * torch.randn(setting.objective.size, generator=generator(), dtype=torch.float64)
         for measure in MEASURES:
-            score = measure(**ARGUMENTS.get(measure, {}))(setting, delta=delta)
+            score = measure(**ARGUMENTS.get(measure, {}))(setting, delta=delta, operator=operator)
             if score.value is not None:
                 assert score.value == pytest.approx(plain.setdefault(measure.__name__, score.value), rel=1e-5)
     assert len(plain) > 5

@@ -31,7 +31,7 @@ from gradleak.results import (
     Whole,
 )
 from gradleak.risk.continuity import largest_jump
-from gradleak.risk.measure import Unit
+from gradleak.risk.measure import Unit, earned, outcome_of
 from gradleak.risk.prior import GaussianPrior, posterior_factor
 from gradleak.risk.setting_measure import Setting, SettingMeasure
 
@@ -164,6 +164,9 @@ class BayesianCramerRao(SettingMeasure):
             "samples": self.samples,
             "confidence": self.confidence,
         } | ({"domain": "guessed from the public examples"} if guessed else {})
+        check = setting.check or GradientJacobian(Exposure(objective, drawn[0], release)).check
+        if check.refusal:
+            return self._without_value(outcome_of(check), check.refusal, **details)
         found = self._limit(_grams(objective, release, drawn), root, weights, noise_std)
         if found is None:
             note = "the derivative of the release is zero at every prior sample, which is no evidence of safety"
@@ -171,7 +174,7 @@ class BayesianCramerRao(SettingMeasure):
         limit, plug_in, high = found
         jump = max(_jump(objective, release, drawn[2 * line], drawn[2 * line + 1]) for line in range(LINES))
         smooth = jump <= LARGEST_JUMP
-        return Score(
+        score = Score(
             name=self.name,
             value=self._in_unit(limit),
             unit=self._unit,
@@ -182,6 +185,7 @@ class BayesianCramerRao(SettingMeasure):
             note=self._note(details, smooth),
             details=details | {"plug_in": self._in_unit(plug_in), "largest_jump": jump},
         )
+        return earned(score, check)
 
     def _prior_of(self, setting: Setting) -> GaussianPrior:
         if self.prior is not None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gradleak.operators import DENSE_LIMIT, GradientJacobian
 from gradleak.results import InputError, Outcome, check_count
+from gradleak.risk.measure import outcome_of
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -20,7 +21,8 @@ class PerturbationDirections:
         errors: (k,), 1/√λᵢ, the norm of the error of the L2-matching attacker under uᵢ, in model-input units.
         eigenvalues: (k,), λᵢ of AᵀA.
         outcome: converged; budget_spent; not_identifiable (fewer directions than asked for, all that there are);
-            not_informative (A is zero, no direction); not_finite; unsupported (the small eigenvalues of a large d).
+            not_informative (A is zero, no direction); not_finite; unsupported (the small eigenvalues of a large d, or
+            a derivative that differences contradict).
         note: one sentence on the outcome, or "".
     """
 
@@ -60,6 +62,8 @@ def perturbation_directions(
     check_count("dense_limit", dense_limit, least=0)
     if not isinstance(operator, GradientJacobian):
         raise InputError(f"perturbation_directions: expected a GradientJacobian, got {type(operator).__name__}")
+    if operator.check.refusal:
+        return _nothing(operator, outcome_of(operator.check), operator.check.refusal)
     if operator.shape[1] <= dense_limit:
         spectrum = operator.spectrum
         kept = spectrum.values > spectrum.threshold

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, ClassVar, final
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core import DiagonalGaussian, Exposure, NotGaussian, Objective, derive_generator
-from gradleak.operators import GradientJacobian, check_derivative, example_operators
+from gradleak.operators import DerivativeCheck, GradientJacobian, check_derivative, example_operators
 from gradleak.results import Evidence, InputError, Leakier, Outcome, Score
 from gradleak.risk.layer_averages import mean_profile, together
 from gradleak.risk.layer_exposure import VisibleLayers
@@ -49,9 +49,10 @@ class Measure(LayerMeasure):
     """A number that is computed from an exposure in closed form, or a named outcome where there is none.
 
     Authors write `_measure`; the public call checks the perturbation, prepares everything in float64 and never
-    changes the exposure. Of layers it is the mean over releases of which a layer is all that is seen: an error over the
-    directions that one layer sees cannot be compared with one over others, so a layer that leaves directions unseen has
-    no value there.
+    changes the exposure. What reads a derivative that differences contradict, or that is infinite, has no value; what
+    reads one that they do not confirm is an estimate. Of layers it is the mean over releases of which a layer is all
+    that is seen: an error over the directions that one layer sees cannot be compared with one over others, so a layer
+    that leaves directions unseen has no value there.
 
     Attributes:
         needs_delta: whether a perturbation of the release must be given.
@@ -78,6 +79,8 @@ class Measure(LayerMeasure):
             InputError: for a missing delta, a delta of the wrong size or names, or the operator of another batch,
                 model or release, or errors in pixels of a batch without a domain.
             UnsupportedError: if the release cannot be differentiated.
+
+        Cost: besides its own, that of `GradientJacobian.check` where the operator has none yet.
         """
         if not isinstance(exposure, Exposure):
             raise InputError(f"{type(self).__name__}: expected an Exposure, got {type(exposure).__name__}")
@@ -100,16 +103,23 @@ class Measure(LayerMeasure):
             operator = GradientJacobian(exposure)
         else:
             check_operator(exposure, operator)
-        return self._measure(exposure, None if flat is None else flat.to(operator.dtype), operator)
+        flat = None if flat is None else flat.to(operator.dtype)
+        if not self.reads_derivative:
+            return self._measure(exposure, flat, operator)
+        check = operator.check
+        if check.refusal:
+            return self._without_value(outcome_of(check), check.refusal)
+        return earned(self._measure(exposure, flat, operator), check)
 
     def by_layer(self, site: LayerSite, groups: Groups) -> LayerProfile:
         """The means over the site's releases, with Student's intervals, once their derivative was checked."""
         exposures = site.exposures
-        if self.reads_derivative:
-            check = check_derivative(exposures[0], generator=derive_generator(site.seed, "derivative"))
-            if check.outcome is Outcome.INCONSISTENT and check.note:
-                return self.refused(site.label, groups, check.note)
-        return self._over_releases(site, groups, exposures)
+        if not self.reads_derivative:
+            return self._over_releases(site, groups, exposures, None)
+        check = check_derivative(exposures[0], generator=derive_generator(site.seed, "derivative"))
+        if check.refusal:
+            return self.refused(site.label, groups, check.refusal)
+        return self._over_releases(site, groups, exposures, check)
 
     def layer_cost(self, scale: LayerScale) -> float:
         """One product an unknown, release and layer."""
@@ -120,7 +130,9 @@ class Measure(LayerMeasure):
         """The unit, or the metric, that it is stated in, where it has one."""
         return str(getattr(self, "metric", getattr(self, "unit", "")))
 
-    def _over_releases(self, site: LayerSite, groups: Groups, exposures: Sequence[Exposure]) -> LayerProfile:
+    def _over_releases(
+        self, site: LayerSite, groups: Groups, exposures: Sequence[Exposure], check: DerivativeCheck | None
+    ) -> LayerProfile:
         """The profile of releases whose derivative was checked."""
         drawn = self._perturbations(exposures, site.derived_seed("noise"))
         if isinstance(drawn, str):
@@ -133,9 +145,12 @@ class Measure(LayerMeasure):
             visible = [sets.exposure(exposure) for exposure in exposures]
             if all(exposure.batch.size == 1 for exposure in exposures):
                 given = None if deltas[0] is None else [delta for delta in deltas if delta is not None]
-                of_each[name] = each_example(self, together(visible), given, max_bytes=site.max_bytes)
+                of_each[name] = each_example(self, together(visible), given, max_bytes=site.max_bytes, check=check)
             else:
-                of_each[name] = [self(one, delta=delta) for one, delta in zip(visible, deltas, strict=True)]
+                of_each[name] = [
+                    self(one, delta=delta, operator=GradientJacobian(one, check=check))
+                    for one, delta in zip(visible, deltas, strict=True)
+                ]
         return mean_profile(site.label, groups, of_each)
 
     def _perturbations(self, exposures: Sequence[Exposure], seed: int) -> list[Mapping[str, Tensor] | None] | str:
@@ -221,6 +236,7 @@ def each_example(
     *,
     max_bytes: int = 2**30,
     lockstep: bool = True,
+    check: DerivativeCheck | None = None,
 ) -> list[Score]:
     """The scores of independent exposures, one for each example of the batch, which share the parameters.
 
@@ -233,6 +249,7 @@ def each_example(
         delta: for measures that need it: one perturbation an example (b, P), a sequence of b, or one (P,) for all.
         max_bytes: memory budget.
         lockstep: False for the loop, one example after the other.
+        check: of the derivative of this release, where it was made already; else it is made at the first example.
 
     Raises:
         InputError: for another number of perturbations, and as the measure does.
@@ -254,7 +271,8 @@ def each_example(
         deltas = list(delta)
         if len(deltas) != count:
             raise InputError(f"delta: expected one perturbation for each of {count} examples, got {len(deltas)}")
-    operators = example_operators(exposure, max_bytes=max_bytes, lockstep=lockstep and measure.reads_derivative)
+    side_by_side = lockstep and measure.reads_derivative
+    operators = example_operators(exposure, max_bytes=max_bytes, lockstep=side_by_side, check=check)
     return [
         measure(operator.exposure, delta=one, operator=operator)
         for operator, one in zip(operators, deltas, strict=True)
@@ -280,10 +298,27 @@ def measure_visible(exposure: Exposure, visible: Mapping[str, VisibleLayers], me
             f"measure_visible: expected a measure that needs no perturbation, got {type(measure).__name__}; call it with "
             "visible.exposure(exposure) and the perturbation of the visible tensors"
         )
-    scores = {label: measure(sets.exposure(exposure)) for label, sets in visible.items()}
+    check = None
+    if measure.reads_derivative:
+        check = check_derivative(exposure, generator=torch.Generator().manual_seed(0))
+    seen = {label: sets.exposure(exposure) for label, sets in visible.items()}
+    scores = {label: measure(one, operator=GradientJacobian(one, check=check)) for label, one in seen.items()}
     return LayerProfile(
         measure=measure.name, scores=scores, groups={label: sets.names for label, sets in visible.items()}
     )
+
+
+def outcome_of(check: DerivativeCheck) -> Outcome:
+    """The outcome of a measure that cannot read the derivative that was checked."""
+    return Outcome.NOT_FINITE if check.outcome is Outcome.NOT_FINITE else Outcome.UNSUPPORTED
+
+
+def earned(score: Score, check: DerivativeCheck) -> Score:
+    """The score, as an estimate where differences do not confirm the derivative that it was taken from."""
+    if check.exact or score.value is None or score.evidence in (Evidence.ESTIMATE, Evidence.ATTACK):
+        return score
+    why = f"an estimate, since its derivative was not confirmed by differences of values: {check.note}"
+    return replace(score, evidence=Evidence.ESTIMATE, note="; ".join(filter(None, [score.note, why])))
 
 
 def check_operator(exposure: Exposure, operator: GradientJacobian) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gradleak.core import Exposure, Objective
 from gradleak.linalg import TraceEstimate, group_squared_norms
-from gradleak.operators import DENSE_LIMIT, GradientJacobian
+from gradleak.operators import DENSE_LIMIT, DerivativeCheck, GradientJacobian
 from gradleak.results import (
     MO_2021,
     Citation,
@@ -112,13 +112,15 @@ class Sensitivity(Measure):
         """One product an unknown and release, for all layers together."""
         return scale.releases * scale.unknowns * (1 + scale.sets)
 
-    def _over_releases(self, site: LayerSite, groups: Groups, exposures: Sequence[Exposure]) -> LayerProfile:
+    def _over_releases(
+        self, site: LayerSite, groups: Groups, exposures: Sequence[Exposure], check: DerivativeCheck | None
+    ) -> LayerProfile:
         """The norms of the groups' rows of A: all of them are had at once."""
         chosen = replace(self, by={name: list(members) for name, members in groups.items()})
         if all(exposure.batch.size == 1 for exposure in exposures):
-            found = sensitivity_profile(together(exposures), chosen, max_bytes=site.max_bytes)
+            found = sensitivity_profile(together(exposures), chosen, max_bytes=site.max_bytes, check=check)
             return replace(found, measure=site.label)
-        whole = [chosen(exposure) for exposure in exposures]
+        whole = [chosen(exposure, operator=GradientJacobian(exposure, check=check)) for exposure in exposures]
         of_each = {name: [_of_group(score, name) for score in whole] for name in groups}
         return mean_profile(site.label, groups, of_each)
 
@@ -297,6 +299,7 @@ def sensitivity_profile(
     *,
     confidence: float = 0.95,
     max_bytes: int = 2**30,
+    check: DerivativeCheck | None = None,
 ) -> LayerProfile:
     """The same scores ranked, with what every example contributes, so that layers are compared on the same examples.
 
@@ -308,6 +311,7 @@ def sensitivity_profile(
         measure: as `mean_sensitivity`.
         confidence: of the intervals, and of those of differences.
         max_bytes: memory budget.
+        check: as `each_example`.
 
     Raises:
         InputError: as `mean_sensitivity`.
@@ -322,7 +326,7 @@ def sensitivity_profile(
     check_share("confidence", confidence)
     measure.check(exposure.objective)
     groups = {layer: tuple(members) for layer, members in measure._groups(list(exposure.objective.params)).items()}
-    scores = each_example(measure, exposure, max_bytes=max_bytes)
+    scores = each_example(measure, exposure, max_bytes=max_bytes, check=check)
     facts = {"norm": str(measure.norm), "confidence": confidence}
     lost = next(
         (score for score in scores if score.value is None and score.outcome is not Outcome.NOT_INFORMATIVE), None

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Domain, Objective, Release
+from gradleak.operators import DerivativeCheck
 from gradleak.results import Evidence, InputError, Leakier, Outcome, Score, check_count
 from gradleak.risk.layer_exposure import VisibleLayers
 from gradleak.risk.layer_measure import LayerMeasure
@@ -28,6 +29,7 @@ class Setting:
         batch_size: examples behind a release.
         targets: their labels (b, ...), which the adversary is taken to know, or None for labels of a measure's own.
         domain: shape, range and normalization of an example, or None for unknown.
+        check: of the derivative of the release, where it was made already.
     """
 
     objective: Objective
@@ -35,6 +37,7 @@ class Setting:
     batch_size: int = 1
     targets: Tensor | None = field(default=None, repr=False)
     domain: Domain | None = None
+    check: DerivativeCheck | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,6 +65,7 @@ class SettingMeasure(LayerMeasure):
         batch_size: int | None = None,
         domain: Domain | None = None,
         generator: torch.Generator | None = None,
+        check: DerivativeCheck | None = None,
     ) -> Score:
         """The score of this measure for releases of one batch of independent examples.
 
@@ -72,6 +76,7 @@ class SettingMeasure(LayerMeasure):
             batch_size: b where no targets are given, by default 1.
             domain: of an example, where the measure does not know it already.
             generator: of all random numbers; None is a fresh one with seed 0.
+            check: of the derivative of this release, where it was made already; else a measure that reads it makes one.
 
         Raises:
             InputError: if targets and batch_size disagree, an argument is of another kind, or the measure needs what is not
@@ -94,7 +99,9 @@ class SettingMeasure(LayerMeasure):
             check_count("batch_size", batch_size)
             if batch_size != size:
                 raise InputError(f"batch_size: expected the number of targets, {size}, got {batch_size}")
-        setting = Setting(objective=objective, release=release, batch_size=size or 1, targets=targets, domain=domain)
+        setting = Setting(
+            objective=objective, release=release, batch_size=size or 1, targets=targets, domain=domain, check=check
+        )
         return self._measure(setting, generator or torch.Generator().manual_seed(0))
 
     @abstractmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,10 +87,11 @@ def test_a_wrong_second_derivative_takes_closed_form_scores_out(wrong: dict[str,
     scores = {
         score.name: score for name, one in wrong.items() if not name.endswith("derivative") for score in one.scores
     }
-    assert set(scores) == {"inversion_influence", "gradient_norm", "bayesian_cramer_rao"}
-    for name in ("inversion_influence", "bayesian_cramer_rao"):
+    reading = {"inversion_influence", "gaussian_reconstruction_error", "bayesian_cramer_rao"}
+    assert set(scores) == {*reading, "gradient_norm"}
+    for name in reading:
         assert (scores[name].value, scores[name].outcome.label) == (None, "unsupported")
-        assert "second derivative of the model is wrong" in scores[name].note
+        assert re.search(r"the second derivative of .* is wrong: .*\(relative error", scores[name].note)
     assert (scores["gradient_norm"].value or 0.0) > 0  # reads no derivative
     spectrum = wrong["noisy/example 0/risk"].spectrum
     assert spectrum is not None
@@ -218,15 +220,23 @@ def test_a_measure_that_refuses_does_not_take_the_others_with_it() -> None:
     assert one.value("vulnerability") > 0.0
 
 
-def test_a_derivative_that_is_not_finite_leaves_what_needs_none() -> None:
+def test_a_derivative_that_is_not_finite_leaves_what_needs_none_and_a_line_for_the_rest() -> None:
     (first,) = digits(1)
     dark = replace(first, inputs=torch.zeros_like(first.inputs))
-    one = found(site("root_mlp", batches=[dark]), gl.GradientNorm(), gl.Vulnerability())["noisy/example 0/risk"]
-    assert one.value("gradient_norm") > 0.0
-    refused = one.score("vulnerability")
-    assert refused is not None
-    assert refused.value is None
-    assert "finite derivative" in refused.note
+    measures = (gl.GradientNorm(), gl.Vulnerability(), gl.InversionInfluence())
+    for noisy in (True, False):
+        defenses = [gl.GaussianNoise(std=0.3)] if noisy else []
+        every = found(site("root_mlp", batches=[dark], defenses=defenses), *measures)
+        one, check = every["noisy/example 0/risk"], every["noisy/example 0/derivative"]
+        assert check.derivative is not None
+        assert (check.outcome, check.derivative.check) == (Outcome.NOT_FINITE, Confirmation.INFINITE)
+        assert one.value("gradient_norm") > 0.0
+        lost = {score.name: score for score in one.scores if score.name != "gradient_norm"}
+        noise = {"inversion_influence", "gaussian_reconstruction_error"} if noisy else {"noise_std_for_threshold"}
+        assert set(lost) == {"vulnerability", *noise}
+        for score in lost.values():
+            assert (score.value, score.outcome) == (None, Outcome.NOT_FINITE)
+            assert "infinite or NaN at the private batch" in score.note
 
 
 def test_a_measure_that_the_audit_takes_anyway_or_that_stands_twice_is_in_the_record_once() -> None:

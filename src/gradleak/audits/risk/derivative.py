@@ -11,7 +11,11 @@ from gradleak.results.findings.risk import DERIVATIVE_ERROR, Confirmation, Deriv
 # Of one check of a derivative, in plain gradients: at most 11 values, a product and its graph.
 CHECK_COST = 14.0
 
-_CONFIRMATIONS = {Outcome.CONVERGED: Confirmation.CONFIRMED, Outcome.INCONSISTENT: Confirmation.WRONG}
+_CONFIRMATIONS = {
+    Outcome.CONVERGED: Confirmation.CONFIRMED,
+    Outcome.INCONSISTENT: Confirmation.WRONG,
+    Outcome.NOT_FINITE: Confirmation.INFINITE,
+}
 
 
 def quiet(release: Release, objective: Objective) -> Release:
@@ -27,13 +31,6 @@ def derivative_of(site: Site, release: Release, index: int) -> DerivativeCheck:
     return check_derivative(exposure, generator=generator, max_bytes=site.max_bytes)
 
 
-def what_is_wrong(check: DerivativeCheck) -> str:
-    """The reason why nothing that is computed from the derivative can be read, or "" where it can."""
-    if check.outcome is not Outcome.INCONSISTENT:
-        return ""
-    return f"{check.note} (relative error {check.error:.1g})"
-
-
 def derivative_finding(blank: RiskFinding, check: DerivativeCheck) -> RiskFinding:
     """The finding whether closed-form scores rest on a derivative that was confirmed.
 
@@ -45,7 +42,7 @@ def derivative_finding(blank: RiskFinding, check: DerivativeCheck) -> RiskFindin
         check: how it came out.
     """
     wrong = check.outcome is Outcome.INCONSISTENT
-    note = what_is_wrong(check) or check.note
+    note = check.refusal or check.note
     has_value = check.outcome is Outcome.CONVERGED and check.error is not None
     error = Score(
         name=DERIVATIVE_ERROR,

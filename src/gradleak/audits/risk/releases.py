@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 
 from gradleak.audits.base import Scenario, Site, internal_example
-from gradleak.audits.risk.derivative import derivative_finding, derivative_of, quiet, what_is_wrong
+from gradleak.audits.risk.derivative import derivative_finding, derivative_of, quiet
 from gradleak.audits.risk.measures import distinct
 from gradleak.core import DiagonalGaussian, Exposure, Reconstruction, Update
-from gradleak.operators import DerivativeCheck, GradientJacobian
+from gradleak.operators import GradientJacobian
 from gradleak.results import Evidence, GradleakError, Leakier, Outcome, Score, Status, UnsupportedError
 from gradleak.results.findings.risk import RiskFinding, Spectrum, Validation
 from gradleak.risk import (
@@ -46,7 +46,7 @@ class Releases:
     def __call__(self, site: Site, out: Path) -> list[RiskFinding]:
         """The check of the derivative, the risk and the perfect attacker of every release of this batch."""
         found: list[RiskFinding] = []
-        known: dict[str, _Shared] = {}
+        known: dict[str, GradientJacobian] = {}
         for scenario in map(site.scenario, self.scenarios):
             if self.index not in scenario.examples:
                 continue
@@ -59,30 +59,25 @@ class Releases:
                 exposure=Exposure(site.objective, site.batches[self.index], scenario.release),
             )
             try:
-                shared = _shared(site, work.exposure, self.index, known)
-                found.append(derivative_finding(work.blank("derivative"), shared.check))
-                found += work.measured(self.measures, shared)
+                operator = _shared(site, work.exposure, self.index, known)
+                found.append(derivative_finding(work.blank("derivative"), operator.check))
+                found += work.measured(self.measures, operator)
             except GradleakError as refusal:
                 blank = work.blank("risk")
                 found.append(blank.but(status=Status.REFUSED, outcome=Outcome.UNSUPPORTED, note=str(refusal)))
         return found
 
 
-@dataclass(frozen=True, eq=False)
-class _Shared:
-    """The derivative of one mean map at one batch, and whether it was confirmed."""
-
-    operator: GradientJacobian
-    check: DerivativeCheck
-
-
-def _shared(site: Site, exposure: Exposure, index: int, known: dict[str, _Shared]) -> _Shared:
+def _shared(site: Site, exposure: Exposure, index: int, known: dict[str, GradientJacobian]) -> GradientJacobian:
     """One operator for all releases of a batch that differ by noise alone, since they share the mean map."""
     without_noise = quiet(exposure.release, site.objective)
     key = str(without_noise.describe())
     if key not in known:
-        operator = GradientJacobian(replace(exposure, release=without_noise), max_bytes=site.max_bytes)
-        known[key] = _Shared(operator, derivative_of(site, exposure.release, index))
+        known[key] = GradientJacobian(
+            replace(exposure, release=without_noise),
+            max_bytes=site.max_bytes,
+            check=derivative_of(site, exposure.release, index),
+        )
     return known[key]
 
 
@@ -113,10 +108,9 @@ class _Release:
             noise_std=self.noise_std if part == "risk" else None,
         )
 
-    def measured(self, measures: Sequence[Measure | SettingMeasure], shared: _Shared) -> list[RiskFinding]:
+    def measured(self, measures: Sequence[Measure | SettingMeasure], operator: GradientJacobian) -> list[RiskFinding]:
         """The scores with the spectrum, and the perfect attacker where the prediction is small."""
         started = time.perf_counter()
-        operator, wrong = shared.operator, what_is_wrong(shared.check)
         delta = (
             self.site.objective.flatten(self.update.tensors).double() - self.exposure.to(torch.float64).released_mean()
         )
@@ -125,23 +119,9 @@ class _Release:
         for measure in distinct(measures):
             if not isinstance(measure, Measure) or (measure.needs_delta and not noisy):
                 continue
-            if wrong and measure.reads_derivative:
-                scores.append(measure.unsupported(wrong))
-                continue
-            try:
-                scores.append(measure(self.exposure, delta=delta if measure.needs_delta else None, operator=operator))
-            except GradleakError as refusal:  # the others may still have a value
-                scores.append(measure.unsupported(str(refusal)))
-        wrong = wrong or _not_finite(operator)
-        scores += [] if wrong else self._noise_scores(measures, operator)
-        whole = operator.is_dense and not wrong
-        spectrum = Spectrum(
-            unknowns=operator.shape[1],
-            entries=operator.shape[0],
-            eigenvalues=tuple(operator.gram_spectrum().tolist()) if whole else None,
-            rank=operator.rank if whole else None,
-            route=operator.route,
-        )
+            scores.append(self._score(measure, operator, delta if measure.needs_delta else None))
+        scores += self._noise_scores(measures, operator)
+        spectrum = _spectrum(operator)
         seconds = time.perf_counter() - started
         found = [self.blank("risk").but(scores=tuple(scores), spectrum=spectrum, seconds=seconds)]
         predicted = next(
@@ -151,6 +131,12 @@ class _Release:
         if rule is not None and predicted is not None and predicted < rule.below:
             found.append(self._validated(operator, rule.max_steps))
         return found
+
+    def _score(self, measure: Measure, operator: GradientJacobian, delta: torch.Tensor | None = None) -> Score:
+        try:
+            return measure(self.exposure, delta=delta, operator=operator)
+        except GradleakError as refusal:  # the others may still have a value
+            return measure.unsupported(str(refusal))
 
     def _validated(self, operator: GradientJacobian, max_steps: int) -> RiskFinding:
         started = time.perf_counter()
@@ -176,34 +162,45 @@ class _Release:
         if std is not None and std > 0:
             asked = {measure.predicts_noise(std) for measure in measures if isinstance(measure, Measure)}
             return [
-                GaussianReconstructionError(std=std, unit=unit)(self.exposure, operator=operator)
+                self._score(GaussianReconstructionError(std=std, unit=unit), operator)
                 for unit in Unit
                 if unit not in asked
             ]
-        unit = GaussianReconstructionError(std=1.0, unit="pixel_rmse")(self.exposure, operator=operator)
-        if self.exposure.noise is not None or unit.value is None or not 0 < unit.value < float("inf"):
+        unit = self._score(GaussianReconstructionError(std=1.0, unit="pixel_rmse"), operator)
+        refused = bool(operator.check.refusal)
+        if self.exposure.noise is not None or not (refused or 0 < (unit.value or 0.0) < float("inf")):
             return []
         threshold = self.site.thresholds.pixel_rmse
         return [
             Score(
                 name="noise_std_for_threshold",
-                value=threshold / unit.value,
+                value=threshold / unit.value if unit.value else None,
                 unit="update",
                 leakier=Leakier.HIGHER,
                 evidence=Evidence.ESTIMATE,
                 outcome=unit.outcome,
-                note=f"standard deviation of Gaussian noise at which sqrt(E[squared error]/d) of an unbiased attacker is "
+                note=unit.note
+                if refused
+                else f"standard deviation of Gaussian noise at which sqrt(E[squared error]/d) of an unbiased attacker is "
                 f"{threshold:g}; an attacker with a prior can need more. {unit.note}".strip(),
                 details=unit.details,
             )
         ]
 
 
-def _not_finite(operator: GradientJacobian) -> str:
-    """The reason why there is no spectrum, or "" where there is one or none is asked for."""
+def _spectrum(operator: GradientJacobian) -> Spectrum:
+    """The spectrum of AᵀA: without eigenvalues where it is too large, not to be read, or not finite."""
+    whole, route = operator.is_dense and not operator.check.refusal, ""
     try:
-        if operator.is_dense:
+        route = operator.route
+        if whole:
             operator.gram()
-    except UnsupportedError as refusal:
-        return str(refusal)
-    return ""
+    except UnsupportedError:
+        whole = False
+    return Spectrum(
+        unknowns=operator.shape[1],
+        entries=operator.shape[0],
+        eigenvalues=tuple(operator.gram_spectrum().tolist()) if whole else None,
+        rank=operator.rank if whole else None,
+        route=route,
+    )

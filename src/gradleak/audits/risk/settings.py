@@ -10,9 +10,10 @@ from pathlib import Path
 import torch
 
 from gradleak.audits.base import Scenario, Site, internal_example
-from gradleak.audits.risk.derivative import derivative_of, what_is_wrong
+from gradleak.audits.risk.derivative import derivative_of
 from gradleak.audits.risk.measures import distinct
 from gradleak.core import Batch, derive_generator
+from gradleak.operators import DerivativeCheck
 from gradleak.results import GradleakError, Score
 from gradleak.results.findings.risk import RiskFinding
 from gradleak.risk import SettingMeasure
@@ -40,13 +41,8 @@ class Settings:
         started = time.perf_counter()
         batch, measures = site.batches[self.index], distinct(self.measures)
         reads = any(measure.reads_derivative for measure in measures)
-        wrong = what_is_wrong(derivative_of(site, scenario.release, self.index)) if reads else ""
-        scores = tuple(
-            measure.unsupported(wrong)
-            if wrong and measure.reads_derivative
-            else _score(site, scenario, measure, batch, place)
-            for place, measure in enumerate(measures)
-        )
+        check = derivative_of(site, scenario.release, self.index) if reads else None
+        scores = tuple(_score(site, scenario, measure, batch, place, check) for place, measure in enumerate(measures))
         seconds = time.perf_counter() - started
         return [
             RiskFinding(
@@ -75,7 +71,9 @@ def _equal(first: torch.Tensor, second: torch.Tensor) -> bool:
     return first.dtype == second.dtype and torch.equal(first, second)
 
 
-def _score(site: Site, scenario: Scenario, measure: SettingMeasure, batch: Batch, place: int) -> Score:
+def _score(
+    site: Site, scenario: Scenario, measure: SettingMeasure, batch: Batch, place: int, check: DerivativeCheck | None
+) -> Score:
     try:
         return measure(
             site.objective,
@@ -83,6 +81,7 @@ def _score(site: Site, scenario: Scenario, measure: SettingMeasure, batch: Batch
             targets=batch.targets,
             domain=batch.domain,
             generator=derive_generator(site.seed, "setting", str(place)),
+            check=check,
         )
     except GradleakError as refusal:
         return measure.unsupported(str(refusal))

@@ -9,7 +9,7 @@ import torch
 
 from gradleak.attacks import Attack
 from gradleak.core import Batch, Domain, Exposure, HonestButCurious, Objective, Release, ThreatModel, derive_generator
-from gradleak.operators import GradientJacobian
+from gradleak.operators import DerivativeCheck, GradientJacobian
 from gradleak.results import Evidence, InputError, KnowledgeError, Leakier, Outcome, Score, UnsupportedError, median
 from gradleak.risk import InversionInfluence, InversionInfluenceLowerBound
 from gradleak.scoring import blind_baseline, score_images
@@ -76,24 +76,36 @@ class ReconstructionProbe:
         if isinstance(release, ReleaseOfRound):
             release = release.at(objective, derive_generator(self.seed, "release of round"))
         found: dict[str, list[Score]] = {name: [] for name in self.names}
+        checks: list[DerivativeCheck | None] = [None, None]
         for index in range(self.batch.size):
             example = self.batch.example(index)
-            for name, score in zip(self.names, self._of_example(release, objective, example, index), strict=True):
+            of_example = self._of_example(release, objective, example, index, checks)
+            for name, score in zip(self.names, of_example, strict=True):
                 found[name].append(score)
         return tuple(_over_examples(name, scores) for name, scores in found.items())
 
-    def _of_example(self, release: Release, objective: Objective, example: Batch, index: int) -> list[Score]:
+    def _of_example(
+        self,
+        release: Release,
+        objective: Objective,
+        example: Batch,
+        index: int,
+        checks: list[DerivativeCheck | None],
+    ) -> list[Score]:
+        """Its scores; `checks` of the derivatives of both maps are those of the first example."""
         wide, private = objective.to(torch.float64), example.to(torch.float64)
         drawn = release(wide, private, derive_generator(self.seed, "release", str(index)))
         flat = wide.flatten(drawn.tensors)
         exact, bound = InversionInfluence(unit="pixel_rmse"), InversionInfluenceLowerBound(unit="pixel_rmse")
         scores = []
-        for measures, map_ in (((exact, bound), Release(release.protocol)), ((exact,), release)):
+        maps = ((exact, bound), Release(release.protocol)), ((exact,), release)
+        for place, (measures, map_) in enumerate(maps):
             try:
                 exposure = Exposure(wide, private, map_)
-                operator = GradientJacobian(exposure)
+                operator = GradientJacobian(exposure, check=checks[place])
                 delta = flat - operator.value
                 scores += [measure(exposure, delta=delta, operator=operator) for measure in measures]
+                checks[place] = operator.shared_check
             except UnsupportedError as refusal:
                 scores += [measure.unsupported(str(refusal)) for measure in measures]
         scores += [self._reached(adversary, release, objective, example, index) for adversary in self.adversaries]

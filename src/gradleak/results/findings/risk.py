@@ -12,10 +12,11 @@ DERIVATIVE_ERROR = "derivative_error"
 
 
 class Confirmation(StrEnum):
-    """The result of a check of a derivative by differences of values."""
+    """The result of a check of a derivative by differences of values, and whether it is finite at the private batch."""
 
     CONFIRMED = "confirmed"
     WRONG = "wrong"
+    INFINITE = "infinite"
     UNCHECKED = "not checked"
 
 

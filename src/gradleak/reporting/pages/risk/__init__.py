@@ -80,17 +80,16 @@ def page(findings: Sequence[RiskFinding], context: Context) -> Section | None:
 
 def _unconfirmed(findings: Sequence[RiskFinding]) -> list[Block]:
     """Notes on scores whose derivative was not confirmed."""
-    wrong, unchecked = (
-        [one for one in findings if one.derivative is not None and one.derivative.check is check]
-        for check in (Confirmation.WRONG, Confirmation.UNCHECKED)
-    )
+    why = {
+        Confirmation.WRONG: "its derivative is wrong, so that scores which read it have no value",
+        Confirmation.INFINITE: "its derivative is infinite, so that scores which read it have no value",
+        Confirmation.UNCHECKED: "its derivative could not be checked by differences of values",
+    }
     told = [
-        f"**{as_is(one.scenario)}**: its derivative is wrong, so that scores which read it have no value: {as_is(one.note)}."
-        for one in wrong
-    ] + [
-        f"**{as_is(one.scenario)}**: its derivative could not be checked by differences of values: "
-        f"{as_is(one.note or 'no reason was kept')}."
-        for one in unchecked
+        f"**{as_is(one.scenario)}**: {reason}: {as_is(one.note or 'no reason was kept')}."
+        for check, reason in why.items()
+        for one in findings
+        if one.derivative is not None and one.derivative.check is check
     ]
     return [Text(style=Style.FINE, parts=list(dict.fromkeys(told)))] if told else []
 
