@@ -23,7 +23,7 @@ from gradleak.privacy.lower_bounds import (
     gaussian_dp_epsilon,
 )
 from gradleak.results import LI_2024, Citation, Evidence, Outcome, Score, check_count, check_not_negative
-from gradleak.scoring.intervals import rate_interval
+from gradleak.scoring.roc import rate_interval
 from studies.study import Finding, Say, Study, StudyResult, Table
 
 

@@ -14,7 +14,7 @@ from gradleak.attacks import Attack, Classifier, LogisticRegression, RandomFores
 from gradleak.core import Batch, Defense, Exposure, HonestButCurious, Objective, Release, derive_generator, derive_seed
 from gradleak.data import Population
 from gradleak.defenses import Clip, LayerNoise
-from gradleak.defenses.layers import layers
+from gradleak.defenses.draws import layers
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Score
 from gradleak.risk import LatentInformation, Sensitivity, TargetInformation, mean_sensitivity

@@ -24,7 +24,7 @@ from gradleak.risk import (
     SubspaceDistance,
     mean_sensitivity,
 )
-from gradleak.risk.gradient_measure import coordinates
+from gradleak.risk.layer_measure import coordinates
 from gradleak.training import layer_gradients
 from studies.layer_latent_data import LatentNetwork, Parts, after_epochs, objective
 from studies.summaries import shown_with

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from gradleak.attacks import Attack, Blind
-from gradleak.attacks.monitor import Monitor
+from gradleak.attacks.attack import Monitor
 from gradleak.core import (
     Batch,
     Domain,
@@ -41,7 +41,7 @@ from gradleak.risk import (
     each_example,
     measure_visible,
 )
-from gradleak.risk.layer_groups import layer_groups
+from gradleak.risk.layer_exposure import layer_groups
 from studies.networks import alexnet_small, vgg9
 from studies.store import Store, content_of
 

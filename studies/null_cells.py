@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gradleak.results import VerdictKind
-from gradleak.scoring.intervals import rate_interval
+from gradleak.scoring.roc import rate_interval
 from studies.study import Finding, Table
 
 LIMIT = 0.05

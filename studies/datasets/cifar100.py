@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from gradleak.core import Batch, Domain
-from gradleak.datasets.image_file import image_file
-from gradleak.datasets.row_range import row_range
+from gradleak.datasets.files import image_file, row_range
 from gradleak.results import InputError
 
 _SIDE, _CHANNELS = 32, 3

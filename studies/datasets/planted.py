@@ -13,7 +13,7 @@ from torch import Tensor
 from gradleak.core import Domain
 from gradleak.data import Population
 from gradleak.datasets import image_file
-from gradleak.datasets.idx_file import read_idx
+from gradleak.datasets.files import read_idx
 from gradleak.datasets.synthetic import stroke, warp
 from gradleak.results import InputError, member
 

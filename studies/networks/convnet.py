@@ -7,8 +7,7 @@ from collections import OrderedDict
 import torch
 from torch import nn
 
-from gradleak.models.activation import Activation
-from gradleak.models.initialize import check_sizes, construct
+from gradleak.models.initialize import Activation, check_sizes, construct
 from gradleak.models.resnet import Norm
 from gradleak.results.errors import InputError
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from gradleak.attacks import Checkpoint, Monitor
-from gradleak.attacks.monitor import fingerprint
+from gradleak.attacks.attack import fingerprint
 from gradleak.results import InputError
 
 

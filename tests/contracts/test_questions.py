@@ -22,7 +22,7 @@ from gradleak import defenses
 from gradleak.accounting import mechanism_of
 from gradleak.attacks import Attack, ConsistentLabels
 from gradleak.attacks.inversion.gauss_newton.spectral import spectral_noise
-from gradleak.attacks.inversion.likelihood import known_law, laplace_scale
+from gradleak.attacks.inversion.reading import known_law, laplace_scale
 from gradleak.auditing import compatibility
 from gradleak.audits.risk.derivative import quiet
 from gradleak.core import (

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from gradleak.defenses import Clip, ClipPerLayer
-from gradleak.defenses.layers import layers
+from gradleak.defenses.draws import layers
 from gradleak.results import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch, on its first jvp

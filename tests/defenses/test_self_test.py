@@ -39,7 +39,7 @@ from gradleak.defenses import (
     Sign,
     SpectralNoise,
     TopK,
-    noise_tests,
+    release_tests,
     self_test,
 )
 from gradleak.defenses.clip import scaled_to
@@ -336,7 +336,7 @@ def chances(count: int, trials: int) -> Tensor:
     for _ in range(trials):
         draws = torch.randn(count, 76, generator=random, dtype=torch.float64)
         rows.append(
-            [test(draws, PARTS).chance for test in (noise_tests.variance, noise_tests.repeats, noise_tests.shape)]
+            [test(draws, PARTS).chance for test in (release_tests.variance, release_tests.repeats, release_tests.shape)]
         )
     return torch.tensor(rows)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gradleak.games.draws import digits
+from gradleak.games.reading import digits
 
 
 @pytest.mark.parametrize(

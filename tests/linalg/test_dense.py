@@ -8,7 +8,7 @@ import scipy.linalg
 import torch
 from threadpoolctl import ThreadpoolController
 
-from gradleak.linalg import dense, dense_eigenvalues, dense_gram, dense_spectrum
+from gradleak.linalg import dense_eigenvalues, dense_gram, dense_spectrum, operator
 from gradleak.results import InputError
 
 
@@ -68,7 +68,7 @@ def test_scipy_runs_on_as_many_threads_as_torch() -> None:
     # Bits may not depend on how many cores a worker sees.
     controller = ThreadpoolController()
     before = [pool["num_threads"] for pool in controller.info()]
-    with dense._threads_of_torch():
+    with operator._threads_of_torch():
         assert {pool["num_threads"] for pool in controller.info() if pool["user_api"] == "blas"} == {
             torch.get_num_threads()
         }

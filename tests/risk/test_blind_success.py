@@ -10,7 +10,7 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from gradleak.risk.blind_success import blind_success_limit, most_within
+from gradleak.risk.setting_measure import blind_success_limit, most_within
 
 
 def _in_window(points: Tensor, radius: float) -> int:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gradleak.risk.bayesian_cramer_rao import LARGEST_JUMP
-from gradleak.risk.continuity import largest_jump
+from gradleak.risk.setting_measure import largest_jump
 
 START, END = torch.tensor([-1.0], dtype=torch.float64), torch.tensor([2.0], dtype=torch.float64)
 

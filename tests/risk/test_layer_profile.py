@@ -7,7 +7,7 @@ import pytest
 
 from gradleak.results import Evidence, InputError, Leakier, Outcome, Score
 from gradleak.risk import LayerProfile
-from gradleak.risk.paired_rows import PairedRows
+from gradleak.risk.layer_profile import PairedRows
 
 
 def score(value: float | None, interval: tuple[float, float] | None = None, leakier: Leakier = Leakier.HIGHER) -> Score:

@@ -35,7 +35,7 @@ from gradleak.risk import (
     VulnerabilityFusion,
     each_example,
 )
-from gradleak.risk.extreme import Extreme
+from gradleak.risk.cramer_rao import Extreme
 
 
 def test_a_missing_delta_is_named(mlp: Oracle) -> None:

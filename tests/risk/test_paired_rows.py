@@ -10,7 +10,7 @@ import torch
 from gradleak.attacks import LinearDiscriminant
 from gradleak.results import InputError
 from gradleak.risk import LatentInformation
-from gradleak.risk.paired_rows import PairedRows
+from gradleak.risk.layer_profile import PairedRows
 
 
 def rows(seed: int, count: int, layers: int, *, shared: float, shift: float = 0.0) -> dict[str, np.ndarray]:

@@ -10,7 +10,7 @@ from sklearn.covariance import ledoit_wolf
 from gradleak.core import Batch, Domain
 from gradleak.results import InputError
 from gradleak.risk import GaussianPrior
-from gradleak.risk.prior import posterior_factor
+from gradleak.risk.posterior import posterior_factor
 
 
 def _public() -> torch.Tensor:

@@ -10,7 +10,7 @@ import torch
 
 from gradleak.results import InputError, Outcome, Score
 from gradleak.risk import GrassmannMetric, SubspaceDistance, principal_angles
-from gradleak.risk.gradient_measure import coordinates
+from gradleak.risk.layer_measure import coordinates
 
 
 def _random(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from gradleak.scoring.intervals import area_interval, rate_interval
-from gradleak.scoring.roc import area
+from gradleak.scoring.roc import area, area_interval, rate_interval
 
 
 @pytest.mark.parametrize(("successes", "trials"), [(0, 1), (3, 10), (10, 10), (499, 500), (2500, 5000)])

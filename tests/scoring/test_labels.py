@@ -5,7 +5,7 @@ import torch
 from gradleak.core import Batch, Reconstruction
 from gradleak.results import Outcome
 from gradleak.scoring import Pairing, label_accuracy
-from gradleak.scoring.labels import class_indices
+from gradleak.scoring.pairing import class_indices
 
 
 def claim(targets: torch.Tensor | None, outcome: Outcome = Outcome.CONVERGED) -> Reconstruction:

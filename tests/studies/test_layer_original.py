@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from scipy import stats
 
 from gradleak.attacks import DLG, Attack, GaussNewton, InvertingGradients
-from gradleak.attacks.monitor import Monitor
+from gradleak.attacks.attack import Monitor
 from gradleak.core import (
     Batch,
     Domain,

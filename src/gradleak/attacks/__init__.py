@@ -1,6 +1,6 @@
 """Adversaries that rebuild what a shared gradient was computed from, or infer what is true of it; none sees the truth."""
 
-from gradleak.attacks.attack import Attack
+from gradleak.attacks.attack import Attack, Checkpoint, Monitor, Progress
 from gradleak.attacks.blind import Blind
 from gradleak.attacks.inference import (
     AllEntries,
@@ -117,7 +117,6 @@ from gradleak.attacks.labels import (
     ZeroShotLabels,
     recover_labels,
 )
-from gradleak.attacks.monitor import Checkpoint, Monitor, Progress
 from gradleak.attacks.rounds import pool_rounds
 from gradleak.attacks.used_rows import UsedRows, used_rows
 

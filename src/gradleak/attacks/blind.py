@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from gradleak.attacks.attack import Attack
-from gradleak.attacks.monitor import Monitor
+from gradleak.attacks.attack import Attack, Monitor
 from gradleak.core import Knowledge, Reconstruction, Update
 from gradleak.results import Citation, Outcome
 

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradleak.attacks.inversion.masks import draws_of
+from gradleak.attacks.inversion.reading import draws_of
 from gradleak.core import (
     BatchDefense,
     Bounds,

@@ -1,9 +1,7 @@
 """Data of many owners: rows, their columns and users, how they are parted, and how they are sampled."""
 
 from gradleak.data.column import Column, ColumnKind, Encoding, raw_domain
-from gradleak.data.poisson import PoissonDraw, poisson_release, poisson_sample
-from gradleak.data.population import Population
-from gradleak.data.rows import rows_of
+from gradleak.data.population import PoissonDraw, Population, poisson_release, poisson_sample, rows_of
 from gradleak.data.split import Split, without_rows_of
 from gradleak.data.table import Table
 

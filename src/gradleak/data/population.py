@@ -1,15 +1,22 @@
-"""Rows that an inference game is played on: what the model sees, what it is trained for, and what shall stay private."""
+"""Populations of rows, and batches drawn from them by a Poisson process."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from gradleak.core import Batch, Domain
-from gradleak.results import InputError
+from gradleak.core import Batch, Domain, Objective, Release, Update
+from gradleak.results import InputError, is_number
+
+
+def rows_of(data: Batch, places: Tensor) -> Batch:
+    """The rows of a batch at these places (k,), with their sensitive variable."""
+    places = places.to(data.inputs.device)
+    sensitive = None if data.sensitive is None else data.sensitive[places.to(data.sensitive.device)]
+    return replace(data, inputs=data.inputs[places], targets=data.targets[places], sensitive=sensitive)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -87,3 +94,58 @@ def _check_finite(name: str, rows: Tensor) -> None:
         f"Population.{name}: expected finite numbers, got {int(odd.sum())} that are NaN or infinite in {int(touched.sum())} "
         f"of {len(rows)} rows, the first in row {int(touched.nonzero()[0])} (from 0); fill these cells or leave the rows out"
     )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PoissonDraw:
+    """A release of a Poisson sample.
+
+    Attributes:
+        update: what the server sees; it does not tell how many took part.
+        examples: how many did, which may be 0: known to the client alone.
+    """
+
+    update: Update
+    examples: int
+
+
+def poisson_sample(data: Batch, *, rate: float, generator: torch.Generator) -> Batch | None:
+    """The rows that a coin each picks, with their sensitive variable; None where no row is picked.
+
+    Args:
+        data: all rows that the client holds.
+        rate: q, above 0 and at most 1: the probability of every row, independently.
+        generator: the only source of randomness.
+
+    Raises:
+        InputError: for a rate out of range.
+    """
+    if not is_number(rate) or not 0 < rate <= 1:
+        raise InputError(f"poisson_release: expected a rate above 0 and at most 1, got {rate!r}")
+    coins = torch.rand(data.size, generator=generator, dtype=torch.float64, device=generator.device)
+    places = (coins < rate).nonzero().flatten()
+    return rows_of(data, places) if len(places) else None
+
+
+def poisson_release(
+    release: Release, objective: Objective, data: Batch, *, rate: float, generator: torch.Generator
+) -> PoissonDraw:
+    """One release of rows that each take part with the same probability, independently, as the accounting assumes.
+
+    Where no row is drawn, the noise is released alone.
+
+    Args:
+        release: protocol and defenses; it has to divide by a public number (`expected_batch_size`) for an empty sample.
+        objective: the client's loss.
+        data: all rows that the client holds.
+        rate: q, above 0 and at most 1.
+        generator: the only source of randomness, of the sample first.
+
+    Raises:
+        InputError: for a rate out of range.
+        UnsupportedError: if no row is drawn and the release cannot be made of none.
+    """
+    sample = poisson_sample(data, rate=rate, generator=generator)
+    if sample is None:
+        return PoissonDraw(update=release.of_nothing(objective, generator), examples=0)
+    return PoissonDraw(update=release(objective, sample, generator), examples=sample.size)

@@ -6,8 +6,7 @@ return a `gradleak.data.Population` to play an inference game on, or the `Table`
 
 from gradleak.datasets.adult import adult_census, adult_files, adult_files_table, adult_population, adult_table
 from gradleak.datasets.digits import mnist_digits, scikit_digits
-from gradleak.datasets.idx_file import idx_file
-from gradleak.datasets.image_file import image_file
+from gradleak.datasets.files import idx_file, image_file
 from gradleak.datasets.sentences import Vocabulary, sentences
 from gradleak.datasets.synthetic import constructed_users
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from gradleak.core import Batch, Domain
-from gradleak.datasets.row_range import row_range
+from gradleak.datasets.files import row_range
 from gradleak.results import InputError, UnsupportedError, check_count, check_seed
 from gradleak.results.numbers import check_fits
 

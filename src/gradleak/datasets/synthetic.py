@@ -13,7 +13,7 @@ from torch.nn import functional
 from gradleak.core import Domain
 from gradleak.data import Population
 from gradleak.datasets.digits import mnist_digits
-from gradleak.datasets.idx_file import read_idx
+from gradleak.datasets.files import read_idx
 from gradleak.results import InputError
 from gradleak.results.numbers import check_count, check_fits, check_not_negative
 

@@ -1,8 +1,8 @@
-"""Random numbers from an explicit generator; a CPU generator gives the same ones on every device."""
+"""Draws of random defenses, and the layers of an update."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -33,3 +33,16 @@ def mean_of(updates: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
         name: torch.stack([update[name].double() for update in updates]).mean(dim=0).to(tensor.dtype)
         for name, tensor in updates[0].items()
     }
+
+
+def layers(names: Iterable[str]) -> dict[str, list[str]]:
+    """The names of tensors by the module that owns them, in order: weight and bias of a layer together.
+
+    Examples:
+        >>> layers(["0.weight", "0.bias", "scale"])
+        {'0': ['0.weight', '0.bias'], '': ['scale']}
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(name.rpartition(".")[0], []).append(name)
+    return groups

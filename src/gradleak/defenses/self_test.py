@@ -22,7 +22,7 @@ from gradleak.core import (
     UpdateDefense,
     example_gradients,
 )
-from gradleak.defenses import bound_tests, noise_tests
+from gradleak.defenses import release_tests
 from gradleak.defenses.clip import scaled_to
 from gradleak.results import InputError
 from gradleak.results.score import jsonable
@@ -248,7 +248,7 @@ class _Case:
             bound = self._bound_of(defense)
             if bound is None or not isinstance(defense, ExampleDefense | UpdateDefense):
                 continue
-            found = bound_tests.longest(defense, self.objective.params, bound, torch.Generator().manual_seed(0))
+            found = release_tests.longest(defense, self.objective.params, bound, torch.Generator().manual_seed(0))
             passed = found <= bound * (1 + 1e-6)
             note = "" if passed else f"{type(defense).__name__} gives vectors longer than the bound that it claims"
             yield Check(name="bound", claimed=bound, found=found, interval=(0.0, bound), passed=passed, note=note)
@@ -325,7 +325,7 @@ class _Case:
 
     def _unreached(self, bound: float) -> Check:
         """Per-example clipping that these examples do not need, however large: gradients that do are made up."""
-        name, rows = "per_example_clip", bound_tests.long_rows(self.objective.params, bound, self.batch.size)
+        name, rows = "per_example_clip", release_tests.long_rows(self.objective.params, bound, self.batch.size)
         each = [scaled_to(bound, {key: t[place] for key, t in rows.items()}) for place in range(self.batch.size)]
         wanted = torch.stack([self.objective.flatten(row) for row in each]).sum(dim=0) / self._divisor()
         for shortening in self._at_example:
@@ -407,7 +407,7 @@ class _Case:
         ratio = float(draws.square().sum()) / count
         low, high = (float(scipy.stats.chi2.ppf(q, count)) / count for q in (LEVEL / 4, 1 - LEVEL / 4))
         claimed = float(std[noisy].square().mean())
-        spread = noise_tests.variance(draws, parts)
+        spread = release_tests.variance(draws, parts)
         note = "" if low <= ratio <= high else f"the noise has {ratio:.3g} times the variance that is stated"
         if not note and spread.chance < LEVEL / 2:
             note = spread.note
@@ -420,8 +420,8 @@ class _Case:
             note=note,
         )
         for name, found in (
-            ("noise_repeats", noise_tests.repeats(draws, parts)),
-            ("noise_shape", noise_tests.shape(draws, parts)),
+            ("noise_repeats", release_tests.repeats(draws, parts)),
+            ("noise_shape", release_tests.shape(draws, parts)),
         ):
             passed = found.chance >= LEVEL
             yield Check(

@@ -11,8 +11,8 @@ from torch import Tensor
 from gradleak.attacks.inference import Classifier, Ordinal, balanced_labels
 from gradleak.core import Batch
 from gradleak.data import Split
-from gradleak.games.draws import Draw, digits, rows_without_replacement
 from gradleak.games.game import Challenge, Control
+from gradleak.games.reading import Draw, digits, rows_without_replacement
 from gradleak.games.value_game import ValueGame, values_of
 from gradleak.results import InputError, Natural, Whole
 

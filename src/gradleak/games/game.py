@@ -18,10 +18,8 @@ from gradleak.core.losses import Loss
 from gradleak.core.turns import in_turn
 from gradleak.core.workers import in_processes
 from gradleak.data import Population, Split, rows_of
-from gradleak.games.draws import Draw
 from gradleak.games.information import gaussian_channel_information
-from gradleak.games.public_release import ReleaseWithPublicRows
-from gradleak.games.reading import Knows, RoundRead, RoundTask
+from gradleak.games.reading import Draw, Knows, ReleaseWithPublicRows, RoundRead, RoundTask
 from gradleak.games.result import GameResult, SeedResult
 from gradleak.protocols import FedSGD
 from gradleak.results import (

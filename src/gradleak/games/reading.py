@@ -1,4 +1,4 @@
-"""Readings of the updates of one round: adversaries train on shadow updates, and judge the released ones."""
+"""Batches that a game draws, and their releases as the adversary reads them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,144 @@ from torch import Tensor
 
 from gradleak.attacks.inference import Features, Layout, Reduction
 from gradleak.core import Batch, ModelDefense, Objective, Release, derive_generator
-from gradleak.games.draws import Draw
-from gradleak.training import BatchReleases, releases_of
+from gradleak.results import InputError
+from gradleak.training import AnyRelease, BatchReleases, PerturbedRounds, releases_of
+from gradleak.training.federated import Perturbation
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Draw:
+    """Batches of rows with the value of the sensitive variable that each was drawn for.
+
+    Attributes:
+        labels: a of every batch, (T,) int64.
+        rows: places of its rows, (T, k) int64.
+        references: in user inference, places of the reference batch of every candidate, (T, m, k); else None.
+        note: what a reader has to know of the draw, or "".
+    """
+
+    labels: Tensor = field(repr=False)
+    rows: Tensor = field(repr=False)
+    references: Tensor | None = field(default=None, repr=False)
+    note: str = ""
+
+
+def labels_by_law(count: int, law: Tensor, generator: torch.Generator) -> Tensor:
+    """Labels (count,) drawn independently by a law (m,)."""
+    return torch.multinomial(law.double(), count, replacement=True, generator=generator)
+
+
+def law_of(values: Tensor, count: int) -> Tensor:
+    """The shares (m,) of the values 0 to count − 1 among these, float64."""
+    return torch.bincount(values, minlength=count).double() / len(values)
+
+
+def rows_without_replacement(held: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Some of the places `held` (n,), each at most once; with repetition where there are fewer than asked for."""
+    if len(held) < count:
+        return held[torch.randint(len(held), (count,), generator=generator)]
+    return held[torch.randperm(len(held), generator=generator)[:count]]
+
+
+def digits(places: Tensor, count: int, entries: int) -> Tensor:
+    """Numbers 0 to count − 1 (n,) as digits (n, c) between 0 and 1, c at most `entries`: binary ones where they suffice.
+
+    Args:
+        places: the numbers.
+        count: how many there are.
+        entries: how many digits there is room for, at least 1.
+    """
+    base = 2
+    while base**entries < count:
+        base += 1
+    width = 1
+    while base**width < count:
+        width += 1
+    powers = base ** torch.arange(width, device=places.device)
+    return (places[:, None] // powers % base).double() / (base - 1)
+
+
+def draw_of_one_value(
+    labels: Tensor,
+    values: Tensor,
+    names: Sequence[str],
+    *,
+    batch_size: int,
+    replacement: bool,
+    generator: torch.Generator,
+    whose: str,
+) -> Draw:
+    """A batch for every label, all of whose rows have that value, uniformly among those that have it.
+
+    Args:
+        labels: (T,).
+        values: the sensitive variable of the rows, (n,).
+        names: of its values.
+        batch_size: k.
+        replacement: whether a row may stand twice in a batch; where a value has fewer than k rows it may anyway.
+        generator: of the draw.
+        whose: "private" or "public", for messages.
+
+    Raises:
+        InputError: for a label that no row has.
+    """
+    held = [(values == value).nonzero().flatten() for value in range(len(names))]
+    rows = torch.empty(len(labels), batch_size, dtype=torch.int64)
+    few = []
+    for value, places in enumerate(held):
+        asked = (labels == value).nonzero().flatten()
+        if not len(asked):
+            continue
+        if not len(places):
+            raise InputError(f"game: expected {whose} rows with {names[value]}, got none of {len(values)}")
+        if replacement:
+            rows[asked] = places[torch.randint(len(places), (len(asked), batch_size), generator=generator)]
+            continue
+        if len(places) < batch_size:
+            few.append(f"{len(places)} with {names[value]}")
+        for trial in asked.tolist():
+            rows[trial] = rows_without_replacement(places, batch_size, generator)
+    note = f"batches of {batch_size} hold rows twice: {whose} rows are {', '.join(few)}" if few else ""
+    return Draw(labels=labels, rows=rows, note=note)
+
+
+class ReleaseWithPublicRows(ABC):
+    """Maker of a release once the public rows of a seed are known."""
+
+    @abstractmethod
+    def given(self, public: Batch, batch_size: int) -> AnyRelease:
+        """The release.
+
+        Args:
+            public: the public rows, with their sensitive variable.
+            batch_size: how many rows make an update.
+        """
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PerturbedGame(Perturbation, ReleaseWithPublicRows):
+    """Adversarial perturbation against a classifier that is trained every round on the public rows of the game.
+
+    These are the rows that the adversary has too, so that an adaptive one meets the very classifier.
+
+    **Source**: Li et al. 2024, section 6.1 (3): the classifier learns from "the same as the shadow dataset".
+
+    Attributes:
+        target: the value that an update is to be taken for, or None for any but the true one. In a game about users it is
+            needed, and the number of a public user: 0 to u − 1 in the order of their numbers in the population.
+        updates: how many updates the classifier is trained on.
+        hidden: units of its hidden layer.
+        epochs: its passes over the updates.
+    """
+
+    updates: int = 256
+    hidden: int = 64
+    epochs: int = 20
+
+    def given(self, public: Batch, batch_size: int) -> PerturbedRounds:
+        """The perturbation with a classifier of these rows, trained anew every round."""
+        return PerturbedRounds(public=public, batch_size=batch_size, **self.perturbation)
+
 
 Floats = NDArray[np.float64]
 

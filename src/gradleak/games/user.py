@@ -11,10 +11,8 @@ from torch import Tensor
 from gradleak.attacks.inference import PrototypeEncoder, balanced_labels, distance_log_posterior
 from gradleak.core import Batch, BatchDefense, Release, derive_generator, derive_seed
 from gradleak.data import Split
-from gradleak.games.draws import Draw, digits, draw_of_one_value
 from gradleak.games.game import Challenge, InferenceGame
-from gradleak.games.public_release import PerturbedGame
-from gradleak.games.reading import Read, RoundTask, reduce
+from gradleak.games.reading import Draw, PerturbedGame, Read, RoundTask, digits, draw_of_one_value, reduce
 from gradleak.results import Count, InputError, Natural, Whole
 from gradleak.training import BatchReleases, PerturbedRounds, Trajectory, releases_of
 

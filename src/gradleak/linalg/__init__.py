@@ -17,15 +17,26 @@ from gradleak.linalg.choice import (
     choose_inverse_solver,
     choose_trace_solver,
 )
-from gradleak.linalg.conjugate_gradient import LinearSolution, conjugate_gradient
-from gradleak.linalg.dense import Spectrum, dense_eigenvalues, dense_gram, dense_spectrum, zero_threshold
-from gradleak.linalg.gradient_descent import least_squares_descent
-from gradleak.linalg.lanczos_quadrature import lanczos_quadrature
 from gradleak.linalg.lobpcg import ExtremeEigenpairs, lobpcg
-from gradleak.linalg.lsmr import lsmr
-from gradleak.linalg.neumann import neumann_series
-from gradleak.linalg.operator import DenseOperator, Gram, LinearOperator
-from gradleak.linalg.trace import ShiftedInverse, TraceEstimate, group_squared_norms, hutchinson, hutchpp
+from gradleak.linalg.operator import (
+    DenseOperator,
+    Gram,
+    LinearOperator,
+    Spectrum,
+    dense_eigenvalues,
+    dense_gram,
+    dense_spectrum,
+    zero_threshold,
+)
+from gradleak.linalg.solvers import LinearSolution, conjugate_gradient, least_squares_descent, lsmr, neumann_series
+from gradleak.linalg.trace import (
+    ShiftedInverse,
+    TraceEstimate,
+    group_squared_norms,
+    hutchinson,
+    hutchpp,
+    lanczos_quadrature,
+)
 
 __all__ = [
     "LSMR",

@@ -9,13 +9,9 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.linalg.conjugate_gradient import LinearSolution, conjugate_gradient
-from gradleak.linalg.gradient_descent import least_squares_descent
-from gradleak.linalg.lanczos_quadrature import lanczos_quadrature
-from gradleak.linalg.lsmr import lsmr
-from gradleak.linalg.neumann import neumann_series
 from gradleak.linalg.operator import Gram, LinearOperator
-from gradleak.linalg.trace import ShiftedInverse, TraceEstimate, Weights, hutchinson, hutchpp
+from gradleak.linalg.solvers import LinearSolution, conjugate_gradient, least_squares_descent, lsmr, neumann_series
+from gradleak.linalg.trace import ShiftedInverse, TraceEstimate, Weights, hutchinson, hutchpp, lanczos_quadrature
 from gradleak.results import (
     Count,
     Positive,

@@ -1,12 +1,9 @@
 """The networks of the papers, with explicit initialization: the same generator gives the same weights."""
 
-from gradleak.models.activation import Activation
-from gradleak.models.initialize import initialize_default, initialize_uniform
-from gradleak.models.lenet import lenet_dlg, lenet_i2f
-from gradleak.models.linear import linear_model
-from gradleak.models.mlp import mlp
+from gradleak.models.initialize import Activation, initialize_default, initialize_uniform
 from gradleak.models.pooled_convnets import lenet5
 from gradleak.models.resnet import BasicBlock, Norm, resnet8, resnet18
+from gradleak.models.small import lenet_dlg, lenet_i2f, linear_model, mlp
 from gradleak.models.text_classifier import TokenEmbedding, text_classifier
 
 __all__ = [

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from gradleak.models.activation import Activation
-from gradleak.models.initialize import check_sizes, construct
+from gradleak.models.initialize import Activation, check_sizes, construct
 from gradleak.results import InputError
 
 _POOL = 2

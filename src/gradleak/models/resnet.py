@@ -9,8 +9,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor, nn
 
-from gradleak.models.activation import Activation
-from gradleak.models.initialize import check_sizes, construct
+from gradleak.models.initialize import Activation, check_sizes, construct
 from gradleak.results import member
 
 

@@ -7,8 +7,7 @@ from collections import OrderedDict
 import torch
 from torch import Tensor, nn
 
-from gradleak.models.activation import Activation
-from gradleak.models.initialize import check_sizes, construct
+from gradleak.models.initialize import Activation, check_sizes, construct
 from gradleak.results import InputError
 
 _FILTERS, _HIDDEN = 16, 50

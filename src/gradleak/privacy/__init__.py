@@ -1,9 +1,14 @@
 """Epsilon audited by trials: two hypotheses about a release, told apart as well as anybody can, and bounds from below."""
 
-from gradleak.privacy.attribute import AttributePair
-from gradleak.privacy.attribute_audit import AttributeAudit
-from gradleak.privacy.canary import Canary, CanaryObjective, CraftedRecords, random_records
-from gradleak.privacy.gaussian import GaussianPair
+from gradleak.privacy.attribute_audit import AttributeAudit, AttributePair
+from gradleak.privacy.canary import (
+    Canary,
+    CanaryObjective,
+    CraftedRecords,
+    RecordAttribute,
+    RecordConstraints,
+    random_records,
+)
 from gradleak.privacy.lower_bounds import (
     CorrectedThresholdEpsilon,
     Direction,
@@ -20,12 +25,9 @@ from gradleak.privacy.lower_bounds import (
     gaussian_dp_epsilon,
     largest_certifiable_epsilon,
 )
-from gradleak.privacy.membership import MembershipPair
-from gradleak.privacy.membership_audit import MembershipAudit
-from gradleak.privacy.pair import HypothesisPair, Statistic
+from gradleak.privacy.membership_audit import MembershipAudit, MembershipPair
 from gradleak.privacy.privacy_audit import AuditedPair, AuditSetup, NullPair, PrivacyAudit
-from gradleak.privacy.record import RecordAttribute, RecordConstraints
-from gradleak.privacy.released import SampledPair, released_pair
+from gradleak.privacy.released import GaussianPair, HypothesisPair, SampledPair, Statistic, released_pair
 from gradleak.privacy.result import AuditResult, Histogram, PairResult, as_estimate, assumes_gaussians, audit_pair
 from gradleak.privacy.theory import per_attribute_epsilon, total_epsilons
 

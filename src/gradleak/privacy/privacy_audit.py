@@ -23,7 +23,7 @@ from gradleak.privacy.lower_bounds import (
     SplitThresholdEpsilon,
     TrialScores,
 )
-from gradleak.privacy.pair import HypothesisPair
+from gradleak.privacy.released import HypothesisPair
 from gradleak.privacy.result import AuditResult, PairResult, audit_pair
 from gradleak.privacy.theory import total_epsilons
 from gradleak.protocols import FedSGD

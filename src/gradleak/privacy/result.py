@@ -11,7 +11,7 @@ import numpy as np
 
 from gradleak.core import derive_generator, derive_seed
 from gradleak.privacy.lower_bounds import EpsilonEstimator, GaussianFitEpsilon, TradeOff, TrialScores
-from gradleak.privacy.pair import HypothesisPair
+from gradleak.privacy.released import HypothesisPair
 from gradleak.results import Evidence, InputError, Outcome, Score, check_count
 from gradleak.results.score import jsonable
 

@@ -1,25 +1,17 @@
 """Closed-form measures of what a release gives away; the defender's side, which holds the truth."""
 
 from gradleak.risk.bayesian_cramer_rao import BayesianCramerRao
-from gradleak.risk.cramer_rao import GaussianReconstructionError
+from gradleak.risk.cramer_rao import FisherInformationLoss, GaussianReconstructionError, GradientNorm
 from gradleak.risk.directions import PerturbationDirections, perturbation_directions
-from gradleak.risk.fisher import FisherInformationLoss
-from gradleak.risk.gradient_measure import GradientMeasure
-from gradleak.risk.gradient_norm import GradientNorm
 from gradleak.risk.influence import InversionInfluence, InversionInfluenceLowerBound
 from gradleak.risk.layer_advice import AdvisedLayer, LayerAdvice, advise
-from gradleak.risk.layer_exposure import VisibleLayers, what_ifs
-from gradleak.risk.layer_groups import Consecutive, Partition, layer_groups
-from gradleak.risk.layer_measure import LayerMeasure
-from gradleak.risk.layer_profile import LayerProfile
-from gradleak.risk.layer_site import DrawnRows, LayerScale, LayerSite
-from gradleak.risk.lipschitz_bound import LipschitzBound
+from gradleak.risk.layer_exposure import Consecutive, Partition, VisibleLayers, layer_groups, what_ifs
+from gradleak.risk.layer_measure import GradientMeasure, LayerMeasure
+from gradleak.risk.layer_profile import DrawnRows, LayerProfile, LayerScale, LayerSite, PairedRows
 from gradleak.risk.measure import Measure, Unit, each_example, measure_visible
 from gradleak.risk.mutual_information import MINE, NeighborInformation
-from gradleak.risk.paired_rows import PairedRows
 from gradleak.risk.perfect_attacker import PerfectAttack, perfect_attacker
-from gradleak.risk.posterior import LinearizedPosteriorError
-from gradleak.risk.prior import GaussianPrior
+from gradleak.risk.posterior import GaussianPrior, LinearizedPosteriorError
 from gradleak.risk.reconstruction_probability import ReconstructionProbability
 from gradleak.risk.sensitivity import JacobianNorm, Sensitivity, mean_sensitivity, sensitivity_profile
 from gradleak.risk.setting_measure import Setting, SettingMeasure
@@ -33,7 +25,7 @@ from gradleak.risk.v_information import (
     StructuralDissimilarity,
     TargetInformation,
 )
-from gradleak.risk.vulnerability import Extremum, MatchingLoss, Vulnerability, VulnerabilityFusion
+from gradleak.risk.vulnerability import Extremum, LipschitzBound, MatchingLoss, Vulnerability, VulnerabilityFusion
 
 __all__ = [
     "MINE",

@@ -30,10 +30,9 @@ from gradleak.results import (
     UnsupportedError,
     Whole,
 )
-from gradleak.risk.continuity import largest_jump
 from gradleak.risk.measure import Unit, earned, outcome_of
-from gradleak.risk.prior import GaussianPrior, posterior_factor
-from gradleak.risk.setting_measure import Setting, SettingMeasure
+from gradleak.risk.posterior import GaussianPrior, posterior_factor
+from gradleak.risk.setting_measure import Setting, SettingMeasure, largest_jump
 
 # Relative jumps above this break the theorem. Kinks, which it allows, leave less than 1e-7 in `largest_jump`.
 LARGEST_JUMP = 1e-5

@@ -1,4 +1,4 @@
-"""The expected reconstruction error under Gaussian noise."""
+"""Fisher information of the release, the Cramér-Rao bound, its extremes over the batch, and the gradient's norm."""
 
 from __future__ import annotations
 
@@ -10,20 +10,147 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Exposure
-from gradleak.linalg import DenseSolver, Gram, Solver, TraceSolver, choose_trace_solver
+from gradleak.linalg import (
+    DenseSolver,
+    Gram,
+    LinearOperator,
+    Solver,
+    TraceSolver,
+    block_lanczos,
+    choose_trace_solver,
+    lobpcg,
+)
 from gradleak.operators import DENSE_LIMIT, GradientJacobian
 from gradleak.results import (
     HANNUN_2021,
+    HONG_2024,
     ZHANG_2023,
     Citation,
     Evidence,
     Hint,
+    Leakier,
     Natural,
     Outcome,
     Positive,
     Score,
+    Share,
 )
-from gradleak.risk.measure import Measure, Unit, not_gaussian, rank_facts
+from gradleak.risk.measure import EXACT_TO, Measure, Unit, not_gaussian, rank_facts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extreme:
+    """An extreme eigenvalue.
+
+    Attributes:
+        value: the eigenvalue, or None if the products were not finite.
+        outcome: converged, budget_spent or not_finite; for the smallest one also not_identifiable (it is 0) and
+            not_informative (the zero operator).
+        details: solver, residual, multiplicity and products, for the score.
+    """
+
+    value: float | None
+    outcome: Outcome
+    details: dict[str, Any]
+
+    @property
+    def evidence(self) -> Evidence:
+        """Exact for a dense value, or one certified to 0.1 % by its residual, else an estimate."""
+        certain = self.outcome in (Outcome.CONVERGED, Outcome.NOT_IDENTIFIABLE)
+        close = not self.value or self.details.get("residual", 0.0) <= EXACT_TO * self.value
+        return Evidence.EXACT if certain and close else Evidence.ESTIMATE
+
+
+def largest_gram_eigenvalue(operator: GradientJacobian, *, dense_limit: int, tolerance: float) -> Extreme:
+    """λmax(AᵀA): from the dense spectrum up to `dense_limit` unknowns or where it is there, else by block Lanczos."""
+    if operator.has_spectrum or operator.shape[1] <= dense_limit:
+        details = {"solver": "dense spectrum", "route": operator.route}
+        return Extreme(value=float(operator.gram_spectrum()[-1]), outcome=Outcome.CONVERGED, details=details)
+    return largest_by_lanczos(operator, tolerance=tolerance)
+
+
+def largest_by_lanczos(factor: LinearOperator, *, tolerance: float, max_matvecs: int = 4000) -> Extreme:
+    """λmax(BᵀB) of an operator B by block Lanczos; the start vectors come from a fresh generator with seed 0."""
+    generator = torch.Generator().manual_seed(0)
+    found = block_lanczos(Gram(factor), generator=generator, tolerance=tolerance, max_matvecs=max_matvecs)
+    details: dict[str, Any] = {"solver": "block Lanczos", "matvecs": found.matvecs}
+    if found.outcome is Outcome.NOT_FINITE:
+        return Extreme(value=None, outcome=Outcome.NOT_FINITE, details=details)
+    if found.outcome is Outcome.NOT_INFORMATIVE:  # the zero operator, which is an answer here
+        return Extreme(value=0.0, outcome=Outcome.CONVERGED, details=details)
+    details |= {"residual": float(found.residuals[0]), "multiplicity": found.multiplicity}
+    return Extreme(value=float(found.values[0]), outcome=found.outcome, details=details)
+
+
+def smallest_by_lobpcg(factor: LinearOperator, *, tolerance: float, max_matvecs: int = 4000) -> Extreme:
+    """λmin(BᵀB) of an operator B by LOBPCG; 0 where the null space is not empty, not_finite without a value.
+
+    Where the budget ends first (ill-conditioned operators) the value is too large.
+    """
+    generator = torch.Generator().manual_seed(0)
+    found = lobpcg(Gram(factor), largest=False, generator=generator, tolerance=tolerance, max_matvecs=max_matvecs)
+    details: dict[str, Any] = {"solver": "LOBPCG", "matvecs": found.matvecs}
+    if found.outcome is Outcome.NOT_FINITE:
+        return Extreme(value=None, outcome=Outcome.NOT_FINITE, details=details)
+    details |= {"residual": float(found.residuals[0])}
+    if found.outcome in (Outcome.NOT_INFORMATIVE, Outcome.NOT_IDENTIFIABLE):
+        return Extreme(value=0.0, outcome=found.outcome, details=details)
+    return Extreme(value=float(found.values[0]), outcome=found.outcome, details=details)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FisherInformationLoss(Measure):
+    """The Fisher information loss η = ‖A‖₂/σ of a release with noise N(0, σ²) on every entry.
+
+    The Fisher information of the release about x is AᵀA/σ²; η is the root of its largest eigenvalue. Any unbiased
+    attacker has variance of at least 1/η² along every direction of the input.
+
+    Assumptions: exact for a dense or certified λmax. It describes the most visible direction alone, and unbiased
+    attackers alone: no verdict reads safety from it.
+
+    Args:
+        std: σ, standard deviation of the noise on every entry of the release, positive.
+        dense_limit: largest d for the whole spectrum; beyond, λmax comes from block Lanczos.
+        tolerance: relative residual of the block Lanczos value.
+
+    Raises:
+        InputError: for a standard deviation that is not positive.
+
+    Cost: λmax(AᵀA): the spectrum, or tens of products.
+
+    Source: Hannun et al. 2021, definition of η by the spectral norm of the Fisher information matrix.
+    """
+
+    name: ClassVar[str] = "fisher_information_loss"
+    citations: ClassVar[tuple[Citation, ...]] = (HANNUN_2021,)
+    summary: ClassVar[str] = "spectral norm of A over the noise, the Fisher information loss"
+    leakier: ClassVar[Leakier] = Leakier.HIGHER
+
+    std: Positive
+    dense_limit: Natural = DENSE_LIMIT
+    tolerance: Share = 1e-9
+
+    @property
+    def _unit(self) -> str:
+        return "1/input"
+
+    def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
+        reason = not_gaussian(exposure)
+        if reason is not None:
+            return self._without_value(Outcome.UNSUPPORTED, f"the noise of this release is not Gaussian: {reason}")
+        found = largest_gram_eigenvalue(operator, dense_limit=self.dense_limit, tolerance=self.tolerance)
+        if found.value is None:
+            return self._without_value(found.outcome, "the derivative of the release is not finite", **found.details)
+        if found.value == 0.0:
+            return self._zero_map(operator)
+        return self._score(
+            math.sqrt(found.value) / self.std,
+            found.evidence,
+            outcome=found.outcome,
+            note="of unbiased attackers, along the most visible direction",
+            details=found.details | {"eigenvalue_max": found.value, "std": self.std},
+        )
+
 
 _SQUARED = "expected squared error"
 _SINGULAR = (
@@ -164,3 +291,33 @@ class GaussianReconstructionError(Measure):
             note=note,
             details=details,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientNorm(Measure):
+    """The L2 norm of the released mean, ‖g(x)‖, over all shared tensors.
+
+    Assumptions: a heuristic. Prior studies take a large norm for vulnerable; Hong et al. find both signs of the
+    correlation, so it is kept as the baseline that better measures are compared with. It is in gradient units and has
+    no pixel form. A zero release has no value (no_signal).
+
+    Cost: one plain gradient.
+
+    Source: Hong et al. 2024, the baseline proxy of tables 1 and 2.
+    """
+
+    name: ClassVar[str] = "gradient_norm"
+    citations: ClassVar[tuple[Citation, ...]] = (HONG_2024,)
+    summary: ClassVar[str] = "L2 norm of the released mean, a heuristic baseline"
+    leakier: ClassVar[Leakier] = Leakier.HIGHER
+    reads_derivative: ClassVar[bool] = False
+
+    @property
+    def _unit(self) -> str:
+        return "gradient"
+
+    def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
+        value = float(operator.value.norm())
+        if value == 0.0:
+            return self._without_value(Outcome.NO_SIGNAL, "the released mean is zero")
+        return self._score(value, Evidence.EXACT, note="a heuristic: studies disagree on its sign")

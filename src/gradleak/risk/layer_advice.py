@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gradleak.results import InputError, Leakier, Score, check_count, check_share
-from gradleak.risk.layer_groups import members_of
+from gradleak.risk.layer_exposure import members_of
 from gradleak.risk.layer_profile import LayerProfile
 
 _OF_ATTRIBUTE = ("latent_information", "subspace_distance")

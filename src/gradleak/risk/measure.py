@@ -15,11 +15,9 @@ from torch import Tensor
 from gradleak.core import DiagonalGaussian, Exposure, NotGaussian, Objective, derive_generator
 from gradleak.operators import DerivativeCheck, GradientJacobian, check_derivative, example_operators
 from gradleak.results import Evidence, InputError, Leakier, Outcome, Score
-from gradleak.risk.layer_averages import mean_profile, together
 from gradleak.risk.layer_exposure import VisibleLayers
-from gradleak.risk.layer_measure import LayerMeasure
-from gradleak.risk.layer_profile import LayerProfile
-from gradleak.risk.layer_site import Groups, LayerScale, LayerSite
+from gradleak.risk.layer_measure import LayerMeasure, mean_profile, together
+from gradleak.risk.layer_profile import Groups, LayerProfile, LayerScale, LayerSite
 
 Delta = Tensor | Mapping[str, Tensor]
 # A number with a larger bound on its relative error (three digits) is an estimate, however it was computed.

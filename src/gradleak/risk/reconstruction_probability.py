@@ -29,8 +29,7 @@ from gradleak.results import (
     Share,
     Whole,
 )
-from gradleak.risk.blind_success import blind_success_limit
-from gradleak.risk.setting_measure import Setting, SettingMeasure
+from gradleak.risk.setting_measure import Setting, SettingMeasure, blind_success_limit
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

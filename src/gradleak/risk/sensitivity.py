@@ -30,12 +30,10 @@ from gradleak.results import (
     Whole,
     check_share,
 )
-from gradleak.risk.layer_averages import mean_profile, together
-from gradleak.risk.layer_groups import Partition
-from gradleak.risk.layer_profile import LayerProfile
-from gradleak.risk.layer_site import Groups, LayerScale, LayerSite
+from gradleak.risk.layer_exposure import Partition
+from gradleak.risk.layer_measure import mean_profile, together
+from gradleak.risk.layer_profile import Groups, LayerProfile, LayerScale, LayerSite, PairedRows
 from gradleak.risk.measure import Measure, each_example
-from gradleak.risk.paired_rows import PairedRows
 
 _NAME = "mean_sensitivity"
 _SKEWED = 20

@@ -21,7 +21,7 @@ from gradleak.results import (
     Score,
     Whole,
 )
-from gradleak.risk.gradient_measure import GradientMeasure, coordinates
+from gradleak.risk.layer_measure import GradientMeasure, coordinates
 
 # Of the largest distance, what the angles of equal subspaces have by round-off.
 _FLAT = 1e-9

@@ -1,11 +1,16 @@
 """Claim against truth: image errors in pixels scaled to [0, 1], one-to-one pairing, blind baselines; guesses of adversaries."""
 
-from gradleak.scoring.baseline import BASELINE_NAMES, blind_baseline
-from gradleak.scoring.chance import CHANCE_ENTRIES, CHANCE_LEVEL, beyond_luck, chance_pixel_rmse
+from gradleak.scoring.chance import (
+    BASELINE_NAMES,
+    CHANCE_ENTRIES,
+    CHANCE_LEVEL,
+    beyond_luck,
+    blind_baseline,
+    chance_pixel_rmse,
+)
 from gradleak.scoring.classification import confusion, leaks, score_posteriors
 from gradleak.scoring.image import SSIM_WINDOW, mse, psnr, rmse, ssim, ssim_obstacle
-from gradleak.scoring.labels import label_accuracy
-from gradleak.scoring.pairing import Pairing, pair, wrong_pairing_rmse
+from gradleak.scoring.pairing import Pairing, label_accuracy, pair, wrong_pairing_rmse
 from gradleak.scoring.perceptual import (
     ST_LPIPS_SIDE,
     PerceptualNetwork,

@@ -11,8 +11,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from gradleak.results import Evidence, InputError, Leakier, Outcome, Score, check_share
 from gradleak.scoring.clusters import LEAST_ERRORS, Clusters
-from gradleak.scoring.intervals import Interval, area_interval, rate_interval
-from gradleak.scoring.roc import Curve, Floats, Truth, area, class_scores, curve, enough_negatives
+from gradleak.scoring.roc import (
+    Curve,
+    Floats,
+    Interval,
+    Truth,
+    area,
+    area_interval,
+    class_scores,
+    curve,
+    enough_negatives,
+    rate_interval,
+)
 
 SUCCESS, AUROC, ADVANTAGE, TPR = "attack_success_rate", "auroc", "advantage", "tpr_at_fpr"
 SCORE_NAMES = (SUCCESS, AUROC, ADVANTAGE, TPR)

@@ -12,8 +12,7 @@ import scipy.stats
 
 from gradleak.results import InputError, Score
 from gradleak.scoring.classification import ADVANTAGE
-from gradleak.scoring.intervals import Interval
-from gradleak.scoring.roc import POINTS, Floats
+from gradleak.scoring.roc import POINTS, Floats, Interval
 
 RESAMPLES = 2000
 

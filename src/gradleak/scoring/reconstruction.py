@@ -12,8 +12,7 @@ from torch import Tensor
 from gradleak.core import Batch, Domain, Reconstruction
 from gradleak.results import Evidence, InputError, Leakier, Outcome, Score, median
 from gradleak.scoring.image import check_channel_axis, mse, ssim, ssim_obstacle
-from gradleak.scoring.labels import label_accuracy
-from gradleak.scoring.pairing import Pairing, pair, scorable, wrong_pairing_rmse
+from gradleak.scoring.pairing import Pairing, label_accuracy, pair, scorable, wrong_pairing_rmse
 
 # Below this pixel RMSE (a quarter of one of 256 gray levels) a reconstruction counts as an exact hit.
 EXACT_HIT_RMSE = 1e-3

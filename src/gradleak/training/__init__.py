@@ -1,6 +1,6 @@
 """Training through a release: models trained federatedly and judged on held-out rows, and the updates that leave."""
 
-from gradleak.training.federated import Closeness, Run, Training, train
+from gradleak.training.federated import AnyRelease, Closeness, PerturbedRounds, ReleaseOfRound, Run, Training, train
 from gradleak.training.layers import GroupNormForBatchNorm, ReplacedLayer, values_normalized
 from gradleak.training.metric import Metric, Worth, worth
 from gradleak.training.releases import (
@@ -12,10 +12,8 @@ from gradleak.training.releases import (
     layer_gradients,
     releases_of,
 )
-from gradleak.training.rounds import AnyRelease, PerturbedRounds, ReleaseOfRound
-from gradleak.training.score import score_of
 from gradleak.training.task import MakeModel, Start, Task, split
-from gradleak.training.trajectory import Trajectory, check_one_row, follow
+from gradleak.training.trajectory import Trajectory, check_one_row, follow, score_of
 
 __all__ = [
     "AnyRelease",

@@ -28,7 +28,7 @@ from gradleak.attacks.inference import (
     QuadraticDiscriminant,
     RandomForest,
 )
-from gradleak.attacks.inference.scatter import ledoit_wolf, principal
+from gradleak.attacks.inference.gaussian import ledoit_wolf, principal
 from gradleak.core import derive_seed
 from gradleak.results import InputError
 

@@ -9,9 +9,8 @@ from scipy.optimize import lsq_linear
 from torch import Tensor
 
 from gradleak.attacks import DenseSteps, GaussNewton, KrylovSteps, RowSampledSteps, SketchedSteps, Steps
-from gradleak.attacks.inversion.gauss_newton.choice import choose_steps
-from gradleak.attacks.inversion.gauss_newton.local_model import GramModel, bounded_move
-from gradleak.attacks.inversion.gauss_newton.residual_system import Cost, ResidualSystem
+from gradleak.attacks.inversion.gauss_newton.krylov_steps import choose_steps
+from gradleak.attacks.inversion.gauss_newton.residual_system import Cost, GramModel, ResidualSystem, bounded_move
 from gradleak.attacks.inversion.problem import LabelPolicy, Problem
 from gradleak.attacks.inversion.variables import Pixels
 from gradleak.core import HonestButCurious

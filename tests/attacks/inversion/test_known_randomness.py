@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from gradleak.attacks import GaussNewton, InvertingGradients, residuals_under
-from gradleak.attacks.inversion.masks import DRAWS
 from gradleak.attacks.inversion.problem import LabelPolicy, Problem
+from gradleak.attacks.inversion.reading import DRAWS
 from gradleak.attacks.inversion.variables import Pixels
 from gradleak.core import Batch, HonestButCurious, Objective, Release
 from gradleak.datasets import scikit_digits

@@ -28,8 +28,8 @@ from gradleak.attacks import (
     SquaredError,
 )
 from gradleak.attacks.inversion.evaluation import Evaluator, Rules
+from gradleak.attacks.inversion.optimizers import Schedule
 from gradleak.attacks.inversion.problem import Problem
-from gradleak.attacks.inversion.schedules import Schedule
 from gradleak.attacks.inversion.variables import Code
 from gradleak.core import Batch, HonestButCurious, Reconstruction
 from gradleak.results import InputError, Outcome

@@ -41,7 +41,7 @@ from gradleak.attacks import (
     Translation,
     UntrainedGenerator,
 )
-from gradleak.attacks.inversion.preset import Preset
+from gradleak.attacks.inversion.engine import Preset
 from gradleak.core import Batch, HonestButCurious, Objective, Reconstruction, Release
 from gradleak.models import linear_model
 from gradleak.protocols import FedSGD

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from gradleak.attacks import DGL, AbsoluteError, CosineDistance, GaussNewton, InvertingGradients, SquaredError
-from gradleak.attacks.inversion.likelihood import laplace_scale
-from gradleak.attacks.inversion.reading import Reading
+from gradleak.attacks.inversion.reading import Reading, laplace_scale
 from gradleak.core import Bounds, Defense, Guarantee, HonestButCurious, Objective, Release, UpdateDefense
 from gradleak.defenses import (
     Clip,

@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gradleak.attacks.labels.label_attack import Unreadable
-from gradleak.attacks.labels.loss_form import LossForm, Reduction, loss_form
+from gradleak.attacks.labels.label_attack import LossForm, Reduction, Unreadable, loss_form
 from gradleak.core import Objective
 
 CLASSES = 5

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradleak.attacks.labels.rounding import judge, largest_remainder
+from gradleak.attacks.labels.counting import judge, largest_remainder
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -13,7 +13,7 @@ from gradleak.audits.layers.measured import finding_of_profile, profile_of
 from gradleak.results import Evidence, Leakier, Outcome, Score, Status
 from gradleak.results.findings.layers import LayersFinding
 from gradleak.risk import LayerProfile, advise
-from gradleak.risk.paired_rows import PairedRows
+from gradleak.risk.layer_profile import PairedRows
 
 EMPTY = LayersFinding(item="plain/audit/leak", audit="audit", scenario="plain", measure="leak")
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gradleak.datasets import idx_file, image_file
 from gradleak.models.generators import mnist_vae_decoder, own_generator, taef2_decoder
-from gradleak.models.generators.published import TAEBlock, taef2_layers
+from gradleak.models.generators.trained import TAEBlock, taef2_layers
 from gradleak.results import InputError
 
 

@@ -6,7 +6,7 @@ import scipy.stats
 from tests.privacy.lower_bounds.trials import DELTA, gaussian_trials
 
 from gradleak.privacy.lower_bounds import CorrectedThresholdEpsilon, SplitThresholdEpsilon, TrialScores
-from gradleak.privacy.lower_bounds.rates import geometric_ranks
+from gradleak.privacy.lower_bounds.estimator import geometric_ranks
 
 
 def test_the_bound_is_that_of_scipy_at_its_rank_with_its_part_of_the_error() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from gradleak.privacy.lower_bounds.rates import (
+from gradleak.privacy.lower_bounds.estimator import (
     candidate_thresholds,
     certified_epsilon,
     counts_above,
@@ -18,7 +18,7 @@ from gradleak.privacy.lower_bounds.rates import (
     two_sided_interval,
     upper_rate,
 )
-from gradleak.scoring.intervals import rate_interval
+from gradleak.scoring.roc import rate_interval
 
 
 @pytest.mark.parametrize(

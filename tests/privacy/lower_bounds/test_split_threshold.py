@@ -8,7 +8,7 @@ import scipy.stats
 from tests.privacy.lower_bounds.trials import DELTA, gaussian_trials
 
 from gradleak.privacy.lower_bounds import SplitThresholdEpsilon, TrialScores, largest_certifiable_epsilon
-from gradleak.privacy.lower_bounds.split_threshold import part_size, split
+from gradleak.privacy.lower_bounds.thresholds import part_size, split
 
 
 def test_the_bound_is_clopper_and_pearson_s_on_the_second_part() -> None:

@@ -7,7 +7,7 @@ import torch
 
 from gradleak.results import InputError, Outcome
 from gradleak.risk import MINE
-from gradleak.risk.mutual_information.mine import Critic, _evaluated
+from gradleak.risk.mutual_information import Critic, _evaluated
 
 SMALL = MINE(hidden=32, steps=120, batch_size=32, learning_rate=5e-3)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from gradleak.attacks import Attack
-from gradleak.attacks.monitor import Monitor
+from gradleak.attacks.attack import Monitor
 from gradleak.core import Knowledge, Reconstruction, Update
 from gradleak.results import Outcome
 

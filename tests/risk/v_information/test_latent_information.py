@@ -13,7 +13,7 @@ from gradleak.core import Batch, Objective
 from gradleak.core.example_gradients import example_gradients
 from gradleak.results import InputError, Outcome
 from gradleak.risk import Consecutive, LatentInformation
-from gradleak.risk.v_information.held_out import exponent_of
+from gradleak.risk.v_information.latent_information import exponent_of
 
 LOGISTIC = LatentInformation(classifier=LogisticRegression(), resamples=200)
 

@@ -11,7 +11,7 @@ from tests.risk.v_information.stated import Stated
 from torch import nn
 
 from gradleak.attacks import Blind, GaussNewton
-from gradleak.attacks.monitor import Monitor
+from gradleak.attacks.attack import Monitor
 from gradleak.core import (
     Batch,
     Domain,

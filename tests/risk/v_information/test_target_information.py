@@ -13,7 +13,7 @@ from skimage.metrics import structural_similarity
 from torch import nn
 
 from gradleak.attacks import Attack, GaussNewton
-from gradleak.attacks.monitor import Monitor
+from gradleak.attacks.attack import Monitor
 from gradleak.core import Batch, Domain, Exposure, Knowledge, Objective, Reconstruction, Release, Update
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Outcome, Score

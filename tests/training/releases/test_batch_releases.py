@@ -40,8 +40,8 @@ from gradleak.defenses import (
 from gradleak.protocols import FedAvg, FedSGD, SecureAggregation
 from gradleak.results import InputError, UnsupportedError
 from gradleak.training import BatchReleases, Route
+from gradleak.training.releases.finishing import ExampleRows, StackedBatches
 from gradleak.training.releases.linear_rows import LinearRows
-from gradleak.training.releases.row_means import ExampleRows, StackedBatches
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch, on its first jvp
 

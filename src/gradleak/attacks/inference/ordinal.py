@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from gradleak.attacks.inference.classifier import Classifier, FittedClassifier, Floats, Labels, Rows, normalized
-from gradleak.attacks.inference.random_forest import RandomForest
+from gradleak.attacks.inference.estimator import RandomForest
 from gradleak.core import derive_seed
 from gradleak.results import FRANK_HALL_2001, LI_2024, Citation, InputError
 

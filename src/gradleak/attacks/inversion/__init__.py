@@ -8,10 +8,8 @@ from gradleak.attacks.inversion.assumed_protocol import (
     rerun_under,
     residuals_under,
 )
-from gradleak.attacks.inversion.batch_norm_inversion import BatchNormInversion
-from gradleak.attacks.inversion.dgl import DGL
-from gradleak.attacks.inversion.dlg import DLG
-from gradleak.attacks.inversion.engine import Inversion
+from gradleak.attacks.inversion.dlg import DGL, DLG, GS, IDLG
+from gradleak.attacks.inversion.engine import Inversion, Preset
 from gradleak.attacks.inversion.evaluation import Route
 from gradleak.attacks.inversion.gauss_newton import (
     DenseSteps,
@@ -21,18 +19,12 @@ from gradleak.attacks.inversion.gauss_newton import (
     SketchedSteps,
     Steps,
 )
-from gradleak.attacks.inversion.ggl import GGL
-from gradleak.attacks.inversion.gias import GIAS
+from gradleak.attacks.inversion.generative import GGL, GIAS, IGIMS, IGIMSAdam, UntrainedGenerator
 from gradleak.attacks.inversion.giml import GIML, MetaLearned
-from gradleak.attacks.inversion.grad_inversion import GradInversion
-from gradleak.attacks.inversion.gs import GS
-from gradleak.attacks.inversion.idlg import IDLG
-from gradleak.attacks.inversion.igims import IGIMS, IGIMSAdam
+from gradleak.attacks.inversion.grad_inversion import BatchNormInversion, GradInversion
 from gradleak.attacks.inversion.invention import ClaimSupport, InventionCheck, Support
 from gradleak.attacks.inversion.inverting_gradients import InvertingGradients
-from gradleak.attacks.inversion.latent_priors import LatentKL, LatentNorm, WeightProximity
-from gradleak.attacks.inversion.latents import Latents, LatentsAndWeights
-from gradleak.attacks.inversion.local_training import LocalTraining
+from gradleak.attacks.inversion.latents import LatentKL, LatentNorm, Latents, LatentsAndWeights, WeightProximity
 from gradleak.attacks.inversion.matching import (
     AbsoluteError,
     CosineDistance,
@@ -42,23 +34,31 @@ from gradleak.attacks.inversion.matching import (
     SquaredAndAbsoluteError,
     SquaredError,
 )
-from gradleak.attacks.inversion.optimizers import LBFGS, Adam, Optimizer
+from gradleak.attacks.inversion.optimizers import (
+    LBFGS,
+    Adam,
+    Constant,
+    CosineDecay,
+    Optimizer,
+    Schedule,
+    SearchStage,
+    StepDecay,
+)
 from gradleak.attacks.inversion.populations import CMAES, HandOn, PopulationOptimizer, Populations
-from gradleak.attacks.inversion.preset import Preset
 from gradleak.attacks.inversion.priors import (
     BatchNormStatistics,
     GroupConsistency,
     Guess,
     MeanSquare,
+    NoRegistration,
     Prior,
+    Registration,
     Statistics,
     TotalVariation,
+    Translation,
 )
 from gradleak.attacks.inversion.problem import LabelPolicy, LabelSource
-from gradleak.attacks.inversion.registration import NoRegistration, Registration, Translation
-from gradleak.attacks.inversion.schedules import Constant, CosineDecay, Schedule, StepDecay
-from gradleak.attacks.inversion.search_stage import SearchStage
-from gradleak.attacks.inversion.untrained_generator import UntrainedGenerator
+from gradleak.attacks.inversion.reading import LocalTraining
 from gradleak.attacks.inversion.variables import Code, Part, Pixels, PixelsAndLabels, Space, Start, Variables
 
 __all__ = [

@@ -11,9 +11,9 @@ from scipy.optimize import linear_sum_assignment, minimize_scalar
 from torch import Tensor
 
 from gradleak.attacks.attack import Attack
-from gradleak.attacks.inversion.masks import draws_of, mean_release
 from gradleak.attacks.inversion.matching import CosineDistance
 from gradleak.attacks.inversion.problem import LabelSource
+from gradleak.attacks.inversion.reading import draws_of, mean_release
 from gradleak.core import Batch, Knowledge, Protocol, Reconstruction, Update
 from gradleak.operators.kernels import differentiable_kernels
 from gradleak.protocols.fed_avg import LocalSteps

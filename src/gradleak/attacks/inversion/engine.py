@@ -1,24 +1,22 @@
-"""One lockstep loop over targets and starts: gradient inversion as a composition."""
+"""The engine of gradient inversion, composed of parts, and presets that compose it."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
 
-from gradleak.attacks.attack import Attack
-from gradleak.attacks.inversion.local_training import LocalTraining
-from gradleak.attacks.inversion.masks import draws_of
+from gradleak.attacks.attack import Attack, Monitor
 from gradleak.attacks.inversion.matching import CosineDistance, Matching
-from gradleak.attacks.inversion.optimizers import Adam, Optimizer
+from gradleak.attacks.inversion.optimizers import Adam, Iterations, Optimizer, SearchStage
 from gradleak.attacks.inversion.priors import Prior
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, Problem, check_generator, check_labels, readable
+from gradleak.attacks.inversion.reading import LocalTraining, draws_of
 from gradleak.attacks.inversion.search import Search
-from gradleak.attacks.inversion.search_stage import Iterations, SearchStage
 from gradleak.attacks.inversion.variables import Pixels, Variables
-from gradleak.attacks.monitor import Monitor
 from gradleak.core import HALF, ImageGenerator, Knowledge, Objective, Reconstruction, Update, describe
 from gradleak.results import GEIPING_2020, Citation, Count, InputError, Outcome
 
@@ -240,3 +238,42 @@ def _group_key(problem: Problem) -> object:
         id(problem.statistics),
         id(problem.space.generator),
     )
+
+
+class Preset(Attack):
+    """An attack that is a preset of `Inversion`; authors write `compose` alone.
+
+    Settings are checked by how they are annotated (`Iterations`, `Positive` ...), so that messages name them as the user wrote
+    them, not the parts they end up in.
+    """
+
+    def __post_init__(self) -> None:
+        """Hold the fields against their annotations, and compose once, which refuses what the parts refuse."""
+        super().__post_init__()
+        self.compose()
+
+    @abstractmethod
+    def compose(self) -> Inversion:
+        """The composition that runs."""
+
+    def estimate(self, knowledge: Knowledge) -> float:
+        """The cost in plain gradients if no start stops early."""
+        return self.compose().estimate(knowledge)
+
+    def _check(self, knowledge: Knowledge) -> None:
+        """As the composition."""
+        self.compose()._check(knowledge)
+
+    def _recover(
+        self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
+    ) -> Reconstruction:
+        return self.compose()._recover(update, knowledge, generator, monitor)
+
+    def _recover_many(
+        self,
+        updates: Sequence[Update],
+        knowledge: Sequence[Knowledge],
+        generators: Sequence[torch.Generator],
+        monitor: Monitor,
+    ) -> list[Reconstruction]:
+        return self.compose()._recover_many(updates, knowledge, generators, monitor)

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from gradleak.attacks.attack import Progress
 from gradleak.attacks.inversion.evaluation import LOCKSTEP_ENTRIES, PLAIN_GRADIENTS_PER_EVALUATION
 from gradleak.attacks.inversion.matching import CosineDistance, Matching
 from gradleak.attacks.inversion.priors import Guess, Prior, TotalVariation
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, Problem
 from gradleak.attacks.inversion.variables import Pixels
-from gradleak.attacks.monitor import Progress
 from gradleak.core import HALF, ImageGenerator, Knowledge, Objective, Update
 from gradleak.operators.kernels import differentiable_kernels
 from gradleak.results import (

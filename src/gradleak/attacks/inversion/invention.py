@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from gradleak.attacks.attack import Monitor
 from gradleak.attacks.inversion.gauss_newton import GaussNewton, KrylovSteps
 from gradleak.attacks.inversion.gauss_newton.attack import search_from
-from gradleak.attacks.inversion.gauss_newton.identifiability import POWER_STEPS, PROBE_ITERATIONS, PROBES
+from gradleak.attacks.inversion.gauss_newton.gates import POWER_STEPS, PROBE_ITERATIONS, PROBES
 from gradleak.attacks.inversion.gauss_newton.residual_system import PLAIN_GRADIENTS_PER_PRODUCT
-from gradleak.attacks.inversion.masks import draws_of
 from gradleak.attacks.inversion.problem import NEEDS, OPTIMIZED_LABELS, LabelPolicy, Problem
+from gradleak.attacks.inversion.reading import draws_of
 from gradleak.attacks.inversion.variables import Pixels
-from gradleak.attacks.monitor import Monitor
 from gradleak.core import Batch, Knowledge, Reconstruction, Update
 from gradleak.operators.kernels import differentiable_kernels
 from gradleak.results import Count, Natural, Outcome, Settings, Share

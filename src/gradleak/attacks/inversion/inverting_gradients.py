@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gradleak.attacks.inversion.engine import Inversion
-from gradleak.attacks.inversion.local_training import LocalTraining
+from gradleak.attacks.inversion.engine import Inversion, Preset
 from gradleak.attacks.inversion.matching import CosineDistance
-from gradleak.attacks.inversion.optimizers import Adam
-from gradleak.attacks.inversion.preset import Preset
+from gradleak.attacks.inversion.optimizers import Adam, Iterations, SearchStage, StepDecay
 from gradleak.attacks.inversion.priors import TotalVariation
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy
-from gradleak.attacks.inversion.schedules import StepDecay
-from gradleak.attacks.inversion.search_stage import Iterations, SearchStage
+from gradleak.attacks.inversion.reading import LocalTraining
 from gradleak.attacks.inversion.variables import Pixels, Start
 from gradleak.results import GEIPING_2020, ZHAO_2020, Citation, Count, NonNegative, Positive
 

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from gradleak.attacks.attack import Monitor
 from gradleak.attacks.inversion.evaluation import Evaluator, Rules
 from gradleak.attacks.inversion.matching import Matching
+from gradleak.attacks.inversion.optimizers import SearchStage
 from gradleak.attacks.inversion.priors import Prior
 from gradleak.attacks.inversion.problem import Problem
-from gradleak.attacks.inversion.search_stage import SearchStage
-from gradleak.attacks.monitor import Monitor
 from gradleak.results import Outcome
 
 Saved = tuple[dict[str, Tensor], dict[str, Any]]

@@ -1,23 +1,115 @@
-"""First-order optimizers in lockstep: one row a start, each row independent of the others."""
+"""Optimizers of a search, schedules of their learning rate, and the stages that use them."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from gradleak.attacks.inversion.schedules import Constant, Schedule
+from gradleak.attacks.inversion.evaluation import PLAIN_GRADIENTS_PER_EVALUATION
+from gradleak.attacks.inversion.populations import HandOn, PopulationOptimizer
+from gradleak.attacks.inversion.variables import Part
 from gradleak.results import (
     BelowOne,
     Count,
     InputError,
     NonNegative,
     Positive,
+    Probability,
     Settings,
+    Share,
+    Whole,
 )
+
+
+class Schedule(Settings, ABC):
+    """A factor of the learning rate, by how much of the run is done."""
+
+    @abstractmethod
+    def __call__(self, evaluation: int, evaluations: int) -> float:
+        """The factor of the step after evaluation number `evaluation` (from 0) of `evaluations`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constant(Schedule):
+    """1, always."""
+
+    def __call__(self, evaluation: int, evaluations: int) -> float:
+        """One."""
+        return 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepDecay(Schedule):
+    """factor^k once k of the milestones are reached.
+
+    **Source**: Geiping et al. 2020, published code: 0.1 at 3/8, 5/8 and 7/8 of the run, the default.
+
+    Attributes:
+        milestones: fractions of the run, ascending, in (0, 1).
+        factor: positive.
+
+    Raises:
+        InputError: for milestones out of (0, 1) or order, or a factor that is not positive.
+
+    Examples:
+        >>> [StepDecay()(done, 8) for done in (0, 3, 7)]
+        [1.0, 0.1, 0.0010000000000000002]
+    """
+
+    milestones: Sequence[Share] = (3 / 8, 5 / 8, 7 / 8)
+    factor: Positive = 0.1
+
+    def __post_init__(self) -> None:
+        """Check what depends on more than one field."""
+        super().__post_init__()
+        if list(self.milestones) != sorted(self.milestones):
+            raise InputError(
+                f"StepDecay.milestones: expected ascending fractions between 0 and 1, got {self.milestones}"
+            )
+
+    def __call__(self, evaluation: int, evaluations: int) -> float:
+        """The factor to the power of the milestones passed."""
+        return float(self.factor ** sum(evaluation >= int(fraction * evaluations) for fraction in self.milestones))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CosineDecay(Schedule):
+    """A linear warm-up, then half a cosine down to `floor`.
+
+    With t the share of the run done and w the warm-up: t/w for t < w, else
+    floor + (1 − floor) (1 + cos(π (t − w)/(1 − w)))/2. The first step is never 0.
+
+    **Source**: Yin et al. 2021 (GradInversion), section 4.1: 50 of 20,000 iterations of warm-up, cosine decay.
+
+    Attributes:
+        warm_up: fraction of the run, in [0, 1).
+        floor: the factor at the end, in [0, 1].
+
+    Raises:
+        InputError: for numbers out of range.
+
+    Examples:
+        >>> [round(CosineDecay()(done, 4), 3) for done in range(5)]
+        [1.0, 0.854, 0.5, 0.146, 0.0]
+    """
+
+    warm_up: BelowOne = 0.0
+    floor: Probability = 0.0
+
+    def __call__(self, evaluation: int, evaluations: int) -> float:
+        """The factor."""
+        warm = self.warm_up * evaluations
+        if evaluation < warm:
+            return (evaluation + 1) / (warm + 1)
+        done = min(1.0, (evaluation - warm) / max(evaluations - warm, 1))
+        return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * done)) / 2
+
 
 Draw = Callable[[], Tensor]
 """Fresh N(0, 1) numbers for all rows (s, n), each target's from its own generator."""
@@ -265,3 +357,57 @@ class _LBFGSSteps(Steps):
             back = inverse * (slope * step).sum(dim=1)
             step = step + (weight - back)[:, None] * change
         return step
+
+
+Iterations = Annotated[int, Whole(1, 10**8)]
+"""No more than any search can be meant to take."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchStage(Settings):
+    """One stretch of a search with one optimizer.
+
+    Attributes:
+        optimizer: how it steps, down the gradient or by populations of latents (`CMAES`).
+        iterations: iterations of that optimizer, each of `optimizer.evaluations` gradients or of one population.
+        restart_after: a start whose matching loss has not improved for so many evaluations goes back to its best
+            iterate, with half the step and a fresh optimizer state; None for never. L-BFGS without a line search
+            needs it where a step too long has led it away. Not for populations, which take no steps.
+        part: what it moves of the unknowns behind a generator; the rest is held. Populations move latents.
+    """
+
+    optimizer: Optimizer | PopulationOptimizer
+    iterations: Iterations
+    restart_after: Count | None = None
+    part: Part = Part.ALL
+
+    def __post_init__(self) -> None:
+        """Check what depends on more than one field."""
+        super().__post_init__()
+        if isinstance(self.optimizer, PopulationOptimizer):
+            if self.part is Part.ALL:
+                object.__setattr__(self, "part", Part.LATENTS)
+            if self.part is Part.WEIGHTS or self.restart_after is not None:
+                raise InputError(
+                    "SearchStage: expected part='latents' and no restart_after for populations, got "
+                    f"part={self.part.value!r} and restart_after={self.restart_after}"
+                )
+
+    @property
+    def evaluations(self) -> int:
+        """Gradients of the objective a start takes in this stage, without the last value; none for populations."""
+        return self.iterations * self.optimizer.evaluations if isinstance(self.optimizer, Optimizer) else 0
+
+    @property
+    def planned(self) -> int:
+        """Entries of the history if the stage does not end early."""
+        if isinstance(self.optimizer, Optimizer):
+            return self.evaluations + 1
+        return self.iterations + (self.optimizer.hand_on is HandOn.SAMPLE)
+
+    @property
+    def passes(self) -> float:
+        """The cost of a start in releases: 3 for a gradient of the matching loss, 1 for a value of a candidate."""
+        if isinstance(self.optimizer, Optimizer):
+            return PLAIN_GRADIENTS_PER_EVALUATION * self.planned
+        return self.iterations * self.optimizer.population + float(self.optimizer.hand_on is HandOn.SAMPLE)

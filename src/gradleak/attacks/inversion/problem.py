@@ -11,12 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradleak.attacks.inversion.information import known_facts
-from gradleak.attacks.inversion.likelihood import known_law, likely, stds
-from gradleak.attacks.inversion.local_training import LocalTraining
-from gradleak.attacks.inversion.masks import draws_of, mean_release
 from gradleak.attacks.inversion.matching import Matching
-from gradleak.attacks.inversion.reading import Reading
+from gradleak.attacks.inversion.reading import (
+    LocalTraining,
+    Reading,
+    draws_of,
+    known_facts,
+    known_law,
+    likely,
+    mean_release,
+    stds,
+)
 from gradleak.attacks.inversion.variables import Part, PixelsAndLabels, Space, Variables
 from gradleak.attacks.labels import recover_labels
 from gradleak.attacks.labels.reading import why_unreadable

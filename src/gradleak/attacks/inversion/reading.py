@@ -1,15 +1,151 @@
-"""Reading of an update by an adversary who knows the defenses: forward through a guess, and backward."""
+"""An update as an attack reads it: local training, masks, the information of its entries, and their likelihood."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradleak.attacks.inversion.matching import Matching, Rows, Slope
-from gradleak.core import BatchDefense, Bounds, DiagonalGaussian, Objective, Release, UpdateDefense
+from gradleak.attacks.inversion.matching import AbsoluteError, LayerWeights, Matching, Rows, Slope, SquaredError
+from gradleak.core import (
+    Batch,
+    BatchDefense,
+    Bounds,
+    Defense,
+    DiagonalGaussian,
+    ExampleDefense,
+    Knowledge,
+    Laplace,
+    Mode,
+    Noise,
+    NotGaussian,
+    Objective,
+    Release,
+    UpdateDefense,
+    derive_seed,
+    describe,
+)
+from gradleak.core.objective import Tensors
+from gradleak.protocols.average_gradient import AverageGradient, proportional, weights_of
+
+
+class LocalTraining(StrEnum):
+    """Local steps that a guess is put through before it is compared with an update.
+
+    `unrolled`: the client's own steps, differentiated through all of them (the federated averaging operator of Geiping
+    et al. 2020). Exact; one evaluation costs as many gradients as the client took.
+
+    `average_gradient` (AGA): all local gradients taken at the shared parameters θ₀, so that an evaluation costs one
+    plain gradient whatever the number of steps. See `AverageGradient` for the formula and for when it is exact.
+    """
+
+    UNROLLED = "unrolled"
+    AVERAGE_GRADIENT = "average_gradient"
+
+    def release(self, release: Release, objective: Objective, examples: int) -> Release:
+        """The release whose mean a guess is put through: this one, or its first-order stand-in.
+
+        Defenses stay as they are and act on the whole update, at its own scale: a clip that bit on the delta bites
+        here, and noise keeps its std.
+
+        Args:
+            release: as it is known or assumed.
+            objective: of the client; its mode decides whether mini-batches can be merged.
+            examples: b, the number of examples of the batch.
+
+        Raises:
+            UnsupportedError: for `average_gradient` and a protocol that no average gradient stands for.
+        """
+        if self is LocalTraining.UNROLLED or release.protocol.shares_gradient:
+            return release
+        together = objective.mode is Mode.EVAL and proportional(weights_of(release.protocol, examples))
+        return replace(
+            release, protocol=AverageGradient(protocol=release.protocol, examples=examples, together=together)
+        )
+
+
+DRAWS = 8
+"""Draws of a model's own noise over which an adversary who does not know the client's averages."""
+
+
+def draws_of(knowledge: Knowledge, objective: Objective, targets: Tensor | None = None) -> Sequence[Objective]:
+    """The objectives whose mean gradient a guess is put through.
+
+    The objective alone where the model draws nothing, or where the client's own draw is disclosed. Else several draws: the
+    client's is one of many, and the mean gradient is nearest to all of them on average.
+
+    Args:
+        knowledge: without a domain only layers that are known to draw are seen.
+        objective: as disclosed, in the dtype of the search.
+        targets: labels (b, ...) where they are known, so that a loss that draws is seen, too.
+
+    **Cost**: one forward pass.
+    """
+    if knowledge.masks is not None or not _draws(knowledge, objective, targets):
+        return [objective]
+    seeds = [derive_seed(objective.mask_seed, "draw", str(number)) for number in range(DRAWS)]
+    return [replace(objective, mask_seed=seed) for seed in seeds]
+
+
+def mean_release(release: Release, draws: Sequence[Objective], batch: Batch) -> Tensors:
+    """The released mean of a guess over the draws, by parameter name; pure and safe under torch.func transforms."""
+    made = [release.mean(objective, objective.params, batch) for objective in draws]
+    if len(made) == 1:
+        return made[0]
+    return {name: torch.stack([one[name] for one in made]).mean(dim=0) for name in made[0]}
+
+
+def _draws(knowledge: Knowledge, objective: Objective, targets: Tensor | None) -> bool:
+    if knowledge.domain is None:
+        return bool(objective.random_layers)
+    low, high = knowledge.domain.bounds(next(iter(objective.params.values())))
+    middle = ((low + high) / 2).expand(knowledge.batch_size or 1, *knowledge.domain.shape)
+    return objective.draws(middle.clone(), targets)
+
+
+def known_facts(knowledge: Knowledge, *, labels: str, first_order: bool, draws: int = 1) -> list[str]:
+    """Knowledge that every inversion uses: update rule, defenses, labels, and the form of an example.
+
+    Args:
+        knowledge: all that the adversary knows.
+        labels: where the labels come from: "disclosed", "recovered" or "optimized".
+        first_order: whether local steps are read as the average gradient.
+        draws: over how many draws of the model's random layers the release of a guess is averaged.
+    """
+    rule = in_words(describe(knowledge.protocol))
+    facts = [f"update rule: {rule}"]
+    if "protocol" in (knowledge.assumed or ()):
+        facts[0] += ", assumed, not known"
+    if first_order:
+        facts[0] += ", read as the average gradient"
+    if knowledge.defenses is None:
+        facts.append("defenses: none assumed, since they are not known")
+    elif knowledge.defenses:
+        facts.append(f"defenses: {', '.join(in_words(describe(defense)) for defense in knowledge.defenses)}")
+    if knowledge.masks is not None:
+        facts.append("masks of random layers: the client's own, disclosed")
+    elif draws > 1:
+        facts.append(f"masks of random layers: not known; the mean over {draws} draws of its own")
+    facts.append(f"labels: {labels}")
+    guessed = knowledge.domain is not None and knowledge.domain.guessed
+    form = "shape, range and normalization of an example" + (", guessed from the data themselves" if guessed else "")
+    facts.append(f"{form}, and the number of examples")
+    return facts
+
+
+def in_words(described: Any) -> str:
+    """A description made by `describe`, as a call: Name(argument=value, ...)."""
+    if isinstance(described, Mapping):
+        values = {key: in_words(value) for key, value in described.items() if key != "use"}
+        inside = ", ".join(f"{key}={value}" for key, value in values.items())
+        return f"{described['use']}({inside})" if "use" in described else f"{{{inside}}}"
+    if isinstance(described, list):
+        return f"[{', '.join(map(in_words, described))}]"
+    return f"{described:g}" if isinstance(described, float) else str(described)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -213,3 +349,77 @@ def _root_mean_square(rows: Rows) -> Tensor:
     squared = torch.stack([entry.square().sum() for entry in rows]).sum() / sum(entry.numel() for entry in rows)
     # A zero update has no scale.
     return torch.where(squared > 0, squared, 1.0).sqrt()
+
+
+LEAST_STD = 1e-2
+"""Entries with less noise than this share of the least noisy ones, or with none, weigh as if they had so much."""
+
+
+def known_law(release: Release, objective: Objective, examples: int) -> Noise:
+    """The law of the noise on an update; that of Laplace noise alone as the Gaussian one of its variance.
+
+    The error of an adversary who matches squares depends on the variance only, to first order.
+
+    Args:
+        release: as it is known, without the defenses that are read backward.
+        objective: of the client.
+        examples: of the batch.
+    """
+    law = release.noise(objective, examples=examples)
+    scale = laplace_scale(release, objective.params)
+    if isinstance(law, NotGaussian) and scale is not None:
+        return DiagonalGaussian(std=dict.fromkeys(objective.params, scale * 2**0.5))
+    return law
+
+
+def laplace_scale(release: Release, shapes: Mapping[str, torch.Tensor]) -> float | None:
+    """The scale b where the release ends in Laplace noise and has no other noise, else None."""
+    last = release.defenses[-1] if release.defenses else None
+    law = last.noise(shapes) if isinstance(last, UpdateDefense) else None
+    if not isinstance(law, Laplace):
+        return None
+    # Other noise under it makes a law that is neither.
+    return law.scale if all(_silent(defense, shapes) for defense in release.defenses[:-1]) else None
+
+
+def stds(law: Noise, objective: Objective) -> torch.Tensor | None:
+    """The std of every shared entry (P,) for weights, none below `LEAST_STD` of the least; None without Gaussian noise."""
+    if not isinstance(law, DiagonalGaussian):
+        return None
+    noisy = [std for std in law.std.values() if std > 0]
+    if not noisy:
+        return None
+    least = LEAST_STD * min(noisy)
+    entries = {name: torch.full_like(tensor, max(law.std[name], least)) for name, tensor in objective.params.items()}
+    return objective.flatten(entries)
+
+
+def likely(matching: Matching, release: Release, law: Noise, objective: Objective) -> Matching:
+    """A distance as the law of the noise asks for it, bound to the model.
+
+    Gaussian noise whose std differs by layer divides every layer by its std. Under Laplace noise the likelihood is that
+    of absolute errors, which take the place of `SquaredError`; for many entries they halve the squared error. Noise of one
+    std changes nothing: squares are its likelihood, and a cosine leaves out the scale alone.
+
+    Args:
+        matching: as the attack has it, not bound.
+        release: as it is known.
+        law: of the noise.
+        objective: of the client.
+    """
+    if isinstance(matching, SquaredError) and laplace_scale(release, objective.params) is not None:
+        matching = AbsoluteError()
+    if isinstance(law, DiagonalGaussian):
+        noisy = [std for std in law.std.values() if std > 0]
+        if noisy and len(set(law.std.values())) > 1:
+            least = min(noisy)
+            weights = {name: least / max(std, LEAST_STD * least) for name, std in law.std.items()}
+            matching = LayerWeights(matching=matching, weights=weights)
+    return matching.bind(objective)
+
+
+def _silent(defense: Defense, shapes: Mapping[str, torch.Tensor]) -> bool:
+    """True if a defense adds nothing at random."""
+    if isinstance(defense, UpdateDefense):
+        return defense.noise(shapes) is None
+    return isinstance(defense, ExampleDefense) and not defense.closes

@@ -1,16 +1,18 @@
-"""Base of every label attack: an update and knowledge go in; labels with a confidence, or a reason, come out."""
+"""Base of every label attack, and the form of the loss that it reads: an update and knowledge go in, labels come out."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
-from gradleak.core import Knowledge, Update, sealed
+from gradleak.core import Knowledge, Objective, Update, sealed
 from gradleak.core.effect import ScaledRows, Unchanged
+from gradleak.core.module_copy import first_line
 from gradleak.protocols.average_gradient import without_decay
 from gradleak.results import Citation, Outcome, Settings
 
@@ -119,3 +121,139 @@ def spelled_out(counts: Tensor) -> Tensor:
         [1, 1, 1, 2]
     """
     return torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+
+
+# A loss is asked once a class; more classes than these are not asked.
+MOST_CLASSES = 4096
+TOLERANCE = 1e-3
+
+
+class Reduction(StrEnum):
+    """Reduction of a loss from examples to the batch."""
+
+    MEAN = "mean"
+    SUM = "sum"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LossForm:
+    """A loss whose gradient at the logits z of an example of class y is a_y softmax(z) − T_y, whatever z.
+
+    Over a batch these are averaged with weights w_y, or added up. Cross entropy has a = 1, T = 1 (the identity) and
+    w = 1; label smoothing ε has T = (1 − ε) 1 + ε/c, and class weights enter w.
+
+    Attributes:
+        factors: a (c,).
+        targets: T (c, c), one column a class.
+        weights: w (c,), up to a factor.
+        reduction: mean or sum.
+    """
+
+    factors: Tensor
+    targets: Tensor
+    weights: Tensor
+    reduction: Reduction
+
+    @property
+    def one_hot(self) -> bool:
+        """True if a class's own logit is the only one that its target enters (no smoothing)."""
+        return bool((self.targets - torch.diag(self.targets.diagonal())).abs().max() < 1e-5)
+
+    @property
+    def plain(self) -> bool:
+        """True if it is cross entropy without settings, averaged or added up."""
+        return self.one_hot and not self.weighted and bool((self.factors - 1).abs().max() < 1e-4)
+
+    @property
+    def weighted(self) -> bool:
+        """True if the mean over the batch has class weights."""
+        spread = float(self.weights.max() - self.weights.min())
+        return self.reduction is Reduction.MEAN and spread > 1e-4 * float(self.weights.max())
+
+    @property
+    def elsewhere(self) -> Tensor:
+        """Target of an average other class at each logit (c,): ε/c for label smoothing."""
+        classes = len(self.factors)
+        return (self.targets.sum(dim=1) - self.targets.diagonal()) / (classes - 1)
+
+    def matrix(self, probabilities: Tensor) -> Tensor:
+        """Gradient of the logits that one example of each class adds, (c, c), one column a class.
+
+        Args:
+            probabilities: mean softmax of each class's examples (c, c), one column a class.
+        """
+        return (probabilities * self.factors - self.targets) * self.weights
+
+
+def loss_form(objective: Objective, classes: int, *, log_softmax: bool) -> LossForm | Unreadable:
+    """The form of an objective's loss, found by asking it, or why it has none.
+
+    The gradient is taken at two random logit vectors for each class, where a and T are read off and the form is
+    checked, and for a batch with one example of each class, which shows weights and reduction.
+
+    Args:
+        objective: whose loss is meant.
+        classes: the number of logits, c.
+        log_softmax: whether the model returns the log-softmax of the logits.
+
+    **Cost**: 2c + 1 gradients of the loss alone; none for plain cross entropy.
+    """
+    if objective.loss_name == "cross_entropy" or (objective.loss_name == "nll" and log_softmax):
+        eye = torch.eye(classes, dtype=torch.float64)
+        ones = torch.ones(classes, dtype=torch.float64)
+        return LossForm(factors=ones, targets=eye, weights=ones, reduction=Reduction.MEAN)
+    if classes > MOST_CLASSES:
+        return Unreadable(reason=f"the loss {objective.loss_name} is not examined for more than {MOST_CLASSES} classes")
+    dtype = objective.dtype if objective.dtype in (torch.float32, torch.float64) else torch.float32
+    asked = objective.to(dtype)
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn((2, classes, classes), generator=generator, dtype=torch.float64).to(objective.device, dtype)
+    labels = torch.arange(classes, device=objective.device)
+    try:
+        first, second = (
+            torch.cat([_gradient(asked, piece[y : y + 1], labels[y : y + 1], log_softmax) for y in range(classes)])
+            for piece in logits
+        )
+        together = _gradient(asked, logits[0], labels, log_softmax)
+    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError, ArithmeticError) as error:
+        return Unreadable(
+            reason=f"the loss {objective.loss_name} takes no logits (b, {classes}) with class indices "
+            f"({first_line(error)})"
+        )
+    p, q = torch.softmax(logits[0].double().cpu(), dim=1), torch.softmax(logits[1].double().cpu(), dim=1)
+    return _fit(objective.loss_name, p, q, first, second, together)
+
+
+def _gradient(objective: Objective, logits: Tensor, labels: Tensor, log_softmax: bool) -> Tensor:
+    with torch.enable_grad():
+        leaf = logits.detach().requires_grad_()
+        outputs = torch.log_softmax(leaf, dim=1) if log_softmax else leaf
+        loss = objective.loss_of_outputs(outputs, labels)
+        (gradient,) = torch.autograd.grad(loss, leaf)
+    result: Tensor = gradient.double().cpu()
+    return result
+
+
+def _fit(name: str, p: Tensor, q: Tensor, first: Tensor, second: Tensor, together: Tensor) -> LossForm | Unreadable:
+    other = Unreadable(
+        reason=f"the loss is {name}, whose gradient at the logits is not that of cross entropy with fixed targets"
+    )
+    gap, change = p - q, first - second
+    factors = (gap * change).sum(dim=1) / gap.square().sum(dim=1)
+    size = first.abs().amax(dim=1)
+    if not bool(torch.isfinite(first).all()) or bool((size == 0).any()):
+        return Unreadable(reason=f"the loss is {name}, under which some classes leave no gradient at the logits")
+    wrong = (change - factors[:, None] * gap).abs().amax(dim=1) > TOLERANCE * size
+    shares = (together * first).sum(dim=1) / first.square().sum(dim=1)
+    mixed = (together - shares[:, None] * first).abs().amax(dim=1) > TOLERANCE * together.abs().amax(dim=1)
+    if bool(wrong.any() | mixed.any() | (factors <= 0).any() | (shares <= 0).any()):
+        return other
+    classes = len(factors)
+    if bool(((shares - 1).abs() < TOLERANCE).all()):
+        reduction, weights = Reduction.SUM, torch.ones(classes, dtype=torch.float64)
+    elif abs(float(shares.sum()) - 1) < TOLERANCE:
+        reduction, weights = Reduction.MEAN, shares * classes
+    else:
+        return other
+    targets = (factors[:, None] * p - first).T.contiguous()
+    return LossForm(factors=factors, targets=targets, weights=weights, reduction=reduction)

@@ -1,4 +1,4 @@
-"""The label of one example from the signs of the classifier's gradient (iDLG)."""
+"""Labels from the signs of the classifier's gradient, and the surest of all label attacks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.attacks.labels.head import dummy_inputs, run_head
-from gradleak.attacks.labels.label_attack import LabelAttack, LabelRecovery, Unreadable
-from gradleak.attacks.labels.loss_form import LossForm, loss_form
-from gradleak.attacks.labels.reading import round_off, scale_of
+from gradleak.attacks.labels.label_attack import LabelAttack, LabelRecovery, LossForm, Unreadable, loss_form
+from gradleak.attacks.labels.reading import dummy_inputs, round_off, run_head, scale_of
+from gradleak.attacks.labels.solved import AdaptiveLabelRecovery, ConsistentLabels, ZeroShotLabels
 from gradleak.core import DiagonalGaussian, Knowledge, Update
 from gradleak.results import ZHAO_2020, Citation, Outcome, Probability
 
@@ -181,3 +180,50 @@ def _from_rows(gradient: Tensor) -> Tensor:
 
 def _unknown(reason: str) -> LabelRecovery:
     return LabelRecovery(targets=None, confidence=0.0, outcome=Outcome.NOT_IDENTIFIABLE, note=reason)
+
+
+def recover_labels(
+    update: Update,
+    knowledge: Knowledge,
+    *,
+    generator: torch.Generator | None = None,
+    minimum_confidence: float = 0.9,
+) -> LabelRecovery:
+    """The labels behind an update by the attack that is surest of them, or why none is sure enough.
+
+    One example: the sign rule, and where it gives nothing the rules for batches. A batch: `ZeroShotLabels` where it
+    proves different labels, else `ConsistentLabels`, else `AdaptiveLabelRecovery`, the first whose confidence reaches
+    `minimum_confidence`. If none does, the answer is that of the surest, without targets.
+
+    The order follows what each can prove. The confidences are those of each attack's own error model; they are not
+    compared with each other where one is reached.
+
+    Args:
+        update: what the server saw.
+        knowledge: all that the adversary knows besides it.
+        generator: the only source of randomness (dummy inputs); None stands for a new one with seed 0.
+        minimum_confidence: of the rules for batches; the sign rule has its own.
+
+    Raises:
+        KnowledgeError: without objective, batch size or domain.
+        InconsistentUpdateError: if the update does not fit the model.
+        InputError: naming a tensor of the update with NaN or infinite values.
+
+    **Cost**: a few forward passes.
+    """
+    if generator is None:
+        generator = torch.Generator().manual_seed(0)
+    attacks: list[LabelAttack] = [
+        ZeroShotLabels(minimum_confidence=minimum_confidence),
+        ConsistentLabels(minimum_confidence=minimum_confidence),
+        AdaptiveLabelRecovery(minimum_confidence=minimum_confidence),
+    ]
+    if knowledge.batch_size == 1:
+        attacks.insert(0, SignRule())
+    failed: list[LabelRecovery] = []
+    for attack in attacks:
+        found = attack(update, knowledge, generator=generator)
+        if found.targets is not None:
+            return found
+        failed.append(found)
+    return max(failed, key=lambda one: one.confidence)

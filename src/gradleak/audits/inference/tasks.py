@@ -14,7 +14,7 @@ from gradleak.games import InferenceGame, PerturbedGame
 from gradleak.results import Control, GradleakError, Outcome, Score, Status
 from gradleak.results.findings.inference import InferenceFinding
 from gradleak.scoring.classification import ADVANTAGE, AUROC
-from gradleak.scoring.intervals import rate_interval
+from gradleak.scoring.roc import rate_interval
 
 # What was planted stands in the inputs, so that nearly every trial has to be told.
 PLANTED_AUROC = 0.95

@@ -40,7 +40,7 @@ from gradleak.risk import (
     advise,
     layer_groups,
 )
-from gradleak.risk.layer_groups import Grouping
+from gradleak.risk.layer_exposure import Grouping
 
 NO_ADVICE = "no layer has a value by any measure, so that none can be advised; that is no evidence of safety"
 

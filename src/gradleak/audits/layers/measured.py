@@ -13,7 +13,7 @@ from gradleak.audits.layers.rows import LayerRows
 from gradleak.results import Control, GradleakError, Outcome, Status
 from gradleak.results.findings.layers import LAYER, VISIBLE, Advice, AdvisedLayer, Layer, LayersFinding
 from gradleak.risk import LayerAdvice, LayerMeasure, LayerProfile, LayerSite, VisibleLayers, layer_groups
-from gradleak.risk.layer_groups import Grouping
+from gradleak.risk.layer_exposure import Grouping
 
 SHUFFLED = Control(
     planted=False,

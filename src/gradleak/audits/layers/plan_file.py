@@ -13,7 +13,7 @@ from gradleak.data import Population, Table
 from gradleak.results import Count, GradleakError, PlanError, Share
 from gradleak.results.phrases import shown
 from gradleak.risk import Consecutive, Partition, VisibleLayers, what_ifs
-from gradleak.risk.layer_groups import Grouping
+from gradleak.risk.layer_exposure import Grouping
 
 # Where a plan states what a measure would otherwise be given.
 ELSEWHERE: Mapping[str, str] = {"by": "by of the section", "threat_model": "[threat]"}

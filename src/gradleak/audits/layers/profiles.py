@@ -28,7 +28,7 @@ from gradleak.risk import (
     VisibleLayers,
 )
 from gradleak.risk.layer_advice import of_attribute
-from gradleak.risk.layer_groups import Grouping
+from gradleak.risk.layer_exposure import Grouping
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

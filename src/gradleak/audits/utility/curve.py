@@ -12,7 +12,7 @@ from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Score, UnsupportedError
 from gradleak.results.findings.utility import CurvePoint, CurveSummary
 from gradleak.training import AnyRelease, Task, Training, split, train
-from gradleak.training.score import score_of
+from gradleak.training.trajectory import score_of
 
 Say = Callable[[str], None]
 VALIDATION_SHARE = 0.2

@@ -31,7 +31,7 @@ from gradleak.training import (
     Training,
     train,
 )
-from gradleak.training.score import score_of
+from gradleak.training.trajectory import score_of
 
 EPSILONS = ("classical_gaussian_epsilon", "gaussian_epsilon", "pld_epsilon", "rdp_epsilon")
 

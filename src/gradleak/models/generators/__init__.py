@@ -3,15 +3,16 @@
 The functions that return an `ImageGenerator` can be named in a plan file (`generator = { use = … }` of `[threat]`).
 """
 
-from gradleak.models.generators.dcgan import DCGANDiscriminator, DCGANGenerator
-from gradleak.models.generators.decoders import ConvDecoder, MLPDecoder
-from gradleak.models.generators.deep_image_prior import DeepImagePrior
-from gradleak.models.generators.network import GeneratorNetwork
-from gradleak.models.generators.own import own_generator
-from gradleak.models.generators.published import mnist_vae_decoder, taef2_decoder
-from gradleak.models.generators.trained import TrainedGenerator, trained_generator
+from gradleak.models.generators.decoders import (
+    ConvDecoder,
+    DCGANDiscriminator,
+    DCGANGenerator,
+    GeneratorNetwork,
+    MLPDecoder,
+)
+from gradleak.models.generators.trained import TrainedGenerator, mnist_vae_decoder, taef2_decoder, trained_generator
 from gradleak.models.generators.training import Decoder, train_dcgan, train_vae
-from gradleak.models.generators.untrained import deep_image_prior, untrained_dcgan
+from gradleak.models.generators.untrained import DeepImagePrior, deep_image_prior, own_generator, untrained_dcgan
 
 __all__ = [
     "ConvDecoder",

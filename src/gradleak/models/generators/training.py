@@ -13,9 +13,15 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
 from gradleak.core import Batch, ImagePrints
-from gradleak.models.generators.dcgan import DCGANDiscriminator, DCGANGenerator
-from gradleak.models.generators.decoders import ConvDecoder, Encoder, MLPDecoder, encoder_for
-from gradleak.models.generators.network import GeneratorNetwork
+from gradleak.models.generators.decoders import (
+    ConvDecoder,
+    DCGANDiscriminator,
+    DCGANGenerator,
+    Encoder,
+    GeneratorNetwork,
+    MLPDecoder,
+    encoder_for,
+)
 from gradleak.models.generators.trained import FORMAT, TrainedGenerator
 from gradleak.models.resnet import Norm
 from gradleak.results import InputError, UnsupportedError, check_count, check_flag, check_positive, check_seed, member

@@ -1,17 +1,14 @@
 """Epsilon from trials: lower bounds that hold with a stated confidence, and the naive estimate under its own name."""
 
-from gradleak.privacy.lower_bounds.attainable import (
+from gradleak.privacy.lower_bounds.estimator import Direction, EpsilonEstimator, Reading, TrialScores, best_bound
+from gradleak.privacy.lower_bounds.gaussian_fit import (
+    GaussianFitEpsilon,
     attainable_epsilon,
     gaussian_dp_epsilon,
     largest_certifiable_epsilon,
 )
-from gradleak.privacy.lower_bounds.corrected_threshold import CorrectedThresholdEpsilon
-from gradleak.privacy.lower_bounds.estimator import Direction, EpsilonEstimator, Reading, best_bound
-from gradleak.privacy.lower_bounds.gaussian_fit import GaussianFitEpsilon
 from gradleak.privacy.lower_bounds.one_run import OneRunEpsilon, TradeOff
-from gradleak.privacy.lower_bounds.plug_in import PlugInEpsilon
-from gradleak.privacy.lower_bounds.split_threshold import SplitThresholdEpsilon
-from gradleak.privacy.lower_bounds.trials import TrialScores
+from gradleak.privacy.lower_bounds.thresholds import CorrectedThresholdEpsilon, PlugInEpsilon, SplitThresholdEpsilon
 
 __all__ = [
     "CorrectedThresholdEpsilon",

@@ -13,11 +13,17 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-from gradleak.privacy.lower_bounds.attainable import gaussian_dp_epsilon
-from gradleak.privacy.lower_bounds.estimator import Direction, EpsilonEstimator, Reading
-from gradleak.privacy.lower_bounds.rates import geometric_ranks, lower_rate
-from gradleak.privacy.lower_bounds.split_threshold import part_size
-from gradleak.privacy.lower_bounds.trials import TrialScores, Values
+from gradleak.privacy.lower_bounds.estimator import (
+    Direction,
+    EpsilonEstimator,
+    Reading,
+    TrialScores,
+    Values,
+    geometric_ranks,
+    lower_rate,
+)
+from gradleak.privacy.lower_bounds.gaussian_fit import gaussian_dp_epsilon
+from gradleak.privacy.lower_bounds.thresholds import part_size
 from gradleak.results import (
     MAHLOUJIFAR_2025,
     STEINKE_2023,

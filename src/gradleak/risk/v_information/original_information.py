@@ -39,12 +39,9 @@ from gradleak.results import (
     Share,
     UnsupportedError,
 )
-from gradleak.risk.layer_exposure import VisibleLayers
-from gradleak.risk.layer_groups import Consecutive, Grouping, layer_groups
+from gradleak.risk.layer_exposure import Consecutive, Grouping, VisibleLayers, layer_groups
 from gradleak.risk.layer_measure import LayerMeasure
-from gradleak.risk.layer_profile import LayerProfile
-from gradleak.risk.layer_site import Groups, LayerScale, LayerSite
-from gradleak.risk.paired_rows import PairedRows
+from gradleak.risk.layer_profile import Groups, LayerProfile, LayerScale, LayerSite, PairedRows
 from gradleak.risk.v_information.claim_error import ClaimError, Numbers, StructuralDissimilarity
 
 SIGMA = 1.0 / (2.0 * math.pi)

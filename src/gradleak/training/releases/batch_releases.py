@@ -13,9 +13,8 @@ from torch import Tensor
 from gradleak.core import Batch, ExampleDefense, Objective, Release, derive_generator, derive_seed
 from gradleak.data import rows_of
 from gradleak.results import InputError, UnsupportedError
-from gradleak.training.releases.finishing import Finishing, refuse_non_finite
+from gradleak.training.releases.finishing import ExampleRows, Finishing, StackedBatches, kept_numbers, refuse_non_finite
 from gradleak.training.releases.linear_rows import LinearRows
-from gradleak.training.releases.row_means import ExampleRows, StackedBatches, kept_numbers
 
 Means = LinearRows | ExampleRows | StackedBatches
 

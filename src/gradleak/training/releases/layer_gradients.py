@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Batch, Objective, Release
-from gradleak.defenses.layers import layers
+from gradleak.defenses.draws import layers
 from gradleak.results import InputError, check_count
 from gradleak.training.releases.batch_releases import BatchReleases, Route
 

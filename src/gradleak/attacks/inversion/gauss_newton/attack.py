@@ -11,12 +11,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from gradleak.attacks.attack import Attack
+from gradleak.attacks.attack import Attack, Monitor
 from gradleak.attacks.inversion.engine import Inversion
-from gradleak.attacks.inversion.gauss_newton.choice import Choice, choose_steps
-from gradleak.attacks.inversion.gauss_newton.descent import Descent, advance
-from gradleak.attacks.inversion.gauss_newton.gates import GateSystem, gate_system
-from gradleak.attacks.inversion.gauss_newton.identifiability import identifiability, judged, order_note
+from gradleak.attacks.inversion.gauss_newton.descent import Descent, Steps, advance
+from gradleak.attacks.inversion.gauss_newton.gates import GateSystem, gate_system, identifiability, judged, order_note
+from gradleak.attacks.inversion.gauss_newton.krylov_steps import Choice, choose_steps
 from gradleak.attacks.inversion.gauss_newton.residual_system import (
     ENDED_BY_LIMIT,
     PLAIN_GRADIENTS_PER_PRODUCT,
@@ -25,12 +24,10 @@ from gradleak.attacks.inversion.gauss_newton.residual_system import (
     ResidualSystem,
 )
 from gradleak.attacks.inversion.gauss_newton.spectral import SharedLimit, spectral_noise, without_spectral_noise
-from gradleak.attacks.inversion.gauss_newton.steps import Steps
 from gradleak.attacks.inversion.inverting_gradients import InvertingGradients
-from gradleak.attacks.inversion.masks import draws_of
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, Problem, check_labels, readable
+from gradleak.attacks.inversion.reading import draws_of
 from gradleak.attacks.inversion.variables import Pixels, Start
-from gradleak.attacks.monitor import Monitor
 from gradleak.core import Batch, Knowledge, Reconstruction, Update, describe
 from gradleak.results import (
     LEVENBERG_MARQUARDT,

@@ -1,0 +1,175 @@
+"""Data from files of the user: IDX, images, and ranges of rows."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gradleak.core import Batch, Domain
+from gradleak.results import InputError, check_count
+
+
+def row_range(*, count: int, first: int, last: int | None, available: int, source: str) -> slice:
+    """The rows that may be drawn, checked.
+
+    Args:
+        count: how many are to be drawn of them.
+        first: the first row.
+        last: the row behind the last one; None for the end.
+        available: how many rows there are.
+        source: of what, for messages.
+
+    Raises:
+        InputError: naming `first`, `last` or `count`, if the rows are not there or fewer than `count`.
+    """
+    check_count("first", first, least=0)
+    end = available if last is None else last
+    check_count("last", end)
+    check_count("count", count)
+    # Small integers of numpy overflow where they are compared with, or subtracted from, those that they cannot hold.
+    first, end = int(first), int(end)
+    if not first < end <= available:
+        raise InputError(f"first, last: expected rows of the {available:,} in {source}, got {first} to {end}")
+    if int(count) > end - first:
+        raise InputError(f"count: expected 1 to {end - first}, the rows from {first} to {end} of {source}, got {count}")
+    return slice(first, end)
+
+
+_Path = str | os.PathLike[str]
+
+
+def idx_file(
+    *, images: _Path, labels: _Path, count: int, seed: int = 0, first: int = 0, last: int | None = None
+) -> Batch:
+    """A batch of labeled gray images from a pair of idx files, drawn without replacement.
+
+    A larger count with the same seed begins with the same images. Two ranges of rows that do not overlap keep what a
+    generator is trained on apart from what is audited.
+
+    Args:
+        images: idx3 file of bytes, plain or gzipped.
+        labels: its idx1 file.
+        count: number of images.
+        seed: seed of the draw; the global RNG is never touched.
+        first: first row of the file that may be drawn.
+        last: the row behind the last one; None for the end of the file.
+
+    Returns:
+        Inputs (count, 1, h, w) float32 in [0, 1], targets (count,) int64, and the domain.
+
+    Raises:
+        InputError: for a missing or unfit file, or more images than the rows have.
+
+    Source:
+        LeCun et al. 1998 (MNIST and the idx format); Xiao et al. 2017 (Fashion-MNIST).
+    """
+    levels, classes = read_idx(images, 3), read_idx(labels, 1)
+    if len(levels) != len(classes):
+        raise InputError(f"{Path(labels)}: expected {len(levels)} labels, as many as images, got {len(classes)}")
+    rows = row_range(count=count, first=first, last=last, available=len(levels), source=Path(images).name)
+    chosen = rows.start + np.random.default_rng(seed).permutation(rows.stop - rows.start)[:count]
+    pixels = torch.from_numpy(levels[chosen].astype(np.float32) / 255)[:, None]
+    domain = Domain.image(channels=1, height=levels.shape[1], width=levels.shape[2])
+    return Batch(pixels, torch.from_numpy(classes[chosen].astype(np.int64)), domain)
+
+
+def read_idx(path: _Path, axes: int) -> NDArray[np.uint8]:
+    """An idx file of bytes, plain or gzipped, as an array.
+
+    Args:
+        path: of the file.
+        axes: how many the array has.
+
+    Raises:
+        InputError: for a missing file, or one that is no such array.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(f"{file}: expected an idx{axes} file, got no such file")
+    content = file.read_bytes()
+    if content[:2] == b"\x1f\x8b":
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise InputError(f"{file}: not a whole gzip file ({error})") from error
+    start = 4 + 4 * axes
+    if len(content) < start or content[:4] != bytes([0, 0, 8, axes]):
+        raise InputError(
+            f"{file}: expected an idx{axes} file of bytes (it begins 00 00 08 0{axes}), got {content[:4].hex(' ')}"
+        )
+    shape = struct.unpack(f">{axes}I", content[4:start])
+    if len(content) - start != math.prod(shape) or not shape[0]:
+        raise InputError(f"{file}: expected {math.prod(shape)} bytes for {shape}, got {len(content) - start}")
+    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
+
+
+def image_file(
+    *,
+    path: str | os.PathLike[str],
+    count: int,
+    seed: int = 0,
+    only: str | None = None,
+    first: int = 0,
+    last: int | None = None,
+) -> Batch:
+    """A batch of labeled images from an npz file, drawn without replacement.
+
+    A larger count with the same seed begins with the same images. Two ranges of rows that do not overlap keep what a
+    generator is trained on apart from what is audited.
+
+    Args:
+        path: npz with `x`, uint8 (n, h, w) or (n, h, w, c) with 1 or 3 channels, and `y`, integers (n,); never unpickled.
+        count: number of images.
+        seed: seed of the draw; the global RNG is never touched.
+        only: name of a boolean array (n,) in the file; only images where it is true are drawn.
+        first: first row of the file that may be drawn.
+        last: the row behind the last one; None for the end of the file.
+
+    Returns:
+        Inputs (count, c, h, w) float32 in [0, 1], targets (count,) int64, and the domain.
+
+    Raises:
+        InputError: for a missing or unfit file, or more images than the rows have.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(f"{file}: expected an npz file with arrays x and y, got no such file")
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            missing = [name for name in ("x", "y", *([only] if only else [])) if name not in arrays.files]
+            if missing:
+                raise InputError(f"{file}: expected arrays {', '.join(missing)}, got {', '.join(arrays.files)}")
+            images, labels = arrays["x"], arrays["y"]
+            allowed = np.flatnonzero(arrays[only]) if only else np.arange(len(labels))
+    except (ValueError, OSError, zipfile.BadZipFile) as error:
+        raise InputError(f"{file}: not an npz of numeric arrays ({error}); write it with numpy.savez") from error
+    if images.ndim == 3:
+        images = images[..., None]
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3) or len(images) != len(labels):
+        raise InputError(
+            f"{file}: expected x uint8 (n, h, w) or (n, h, w, 1 or 3) and y (n,), got x {images.dtype} {images.shape} "
+            f"and y {labels.shape}"
+        )
+    # How many there are is asked of the rows that `only` leaves.
+    rows = row_range(count=1 if only else count, first=first, last=last, available=len(labels), source=file.name)
+    allowed = allowed[(allowed >= rows.start) & (allowed < rows.stop)]
+    check_count("count", count)
+    if count > len(allowed):
+        raise InputError(
+            f"count: expected no more than the {len(allowed)} of the rows from {rows.start} to {rows.stop} of {file.name} where "
+            f"{only} is true, got {count}"
+        )
+    chosen = allowed[np.random.default_rng(seed).permutation(len(allowed))[:count]]
+    pixels = torch.from_numpy(images[chosen]).permute(0, 3, 1, 2).to(torch.float32) / 255
+    _, channels, height, width = pixels.shape
+    domain = Domain.image(channels=channels, height=height, width=width)
+    return Batch(pixels.contiguous(), torch.from_numpy(labels[chosen].astype(np.int64)), domain)
