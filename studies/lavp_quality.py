@@ -16,7 +16,7 @@ from torch import nn
 
 from gradleak.attacks import Adam, CosineDistance, Inversion, Matching, Pixels, SearchStage, SquaredError
 from gradleak.core import Batch, Exposure, HonestButCurious, Objective, Release, derive_generator, describe
-from gradleak.core.workers import in_processes
+from gradleak.core.process import in_processes
 from gradleak.datasets import image_file, mnist_digits
 from gradleak.models import initialize_uniform, lenet_i2f, mlp, resnet8
 from gradleak.operators import GradientJacobian

@@ -14,7 +14,7 @@ from torch.nn import functional
 from gradleak.core import Domain
 from gradleak.data import Population
 from gradleak.results import InputError
-from gradleak.results.numbers import check_count
+from gradleak.results.fields import check_count
 
 _RACES = ("White", "Black", "Asian", "Indian")
 _AGE_GROUPS = (30, 60)

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from gradleak.auditing import leftovers
-from gradleak.auditing.interrupts import no_interrupt_lost
-from gradleak.auditing.leftovers import free_shared_memory
+from gradleak.auditing import interrupts
+from gradleak.auditing.interrupts import free_shared_memory, no_interrupt_lost
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="joblib's semaphores are files on Linux alone")
 
@@ -63,7 +62,7 @@ def test_a_process_that_shares_memory_leaves_a_note_until_its_end(ending: str, s
     code = f"""
 import os, runpy
 from pathlib import Path
-runpy.run_path({leftovers.__file__!r})["free_shared_memory"](Path({str(tmp_path)!r}), leave_note=True)
+runpy.run_path({interrupts.__file__!r})["free_shared_memory"](Path({str(tmp_path)!r}), leave_note=True)
 print(os.getpid(), flush=True)
 {ending}
 """

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from gradleak.auditing import Plan, load_plan
-from gradleak.auditing.plan_file import build_plan
-from gradleak.auditing.toml_file import DEEPEST, LARGEST
+from gradleak.auditing.plan_file import DEEPEST, LARGEST, build_plan
 from gradleak.audits.base import Controls, PerfectAttackerRule, Scenario, Site
 from gradleak.audits.inference import InferenceAudit
 from gradleak.audits.layers import LayersAudit

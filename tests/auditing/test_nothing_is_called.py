@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from gradleak.attacks import DLG, Attack
 from gradleak.attacks.inference import Classifier, RandomForest
 from gradleak.auditing.plan_file import build_plan
-from gradleak.auditing.plan_kinds import classes, fits, makes
+from gradleak.auditing.plan_names import classes, fits, makes
 from gradleak.core import Batch
 from gradleak.data import Population, Table
 from gradleak.datasets import adult_table, scikit_digits

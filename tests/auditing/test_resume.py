@@ -18,8 +18,7 @@ import torch
 
 from gradleak.attacks import InvertingGradients
 from gradleak.auditing import Plan, build_plan, cautions, run_plan
-from gradleak.auditing.behavior import Behavior
-from gradleak.auditing.data_key import DataKey
+from gradleak.auditing.header import Behavior, DataKey
 from gradleak.core import Reconstruction
 from gradleak.results import PlanError, Record, WriteError
 from gradleak.results.record_lines import sealed
@@ -273,7 +272,7 @@ def test_values_that_are_no_numbers_are_compared_too(value: str) -> None:
 
 def test_rows_of_a_game_count_with_all_that_they_hold(tmp_path: Path) -> None:
     from gradleak.auditing.fingerprint import fingerprint
-    from gradleak.audits.base.own_rows import held
+    from gradleak.audits.base.rows import held
     from gradleak.data import Population
 
     rows = Population(

@@ -26,9 +26,8 @@ from gradleak.attacks import Attack, Progress
 from gradleak.auditing.default_plan import default_plan
 from gradleak.audits.base import Controls
 from gradleak.core import Knowledge, Objective, Reconstruction, Update
+from gradleak.core.process import WhileUsed, in_turn, one_thread
 from gradleak.core.randomness import global_generators
-from gradleak.core.threads import one_thread
-from gradleak.core.turns import WhileUsed, in_turn
 from gradleak.operators.kernels import differentiable_kernels
 from gradleak.results import Outcome
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gradleak.auditing.verdict_sets import worst_of
+from gradleak.auditing.verdicts import worst_of
 from gradleak.results import RUN, Subject, Verdict, VerdictKind
 from tests.audits.released.evidence import attack, judged, release
 

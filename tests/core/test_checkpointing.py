@@ -5,7 +5,7 @@ import torch
 from torch.utils import checkpoint as module
 from torch.utils.checkpoint import checkpoint
 
-from gradleak.core.checkpointing import without_checkpointing
+from gradleak.core.evaluation import without_checkpointing
 
 
 @pytest.mark.parametrize("reentrant", [True, False])

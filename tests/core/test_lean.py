@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gradleak import models
 from gradleak.core import Batch, Objective
-from gradleak.core.lean import lean
+from gradleak.core.sealed import lean
 
 INPUTS = torch.rand(3, 4, generator=torch.Generator().manual_seed(0))
 BATCH = Batch(INPUTS, torch.tensor([0, 1, 1]))

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from gradleak.core.linear_calls import LinearCalls
+from gradleak.core.evaluation import LinearCalls
 
 
 def _layer() -> nn.Linear:

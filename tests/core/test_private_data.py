@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Batch
-from gradleak.core.numbers_of import may_be_data
+from gradleak.core.object_walk import may_be_data
 from gradleak.core.private_data import PrivateData
 
 

@@ -13,14 +13,14 @@ from torch.func import grad, jvp, vmap
 from torch.nn.utils.parametrizations import weight_norm
 
 from gradleak.core import Batch, Exposure, Objective, Release
-from gradleak.core.right_rules import ALWAYS, BY_EXAMPLE
+from gradleak.core.evaluation import ALWAYS, BY_EXAMPLE
 from gradleak.defenses import ClipPerExample
 from gradleak.operators import GradientJacobian
 from gradleak.protocols import FedAvg, FedSGD
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch, on its first jvp
 
-MENDED = "torch has mended this rule: take it out of gradleak.core.right_rules and of docs/explanation/risk-measures.md"
+MENDED = "torch has mended this rule: take it out of gradleak.core.evaluation and of docs/explanation/risk-measures.md"
 ROW = torch.tensor([[1.0, 2.0, 4.0]], dtype=torch.float64)
 ONE = torch.ones(1, dtype=torch.float64)
 

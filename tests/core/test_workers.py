@@ -14,7 +14,7 @@ import pytest
 import torch
 from joblib.externals.loky.backend.reduction import dumps
 
-from gradleak.core.workers import _END_WITH_PARENT, in_processes
+from gradleak.core.process import _END_WITH_PARENT, in_processes
 
 ROOT = Path(__file__).parents[2]
 # A parent without torch and a worker that does what workers do first. The worker says its number, and whether torch is

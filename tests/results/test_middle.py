@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from gradleak.results.middle import median
+from gradleak.results.score import median
 
 
 def test_the_median_of_two_lies_between_them() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from gradleak.core import DomainKind
 from gradleak.results import entries_noun, entry_noun, error_name
-from gradleak.results.nouns import ENTRIES
+from gradleak.results.errors import ENTRIES
 
 
 def test_every_kind_of_data_has_a_noun() -> None:

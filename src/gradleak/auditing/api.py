@@ -17,9 +17,9 @@ from gradleak.auditing.default_plan import default_plan
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.run import Progress, estimate, run_plan
 from gradleak.core import Batch, HonestButCurious, Release, ThreatModel, Update
-from gradleak.core.turns import in_turn
+from gradleak.core.process import in_turn
 from gradleak.results import InputError, Record, Thresholds, check_flags
-from gradleak.results.phrases import kind_of, nearest, shown
+from gradleak.results.errors import kind_of, nearest, shown
 from gradleak.risk import Measure, SettingMeasure
 
 

@@ -29,7 +29,7 @@ from gradleak.auditing.whose_code import (
     whose,
     whose_module,
 )
-from gradleak.core.turns import in_turn
+from gradleak.core.process import in_turn
 from gradleak.results import InputError
 
 DEEPEST = 6000

@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from gradleak.auditing.catalog import KINDS, Constructor, Entry, catalog
-from gradleak.auditing.plan_kinds import check_kind
+from gradleak.auditing.plan_file import check_values, read_toml
+from gradleak.auditing.plan_names import check_kind
 from gradleak.auditing.plan_reader import PlanReader, check_arguments, configure
-from gradleak.auditing.toml_file import check_values, read_toml
 from gradleak.audits.base import table_of, typed, unknown
 from gradleak.core import Batch
-from gradleak.core.turns import in_turn
+from gradleak.core.process import in_turn
 from gradleak.models.generators import TrainedGenerator, train_dcgan, train_vae
 from gradleak.models.generators.training import Progress
 from gradleak.results import PlanError, Seed

@@ -12,7 +12,7 @@ from gradleak.auditing.fingerprint import Reading, read
 from gradleak.audits.base import Adversary, Audit, Refusal, Scenario, Site, check_name, unknown
 from gradleak.core import HonestButCurious, describe
 from gradleak.results import GradleakError, InputError, PlanError, Settings
-from gradleak.results.phrases import shown
+from gradleak.results.errors import shown
 
 # Names of parts of the record beside those of scenarios and audits.
 RESERVED = ("baseline", "perfect_attacker", "setting", "refined")

@@ -17,8 +17,18 @@ import torch
 from torch import nn
 
 from gradleak.auditing.catalog import ARGUMENTS, KINDS, Constructor, Entry, catalog
-from gradleak.auditing.plan_kinds import check_kind, classes, fits
-from gradleak.auditing.plan_names import beside, filled_in, meant, missing, named, type_hints, without_use
+from gradleak.auditing.plan_names import (
+    beside,
+    check_kind,
+    classes,
+    filled_in,
+    fits,
+    meant,
+    missing,
+    named,
+    type_hints,
+    without_use,
+)
 from gradleak.audits.base import (
     Adversary,
     PerfectAttackerRule,
@@ -30,7 +40,7 @@ from gradleak.audits.base import (
     typed,
     unknown,
 )
-from gradleak.audits.base.public_data import without_private
+from gradleak.audits.base.rows import without_private
 from gradleak.core import (
     Batch,
     Domain,
@@ -39,11 +49,11 @@ from gradleak.core import (
     derive_generator,
     derive_seed,
 )
+from gradleak.core.process import ONE_CALL
 from gradleak.core.randomness import global_generators
-from gradleak.core.turns import ONE_CALL
 from gradleak.games import PerturbedGame
 from gradleak.results import Count, GradleakError, PlanError, Seed
-from gradleak.results.phrases import nearest, shown
+from gradleak.results.errors import nearest, shown
 
 SCENARIO = ("name", "protocol", "defenses", "examples", "attacks", "perfect_attacker", "adversaries", "perturbation")
 # So much of another library's message is shown.

@@ -12,19 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from gradleak.attacks import Checkpoint
-from gradleak.auditing.behavior import Behavior
-from gradleak.auditing.data_key import DataKey
 from gradleak.auditing.fingerprint import Reading
-from gradleak.auditing.header import header
-from gradleak.auditing.interrupts import no_interrupt_lost
-from gradleak.auditing.leftovers import free_shared_memory
+from gradleak.auditing.header import Behavior, DataKey, header
+from gradleak.auditing.interrupts import free_shared_memory, no_interrupt_lost
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.verdicts import judge
 from gradleak.audits.base import STATES, Audit, Site, Task, file_name, state_path
 from gradleak.core import derive_seed, refuse_inference_mode
+from gradleak.core.process import in_processes, in_turn
 from gradleak.core.randomness import global_generators
-from gradleak.core.turns import in_turn
-from gradleak.core.workers import in_processes
 from gradleak.results import (
     RUN,
     Finding,

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gradleak.auditing.catalog import ARGUMENTS, KINDS, Constructor, Entry
-from gradleak.auditing.plan_kinds import fits
-from gradleak.auditing.plan_names import class_methods, filled_in, type_hints
+from gradleak.auditing.plan_names import class_methods, filled_in, fits, type_hints
 from gradleak.audits.base import TEXT, Schema
 from gradleak.results.settings import annotation, check_of
 

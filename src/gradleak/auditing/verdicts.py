@@ -5,9 +5,123 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gradleak.auditing.verdict_sets import worst_of
 from gradleak.audits.base import Audit
-from gradleak.results import RUN, Citation, Finding, Grounds, InputError, Record, Thresholds, Verdict, kinds
+from gradleak.results import (
+    RUN,
+    Citation,
+    Finding,
+    Grounds,
+    InputError,
+    Record,
+    Thresholds,
+    Verdict,
+    VerdictKind,
+    kinds,
+)
+
+
+def worst_of(item: str, verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict on a set: leaks if any leaks, bounded if all are bounded, else inconclusive."""
+    what = "scenarios" if item == RUN else _kinds(verdicts)
+    leaking = [verdict for verdict in verdicts if verdict.verdict is VerdictKind.LEAKS]
+    bounded = [verdict for verdict in verdicts if verdict.verdict is VerdictKind.BOUNDED]
+    idle = [
+        verdict
+        for verdict in verdicts
+        if not verdict.tested
+        or verdict.details.get("refused")
+        or (item != RUN and verdict in bounded and verdict.details.get("best_attack") is None)
+    ]
+    tested = [verdict for verdict in verdicts if verdict not in idle]
+    others = len(verdicts) - len(tested)
+    besides = [f"{others} not attacked"] if others else []
+    besides += [f"{len(bounded)} bounded"] if bounded else []
+    rest = f" ({', '.join(besides)})" if besides else ""
+    if leaking:
+        worst = min(leaking, key=_how_bad)
+        place = worst.details.get("worst", worst.item)
+        return Verdict(
+            item=item,
+            scenario=None if item == RUN else item,
+            verdict=VerdictKind.LEAKS,
+            reason=worst.reason,
+            explanation=f"{_leaking(len(leaking), len(tested), what, others)}{rest}. Worst, {place}: {_core(worst)}",
+            details={
+                **worst.details,
+                "leaking": len(leaking),
+                "of": len(tested),
+                "worst": place,
+                "reason_text": _core(worst),
+            },
+        )
+    if len(bounded) == len(verdicts):
+        weakest = min(verdicts, key=lambda verdict: verdict.details.get("bound_margin") or 0.0)
+        count = "The only one of the" if len(verdicts) == 1 else f"All {len(verdicts)}"
+        members = "scenarios" if item == RUN else "releases"
+        return Verdict(
+            item=item,
+            scenario=None if item == RUN else item,
+            verdict=VerdictKind.BOUNDED,
+            reason="all_bounded",
+            explanation=f"{count} {members} {'is' if len(verdicts) == 1 else 'are'} bounded. {_core(weakest)}",
+            details={**weakest.details, "leaking": 0, "of": len(verdicts), "reason_text": _core(weakest)},
+        )
+    # Where something was attacked, that is what the reader wants to know about.
+    tried = sorted(
+        (verdict for verdict in verdicts if verdict.verdict is VerdictKind.INCONCLUSIVE),
+        key=lambda verdict: (not verdict.tested, verdict.reason == "no_attack_finished"),
+    )
+    # Of those with one reason the worst speaks: its number is the one that nothing in the tables undercuts.
+    first = min((verdict for verdict in tried if verdict.reason == tried[0].reason), key=_how_bad)
+    place = first.details.get("worst", first.item)
+    return Verdict(
+        item=item,
+        scenario=None if item == RUN else item,
+        verdict=VerdictKind.INCONCLUSIVE,
+        reason=first.reason,
+        explanation=_core(first)
+        if not tested
+        else f"{_none(len(tested), what, others)} shown to leak{rest}, which is no proof of safety. {place}: {_core(first)}",
+        details={**first.details, "leaking": 0, "of": len(tested), "worst": place, "reason_text": _core(first)},
+        tested=first.tested,
+    )
+
+
+def _leaking(count: int, of: int, what: str, others: int) -> str:
+    return f"{_only(what, others)} leaks" if of == 1 else f"{count} of {of} {what} leak{'s' if count == 1 else ''}"
+
+
+def _none(of: int, what: str, others: int) -> str:
+    return f"{_only(what, others)} is not" if of == 1 else f"None of {of} {what} is"
+
+
+def _only(what: str, others: int) -> str:
+    """As people say it of one: the only scenario; beside others that were not attacked, the only one that was tried."""
+    one = " and ".join(word.removesuffix("s") for word in what.split(" and "))
+    return f"The only {one.removeprefix('attacked ')} that was tried" if others else f"The only {one}"
+
+
+def _kinds(verdicts: Sequence[Verdict]) -> str:
+    """Parts of a scenario, in words: attacked releases, games, privacy audits."""
+    return " and ".join(dict.fromkeys(verdict.noun for verdict in verdicts if verdict.noun)) or "items"
+
+
+def _how_bad(verdict: Verdict) -> tuple[int, float]:
+    """Worst first: a broken claim, an example rebuilt (its error), something inferred (its advantage), an epsilon, no number."""
+    if verdict.reason == "claim_broken":
+        return 0, -float(verdict.details["epsilon"])
+    if verdict.details.get("pixel_rmse") is not None:
+        return 1, float(verdict.details["pixel_rmse"])
+    if verdict.details.get("advantage") is not None:
+        return 2, -float(verdict.details["advantage"])
+    if verdict.details.get("epsilon") is not None:
+        return 3, -float(verdict.details["epsilon"])
+    return 4, 0.0
+
+
+def _core(verdict: Verdict) -> str:
+    """The explanation of the release behind a verdict on a set, not nested."""
+    return str(verdict.details.get("reason_text", verdict.explanation))
 
 
 def judge(audits: Sequence[Audit[Any]], findings: Sequence[Finding], thresholds: Thresholds) -> list[Verdict]:

@@ -106,7 +106,7 @@ def _end(number: int) -> None:
 def _stop(message: str) -> None:
     import typer
 
-    from gradleak.results.phrases import one_line
+    from gradleak.results.errors import one_line
 
     typer.echo(f"gradleak: {one_line(message)}", err=True)
     sys.exit(BAD_INPUT)

@@ -1,7 +1,13 @@
 """The nouns of an audit: what is private, what is shared, what the adversary knows, what it found."""
 
 from gradleak.core.batch import Batch
-from gradleak.core.batch_norm import LayerStatistics, batch_norm_statistics, running_statistics, watch_batch_norm
+from gradleak.core.batch_norm import (
+    LayerStatistics,
+    batch_norm_statistics,
+    out_of_scale,
+    running_statistics,
+    watch_batch_norm,
+)
 from gradleak.core.bounds import Bounds
 from gradleak.core.course import Course
 from gradleak.core.defense import (
@@ -27,14 +33,13 @@ from gradleak.core.knowledge import Knowledge
 from gradleak.core.mechanism import Adjacency, GaussianMechanism, NoGuarantee, Unit
 from gradleak.core.object_walk import is_installed
 from gradleak.core.objective import Classifier, Mode, Objective, refuse_inference_mode
-from gradleak.core.out_of_scale import out_of_scale
 from gradleak.core.precision import HALF, Precision, computed_in_half, precision_of, whole_precision
+from gradleak.core.process import one_thread
 from gradleak.core.protocol import Protocol, mean_gradient
 from gradleak.core.randomness import derive_generator, derive_seed
 from gradleak.core.reconstruction import Reconstruction
 from gradleak.core.release import BatchDefense, Release
 from gradleak.core.sealed import fresh, sealed
-from gradleak.core.threads import one_thread
 from gradleak.core.threat_model import HonestButCurious, ThreatModel, refuse_private_data
 from gradleak.core.update import Update, UpdateKind
 

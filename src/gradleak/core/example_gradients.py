@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from gradleak.core.batch import Batch
+from gradleak.core.evaluation import BY_EXAMPLE
 from gradleak.core.objective import Objective, Tensors
-from gradleak.core.right_rules import BY_EXAMPLE
 from gradleak.results import UnsupportedError
 
 _CHECKED: WeakKeyDictionary[Objective, set[tuple[int, ...]]] = WeakKeyDictionary()

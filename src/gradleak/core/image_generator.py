@@ -15,8 +15,8 @@ from gradleak.core.batch import Batch
 from gradleak.core.describe import describe
 from gradleak.core.domain import Domain
 from gradleak.core.image_prints import ImagePrints
-from gradleak.core.masks import watch_draws
 from gradleak.core.module_copy import Attributes, cast_constants, first_line, private_copy
+from gradleak.core.randomness import watch_draws
 from gradleak.results import InputError, check_flags, member
 
 # How many random latents are drawn once to look at what a module gives, and their seed.

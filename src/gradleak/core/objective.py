@@ -15,11 +15,9 @@ from torch import Tensor, nn
 
 from gradleak.core.batch import Batch
 from gradleak.core.broadcast import broadcast_output, compares_by_entry
-from gradleak.core.checkpointing import without_checkpointing
 from gradleak.core.domain import Domain
-from gradleak.core.linear_calls import LinearCalls
+from gradleak.core.evaluation import ALWAYS, LinearCalls, in_float64, without_checkpointing
 from gradleak.core.losses import LOSSES, Loss, check_classes, evaluated, ignored_index, named_loss
-from gradleak.core.masks import masks_of, watch_draws
 from gradleak.core.module_copy import (
     Attributes,
     Origins,
@@ -33,15 +31,11 @@ from gradleak.core.module_copy import (
     random_layers,
     renamed,
 )
-from gradleak.core.non_finite import non_finite
-from gradleak.core.randomness import derive_seed
-from gradleak.core.right_rules import ALWAYS
-from gradleak.core.stop_gradient import gradient_through_stops, stops_gradients
-from gradleak.core.trainable import check_trainable
-from gradleak.core.turns import ONE_CALL
-from gradleak.core.upcast import in_float64
+from gradleak.core.process import ONE_CALL
+from gradleak.core.randomness import derive_seed, masks_of, watch_draws
+from gradleak.core.trainable import check_trainable, gradient_through_stops, non_finite, stops_gradients
 from gradleak.results import InputError, UnsupportedError
-from gradleak.results.phrases import kind_of
+from gradleak.results.errors import kind_of
 
 Tensors = dict[str, Tensor]
 

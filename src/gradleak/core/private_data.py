@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gradleak.core.batch import Batch
-from gradleak.core.numbers_of import CHUNK, FEWEST_NUMBERS, Memory, memory_of, tensors_in
+from gradleak.core.object_walk import CHUNK, FEWEST_NUMBERS, Memory, memory_of, tensors_in
 
 Floats = NDArray[np.float64]
 

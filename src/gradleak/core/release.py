@@ -29,7 +29,7 @@ from gradleak.core.objective import Objective, Tensors
 from gradleak.core.protocol import Protocol
 from gradleak.core.update import Update
 from gradleak.results import InputError, UnsupportedError
-from gradleak.results.phrases import kind_of
+from gradleak.results.errors import kind_of
 
 
 class BatchDefense(Defense):

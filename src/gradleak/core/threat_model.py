@@ -17,13 +17,12 @@ from gradleak.core.domain import Domain
 from gradleak.core.exposure import Exposure
 from gradleak.core.image_generator import ImageGenerator
 from gradleak.core.knowledge import Knowledge
-from gradleak.core.lean import lean
 from gradleak.core.object_walk import walk
 from gradleak.core.objective import Objective
 from gradleak.core.private_data import PrivateData
 from gradleak.core.protocol import Protocol
 from gradleak.core.release import Release
-from gradleak.core.sealed import fresh
+from gradleak.core.sealed import fresh, lean
 from gradleak.results import Hint, InputError, Settings
 
 

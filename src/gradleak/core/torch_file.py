@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gradleak.results import InputError
-from gradleak.results.phrases import shown
+from gradleak.results.errors import shown
 
 HOW_TO_CONVERT = (
     "pickles are never loaded, since they can run code. Convert where the file was made: "

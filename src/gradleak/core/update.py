@@ -20,8 +20,8 @@ from gradleak.core.precision import Precision, precision_of
 from gradleak.core.torch_file import MOST_AXES
 from gradleak.core.update_files import METADATA_KEY, MOST_TENSORS, read_tensors
 from gradleak.results import InconsistentUpdateError, InputError
+from gradleak.results.errors import shown
 from gradleak.results.files import write_file
-from gradleak.results.phrases import shown
 from gradleak.results.score import jsonable
 
 MAX_BYTES = 8 * 2**30

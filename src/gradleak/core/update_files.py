@@ -21,7 +21,7 @@ from torch import Tensor
 from gradleak.core.module_copy import first_line
 from gradleak.core.torch_file import HOW_TO_CONVERT, read_torch_archive
 from gradleak.results import InputError
-from gradleak.results.phrases import shown
+from gradleak.results.errors import shown
 
 METADATA_KEY = "gradleak"
 # The most tensors of an update, and the most bytes of what a file says about them.

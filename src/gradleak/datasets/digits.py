@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gradleak.core import Batch, Domain
 from gradleak.datasets.files import row_range
 from gradleak.results import InputError, UnsupportedError, check_count, check_seed
-from gradleak.results.numbers import check_fits
+from gradleak.results.fields import check_fits
 
 _MNIST_SIDE = 28
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from gradleak.core import Domain, DomainKind
 from gradleak.data import Population
 from gradleak.results import InputError, check_count
-from gradleak.results.numbers import check_fits
+from gradleak.results.fields import check_fits
 
 _Path = str | os.PathLike[str]
 

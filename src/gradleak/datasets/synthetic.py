@@ -15,7 +15,7 @@ from gradleak.data import Population
 from gradleak.datasets.digits import mnist_digits
 from gradleak.datasets.files import read_idx
 from gradleak.results import InputError
-from gradleak.results.numbers import check_count, check_fits, check_not_negative
+from gradleak.results.fields import check_count, check_fits, check_not_negative
 
 _Path = str | os.PathLike[str]
 

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from gradleak.attacks.inference import Features, MaxPooling
 from gradleak.core import Batch, Mode, Release, derive_generator, describe
 from gradleak.core.losses import Loss
-from gradleak.core.turns import in_turn
-from gradleak.core.workers import in_processes
+from gradleak.core.process import in_processes, in_turn
 from gradleak.data import Population, Split, rows_of
 from gradleak.games.information import gaussian_channel_information
 from gradleak.games.reading import Draw, Knows, ReleaseWithPublicRows, RoundRead, RoundTask

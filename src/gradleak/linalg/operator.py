@@ -15,7 +15,7 @@ import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from gradleak.core.turns import ONE_CALL
+from gradleak.core.process import ONE_CALL
 from gradleak.results import InputError
 
 

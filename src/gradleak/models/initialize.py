@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gradleak.results import member
 from gradleak.results.errors import InputError, UnsupportedError
-from gradleak.results.numbers import check_count, check_fits
+from gradleak.results.fields import check_count, check_fits
 
 
 class Activation(StrEnum):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from gradleak.core.turns import ONE_CALL
+from gradleak.core.process import ONE_CALL
 
 # What a model says that has no rule for a derivative.
 REFUSALS = (RuntimeError, NotImplementedError, ValueError, UserWarning)

@@ -21,7 +21,7 @@ from gradleak.reporting.blocks import (
 from gradleak.reporting.numerals import Quantity
 from gradleak.reporting.page import Report
 from gradleak.results import Record
-from gradleak.results.phrases import one_line
+from gradleak.results.errors import one_line
 
 
 def render_terminal(report: Report) -> str:

@@ -1,6 +1,5 @@
 """The vocabulary of what came out: outcomes, scores, verdicts, citations, records and errors. Imports no torch."""
 
-from gradleak.results.attempt import Attempt, by_example
 from gradleak.results.citation import (
     ABADI_2016,
     ALEMI_2017,
@@ -78,6 +77,9 @@ from gradleak.results.errors import (
     PlanError,
     UnsupportedError,
     WriteError,
+    entries_noun,
+    entry_noun,
+    error_name,
 )
 from gradleak.results.fields import (
     BelowOne,
@@ -93,14 +95,6 @@ from gradleak.results.fields import (
     Share,
     ShareOrAll,
     Whole,
-)
-from gradleak.results.finding import Control, Finding, NumberOrNone, Part, Status, Subject, UnknownFinding
-from gradleak.results.grounds import Grounds
-from gradleak.results.kinds import Kind, finding_class, kinds
-from gradleak.results.members import member
-from gradleak.results.middle import median
-from gradleak.results.nouns import entries_noun, entry_noun, error_name
-from gradleak.results.numbers import (
     check_count,
     check_finite,
     check_flag,
@@ -110,14 +104,25 @@ from gradleak.results.numbers import (
     check_seed,
     check_share,
     is_number,
+    member,
 )
-from gradleak.results.outcome import Outcome
+from gradleak.results.finding import (
+    Attempt,
+    Control,
+    Finding,
+    NumberOrNone,
+    Part,
+    Status,
+    Subject,
+    UnknownFinding,
+    by_example,
+)
+from gradleak.results.kinds import Kind, finding_class, kinds
 from gradleak.results.record import Record
 from gradleak.results.record_writer import RecordWriter
-from gradleak.results.score import Evidence, Leakier, Score
+from gradleak.results.score import Evidence, Leakier, Outcome, Score, median
 from gradleak.results.settings import Settings
-from gradleak.results.thresholds import Thresholds, beyond_luck
-from gradleak.results.verdict import RUN, Verdict, VerdictKind
+from gradleak.results.verdict import RUN, Grounds, Thresholds, Verdict, VerdictKind, beyond_luck
 
 __all__ = [
     "ABADI_2016",

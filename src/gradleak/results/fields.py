@@ -1,8 +1,4 @@
-"""Types of settings, such as `Count`: each says once what a field takes, for the check, the message and the schema.
-
-Nothing is guessed: a truth value is no number, a text is neither, and NaN is refused everywhere. Numbers of numpy are taken,
-and become Python's.
-"""
+"""Types of settings, such as `Count`, and checks of numbers and members: each says once what is taken, and words the error."""
 
 from __future__ import annotations
 
@@ -10,19 +6,17 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from inspect import isabstract
 from numbers import Integral, Real
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
-from gradleak.results.errors import InputError
-from gradleak.results.phrases import either, nearest, shown, with_article
+from gradleak.results.errors import InputError, either, nearest, shown, with_article
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
     from pydantic_core import CoreSchema
-
 
 # What messages call classes that are not ours.
 _KNOWN: Mapping[str, str] = {
@@ -322,3 +316,135 @@ Probability = Annotated[float, Number(0, 1)]
 Share = Annotated[float, Number(0, 1, excluded="both")]
 BelowOne = Annotated[float, Number(0, 1, excluded="high")]
 ShareOrAll = Annotated[float, Number(0, 1, excluded="low")]
+
+
+_Kind = TypeVar("_Kind", bound=StrEnum)
+
+
+def member(name: str, kind: type[_Kind], value: object, *, hint: str = "") -> _Kind:
+    """The member of an enumeration that is given itself or by its value.
+
+    Args:
+        name: of the field, for the message.
+        kind: the enumeration.
+        value: what a user gives.
+        hint: what the message says after the names.
+
+    Raises:
+        InputError: naming the field and all members.
+
+    Examples:
+        >>> from enum import StrEnum
+        >>> Side = StrEnum("Side", ["LEFT", "RIGHT"])
+        >>> member("side", Side, "left")
+        <Side.LEFT: 'left'>
+    """
+    try:
+        return cast(_Kind, Member(kind).take(value))
+    except ValueError as near:
+        meant = f"; {near}" if str(near) else ""
+        raise InputError(f"{name}: expected {Member(kind).words}, got {shown(value)}{meant}{hint}") from None
+
+
+# Of what a name in a plan makes by itself, from sizes alone.
+LARGEST = 2**28
+
+
+def check_positive(name: str, value: object) -> None:
+    """Refuse what is no finite positive number.
+
+    Raises:
+        InputError: naming the field.
+
+    Examples:
+        >>> check_positive("std", 0.1)
+    """
+    Number(0, excluded="low").check(name, value)
+
+
+def check_share(name: str, value: object) -> None:
+    """Refuse what is no number between 0 and 1, the ends left out.
+
+    Raises:
+        InputError: naming the field.
+    """
+    Number(0, 1, excluded="both").check(name, value)
+
+
+def check_not_negative(name: str, value: object) -> None:
+    """Refuse what is not a finite number of at least 0.
+
+    Raises:
+        InputError: naming the field.
+    """
+    Number(0).check(name, value)
+
+
+def check_count(name: str, value: object, *, least: int = 1) -> None:
+    """Refuse what is not a whole number of at least `least`.
+
+    Raises:
+        InputError: naming the field.
+    """
+    Whole(least).check(name, value)
+
+
+def check_fits(what: str, numbers: int) -> None:
+    """Refuse to make what holds more than 2²⁸ numbers, which take 1 GiB in single precision.
+
+    Args:
+        what: is made, for the message.
+        numbers: how many it holds.
+
+    Raises:
+        InputError: naming it.
+
+    Examples:
+        >>> check_fits("images", 5000 * 28 * 28)
+    """
+    if numbers > LARGEST:
+        raise InputError(
+            f"{what}: expected at most {LARGEST:,} numbers (1 GiB), got {numbers:,}; make what is larger yourself"
+        )
+
+
+def check_finite(name: str, value: object) -> None:
+    """Refuse what is not a finite number.
+
+    Raises:
+        InputError: naming the field.
+    """
+    Number().check(name, value)
+
+
+def check_seed(name: str, value: object) -> None:
+    """Refuse what `torch.Generator.manual_seed` does not take: no whole number, or one of more than 64 bits.
+
+    Raises:
+        InputError: naming the field.
+    """
+    SEED.check(name, value)
+
+
+def check_flag(name: str, value: object) -> None:
+    """Refuse what is no truth value.
+
+    Raises:
+        InputError: naming the field.
+    """
+    Flag().check(name, value)
+
+
+def check_flags(owner: object, *names: str) -> None:
+    """Refuse an object with a field of these names that is no truth value: text such as "false" would count as true.
+
+    Raises:
+        InputError: naming class and field.
+    """
+    for name in names:
+        check_flag(f"{type(owner).__name__}.{name}", getattr(owner, name))
+
+
+def is_number(value: object) -> bool:
+    """True if it is a real number, of Python's or numpy's, and no truth value."""
+    return isinstance(value, Real) and not isinstance(value, bool)

@@ -32,8 +32,7 @@ from gradleak.results.record_lines import (
     text_of,
 )
 from gradleak.results.score import Score
-from gradleak.results.thresholds import Thresholds
-from gradleak.results.verdict import Verdict
+from gradleak.results.verdict import Thresholds, Verdict
 from gradleak.results.versions import version_of
 
 # Times, facts on the host, and what the key of a run's private data makes of it.

@@ -16,9 +16,8 @@ from functools import cache
 from types import NoneType, SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get_origin
 
-from gradleak.results.errors import GradleakError, InputError
+from gradleak.results.errors import GradleakError, InputError, either, nearest, several, shown
 from gradleak.results.fields import Flag, Function, Hint, Kind, Member, Number, Rule, Text, Whole
-from gradleak.results.phrases import either, nearest, several, shown
 
 if TYPE_CHECKING:
     from pydantic_core import ValidationError

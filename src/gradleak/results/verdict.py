@@ -1,15 +1,18 @@
-"""The three-valued answer of an audit."""
+"""The three-valued answer of an audit: verdicts, the thresholds of a plan, and the findings that they rest on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
-from gradleak.results.errors import InputError
-from gradleak.results.finding import Subject
-from gradleak.results.score import jsonable
+from gradleak.results.errors import GradleakError, InputError, PlanError
+from gradleak.results.fields import Positive, Share, ShareOrAll
+from gradleak.results.finding import Finding, Subject
+from gradleak.results.score import Evidence, Score, jsonable
+from gradleak.results.settings import Settings
 
 RUN = "run"
 
@@ -98,3 +101,152 @@ class Verdict:
             raise InputError(
                 f"verdict: expected what Verdict.to_dict wrote, got a line without a proper {' '.join(str(error).split())}"
             ) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thresholds(Settings):
+    """Thresholds at which an attack counts as having rebuilt an example, and at which none can be expected to.
+
+    Attributes:
+        pixel_rmse: largest error, in pixels scaled to [0, 1].
+        baseline_ratio: largest share of the blind adversary's error on the same example.
+        reconstruction_probability: largest chance of any attacker to rebuild an example of a release that is *bounded* by
+            differential privacy.
+        advantage: largest advantage that Fano's inequality may leave to any adversary of an inference game that is *bounded*.
+        epsilon: in a privacy audit a release leaks whose epsilon is measured to be above it; one whose guarantee has at most
+            this epsilon is *bounded*.
+    """
+
+    refused_with: ClassVar[type[GradleakError]] = PlanError
+    called: ClassVar[str] = "thresholds"
+
+    pixel_rmse: Share = 0.1
+    baseline_ratio: ShareOrAll = 0.5
+    reconstruction_probability: Share = 0.05
+    advantage: Share = 0.05
+    epsilon: Positive = 1.0
+
+    def to_dict(self) -> dict[str, float]:
+        """The thresholds by name."""
+        return asdict(self)
+
+    def leaks(
+        self,
+        errors: Sequence[float | None],
+        baselines: Sequence[float | None],
+        chance: Sequence[float] = (),
+    ) -> bool:
+        """True if at least one example is rebuilt, and not by luck alone.
+
+        Args:
+            errors: pixel RMSE of the attack by example; None where there is none.
+            baselines: pixel RMSE of the blind adversary by example.
+            chance: below what the k-th smallest error is more than luck (`chance_pixel_rmse`); empty where luck gives
+                nothing.
+        """
+        rebuilt = self.rebuilt(errors, baselines)
+        return bool(rebuilt) and (not chance or beyond_luck(rebuilt, chance) > 0)
+
+    def rebuilt(self, errors: Sequence[float | None], baselines: Sequence[float | None]) -> list[float]:
+        """The errors of the examples that come near enough, luck aside, sorted.
+
+        Args:
+            errors: pixel RMSE of the attack by example; None where there is none.
+            baselines: pixel RMSE of the blind adversary by example.
+        """
+        return sorted(
+            error
+            for error, baseline in zip(errors, baselines, strict=True)
+            if error is not None
+            and baseline is not None
+            and baseline > 0
+            and error <= self.pixel_rmse
+            and error <= self.baseline_ratio * baseline
+        )
+
+
+def beyond_luck(errors: Sequence[float], limits: Sequence[float]) -> int:
+    """Number of errors that together beat luck: the least k whose k-th smallest is below its limit, or 0.
+
+    Args:
+        errors: of examples, sorted.
+        limits: of `chance_pixel_rmse`.
+    """
+    return next((k for k, (error, limit) in enumerate(zip(errors, limits, strict=False), 1) if error < limit), 0)
+
+
+Place = tuple[str | None, Subject | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grounds:
+    """The findings of a run and its thresholds; asked by scenario, subject, name and evidence, never by a kind of audit.
+
+    Attributes:
+        thresholds: of the plan.
+        findings: of the run, in the order of the plan.
+        verdicts: those that were given before, by audits that stand earlier in the plan.
+    """
+
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    findings: Sequence[Finding] = ()
+    verdicts: Sequence[Verdict] = ()
+
+    def given(self, verdicts: Sequence[Verdict]) -> Grounds:
+        """The same with the verdicts that were given so far; what was looked up stays looked up."""
+        found = replace(self, verdicts=tuple(verdicts))
+        found.__dict__.update({"_by_place": self._by_place, "_controls": self._controls})
+        return found
+
+    def about(self, scenario: str | None, subject: Subject | None = None) -> Sequence[Finding]:
+        """The findings about a subject in a scenario, controls left out; in the order of the record.
+
+        Args:
+            scenario: its name, or None for the whole plan.
+            subject: of which; None for findings that have none.
+        """
+        return self._by_place.get((scenario, subject), ())
+
+    def scores(self, name: str, scenario: str | None, subject: Subject | None = None) -> list[tuple[Finding, Score]]:
+        """The scores of that name about a subject, each with its finding."""
+        return [
+            (finding, score)
+            for finding in self.about(scenario, subject)
+            for score in finding.scores
+            if score.name == name
+        ]
+
+    def with_evidence(
+        self, evidence: Evidence, scenario: str | None, subject: Subject | None = None
+    ) -> list[tuple[Finding, Score]]:
+        """The scores of that kind of evidence about a subject, each with its finding: attempts, or bounds."""
+        return [
+            (finding, score)
+            for finding in self.about(scenario, subject)
+            for score in finding.scores
+            if score.evidence is evidence
+        ]
+
+    def controls(self, audit: str) -> Sequence[Finding]:
+        """The controls of an audit, in the order of the record.
+
+        Args:
+            audit: the name of its section of the plan.
+        """
+        return self._controls.get(audit, ())
+
+    @cached_property
+    def _by_place(self) -> dict[Place, list[Finding]]:
+        found: dict[Place, list[Finding]] = {}
+        for finding in self.findings:
+            if finding.control is None:
+                found.setdefault((finding.scenario, finding.subject), []).append(finding)
+        return found
+
+    @cached_property
+    def _controls(self) -> dict[str, list[Finding]]:
+        found: dict[str, list[Finding]] = {}
+        for finding in self.findings:
+            if finding.control is not None:
+                found.setdefault(finding.audit, []).append(finding)
+        return found

@@ -12,7 +12,7 @@ from sklearn.covariance import LedoitWolf
 from torch import Tensor
 
 from gradleak.core import Batch, Domain, Exposure
-from gradleak.core.turns import ONE_CALL
+from gradleak.core.process import ONE_CALL
 from gradleak.linalg import Gram, LanczosQuadrature, LinearOperator, TraceSolver
 from gradleak.operators import DENSE_LIMIT, GradientJacobian
 from gradleak.results import (

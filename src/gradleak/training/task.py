@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from gradleak.core import Batch, Mode, Objective, batch_norm_statistics
 from gradleak.core.losses import Loss
+from gradleak.core.process import ONE_CALL
 from gradleak.core.randomness import global_generators
-from gradleak.core.turns import ONE_CALL
 from gradleak.data import rows_of
 from gradleak.defenses.variational_bottleneck import BottleneckOutput
 from gradleak.results import InputError, Outcome, UnsupportedError

@@ -18,7 +18,7 @@ from gradleak.attacks import DGL, GIAS, Attack, Blind, Inversion, Latents
 from gradleak.auditing import Controls, Plan, estimate, judge, run_plan
 from gradleak.audits.reconstruction import ReconstructionAudit, controls
 from gradleak.audits.reconstruction.controls import NOISE, NegativeControl, PositiveControl
-from gradleak.audits.reconstruction.invention import CheckedClaim, check_estimate, claim_support
+from gradleak.audits.reconstruction.task import CheckedClaim, check_estimate, claim_support
 from gradleak.core import (
     Batch,
     Domain,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from tests.auditing.generator_models import TinyConditional, made_elsewhere
 
-from gradleak.audits.reconstruction.planted import planted_leak
+from gradleak.audits.reconstruction.controls import planted_leak
 from gradleak.core import Domain
 from gradleak.models.generators import own_generator
 

@@ -15,7 +15,7 @@ from threadpoolctl import ThreadpoolController
 
 from gradleak.attacks.inference.classifier import Classifier, FittedClassifier, Floats, Labels, Rows
 from gradleak.core import derive_seed
-from gradleak.core.turns import ONE_CALL
+from gradleak.core.process import ONE_CALL
 from gradleak.results import BREIMAN_2001, FRIEDMAN_2001, LI_2024, Citation, Count, NonNegative, Positive
 
 

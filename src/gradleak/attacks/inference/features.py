@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gradleak.attacks.inference.estimator import thread_pools
 from gradleak.core import one_thread
-from gradleak.core.turns import ONE_CALL
+from gradleak.core.process import ONE_CALL
 from gradleak.linalg import dense_spectrum
 from gradleak.results import (
     HALKO_2011,

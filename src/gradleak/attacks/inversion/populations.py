@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gradleak.core.turns import ONE_CALL
+from gradleak.core.process import ONE_CALL
 from gradleak.results import Positive, Settings, Whole
 
 

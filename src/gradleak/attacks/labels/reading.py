@@ -23,7 +23,7 @@ from gradleak.core import (
     Update,
     UpdateKind,
 )
-from gradleak.core.linear_calls import LinearCall, LinearCalls
+from gradleak.core.evaluation import LinearCall, LinearCalls
 from gradleak.results import Outcome
 
 # Inputs that go through the model at once in eval mode.

@@ -2,10 +2,22 @@
 
 from gradleak.audits.base.adversary import Adversary
 from gradleak.audits.base.audit import Audit, Refusal, Task
-from gradleak.audits.base.luck import luck
-from gradleak.audits.base.pictures import file_name, save_picture
-from gradleak.audits.base.reader import Reader
-from gradleak.audits.base.schema import ALL_OR_NAMES, TEXT, TEXTS, Schema, Writer
+from gradleak.audits.base.pictures import STATES, file_name, save_picture, state_of, state_path
+from gradleak.audits.base.reader import (
+    ALL_OR_NAMES,
+    TEXT,
+    TEXTS,
+    Reader,
+    Schema,
+    Writer,
+    check_name,
+    chosen_scenarios,
+    list_of,
+    table_of,
+    tables_of,
+    typed,
+)
+from gradleak.audits.base.rows import luck
 from gradleak.audits.base.site import (
     SEED,
     Controls,
@@ -17,8 +29,6 @@ from gradleak.audits.base.site import (
     internal_example,
     unknown,
 )
-from gradleak.audits.base.states import STATES, state_of, state_path
-from gradleak.audits.base.values import check_name, chosen_scenarios, list_of, table_of, tables_of, typed
 
 __all__ = [
     "ALL_OR_NAMES",

@@ -8,8 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
-from gradleak.audits.base.reader import Reader
-from gradleak.audits.base.schema import ALL_OR_NAMES, Schema, Writer
+from gradleak.audits.base.reader import ALL_OR_NAMES, Reader, Schema, Writer
 from gradleak.audits.base.site import Site
 from gradleak.core import Batch, describe
 from gradleak.results import Finding, GradleakError, Grounds, PlanError, Settings, Verdict

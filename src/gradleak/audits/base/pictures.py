@@ -1,4 +1,4 @@
-"""Pictures of originals and reconstructions, in a folder beside the record; only when the plan says so."""
+"""Files beside a record: pictures, only when the plan says so, and the states from which a killed run goes on."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
+from gradleak.attacks import Checkpoint
+from gradleak.audits.base.site import Site
 from gradleak.core import Domain, DomainKind
 from gradleak.results.files import make_folder, write_file
 
@@ -44,3 +46,29 @@ def file_name(name: str) -> str:
     """A file name for `name`: readable, and different for different names."""
     readable = re.sub(r"[^A-Za-z0-9.-]+", "_", name)[:80].strip("._")
     return f"{readable}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+STATES = "checkpoints"
+
+
+def state_of(site: Site, out: Path, name: str) -> Checkpoint | None:
+    """Place of an attack's state, which outlives it: the run removes it when the findings are in the record.
+
+    Args:
+        site: says whether states are kept.
+        out: folder of the record.
+        name: of the state; of an attack that of its item.
+    """
+    if site.checkpoint_seconds is None:
+        return None
+    return Checkpoint(path=state_path(out, name), seconds=site.checkpoint_seconds, keep=True)
+
+
+def state_path(out: Path, name: str) -> Path:
+    """The file of a state.
+
+    Args:
+        out: folder of the record.
+        name: of the state; of an attack that of its item.
+    """
+    return out / STATES / f"{file_name(name)}.safetensors"

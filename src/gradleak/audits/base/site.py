@@ -37,7 +37,7 @@ from gradleak.results import (
     Thresholds,
     Whole,
 )
-from gradleak.results.phrases import shown
+from gradleak.results.errors import shown
 
 # Of a plan: what torch takes, and no negative one.
 SEED = Annotated[int, Whole(0, 2**64 - 1)]

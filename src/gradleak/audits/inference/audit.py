@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 from gradleak.audits.base import ALL_OR_NAMES, Audit, Reader, Schema, Site, Task, Writer, chosen_scenarios
-from gradleak.audits.base.own_rows import few, held
+from gradleak.audits.base.rows import few, held
 from gradleak.audits.inference.sizes import SWEPT, swept
 from gradleak.audits.inference.tasks import ControlGame, Game, blank, control_blank
 from gradleak.audits.inference.verdict import judge_games

@@ -9,7 +9,7 @@ from typing import Any
 
 from gradleak.audits.base import typed
 from gradleak.results import Count, PlanError
-from gradleak.results.phrases import shown
+from gradleak.results.errors import shown
 
 # What a plan may give a list of: one game for each, which differ in nothing else and make a line of a plot.
 SWEPT: Mapping[str, str] = {"batch_size": "k = {}", "public_rows": "{} public rows"}

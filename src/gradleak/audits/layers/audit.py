@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from gradleak.audits.base import ALL_OR_NAMES, TEXT, TEXTS, Audit, Reader, Schema, Site, Task, Writer
-from gradleak.audits.base.own_rows import few, held
-from gradleak.audits.base.public_data import held_privately
+from gradleak.audits.base.rows import few, held, held_privately
 from gradleak.audits.layers.measured import Measured, finding_of_advice, profile_of
 from gradleak.audits.layers.plan_file import settings_of
 from gradleak.audits.layers.rows import LayerRows, Told

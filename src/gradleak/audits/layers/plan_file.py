@@ -11,7 +11,7 @@ from gradleak.audits.layers.rows import Told
 from gradleak.core import Batch, Domain, Objective
 from gradleak.data import Population, Table
 from gradleak.results import Count, GradleakError, PlanError, Share
-from gradleak.results.phrases import shown
+from gradleak.results.errors import shown
 from gradleak.risk import Consecutive, Partition, VisibleLayers, what_ifs
 from gradleak.risk.layer_exposure import Grouping
 

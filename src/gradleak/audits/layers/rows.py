@@ -14,7 +14,7 @@ from torch import Tensor
 from gradleak.core import Batch, Domain, derive_generator
 from gradleak.data import Population
 from gradleak.results import InputError, check_count
-from gradleak.results.phrases import shown
+from gradleak.results.errors import shown
 from gradleak.risk import DrawnRows
 
 # Releases of closed-form measures and inversions where none is stated.

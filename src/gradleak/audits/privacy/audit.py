@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 from gradleak import privacy as epsilon
 from gradleak.audits.base import ALL_OR_NAMES, Audit, Reader, Schema, Site, Task, Writer
-from gradleak.audits.base.own_rows import few, held
+from gradleak.audits.base.rows import few, held
 from gradleak.audits.privacy.controls import PrivacyControl, control_blank
 from gradleak.audits.privacy.plan_file import settings_of
 from gradleak.audits.privacy.tasks import Trials, blank

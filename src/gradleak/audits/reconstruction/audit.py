@@ -9,9 +9,7 @@ from typing import Any, ClassVar, Self
 from gradleak.attacks import Attack, LocalTraining
 from gradleak.audits.base import Audit, Reader, Refusal, Schema, Site, Task, Writer, check_name, unknown
 from gradleak.audits.reconstruction.controls import PositiveControl, noise_controls
-from gradleak.audits.reconstruction.invention import REFINED
-from gradleak.audits.reconstruction.refusals import first_to_run, refusals, runs
-from gradleak.audits.reconstruction.task import AttackTask
+from gradleak.audits.reconstruction.task import REFINED, AttackTask, first_to_run, refusals, runs
 from gradleak.protocols.average_gradient import AverageGradient
 from gradleak.results import Finding, Grounds, PlanError, Verdict
 from gradleak.results.findings.reconstruction import ReconstructionFinding

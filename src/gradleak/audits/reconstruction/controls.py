@@ -1,22 +1,88 @@
-"""The controls of an audit's attacks as tasks: a planted leak that must be found, and noise that must give nothing."""
+"""Controls of attacks on updates: one that must leak, planted, and one without the update."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 from gradleak.attacks import Attack, Checkpoint
 from gradleak.audits.base import Adversary, Scenario, Site, domain_of, internal_example, luck, state_of
-from gradleak.audits.reconstruction.invention import claim_support
-from gradleak.audits.reconstruction.planted import noise_update, planted_leak, shortened
-from gradleak.audits.reconstruction.task import estimate, run_attack, wide
-from gradleak.core import Batch, HonestButCurious, Knowledge, Update, derive_generator, describe
-from gradleak.results import Control, GradleakError, Score, Status
+from gradleak.audits.reconstruction.task import claim_support, estimate, run_attack, wide
+from gradleak.core import (
+    Batch,
+    Domain,
+    HonestButCurious,
+    ImageGenerator,
+    Knowledge,
+    Objective,
+    Release,
+    Update,
+    derive_generator,
+    describe,
+)
+from gradleak.models import initialize_default, linear_model
+from gradleak.protocols import FedSGD
+from gradleak.results import Control, GradleakError, InputError, Score, Status
 from gradleak.results.findings.reconstruction import Draws, ReconstructionFinding
 from gradleak.results.score import jsonable
 from gradleak.scoring import blind_baseline, score_images
+
+CONTROL_STEPS = 12
+POSITIVE_CLASSES = 10
+
+
+def shortened(attack: Attack) -> Attack:
+    """The attack as the controls run it: with one start of at most 12 steps, where it can be so brief."""
+    return attack.brief(CONTROL_STEPS)
+
+
+def planted_leak(
+    domain: Domain, generator: torch.Generator, images: ImageGenerator | None = None
+) -> tuple[Objective, Batch, Release]:
+    """A synthetic example of the domain, released undefended through a linear layer with bias and cross entropy.
+
+    Its gradient is (p − y)xᵀ for the weight and p − y for the bias, so the input can be read off by division: an
+    attack that does not find it is broken or was set up wrongly.
+
+    Args:
+        domain: shape, range and normalization of the audited data.
+        generator: draws the example (uniform over the valid range) and the weights.
+        images: a generator that the adversary searches: the example is then an image of its own, of class 0 where it is
+            conditional, since no such search can find anything but an image.
+    """
+    pixels = torch.rand((1, *domain.shape), generator=generator)
+    inputs = domain.from_pixels(pixels)
+    label = torch.randint(POSITIVE_CLASSES, (1,), generator=generator)
+    if images is not None:
+        label = torch.zeros_like(label) if images.conditional else label
+        made = images.in_domain(domain)(images.draw(1, generator), labels=label if images.conditional else None)
+        inputs = domain.from_pixels(domain.to_pixels(made).clamp(0.0, 1.0)).detach()
+    model = linear_model(features=domain.size, classes=POSITIVE_CLASSES)
+    initialize_default(model, generator=generator)
+    return Objective.from_module(model), Batch(inputs, label, domain), Release(FedSGD())
+
+
+def noise_update(update: Update, generator: torch.Generator) -> Update:
+    """Gaussian noise with the norm of every tensor of `update`: it holds nothing of the batch.
+
+    Raises:
+        InputError: if the update is zero.
+    """
+    tensors = {}
+    for name, tensor in update.tensors.items():
+        # In float64, so that neither tiny nor huge updates lose their norm.
+        noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+        norm = noise.norm()
+        scaled = noise * (tensor.double().norm() / norm) if bool(norm > 0) else noise
+        tensors[name] = scaled.to(tensor.dtype)
+    if not any(bool(tensor.any()) for tensor in tensors.values()):
+        raise InputError("negative control: expected an update with a non-zero tensor, got zeros everywhere")
+    return replace(update, tensors=tensors, provenance={"control": "noise"})
+
 
 NEGATIVE_DRAWS = 5
 MEASURE = "pixel_rmse"

@@ -1,26 +1,229 @@
-"""One attack of an audit on one update, the check of its claim, and their findings.
-
-The wall runs through this file: `run_attack` gets updates and knowledge, never a batch; scoring comes after it.
-"""
+"""One attack on one update as a task: what is refused, what the attacker assumes, and which claims are inventions."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from gradleak.attacks import Attack, Checkpoint
-from gradleak.audits.base import Adversary, Site, attack_generator, internal_example, save_picture, state_of
-from gradleak.audits.reconstruction.assumption import protocol_sensitivity
-from gradleak.audits.reconstruction.invention import CHECK, CheckedClaim, check_estimate, claim_support, refined_name
-from gradleak.core import HALF, Knowledge, Reconstruction, Update, describe
+from gradleak.attacks import Attack, Checkpoint, InventionCheck, ProtocolTrial, neighboring_protocols, residuals_under
+from gradleak.audits.base import (
+    Adversary,
+    Refusal,
+    Scenario,
+    Site,
+    attack_generator,
+    internal_example,
+    save_picture,
+    state_of,
+)
+from gradleak.core import HALF, Knowledge, Protocol, Reconstruction, Update, derive_generator, describe
 from gradleak.results import GradleakError, KnowledgeError, Outcome, Status, UnsupportedError
 from gradleak.results.findings.reconstruction import ReconstructionFinding
 from gradleak.results.score import jsonable
 from gradleak.scoring import score_images
+
+
+def runs(site: Site, attacks: Mapping[str, Attack]) -> Iterator[tuple[Scenario, str, int, bool]]:
+    """Every run of the attacks: scenario, attack, batch, and whether the adversary is not told of the defenses.
+
+    Args:
+        site: whose scenarios say what is attacked.
+        attacks: by name.
+    """
+    for scenario in site.scenarios:
+        for name, examples in scenario.attacks.items():
+            for index in examples if name in attacks else ():
+                for withheld in site.withheld(scenario, attacks[name]):
+                    yield scenario, name, index, withheld
+
+
+def refusals(site: Site, attacks: Mapping[str, Attack]) -> list[Refusal]:
+    """The runs that will be refused, by scenario, adversary and reason, in the order of the plan; nothing is computed.
+
+    Args:
+        site: whose attacks are asked with what they will know.
+        attacks: by name.
+    """
+    found: dict[tuple[str, Adversary | None, str], list[str]] = {}
+    for scenario, name, index, withheld in runs(site, attacks):
+        knowledge = site.knowledge(scenario, index, withheld=withheld)
+        reason = attacks[name].refusal(knowledge)
+        if reason is None:
+            continue
+        adversary = None
+        if scenario.release.defenses:
+            adversary = Adversary.STATIC if knowledge.defenses is None else Adversary.ADAPTIVE
+        names = found.setdefault((scenario.name, adversary, reason), [])
+        if name not in names:
+            names.append(name)
+    return [
+        Refusal(
+            what=f"{scenario}: {', '.join(names)}" + ("" if adversary is None else f", {adversary.value}"),
+            reason=reason,
+        )
+        for (scenario, adversary, reason), names in found.items()
+    ]
+
+
+def first_to_run(site: Site, attacks: Mapping[str, Attack], names: Sequence[str]) -> str:
+    """The first of these attacks that is not refused everywhere in the plan, or the first of all where each one is.
+
+    Args:
+        site: whose scenarios they attack.
+        attacks: by name.
+        names: of at least one of them.
+    """
+    every = list(runs(site, attacks))
+    for name in names:
+        for scenario, attack, index, withheld in every:
+            if attack == name:
+                knowledge = site.knowledge(scenario, index, withheld=withheld)
+                if attacks[name].refusal(knowledge) is None:
+                    return name
+    return names[0]
+
+
+WRONG = 0.5
+"""Below this share of the assumed protocol's residual, another one is the likelier."""
+
+
+def protocol_sensitivity(found: Reconstruction, update: Update, knowledge: Knowledge) -> tuple[str, list[Any]]:
+    """A sentence and JSON-ready rows on how well the claim explains the update under other assumptions.
+
+    Learning rates from a quarter to four times the assumed one, and half and twice as many epochs; the attack is not run
+    again (`gradleak.attacks.rerun_under` does that).
+
+    Args:
+        found: an attack's claim.
+        update: what it was given.
+        knowledge: what it was given.
+
+    Returns:
+        ("", []) where the protocol is known or nothing was claimed.
+
+    **Cost**: seven released means.
+    """
+    if "protocol" not in (knowledge.assumed or ()) or found.inputs is None or knowledge.protocol is None:
+        return "", []
+    protocols = list(dict.fromkeys([knowledge.protocol, *neighboring_protocols(knowledge.protocol)]))
+    try:
+        trials = residuals_under(found, update, knowledge, protocols)
+    except GradleakError as refusal:
+        return f"the sensitivity to the assumed protocol could not be computed: {refusal}", []
+    rows = [
+        {
+            "protocol": describe(trial.protocol),
+            "relative_residual": trial.relative_residual,
+            "cosine_distance": trial.cosine_distance,
+        }
+        for trial in trials
+    ]
+    return _sentence(trials), rows
+
+
+def _sentence(trials: list[ProtocolTrial]) -> str:
+    here = trials[0].relative_residual
+    known = [trial for trial in trials if trial.relative_residual is not None]
+    if here is None or len(known) < 2:
+        return "the dependence on the assumed protocol could not be tested"
+    best = min(known, key=lambda trial: trial.relative_residual or 0.0)
+    worst = max(trial.relative_residual or 0.0 for trial in known)
+    text = (
+        f"under the assumed protocol the claim leaves a relative residual of {here:.2g}; under {len(known) - 1} others "
+        f"(learning rates from ¼ to 4 times it, half and twice the epochs) {best.relative_residual:.2g} to {worst:.2g}"
+    )
+    if best.protocol == trials[0].protocol:
+        return text
+    text = f"{text}, smallest for {_difference(trials[0].protocol, best.protocol)}"
+    return f"{text}: the assumption looks wrong" if (best.relative_residual or 0.0) <= WRONG * here else text
+
+
+def _difference(first: Protocol, second: Protocol) -> str:
+    """The settings of the second that differ, or the whole of it."""
+    one, two = describe(first), describe(second)
+    changed = [f"{key}={value}" for key, value in two.items() if one.get(key) != value]
+    return ", ".join(changed) if one["use"] == two["use"] else str(second)
+
+
+REFINED = " refined without the generator"
+"""How the names of refined claims end in the record."""
+
+CHECK = InventionCheck()
+"""As audits run it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedClaim:
+    """Result of a check of a claim, and its cost.
+
+    Attributes:
+        sentence: for the note of the attack's line.
+        facts: JSON-ready numbers; empty where the check was refused.
+        refined: the claim refined without the generator, a claim of its own; None where there is none.
+        plain_gradients: what the check cost.
+        seconds: how long it took.
+    """
+
+    sentence: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    refined: Reconstruction | None = None
+    plain_gradients: float = 0.0
+    seconds: float = 0.0
+
+
+def claim_support(attack: Attack, found: Reconstruction, update: Update, knowledge: Knowledge) -> CheckedClaim | None:
+    """Support of the update for a generator's picture, and the picture that the update leads to from there.
+
+    A verdict goes by the error against the auditor's own batch, of the claim and of the refined one; who reads a picture
+    alone needs the sentence.
+
+    Args:
+        attack: that made the claim.
+        found: its claim.
+        update: what it was given.
+        knowledge: what it was given.
+
+    Returns:
+        None for an attack that needs no generator, or where nothing was claimed.
+
+    **Cost**: see `gradleak.attacks.InventionCheck`: about 3,300 plain gradients, up to 6,600 T for T local steps.
+    """
+    if not attack.searches_images or found.inputs is None:
+        return None
+    started = time.perf_counter()
+    try:
+        said = CHECK(found, update, knowledge, generator=derive_generator(0, "claim support"))
+    except GradleakError as refusal:
+        return CheckedClaim(
+            sentence=f"the support of the update for the claim could not be checked: {refusal}",
+            seconds=time.perf_counter() - started,
+        )
+    return CheckedClaim(
+        sentence=f"{said.support.value}: {said.sentence}",
+        facts=said.facts(),
+        refined=said.refined,
+        plain_gradients=said.plain_gradients,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def check_estimate(attack: Attack, knowledge: Knowledge) -> float:
+    """Cost of checking a claim of this attack in plain gradients; 0 where nothing is checked.
+
+    Raises:
+        KnowledgeError: if a fact that it depends on is not disclosed.
+    """
+    return CHECK.estimate(knowledge) if attack.searches_images else 0.0
+
+
+def refined_name(attack: str) -> str:
+    """Name of the refined claim of an attack in the record."""
+    return f"{attack}{REFINED}"
 
 
 @dataclass(frozen=True, kw_only=True)

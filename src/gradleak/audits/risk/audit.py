@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from gradleak.audits.base import Audit, Reader, Scenario, Schema, Site, Task, Writer, internal_example
-from gradleak.audits.base.public_data import held_privately
+from gradleak.audits.base.rows import held_privately
 from gradleak.audits.risk.derivative import CHECK_COST, quiet
 from gradleak.audits.risk.releases import Releases
 from gradleak.audits.risk.settings import Settings, same_labels

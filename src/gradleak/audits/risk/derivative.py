@@ -1,6 +1,9 @@
-"""The derivative of a release: whether it is right, and what a record says of that."""
+"""The derivative of a release: whether it is right, what a record says of that, and lists of measures of it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
 
 from gradleak.audits.base import Site, internal_example
 from gradleak.core import Exposure, Objective, Release, Unchanged, derive_generator
@@ -65,3 +68,22 @@ def derivative_finding(blank: RiskFinding, check: DerivativeCheck) -> RiskFindin
             route=check.route,
         ),
     )
+
+
+T = TypeVar("T")
+
+
+def distinct(measures: Iterable[T]) -> list[T]:
+    """The measures without repeats; those that hold tensors are told apart by identity."""
+    kept: list[T] = []
+    for measure in measures:
+        if not any(_same(measure, other) for other in kept):
+            kept.append(measure)
+    return kept
+
+
+def _same(first: object, second: object) -> bool:
+    try:
+        return first is second or bool(first == second)
+    except RuntimeError:  # tensors of several entries do not compare to one truth value
+        return False

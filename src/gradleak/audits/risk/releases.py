@@ -10,8 +10,7 @@ from pathlib import Path
 import torch
 
 from gradleak.audits.base import Scenario, Site, internal_example
-from gradleak.audits.risk.derivative import derivative_finding, derivative_of, quiet
-from gradleak.audits.risk.measures import distinct
+from gradleak.audits.risk.derivative import derivative_finding, derivative_of, distinct, quiet
 from gradleak.core import DiagonalGaussian, Exposure, Reconstruction, Update
 from gradleak.operators import GradientJacobian
 from gradleak.results import Evidence, GradleakError, Leakier, Outcome, Score, Status, UnsupportedError

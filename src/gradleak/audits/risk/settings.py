@@ -10,8 +10,7 @@ from pathlib import Path
 import torch
 
 from gradleak.audits.base import Scenario, Site, internal_example
-from gradleak.audits.risk.derivative import derivative_of
-from gradleak.audits.risk.measures import distinct
+from gradleak.audits.risk.derivative import derivative_of, distinct
 from gradleak.core import Batch, derive_generator
 from gradleak.operators import DerivativeCheck
 from gradleak.results import GradleakError, Score

@@ -11,7 +11,7 @@ import torch
 
 from gradleak.audits.base import Audit, Reader, Schema, Site, Writer
 from gradleak.audits.base import Task as Work
-from gradleak.audits.base.own_rows import few, held
+from gradleak.audits.base.rows import few, held
 from gradleak.audits.utility.task import ScenarioUtility
 from gradleak.core import Batch, derive_generator, describe
 from gradleak.results import Count, Grounds, InputError, PlanError, Positive, Verdict

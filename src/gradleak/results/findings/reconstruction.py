@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from gradleak.results.attempt import Attempt
-from gradleak.results.finding import NumberOrNone, Part
+from gradleak.results.finding import Attempt, NumberOrNone, Part
 
 
 class Draws(Part):

@@ -1,18 +1,91 @@
-"""Pieces of work that do not depend on each other, in this process or in several, each on one thread."""
+"""Work of a process: threads of torch, turns for what changes its state, and pieces of work in several processes."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Generator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import wraps
+from threading import Thread
+from typing import ParamSpec, TypeVar
 
+import torch
 from joblib import Parallel, delayed, parallel_config
 from threadpoolctl import threadpool_limits
 
-from gradleak.core.threads import one_thread
+from gradleak.core.randomness import global_generators
 
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One torch thread inside, the caller's number after it: results must not depend on the machine's cores.
+
+    Torch keeps a number for each thread of the process, and one for threads to come; the others and those to come have
+    theirs inside too.
+    """
+    before = torch.get_num_threads()
+    if before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    # Whichever thread says a number last gives it to threads to come.
+    other = Thread(target=torch.set_num_threads, args=(before,))
+    other.start()
+    other.join()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+P = ParamSpec("P")
 R = TypeVar("R")
+
+_WHOLE_RUN = threading.RLock()
+# Held for one call of a model, a fit or the like, by a run and by threads that it starts: nobody who holds it may wait
+# for another thread.
+ONE_CALL = threading.RLock()
+
+
+def in_turn(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, such as a whole audit, by one thread of the process after the other; global generators stay put."""
+
+    @wraps(function)
+    def waiting(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _WHOLE_RUN, global_generators():
+            return function(*args, **kwargs)
+
+    return waiting
+
+
+class WhileUsed:
+    """A state of the process that all its users want alike: the first one changes it, the last one puts it back.
+
+    Args:
+        change: makes the context in which the state is changed.
+    """
+
+    def __init__(self, change: Callable[[], AbstractContextManager[object]]) -> None:
+        self._change = change
+        self._lock = threading.Lock()
+        self._users = 0
+        self._changed = ExitStack()
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """The changed state inside."""
+        with self._lock:
+            if self._users == 0:
+                self._changed.enter_context(self._change())
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._users == 0:
+                    self._changed.close()
 
 
 def in_processes(calls: Sequence[Callable[[], R]], *, jobs: int, ordered: bool = True) -> Generator[R]:
