@@ -12,6 +12,7 @@ import pytest
 from gradleak.attacks import Support
 from gradleak.cli.explain import explanation
 from gradleak.reporting import words
+from gradleak.results import Record
 from tests.auditing.conftest import SMALL_PLAN
 from tests.cli.command import ROOT, called, started
 
@@ -39,6 +40,29 @@ def test_an_audit_leaves_record_and_reports(finished: tuple[Path, Path]) -> None
 def test_fail_on(finished: tuple[Path, Path], verdict: str, code: int) -> None:
     plan, out = finished
     assert called("audit", str(plan), "--out", str(out), "--quiet", "--fail-on", verdict).returncode == code
+
+
+def test_shards_are_merged_to_the_same_record(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    plan, out = finished
+    for number in (1, 2):
+        ended = called(
+            "audit", str(plan), "--out", str(tmp_path / str(number)), "--jobs", "1", "--shard", f"{number}/2"
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert f"shard {number}/2: done" in ended.stdout
+        assert not (tmp_path / str(number) / "report.html").exists()
+    folders = [str(tmp_path / number) for number in "21"]
+    merged = called("merge", str(plan), *folders, "--out", str(tmp_path / "out"), "--fail-on", "leaks", "--quiet")
+    assert merged.returncode == 1, merged.stderr
+    assert (tmp_path / "out" / "report.html").exists()
+    assert Record.load(tmp_path / "out").canonical() == Record.load(out).canonical()
+
+
+def test_a_shard_gives_no_verdict_to_fail_on(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    plan, _ = finished
+    ended = called("audit", str(plan), "--out", str(tmp_path), "--shard", "1/2", "--fail-on", "leaks")
+    assert ended.returncode == 2
+    assert "`gradleak merge` gives the verdicts" in ended.stderr
 
 
 def test_report_is_written_again_from_the_record(finished: tuple[Path, Path], tmp_path: Path) -> None:

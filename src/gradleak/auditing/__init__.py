@@ -5,10 +5,12 @@ from gradleak.auditing.catalog import Entry, catalog
 from gradleak.auditing.cautions import cautions
 from gradleak.auditing.default_plan import default_plan
 from gradleak.auditing.generator_file import train_generator
+from gradleak.auditing.merge import merge_shards
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.plan_file import build_plan, load_plan
 from gradleak.auditing.plan_reader import configure
 from gradleak.auditing.run import estimate, run_plan, tasks
+from gradleak.auditing.shard import Shard
 from gradleak.auditing.verdicts import judge, record_of
 from gradleak.audits.base import (
     Adversary,
@@ -33,6 +35,7 @@ __all__ = [
     "Plan",
     "Refusal",
     "Scenario",
+    "Shard",
     "Site",
     "Task",
     "Thresholds",
@@ -46,6 +49,7 @@ __all__ = [
     "estimate",
     "judge",
     "load_plan",
+    "merge_shards",
     "record_of",
     "run_plan",
     "tasks",

@@ -327,7 +327,14 @@ def _apart(one: Sequence[float] | None, other: Sequence[float] | None) -> float:
 
 
 def header(
-    plan: Plan, groups: Sequence[str], *, cost: float, reading: Reading, behavior: Behavior, key: DataKey
+    plan: Plan,
+    groups: Sequence[str],
+    *,
+    cost: float,
+    reading: Reading,
+    behavior: Behavior,
+    key: DataKey,
+    shard: str | None = None,
 ) -> dict[str, Any]:
     """The run line of a record.
 
@@ -338,6 +345,7 @@ def header(
         reading: of the plan.
         behavior: of the plan.
         key: of its private data.
+        shard: the share of the tasks that is done, None for all.
     """
     content = {
         "gradleak": version_of("gradleak"),
@@ -361,7 +369,7 @@ def header(
             {"key": citation.key, "text": citation.text(), "bibtex": citation.bibtex()} for citation in citations(plan)
         ],
         "behavior": behavior.to_dict(key, secrets.token_hex(8)),
-    }
+    } | ({} if shard is None else {"shard": shard})
     return key.sealed(jsonable(content))
 
 

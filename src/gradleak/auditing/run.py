@@ -16,6 +16,7 @@ from gradleak.auditing.fingerprint import Reading
 from gradleak.auditing.header import Behavior, DataKey, header
 from gradleak.auditing.interrupts import free_shared_memory, no_interrupt_lost
 from gradleak.auditing.plan import Plan
+from gradleak.auditing.shard import Shard
 from gradleak.auditing.verdicts import judge
 from gradleak.audits.base import STATES, Audit, Site, Task, file_name, state_path
 from gradleak.core import derive_seed, refuse_inference_mode
@@ -55,7 +56,13 @@ CONCLUSIONS = "conclusions"
 
 @in_turn
 def run_plan(
-    plan: Plan, out: str | os.PathLike[str], *, jobs: int | None = None, progress: Progress | None = None
+    plan: Plan,
+    out: str | os.PathLike[str],
+    *,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    shard: Shard | None = None,
+    known: Mapping[str, Sequence[Finding]] | None = None,
 ) -> Record:
     """The record of a plan, written to `out/record.jsonl` as results arrive; an interrupted run is continued.
 
@@ -64,6 +71,8 @@ def run_plan(
         out: folder of the run; made if absent. A record of another plan there is refused, nothing is written over.
         jobs: worker processes, each with one thread; None for the number of cores. Has no influence on any number.
         progress: called with (tasks done, tasks in all, what was done) after every task.
+        shard: the share of the tasks that is done, without conclusions and verdicts; `merge_shards` draws them.
+        known: findings by task that other runs have computed.
 
     Raises:
         PlanError: if `out` holds another plan's record, or a batch does not fit the model.
@@ -75,18 +84,27 @@ def run_plan(
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: expected a folder for the run, got a file")
     make_folder(folder)
-    names = [task.name for task in work]
     concluding = [audit for audit in plan.audits if _concludes(audit)]
     after = [_conclusions(audit) for audit in concluding]
     key, reading, behavior = DataKey.of(folder), plan.reading(), Behavior.of(plan)
-    cost = sum(task.cost for task in work)
-    lines = header(plan, [*names, *after, VERDICTS], cost=cost, reading=reading, behavior=behavior, key=key)
+    lines = header(
+        plan,
+        groups(plan, work),
+        cost=sum(task.cost for task in work),
+        reading=reading,
+        behavior=behavior,
+        key=key,
+        shard=None if shard is None else str(shard),
+    )
+    if shard is not None:
+        work = shard.share(work)
+    names = [task.name for task in work]
 
     def guard(stored: Mapping[str, Any], changed: bool) -> None:
         key.check(folder, plan.private())
         if not changed:
             key.check_header(folder / "record.jsonl", stored)
-            _check_code(folder, reading, behavior.difference(stored.get("behavior"), key))
+            refuse_other_code(folder, reading, behavior.difference(stored.get("behavior"), key))
 
     with RecordWriter(folder / "record.jsonl", lines, guard=guard) as writer, no_interrupt_lost():
         if not writer.lines:
@@ -98,6 +116,9 @@ def run_plan(
             for said in _what_was_there(writer):
                 progress(0, len(work), said)
         writer.drop([name for name in (*names, *after) if writer.failed(name)])
+        given = known or {}
+        for name in writer.missing(given):
+            writer.write_group(name, given[name])
         missing = set(writer.missing(names))
         if missing:
             writer.drop(after)
@@ -122,6 +143,9 @@ def run_plan(
                 done += 1
                 if progress is not None:
                     progress(done, len(work), task.headline)
+        if shard is not None:
+            writer.finish()
+            return Record.load(folder)
         every = [finding for name in names for finding in writer.findings(name)]
         for audit in concluding:
             if writer.missing([_conclusions(audit)]):
@@ -150,6 +174,15 @@ def tasks(plan: Plan) -> list[Task[Any]]:
     if double:
         raise InputError(f"audits: expected tasks of different names, got {', '.join(double)} more than once")
     return found
+
+
+def groups(plan: Plan, work: Sequence[Task[Any]]) -> list[str]:
+    """The groups of a plan's record: its tasks, the conclusions of its audits, the verdicts."""
+    return [
+        *(task.name for task in work),
+        *(_conclusions(audit) for audit in plan.audits if _concludes(audit)),
+        VERDICTS,
+    ]
 
 
 def estimate(plan: Plan) -> float:
@@ -231,7 +264,7 @@ def _clear(task: Task[Any], out: Path) -> None:
             file.parent.rmdir()
 
 
-def _check_code(folder: Path, reading: Reading, difference: str | None) -> None:
+def refuse_other_code(folder: Path, reading: Reading, difference: str | None) -> None:
     """Refuse to go on with a record where code may have changed unseen.
 
     Raises:

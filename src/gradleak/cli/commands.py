@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +18,6 @@ from gradleak.results.files import make_folder
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from gradleak.auditing import Plan
     from gradleak.models.generators import TrainedGenerator
 
 app = typer.Typer(
@@ -58,12 +59,21 @@ def audit(
         list[VerdictKind] | None, typer.Option(help="Exit with code 1 if this verdict occurs; may be repeated.")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the verdict.")] = False,
+    shard: Annotated[
+        str | None,
+        typer.Option(help="Do one share of the tasks, such as 3/16; `gradleak merge` draws the verdicts from all."),
+    ] = None,
 ) -> None:
     """Carry out a plan and write record.jsonl, report.html, report.md and report.json into OUT."""
     # The folder of the command comes first, so that a plan can name the user's own modules.
     sys.path.insert(0, str(Path.cwd()))
-    from gradleak.auditing import cautions, estimate, load_plan, run_plan
+    from gradleak.auditing import Shard, cautions, estimate, load_plan, run_plan
 
+    share = None if shard is None else Shard.parse(shard)
+    if share is not None and fail_on:
+        raise InputError(
+            "--fail-on: expected no shard beside it, since `gradleak merge` gives the verdicts; write it there"
+        )
     loaded = load_plan(plan)
     if not quiet:
         counts = ", ".join(_counted(count, name) for count, name in loaded.counted() if count)
@@ -72,21 +82,54 @@ def audit(
             typer.echo(str(refusal), err=True)
         for caution in cautions(loaded):
             typer.echo(caution, err=True)
-    record = run_plan(loaded, out, jobs=jobs) if quiet else _run_with_progress(loaded, out, jobs)
+    with _shown(quiet) as advance:
+        record = run_plan(loaded, out, jobs=jobs, progress=advance, shard=share)
+    if share is None:
+        _end(record, out, fail_on=fail_on, quiet=quiet)
+        return
+    typer.echo(f"shard {share}: done in {out}; when all are: gradleak merge {plan} SHARD... --out RUN")
+    _fail_for_items(record)
+
+
+@app.command()
+def merge(
+    plan: Annotated[Path, typer.Argument(help="Plan file (TOML) that the shards were made of.")],
+    shards: Annotated[list[Path], typer.Argument(help="Folders of all shards, in any order.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run.")],
+    fail_on: Annotated[
+        list[VerdictKind] | None, typer.Option(help="Exit with code 1 if this verdict occurs; may be repeated.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only the verdict.")] = False,
+) -> None:
+    """Make one record of the shards of a plan (`gradleak audit --shard`), with verdicts and reports, in OUT."""
+    sys.path.insert(0, str(Path.cwd()))
+    from gradleak.auditing import load_plan, merge_shards
+
+    with _shown(quiet) as advance:
+        record = merge_shards(load_plan(plan), shards, out, progress=advance)
+    _end(record, out, fail_on=fail_on, quiet=quiet)
+
+
+def _end(record: Record, out: Path, *, fail_on: list[VerdictKind] | None, quiet: bool) -> None:
+    """Write and print what came out, and end with the exit code that it means."""
     for format_ in Format:
         _write(record, out / f"report{SUFFIXES[format_]}", format_)
     _print_verdicts(record, out / "report.html", quiet=quiet)
-    failed = [finding for finding in record.findings if finding.status is Status.FAILED]
-    for finding in failed:
-        typer.echo(f"failed: {finding.item}: {finding.note}", err=True)
-    if failed:
-        raise typer.Exit(ExitCode.ITEM_FAILED)
+    _fail_for_items(record)
     occurred = [verdict for verdict in record.verdicts if fail_on and verdict.verdict in fail_on]
     if occurred:
         typer.echo(
             f"--fail-on {occurred[0].verdict.value}: {', '.join(verdict.item for verdict in occurred)}", err=True
         )
         raise typer.Exit(ExitCode.VERDICT_OCCURRED)
+
+
+def _fail_for_items(record: Record) -> None:
+    failed = [finding for finding in record.findings if finding.status is Status.FAILED]
+    for finding in failed:
+        typer.echo(f"failed: {finding.item}: {finding.note}", err=True)
+    if failed:
+        raise typer.Exit(ExitCode.ITEM_FAILED)
 
 
 @app.command()
@@ -193,9 +236,12 @@ def explain(
     typer.echo(explanation(name))
 
 
-def _run_with_progress(plan: Plan, out: Path, jobs: int | None) -> Record:
-    from gradleak.auditing import run_plan
-
+@contextmanager
+def _shown(quiet: bool) -> Iterator[Callable[[int, int, str], None] | None]:
+    """Function that a run calls after every task: one that moves a bar, or None."""
+    if quiet:
+        yield None
+        return
     with _progress() as bar:
         task = bar.add_task("audit", total=None)
 
@@ -205,7 +251,7 @@ def _run_with_progress(plan: Plan, out: Path, jobs: int | None) -> Record:
                 bar.console.print(what, soft_wrap=True, markup=False, highlight=False)
             bar.update(task, completed=done, total=total, description=what)
 
-        return run_plan(plan, out, jobs=jobs, progress=advance)
+        yield advance
 
 
 def _train_with_progress(plan: Path) -> TrainedGenerator:

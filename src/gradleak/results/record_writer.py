@@ -23,7 +23,7 @@ if sys.platform != "win32":
 
 _RUN_LINE = b'{"type": "run"'
 # What a record has to have in common with the run that goes on with it.
-COMPARED = ("seed", "gradleak", "versions", "plan_digest", "thresholds", "groups")
+COMPARED = ("seed", "gradleak", "versions", "plan_digest", "shard", "thresholds", "groups")
 Guard = Callable[[Mapping[str, Any], bool], None]
 
 
@@ -164,7 +164,7 @@ class RecordWriter:
             # A run line that was torn by a kill: nothing stands yet, so start over.
             self._rewrite([])
             return
-        changed = self._compare(found.run, COMPARED if found.rows else COMPARED[:4], edited=found.edited)
+        changed = self._compare(found.run, COMPARED if found.rows else COMPARED[:5], edited=found.edited)
         if not found.rows:
             self.begun = not changed
             self._rewrite([])
@@ -204,10 +204,8 @@ class RecordWriter:
         of_this_plan = "plan" in stored and stored["plan"] == own.get("plan")
         if differing[:1] == ["plan_digest"] and of_this_plan and isinstance(stored.get("plan_digest"), str):
             return True
-        for key in differing:
-            this, that = _apart(_compared(key, own), _compared(key, stored))
-            why = ": numbers can differ between versions, and one record would mix them" if key == "versions" else ""
-            raise record_stays(self.path, f"the record there has {key} {that}, this run has {this}{why}")
+        if said := difference(stored, own, keys):
+            raise record_stays(self.path, said)
         return False
 
     def _hold(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -220,6 +218,22 @@ class RecordWriter:
     def _rewrite(self, rows: Sequence[Mapping[str, Any]]) -> None:
         write_file(self.path, b"".join(text_of(row) for row in (self._run, *rows)))
         self._hold(rows)
+
+
+def difference(stored: Mapping[str, Any], own: Mapping[str, Any], keys: Iterable[str] = COMPARED) -> str:
+    """First difference between the header of a record and that of a run, in words; "" where there is none.
+
+    Args:
+        stored: the header of the record.
+        own: the header of the run.
+        keys: what is compared.
+    """
+    for key in keys:
+        if _compared(key, stored) != _compared(key, own):
+            this, that = _apart(_compared(key, own), _compared(key, stored))
+            why = ": numbers can differ between versions, and one record would mix them" if key == "versions" else ""
+            return f"the record there has {key} {that}, this run has {this}{why}"
+    return ""
 
 
 def _compared(key: str, header: Mapping[str, Any]) -> Any:
