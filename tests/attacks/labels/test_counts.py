@@ -8,7 +8,15 @@ import pytest
 import torch
 from torch import nn
 
-from gradleak.attacks import AdaptiveLabelRecovery, ConsistentLabels, LabelAttack, ZeroShotLabels, recover_labels
+from gradleak.attacks import (
+    AdaptiveLabelRecovery,
+    ConsistentLabels,
+    LabelAttack,
+    SignRule,
+    ZeroShotLabels,
+    recover_labels,
+)
+from gradleak.attacks.labels.target import UNCHECKED
 from gradleak.core import HonestButCurious, Update
 from gradleak.defenses import (
     DPSGD,
@@ -84,6 +92,59 @@ def test_smoothing_that_the_server_does_not_know_of_is_not_identifiable(attack: 
     assert found.counts is None
     assert "smoothed by the client" in found.note
     assert float((found.estimate - found.estimate.round()).abs().max()) > 0.1
+
+
+def test_negative_rows_prove_labels_only_beside_the_bias_gradient() -> None:
+    """A trained model and smoothing that nobody told of: three wrong sets of labels in 24 at confidence 1.00."""
+    model, smooth = _trained(120), nn.CrossEntropyLoss(label_smoothing=0.2)
+    proven = {"cross_entropy": 0, smooth: 0}
+    for loss in proven:
+        for seed in range(24):
+            inputs = torch.rand(2, 12, generator=torch.Generator().manual_seed(seed))
+            labels = inputs.reshape(2, 4, 3).mean(2).argmax(1)
+            update, knowledge = released(model, labels, loss=loss, believed="cross_entropy", seed=seed)
+            found = ZeroShotLabels()(update, knowledge)
+            if found.targets is not None and found.confidence > UNCHECKED:
+                proven[loss] += 1
+                assert found.targets.tolist() == labels.sort().values.tolist()
+            elif found.targets is not None:
+                assert "which the update does not show" in found.note
+    assert proven["cross_entropy"] > 5
+    assert proven[smooth] == 0
+
+
+@pytest.mark.parametrize("weights", [None, torch.tensor([0.5, 2.0])])
+def test_of_two_classes_at_a_hidden_scale_the_wrong_one_is_never_certain(weights: torch.Tensor | None) -> None:
+    """One of two classes explains any gradient at some scale, and smoothing makes it the wrong one."""
+    model, wrong = net(2), 0
+    with torch.no_grad():
+        model[-1].weight.normal_(std=10, generator=torch.Generator().manual_seed(0))
+    for seed in range(12):
+        inputs = torch.rand(1, 12, generator=torch.Generator().manual_seed(seed))
+        labels = model(inputs).argmax(1)
+        loss, believed = (nn.CrossEntropyLoss(weight=weights, label_smoothing=smooth) for smooth in (0.1, 0.0))
+        defenses = [Clip(0.01)] if weights is None else []
+        update, knowledge = released(model, labels, loss=loss, believed=believed, defenses=defenses, seed=seed)
+        for attack in (ConsistentLabels(), SignRule()):
+            found = attack(update, knowledge)
+            if found.targets is not None and found.targets.tolist() != labels.tolist():
+                wrong += 1
+                assert found.confidence <= UNCHECKED
+    assert wrong > 0 or weights is not None
+
+
+@each_counter
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+@pytest.mark.parametrize("settings", [{"ignore_index": -100}, {"weight": torch.linspace(0.5, 2, 10)}])
+def test_a_batch_of_unknown_smoothing_and_scale_has_no_certain_wrong_labels(
+    attack: LabelAttack, scale: float, settings: dict[str, object]
+) -> None:
+    smooth, plain = (nn.CrossEntropyLoss(label_smoothing=share, **settings) for share in (0.2, 0.0))
+    for labels in ([3], [1, 7], [3, 3, 3, 7]):
+        update, knowledge = released(net(), labels, loss=smooth, believed=plain)
+        update = replace(update, tensors={name: scale * tensor for name, tensor in update.tensors.items()})
+        found = attack(update, knowledge)
+        assert found.confidence <= UNCHECKED or found.targets.tolist() == labels
 
 
 @each_counter

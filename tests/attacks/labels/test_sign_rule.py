@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from gradleak.attacks import SignRule
+from gradleak.attacks.labels.target import UNCHECKED
 from gradleak.core import Batch, Domain, DomainKind, HonestButCurious, Objective, Release, Update
 from gradleak.defenses import Clip, ClipPerExample, ClipPerLayer, GaussianNoise, Prune, Sign
 from gradleak.models import initialize_uniform
@@ -38,7 +41,8 @@ def test_every_class_is_found_with_and_without_a_bias(bias: bool, activation: ty
         found = _recover(_net(bias=bias, activation=activation), torch.tensor([label]), seed=label)
         assert found.outcome is Outcome.CONVERGED
         assert found.targets.tolist() == [label]
-        assert found.confidence > 0.999
+        # Without the bias gradient the update does not show that labels are hard.
+        assert (found.confidence > 0.999) if bias else (found.confidence == UNCHECKED)
 
 
 def test_two_classes_need_a_bias() -> None:
@@ -120,6 +124,90 @@ def test_known_smoothing_gives_the_right_label_or_none(release: Release, claims:
     assert signs > 1  # what the bare rule would have named
 
 
+def _sure(classes: int, seed: int) -> tuple[nn.Sequential, Batch]:
+    """A network that is sure of most examples, and one of them with the class that it gives it."""
+    generator = torch.Generator().manual_seed(seed)
+    net = initialize_uniform(_net(classes), low=-1.5, high=1.5, generator=generator)
+    inputs = torch.rand(1, 6, generator=generator)
+    with torch.no_grad():
+        return net, Batch(inputs, net(inputs).argmax(dim=1), DOMAIN)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize("smoothing", [0.1, 0.3])
+def test_smoothing_that_the_server_does_not_know_of_is_read_from_the_whole_gradient(
+    classes: int, smoothing: float
+) -> None:
+    """By signs alone two classes were exchanged at confidence 1.00, wherever the model was sure of its example."""
+    signs = claims = 0
+    for seed in range(20):
+        net, batch = _sure(classes, seed)
+        plain, release = Objective.from_module(net), Release(FedSGD())
+        client = Objective.from_module(net, loss=nn.CrossEntropyLoss(label_smoothing=smoothing))
+        update = release(client, batch, torch.Generator().manual_seed(seed))
+        found = SignRule()(update, HonestButCurious().disclose(plain, release, batch))
+        if (
+            found.targets is None
+        ):  # of two classes either is the label: of a hard one at a smaller scale, or of a smoothed one
+            assert "another if the client smooths them" in found.note
+            assert classes < 10
+        else:
+            claims += 1
+            assert found.targets.tolist() == batch.targets.tolist()
+            smoothed = 1 - smoothing + smoothing / classes
+            assert "sign rule" in found.note or f"target is {smoothed:.2f}" in found.note
+        signs += int(update.tensors["2.bias"].argmin()) != int(batch.targets)
+    assert signs > 1  # what the bare rule would have got wrong, or called repeated
+    assert claims > 8
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4, 10])
+@pytest.mark.parametrize("scale", [0.3, 0.5, 3.0, 65536.0])
+@pytest.mark.parametrize("smoothing", [0.0, 0.05, 0.2])
+@pytest.mark.parametrize("clipped", [False, True])
+def test_another_scale_is_not_taken_for_smoothing(classes: int, scale: float, smoothing: float, clipped: bool) -> None:
+    """A loss that was summed, halved or scaled leaves other entries in proportion to p, smoothing shifts them alike."""
+    certain = 0
+    for seed in range(10):
+        net, batch = _sure(classes, seed)
+        batch = batch if seed % 2 else Batch(batch.inputs, (batch.targets + 1) % classes, DOMAIN)
+        client = Objective.from_module(net, loss=nn.CrossEntropyLoss(label_smoothing=smoothing))
+        release = Release(FedSGD(), [Clip(1e-3)] if clipped else [])
+        update = release(client, batch, torch.Generator().manual_seed(seed))
+        update = replace(update, tensors={name: scale * tensor for name, tensor in update.tensors.items()})
+        found = SignRule()(update, HonestButCurious().disclose(Objective.from_module(net), release, batch))
+        right = found.targets is not None and found.targets.tolist() == batch.targets.tolist()
+        assert right or found.confidence <= UNCHECKED
+        assert right or smoothing or (classes == 2 and found.targets is None)
+        certain += found.confidence > UNCHECKED
+    assert certain >= 9 or smoothing or classes == 2
+
+
+@pytest.mark.parametrize(
+    "release",
+    [Release(FedSGD(), [Clip(0.01)]), Release(FedSGD(), [GaussianNoise(std=0.01)]), Release(FedSGD(), [Sign()])],
+)
+def test_where_hard_labels_cannot_be_checked_nothing_is_certain(release: Release) -> None:
+    wrong = 0
+    for seed in range(20):
+        net, batch = _sure(2, seed)
+        client = Objective.from_module(net, loss=nn.CrossEntropyLoss(label_smoothing=0.3))
+        update = release(client, batch, torch.Generator().manual_seed(seed))
+        found = SignRule()(update, HonestButCurious().disclose(Objective.from_module(net), release, batch))
+        if found.targets is not None and found.targets.tolist() != batch.targets.tolist():
+            wrong += 1
+            assert found.confidence <= UNCHECKED
+            assert "does not show whether labels are hard or smoothed" in found.note
+    assert wrong > 0
+
+
+def test_a_mixed_label_is_never_certain_although_one_sign_is_negative() -> None:
+    """Of two classes it looks like a hard one whose gradient was halved."""
+    found = _recover(_net(2), torch.tensor([[0.55, 0.45]]))
+    assert found.confidence <= UNCHECKED
+    assert "does not show whether labels are hard" in found.note
+
+
 def test_a_weight_that_is_used_twice_is_not_read() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
@@ -182,9 +270,10 @@ def test_confidence_is_that_of_the_margin_and_falls_with_the_noise() -> None:
     def at(std: float):
         return _recover(_net(), torch.tensor([8]), release=Release(FedSGD(), [GaussianNoise(std=std)]), seed=3)
 
-    small, large = at(0.05), at(1.0)
-    assert small.targets.tolist() == [8]
+    small, middle, large = at(0.005), at(0.05), at(1.0)
+    assert small.targets.tolist() == middle.targets.tolist() == [8]
     assert 0.999 < small.confidence <= 1.0
+    assert middle.confidence == UNCHECKED  # the margin is as clear, but not that the label is hard
     assert large.targets is None
     assert large.confidence < 0.9
     assert "noise" in large.note

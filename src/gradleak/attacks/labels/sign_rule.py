@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from gradleak.attacks.labels.label_attack import LabelAttack, LabelRecovery, LossForm, Unreadable, loss_form
-from gradleak.attacks.labels.reading import dummy_inputs, round_off, run_head, scale_of
+from gradleak.attacks.labels.reading import Head, dummy_inputs, round_off, run_head, scale_of
 from gradleak.attacks.labels.solved import AdaptiveLabelRecovery, ConsistentLabels, ZeroShotLabels
+from gradleak.attacks.labels.target import UNCHECKED, Seen, seen_target
 from gradleak.core import DiagonalGaussian, Knowledge, Update
 from gradleak.results import ZHAO_2020, Citation, Outcome, Probability
 
@@ -36,6 +37,12 @@ class SignRule(LabelAttack):
     be as low as −ε/c, and that of y can be positive. Only an entry lower than that proves its class, which takes a bias
     gradient at a known scale; where there is none, a model that is sure of its example hides the label.
 
+    A client that smooths without telling looks like one with hard labels, and where the model is sure of its example
+    the sign names another class. So the whole gradient is asked for the target (`seen_target`): where it shows a smoothed
+    one, its label is named all the same. Where it shows none (pruned, signed, too noisy, or soft) the confidence is 0.9 at
+    most, and the note says what was not checked; of two classes, where smoothing and an unknown scale look alike but name
+    different ones, there is no claim.
+
     **Assumptions**: exact for one example, hard labels and no noise; the loss is asked what it does (`LossForm`), and one
     whose gradient at the logits is not that of cross entropy is not read. Under Gaussian noise of std s an entry can change
     its sign: the confidence is 1 − Σ_c Φ(−(v_c − v_y)/(s√2)) over the other classes. Noise that is not known shows in
@@ -48,7 +55,7 @@ class SignRule(LabelAttack):
     under noise and what is said about smoothing are ours.
 
     Attributes:
-        minimum_confidence: below it the label counts as not identifiable, in (0, 1].
+        minimum_confidence: below it noise makes the label not identifiable, in (0, 1].
     """
 
     name: ClassVar[str] = "sign_rule"
@@ -82,7 +89,8 @@ class SignRule(LabelAttack):
             )
         std = self._noise_std(knowledge, source, values)
         if form.one_hot:
-            return self._decide(values, std, source)
+            target = _target(update, knowledge, form, head)
+            return _checked(self._decide(values, std, source), target, source, len(values))
         found = _beyond_smoothing(
             update, knowledge, form, (values, std), source if head.bias_name is not None else None
         )
@@ -140,6 +148,44 @@ class SignRule(LabelAttack):
     def _level(self) -> float:
         """Two-sided level for calling an entry negative; strict, since a mistake hides a label."""
         return min(self.minimum_confidence, 1 - 1e-9)
+
+
+def _target(update: Update, knowledge: Knowledge, form: LossForm, head: Head) -> Seen:
+    """The target that the classifier's whole gradient shows."""
+    scale = scale_of(update, knowledge, form)
+    if isinstance(scale, Unreadable) or not bool((form.factors - 1).abs().max() < 1e-4):
+        return Seen()
+    bias, weight = (
+        None if name is None else update.tensors[name].double().cpu() / scale[0]
+        for name in (head.bias_name, head.weight_name)
+    )
+    at_once = knowledge.protocol is not None and knowledge.protocol.shares_gradient
+    return seen_target(head, bias, weight, scaled=scale[1], at_once=at_once)
+
+
+def _checked(found: LabelRecovery, target: Seen, source: str, classes: int) -> LabelRecovery:
+    """The label by the signs beside the target that the whole gradient shows."""
+    if target.unclear:
+        return _unknown(
+            f"{source} and the weight gradient name one class if labels are hard, and another if the client smooths them"
+        )
+    if target.label is None:
+        if found.targets is None or found.confidence <= UNCHECKED:
+            return found
+        note = f"{found.note}; at most {UNCHECKED}, since the update does not show whether labels are hard or smoothed"
+        return replace(found, confidence=UNCHECKED, expected_accuracy=UNCHECKED, note=note)
+    if target.share is None or (found.targets is not None and found.targets.tolist() == [target.label]):
+        return found
+    label = torch.tensor([target.label])
+    return LabelRecovery(
+        targets=label,
+        counts=torch.zeros(classes, dtype=torch.long).index_fill(0, label, 1),
+        confidence=1 - 1e-6,
+        expected_accuracy=1 - 1e-6,
+        outcome=Outcome.CONVERGED,
+        note=f"label read from {source} and the weight gradient together: the client's target is {target.share:.2f} for it, "
+        "smoothed where the stated loss is not",
+    )
 
 
 def _beyond_smoothing(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from gradleak.attacks.labels.counting import counts_at, examples_in, expected_predictions, recovery
 from gradleak.attacks.labels.label_attack import LabelAttack, LabelRecovery, Unreadable, spelled_out
 from gradleak.attacks.labels.reading import Head, Reading, read, run_dummies
+from gradleak.attacks.labels.target import UNCHECKED
 from gradleak.core import DiagonalGaussian, Knowledge, Update
 from gradleak.core.defense import Noise, NotGaussian
 from gradleak.results import FANG_2024, MA_2023, YIN_2021, Citation, Outcome, Probability
@@ -20,6 +21,8 @@ _TRAINED = (
     "the model is trained: it is sure of the class of most dummies, so that their mean probabilities say little of a "
     "few private examples"
 )
+# So near to whole numbers are the counts of one example a class, where labels are hard and the update is exact.
+_WHOLE = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,13 +193,24 @@ class ConsistentLabels(LabelAttack):
         if isinstance(values, Unreadable):
             return values
         values, probabilities = self._refine(reading, weight, mean, values)
-        return recovery(
+        found = recovery(
             values,
             reading,
             relative=(probabilities @ values.clamp(min=0)).clamp(min=0),
             minimum_confidence=self.minimum_confidence,
             how=f"counts that are consistent with {reading.source}{start}",
         )
+        # One of two classes explains any gradient at some scale.
+        if len(values) == 2 and _scale_is_free(reading) and found.confidence > UNCHECKED:
+            return replace(found, confidence=UNCHECKED, expected_accuracy=UNCHECKED)
+        return found
+
+    def at_first(self, reading: Reading) -> LabelRecovery | None:
+        """The counts that weight and bias gradient say together, without dummies; None where they say none."""
+        if reading.weight is None or reading.bias is None:
+            return None
+        found = self._from(reading, reading.weight, _regressed(reading, reading.weight), "")
+        return found if isinstance(found, LabelRecovery) and found.estimate is not None else None
 
     def _refine(self, reading: Reading, weight: Tensor, mean: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Counts (c,) and probabilities (c, c), one column a class, from a first guess of both."""
@@ -218,7 +232,7 @@ class ConsistentLabels(LabelAttack):
             sizes = sums[:, -1] if unit is None else sums @ unit
             if not float(sizes.sum()) > 0:
                 break
-            free = not reading.scaled or form.weighted or unit is not None
+            free = _scale_is_free(reading) or unit is not None
             divisor = total / float(sizes.sum()) if free else examples_in(reading, form)
             absent = torch.ones(classes, dtype=torch.bool).index_fill(0, present, False)
             # What the rows of absent classes leave unexplained, as if examples of those classes had made it.
@@ -251,13 +265,18 @@ def _probabilities(reading: Reading, features: Tensor) -> Tensor:
     return torch.softmax(features @ reading.head.weight.T + reading.head.bias, dim=1).T
 
 
+def _scale_is_free(reading: Reading) -> bool:
+    """True if the scale of the update is hidden, or depends on the labels by their weights."""
+    return not reading.scaled or reading.form.weighted
+
+
 def _points(sums: Tensor, sizes: Tensor, reading: Reading, unit: Tensor | None, total: float) -> Tensor:
     """The mean features of each present class."""
     safe = torch.where(sizes.abs() > 1e-12 * float(sizes.abs().max()), sizes, torch.inf)
     if unit is None:
         return sums[:, :-1] / safe[:, None]
     # Without a bias the length of the features follows from the scale, and where that is hidden from dummy inputs.
-    if reading.scaled and not reading.form.weighted:
+    if not _scale_is_free(reading):
         length = examples_in(reading, reading.form) * float(sizes.sum()) / total
     else:
         length = float((reading.head.features @ unit).mean().abs())
@@ -291,8 +310,10 @@ class ZeroShotLabels(LabelAttack):
 
     **Assumptions**: distinct labels, non-negative inputs of the classifier, hard labels and no smoothing. If exactly K
     rows are negative beyond noise and round-off, the labels are proven: confidence 1, or 1 − 1e-6 under known Gaussian
-    noise. A class that every one of its examples is already given with near certainty can stay hidden; then K negative
-    rows are missing too. Clipping, scale and local steps keep the signs.
+    noise. That labels are hard is checked with the bias gradient: both together have to make whole numbers
+    (`ConsistentLabels`). Where they make other labels there is no claim, where they do not tell, 0.9 at most. A class
+    that every one of its examples is already given with near certainty can stay hidden; then K negative rows are
+    missing too. Clipping, scale and local steps keep the signs.
 
     **Cost**: one forward pass of a few inputs.
 
@@ -329,6 +350,8 @@ class ZeroShotLabels(LabelAttack):
             confidence, why = 0.0, "every row has a negative entry, as unknown noise would make it"
         chosen = lowest.argsort(stable=True)[:total]
         counts = torch.zeros(len(weight), dtype=torch.long).index_fill(0, chosen, 1)
+        if confidence:
+            confidence, why = _beside_bias(reading, counts, confidence, why)
         note = f"different labels by the zero-shot rule from {reading.head.weight_name}: {why}"
         claimed = confidence >= self.minimum_confidence
         return LabelRecovery(
@@ -354,6 +377,20 @@ class ZeroShotLabels(LabelAttack):
     def _noise_is_known(self, knowledge: Knowledge) -> bool:
         """True if the law of the noise is known, or there is none."""
         return knowledge.defenses is not None and not isinstance(_noise_of(knowledge), NotGaussian)
+
+
+def _beside_bias(reading: Reading, counts: Tensor, confidence: float, why: str) -> tuple[float, str]:
+    """The proof beside what weight and bias gradient say together, where hard labels leave whole numbers.
+
+    With one example a class `ConsistentLabels` is exact. Labels that the client smooths without telling make entries of
+    absent classes negative, and a trained model then shows as many rows as there are examples, but others.
+    """
+    both = ConsistentLabels().at_first(reading)
+    if both is not None and both.estimate is not None and float((both.estimate - counts).abs().max()) <= _WHOLE:
+        return confidence, why
+    if both is not None and both.counts is not None and both.confidence > SURE and not torch.equal(both.counts, counts):
+        return 0.0, f"{why}, but with the bias gradient they make other counts: labels are smoothed, mixed or soft"
+    return min(confidence, UNCHECKED), f"{why}, if labels are hard, which the update does not show"
 
 
 def _noise_of(knowledge: Knowledge) -> Noise:
