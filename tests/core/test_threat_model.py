@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 from gradleak.core import Batch, Domain, HonestButCurious, Objective, Release
+from gradleak.core.private_data import PrivateData
+from gradleak.datasets import scikit_digits
 from gradleak.defenses import Clip
 from gradleak.protocols import FedAvg, FedSGD
 from gradleak.results import InputError
@@ -158,3 +160,19 @@ def test_an_assumed_protocol_takes_the_place_of_the_true_one_and_is_marked() -> 
     assert HonestButCurious().disclose(objective(), RELEASE, BATCH).assumed is None
     # An assumption that happens to be right is one all the same.
     assert HonestButCurious(protocol=FedSGD()).disclose(objective(), RELEASE, BATCH).assumed == ("protocol",)
+
+
+@pytest.mark.parametrize("rescaled", [False, True])
+def test_public_digits_may_share_corners_with_a_private_one_and_be_no_copy_of_it(rescaled: bool) -> None:
+    digits = scikit_digits(count=302)
+    private = Batch(digits.inputs[:2].clone(), digits.targets[:2], digits.domain)
+    model = Objective.from_module(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
+    release = Release(FedSGD())
+    public = Batch(digits.inputs[2:].clone(), digits.targets[2:], digits.domain)
+    # Runs of eight pixels stand in both by chance.
+    assert PrivateData([private]).among(public.inputs) == "inputs"
+    assert HonestButCurious(public=public).disclose(model, release, private).public is public
+    copied = private.inputs[:1] * 0.5 + 0.25 if rescaled else digits.inputs[:1].flip(3)
+    with_it = Batch(torch.cat([public.inputs, copied]), torch.zeros(301, dtype=torch.long), digits.domain)
+    with pytest.raises(InputError, match=r"public.inputs: expected nothing of the private data"):
+        HonestButCurious(public=with_it).disclose(model, release, private)

@@ -62,20 +62,23 @@ class PrivateData:
         self._told += [("sensitive variable", batch.sensitive) for batch in batches if batch.sensitive is not None]
         self._runs: dict[torch.dtype, _Runs] = {}
 
-    def among(self, value: Any, *, exactly: bool = False) -> str | None:
+    def among(self, value: Any, *, exactly: bool = False, alike: bool = False) -> str | None:
         """Noun for what of the data `value` holds a copy of ("inputs", "labels"), or None.
 
         Args:
             value: a tensor, an array, a sequence of numbers, bytes; anything else holds nothing itself.
             exactly: whether only shared memory and exact copies count, as in weights that were trained on the data.
+            alike: whether it holds examples of the same kind, as public rows are. Two digits share corners, two rows of a
+                census their answers, so that runs of neighbors are no evidence, and copies of examples as a whole are.
         """
         if issubclass(type(value), torch.UntypedStorage):
             entries = torch.empty(0, dtype=torch.uint8, device=value.device).set_(value)
-            return self.sharing(entries) or self.among(entries.cpu().numpy().tobytes(), exactly=exactly)
+            copied = self.among(entries.cpu().numpy().tobytes(), exactly=exactly, alike=alike)
+            return self.sharing(entries) or copied
         if issubclass(type(value), Tensor | np.ndarray) and (shared := self.sharing(value)) is not None:
             return shared
         for numbers in tensors_in(value):
-            found = self._copied(numbers, exactly)
+            found = self._copied(numbers, exactly, alike)
             if found is not None:
                 return found
         return None
@@ -96,7 +99,7 @@ class PrivateData:
                     return own.what
         return None
 
-    def _copied(self, numbers: Tensor, exactly: bool) -> str | None:
+    def _copied(self, numbers: Tensor, exactly: bool, alike: bool) -> str | None:
         if numbers.numel() < 2:
             return None
         if not exactly:
@@ -109,7 +112,7 @@ class PrivateData:
         dtype = numbers.dtype if short else torch.float32
         if dtype not in self._runs:
             self._runs[dtype] = _Runs(self._inputs, dtype)
-        if self._runs[dtype].among(numbers):
+        if not alike and self._runs[dtype].among(numbers):
             return "inputs"
         if not exactly and any(vectors.among(numbers) for vectors in self._vectors):
             return "inputs"

@@ -75,7 +75,7 @@ def refuse_private_data(
     """Refuse knowledge in which private data can be reached, but for what it discloses (`targets`, `statistics`).
 
     Weights that are trained (shared parameters, those of a generator) may depend on the data in many ways, so that only exact
-    copies count in them.
+    copies count in them. Public rows are of the same kind as the data, so that only whole examples do.
 
     Args:
         known: what attacks receive.
@@ -87,6 +87,7 @@ def refuse_private_data(
     """
     data = PrivateData(batches, labels=any(facts.targets is None for facts in known))
     trained: set[int] = set()
+    public: set[int] = set()
     met: set[object] = set()
     roots: list[tuple[str, object]] = list(besides)
     for facts in known:
@@ -101,6 +102,8 @@ def refuse_private_data(
             ]
         if facts.generator is not None:
             trained |= {tensor.data_ptr() for tensor in facts.generator.module.parameters()}
+        if facts.public is not None:
+            public.add(facts.public.inputs.data_ptr())
         names = ("protocol", "defenses", "domain", "public", "generator", "assumed")
         roots += [(name, value) for name in names if (value := getattr(facts, name)) is not None]
     originals = [pair for facts in known if facts.objective is not None for pair in facts.objective._origins]
@@ -109,14 +112,14 @@ def refuse_private_data(
     for place, found in walk(
         roots, beside={id(facts.objective._origins) for facts in known if facts.objective is not None}
     ):
-        exactly = False
+        exactly = alike = False
         if type(found) in (Tensor, nn.Parameter) and found.layout == torch.strided:
             view = found.data_ptr(), tuple(found.shape), found.stride(), found.dtype
             if view in met:
                 continue
             met.add(view)
-            exactly = found.data_ptr() in trained
-        _refuse(place, data.among(found, exactly=exactly))
+            exactly, alike = found.data_ptr() in trained, found.data_ptr() in public
+        _refuse(place, data.among(found, exactly=exactly, alike=alike))
 
 
 def _refuse(place: object, what: str | None) -> None:
