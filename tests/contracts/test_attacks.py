@@ -12,6 +12,7 @@ from tests.attacks.setting import Setting, rows, setting, small_generator, small
 import gradleak.attacks
 from gradleak.attacks import (
     DGL,
+    DLFA,
     DLG,
     GGL,
     GIAS,
@@ -39,6 +40,7 @@ EXAMPLES: dict[type[Attack], Attack] = {
     BatchNormInversion: BatchNormInversion(iterations=8),
     Blind: Blind(),
     DGL: DGL(iterations=8, learning_rate=0.02),
+    DLFA: DLFA(iterations=8, restarts=2),
     DLG: DLG(iterations=1, restarts=2),
     GGL: GGL(iterations=4, population=6),
     GIAS: GIAS(latent_iterations=4, weight_iterations=4),

@@ -30,6 +30,7 @@ EXAMPLES: dict[str, list[Protocol]] = {
             schedule=[1.0, 0.5],
             order=[[4, 1, 0, 2, 3], [0, 1, 2, 3, 4]],
         ),
+        protocols.FedAvg(learning_rate=0.1, epochs=2, batch_size=2, shuffled=True),
     ],
     "FedSGD": [protocols.FedSGD()],
     "SecureAggregation": [
@@ -39,6 +40,7 @@ EXAMPLES: dict[str, list[Protocol]] = {
     "LocalAdam": [
         protocols.LocalAdam(),
         protocols.LocalAdam(epochs=2, batch_size=2),
+        protocols.LocalAdam(epochs=2, batch_size=2, shuffled=True),
         protocols.LocalAdam(epochs=2, weight_decay=0.1, decoupled=True),
     ],
 }

@@ -33,6 +33,7 @@ from gradleak.attacks.inference import (
 from gradleak.attacks.inversion import (
     CMAES,
     DGL,
+    DLFA,
     DLG,
     GGL,
     GIAS,
@@ -123,6 +124,7 @@ from gradleak.attacks.used_rows import UsedRows, used_rows
 __all__ = [
     "CMAES",
     "DGL",
+    "DLFA",
     "DLG",
     "GGL",
     "GIAS",

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from gradleak.core.batch import Batch
@@ -42,6 +43,46 @@ class Protocol(Settings, ABC):
             defenses: of the example stage; every gradient that the client takes goes through them: authors call
                 `mean_gradient(objective, params, batch, defenses)` in place of `objective.gradient(params, batch)`.
         """
+
+    def draw(
+        self,
+        objective: Objective,
+        params: Mapping[str, Tensor],
+        batch: Batch,
+        defenses: Sequence[ExampleDefense],
+        generator: torch.Generator,
+    ) -> Tensors:
+        """One update by name; `mean`, unless the client itself draws something.
+
+        Args:
+            objective: the client's loss.
+            params: where the client starts, by name.
+            batch: the private data.
+            defenses: of the example stage, whose own noise is drawn elsewhere.
+            generator: the only source of what the client draws.
+        """
+        return self.mean(objective, params, batch, defenses)
+
+    def chance(self, examples: int | None) -> NotGaussian | None:
+        """Law of what the client itself draws, beside the noise of defenses; None, the default, for nothing.
+
+        `mean` is then what an adversary computes who does not know the draw.
+
+        Args:
+            examples: b, the number of examples of the batch; None where it is not known.
+        """
+        return None
+
+    def by_epoch(self, examples: int) -> tuple[Protocol, int] | None:
+        """The protocol of a batch that holds the examples once for every epoch, and the number of epochs.
+
+        An adversary who does not know in which order a client takes its examples follows it with a copy of them for each
+        epoch, in an order of its own. None, the default, where there is no such order.
+
+        Args:
+            examples: b, the number of examples of the batch.
+        """
+        return None
 
     def plain_gradients(self, examples: int) -> float:
         """Cost of one `mean`, in plain gradients of the whole batch; 1 unless a protocol says otherwise.

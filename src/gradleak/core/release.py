@@ -156,7 +156,7 @@ class Release:
                 before the mean (DP-SGD) is not determined.
         """
         shapes = objective.params if params is None else params
-        total = self._noise_of_steps(shapes, examples)
+        total = self.protocol.chance(examples) or self._noise_of_steps(shapes, examples)
         for defense in self._on_update:
             if isinstance(total, DiagonalGaussian):
                 total = defense.carry(total)
@@ -187,7 +187,7 @@ class Release:
         self.check_model(objective)
         batch = batch.to(objective.dtype)
         drawn = [_Drawn(defense=defense, generator=generator) for defense in self._at_example]
-        update = self.protocol.mean(objective, objective.params, batch, drawn)
+        update = self.protocol.draw(objective, objective.params, batch, drawn, generator)
         if self._on_update:
             # A sign or a clip would make numbers of NaN; without them the end of this looks once.
             _refuse_non_finite(update)

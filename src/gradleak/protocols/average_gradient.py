@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from gradleak.core import Batch, ExampleDefense, Objective, Protocol, Update, UpdateKind, mean_gradient
-from gradleak.protocols.fed_avg import step_gradient
+from gradleak.protocols.local_steps import step_gradient
 from gradleak.results import FANG_2024, Citation, Count, InputError, UnsupportedError
 
 

@@ -1,26 +1,16 @@
-"""Local training before a release: the steps, FedAvg, and local Adam."""
+"""Federated averaging, and local Adam: the optimizers of a client."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from gradleak.core import (
-    Batch,
-    Course,
-    DiagonalGaussian,
-    ExampleDefense,
-    Mode,
-    Noise,
-    Objective,
-    Protocol,
-    UpdateKind,
-    mean_gradient,
-)
+from gradleak.core import Course, DiagonalGaussian, Noise
+from gradleak.protocols.local_steps import LocalSteps, Step, mini_batches
 from gradleak.results import (
     KINGMA_2015,
     LI_2020,
@@ -28,169 +18,9 @@ from gradleak.results import (
     MCMAHAN_2017,
     BelowOne,
     Citation,
-    Count,
     InputError,
-    Natural,
-    NonNegative,
     Positive,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalSteps(Protocol):
-    """A protocol whose client takes steps on mini-batches and shares how far it moved.
-
-    The gradient of a step is ∇L(θ; B) + λ θ + μ (θ − θ₀): weight decay as torch's optimizers add it, and the proximal
-    term of FedProx.
-
-    **Source** of the proximal term: Li et al. 2020, equation 2.
-
-    Attributes:
-        learning_rate: η, positive.
-        epochs: passes over the batch.
-        batch_size: examples a step; None for the whole batch.
-        weight_decay: λ.
-        proximal: μ of FedProx.
-        schedule: factors of η, one an epoch; None for a constant learning rate.
-        order: the places of the examples in every epoch, one permutation of the batch each; None for the order of the batch
-            in all of them. A client that shuffles is replayed with the orders that it drew.
-
-    Raises:
-        InputError: for a value out of range.
-    """
-
-    kind: ClassVar[UpdateKind] = UpdateKind.DELTA
-
-    learning_rate: Positive
-    epochs: Count = 1
-    batch_size: Count | None = None
-    weight_decay: NonNegative = 0.0
-    proximal: NonNegative = 0.0
-    schedule: Sequence[Positive] | None = None
-    order: Sequence[Sequence[Natural]] | None = None
-
-    def __post_init__(self) -> None:
-        """Check what depends on more than one field."""
-        super().__post_init__()
-        for name, values in (("schedule", self.schedule), ("order", self.order)):
-            if values is not None and len(values) != self.epochs:
-                raise InputError(
-                    f"{type(self).__name__}.{name}: expected one entry an epoch, {self.epochs} in all, got {len(values)}"
-                )
-        for epoch in self.order or ():
-            if sorted(epoch) != list(range(len(epoch))):
-                raise InputError(
-                    f"{type(self).__name__}.order: expected every place of the batch once an epoch, from 0 on, got "
-                    f"{list(epoch)}"
-                )
-
-    def steps(self, examples: int) -> int:
-        """The number of optimizer steps T on a batch of so many examples."""
-        return self.epochs * len(mini_batches(examples, self.batch_size))
-
-    def plain_gradients(self, examples: int) -> float:
-        """One plain gradient of the whole batch an epoch."""
-        return float(self.epochs)
-
-    def course(self, examples: int) -> Course:
-        """So many epochs of mini-batches; the sum of gradients at the shared parameters is for subclasses to say."""
-        sizes = [place.stop - place.start for place in mini_batches(examples, self.batch_size)]
-        return Course(epochs=self.epochs, sizes=sizes, whole=self.batch_size is None, sums=None)
-
-    def rates(self, examples: int) -> list[float]:
-        """The learning rate of every step (T numbers)."""
-        each = len(mini_batches(examples, self.batch_size))
-        return [self.learning_rate * factor for factor in self.schedule or self.epochs * (1.0,) for _ in range(each)]
-
-    def gradients(
-        self, objective: Objective, start: Mapping[str, Tensor], batch: Batch, defenses: Sequence[ExampleDefense]
-    ) -> Iterator[tuple[float, Callable[[Mapping[str, Tensor]], dict[str, Tensor]]]]:
-        """The learning rate of every step, and the function from parameters to its gradient by name.
-
-        Raises:
-            InputError: for orders of another number of examples, or a mini-batch of one example that BatchNorm in train mode
-                cannot work on.
-        """
-        places = mini_batches(batch.size, self.batch_size)
-        if self.order is not None and len(self.order[0]) != batch.size:
-            raise InputError(
-                f"{type(self).__name__}.order: expected places of the {batch.size} examples of the batch, got "
-                f"{len(self.order[0])}"
-            )
-        ordered = batch
-        for step, rate in enumerate(self.rates(batch.size)):
-            epoch, number = divmod(step, len(places))
-            if number == 0 and self.order is not None:
-                ordered = _reordered(batch, self.order[epoch])
-
-            def gradient(
-                params: Mapping[str, Tensor], piece: Batch = ordered, place: slice = places[number]
-            ) -> dict[str, Tensor]:
-                return self._regularized(step_gradient(objective, params, piece, place, defenses), params, start)
-
-            yield rate, gradient
-
-    @property
-    def _decay_in_gradient(self) -> float:
-        """Weight decay that enters the gradient."""
-        return self.weight_decay
-
-    def _regularized(
-        self, gradient: dict[str, Tensor], params: Mapping[str, Tensor], start: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]:
-        """The gradient with weight decay and the proximal term."""
-        decay = self._decay_in_gradient
-        if decay:
-            gradient = {name: tensor + decay * params[name] for name, tensor in gradient.items()}
-        if self.proximal:
-            gradient = {
-                name: tensor + self.proximal * (params[name] - start[name]) for name, tensor in gradient.items()
-            }
-        return gradient
-
-
-def _reordered(batch: Batch, places: Sequence[int]) -> Batch:
-    index = torch.tensor(places, device=batch.inputs.device)
-    return Batch(batch.inputs[index], batch.targets[index], batch.domain)
-
-
-def mini_batches(examples: int, batch_size: int | None) -> list[slice]:
-    """The places of the mini-batches in the order of the batch, the last one smaller where they do not divide evenly.
-
-    Args:
-        examples: b, the number of examples of the batch.
-        batch_size: examples a step; None for the whole batch.
-
-    Examples:
-        >>> mini_batches(5, 2)
-        [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
-    """
-    size = batch_size or examples
-    return [slice(start, min(start + size, examples)) for start in range(0, examples, size)]
-
-
-def step_gradient(
-    objective: Objective,
-    params: Mapping[str, Tensor],
-    batch: Batch,
-    place: slice,
-    defenses: Sequence[ExampleDefense] = (),
-) -> dict[str, Tensor]:
-    """The gradient of one mini-batch at `params`, by name, each example's through the defenses.
-
-    Raises:
-        InputError: if it is a single example that BatchNorm in train mode cannot work on.
-    """
-    piece = Batch(batch.inputs[place], batch.targets[place], batch.domain)
-    try:
-        return mean_gradient(objective, params, piece, defenses)
-    except ValueError as error:
-        if objective.mode is Mode.EVAL or piece.size > 1 or batch.size == 1:
-            raise
-        raise InputError(
-            f"batch_size: expected mini-batches that the model can train on, got one of a single example "
-            f"out of {batch.size} ({error}); choose a batch_size that leaves no single example"
-        ) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +44,9 @@ class FedAvg(LocalSteps):
     batch; a smaller last mini-batch weighs as much as a full one, so that its examples weigh more. Under `order` the
     mini-batches of epochs differ, and the weights are those of the mean over all orders: one, of the whole batch.
 
+    A client that shuffles (`shuffled`) draws a new order in every epoch, which the adversary does not know. The released
+    mean then is that of steps which each take the mean over all examples, exact to first order in η.
+
     **Assumptions**: in train mode BatchNorm normalizes by the mini-batch, and the change of its running statistics is not
     shared (buffers are no parameters); dropout uses the same masks in every step.
 
@@ -232,6 +65,7 @@ class FedAvg(LocalSteps):
         schedule: factors of η, one an epoch; None for a constant learning rate.
         order: the places of the examples in every epoch, one permutation of the batch each; None for the order of the batch
             in all of them. A client that shuffles is replayed with the orders that it drew.
+        shuffled: whether the client draws an order for every epoch that nobody else knows; `order` stays None then.
         momentum: m, in [0, 1).
         dampening: τ, in [0, 1).
         nesterov: whether the momentum is Nesterov's; with m > 0 and τ = 0 alone, as torch has it.
@@ -281,7 +115,7 @@ class FedAvg(LocalSteps):
             [2.5]
         """
         places, of_step = mini_batches(examples, self.batch_size), self._step_weights(examples)
-        if self.order is not None:
+        if self.order is not None or self.shuffles(examples):
             return [(slice(0, examples), sum(of_step))]
         return [(place, sum(of_step[number :: len(places)])) for number, place in enumerate(places)]
 
@@ -289,21 +123,10 @@ class FedAvg(LocalSteps):
         """λ Σ_j w_j, exact for one step."""
         return self.weight_decay * sum(self._step_weights(examples)) if self.weight_decay else 0.0
 
-    def mean(
-        self,
-        objective: Objective,
-        params: Mapping[str, Tensor],
-        batch: Batch,
-        defenses: Sequence[ExampleDefense] = (),
-    ) -> dict[str, Tensor]:
-        """The parameters before minus those after local training, by name.
-
-        Raises:
-            InputError: for orders of another number of examples, or if a mini-batch of one example is left that BatchNorm
-                in train mode cannot work on.
-        """
-        current, velocity = dict(params), dict[str, Tensor]()
-        for rate, gradient_at in self.gradients(objective, params, batch, defenses):
+    def _way(self, steps: Iterable[Step], start: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The start minus where SGD ends after these steps, by name."""
+        current, velocity = dict(start), dict[str, Tensor]()
+        for rate, gradient_at in steps:
             gradient = gradient_at(current)
             if self.momentum and velocity:
                 kept = 1 - self.dampening
@@ -314,7 +137,7 @@ class FedAvg(LocalSteps):
             if self.nesterov:
                 step = {name: tensor + self.momentum * velocity[name] for name, tensor in gradient.items()}
             current = {name: tensor - rate * step[name] for name, tensor in current.items()}
-        return {name: tensor - current[name] for name, tensor in params.items()}
+        return {name: tensor - current[name] for name, tensor in start.items()}
 
     def _step_weights(self, examples: int) -> list[float]:
         """The factor of every step's gradient in the delta (T numbers), as if no gradient changed on the way."""
@@ -359,6 +182,8 @@ class LocalAdam(LocalSteps):
         proximal: μ of FedProx.
         schedule: factors of η, one an epoch; None for a constant learning rate.
         order: the places of the examples in every epoch, as `FedAvg` takes them.
+        shuffled: whether the client draws them anew, as `FedAvg` takes it; every entry of Adam's way then is that of steps
+            on all examples, which is an approximation at any step size.
         beta1: decay of the mean of gradients, in [0, 1).
         beta2: decay of the mean of squared gradients, in [0, 1).
         eps: ε, positive.
@@ -382,29 +207,19 @@ class LocalAdam(LocalSteps):
         return 0.0 if self.decoupled else self.weight_decay
 
     def note(self, examples: int) -> str:
-        """Note that one step of Adam is almost a sign."""
+        """Note that one step of Adam is almost a sign, or that the order is not known."""
         if self.steps(examples) > 1:
-            return ""
+            return super().note(examples)
         return (
             "one step of Adam sends almost nothing but the signs of its gradient, so that the derivative nearly "
             "vanishes; an attack that fails on it is no evidence of safety"
         )
 
-    def mean(
-        self,
-        objective: Objective,
-        params: Mapping[str, Tensor],
-        batch: Batch,
-        defenses: Sequence[ExampleDefense] = (),
-    ) -> dict[str, Tensor]:
-        """The parameters before minus those after local training, by name.
-
-        Raises:
-            InputError: if a mini-batch of one example is left that BatchNorm in train mode cannot work on.
-        """
-        current = dict(params)
+    def _way(self, steps: Iterable[Step], start: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The start minus where Adam ends after these steps, by name."""
+        current = dict(start)
         first, second = dict[str, Tensor](), dict[str, Tensor]()
-        for step, (rate, gradient_at) in enumerate(self.gradients(objective, params, batch, defenses), start=1):
+        for step, (rate, gradient_at) in enumerate(steps, start=1):
             gradient = gradient_at(current)
             first = _averaged(first, gradient, self.beta1)
             second = _averaged(second, {name: tensor.square() for name, tensor in gradient.items()}, self.beta2)
@@ -415,7 +230,7 @@ class LocalAdam(LocalSteps):
                 name: tensor - unbiased * first[name] / (_square_root(second[name]) / unbias + self.eps)
                 for name, tensor in current.items()
             }
-        return {name: tensor - current[name] for name, tensor in params.items()}
+        return {name: tensor - current[name] for name, tensor in start.items()}
 
 
 def _averaged(state: Mapping[str, Tensor], values: Mapping[str, Tensor], decay: float) -> dict[str, Tensor]:

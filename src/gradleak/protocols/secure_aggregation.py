@@ -165,10 +165,30 @@ class SecureAggregation(Protocol):
         Raises:
             InputError: for a batch of another size than the clients' together.
         """
+        return self._summed(batch, lambda piece: self.protocol.mean(objective, params, piece, defenses))
+
+    def draw(
+        self,
+        objective: Objective,
+        params: Mapping[str, Tensor],
+        batch: Batch,
+        defenses: Sequence[ExampleDefense],
+        generator: torch.Generator,
+    ) -> dict[str, Tensor]:
+        """The weighted sum of what every client draws, by name."""
+        return self._summed(batch, lambda piece: self.protocol.draw(objective, params, piece, defenses, generator))
+
+    def chance(self, examples: int | None) -> NotGaussian | None:
+        """Law of what one of the clients draws, the first that draws."""
+        drawn = [self.protocol.chance(size) for size in self.examples]
+        return next((one for one in drawn if one is not None), None)
+
+    def _summed(self, batch: Batch, update: Callable[[Batch], Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        """The weighted sum of the clients' updates, each of its own part of the batch."""
         total: dict[str, Tensor] = {}
         for place, weight in zip(self._places(batch.size), self.shares, strict=True):
             piece = Batch(batch.inputs[place], batch.targets[place], batch.domain)
-            for name, tensor in self.protocol.mean(objective, params, piece, defenses).items():
+            for name, tensor in update(piece).items():
                 total[name] = weight * tensor if name not in total else total[name] + weight * tensor
         return total
 

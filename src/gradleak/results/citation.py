@@ -298,6 +298,14 @@ MIRONOV_2019 = Citation(
     year=2019,
     identifier="arXiv:1908.10530",
 )
+DIMITROV_2022 = Citation(
+    key="dimitrov2022fedavg",
+    authors="Dimitrov, Balunović, Konstantinov and Vechev",
+    title="Data Leakage in Federated Averaging",
+    venue="Transactions on Machine Learning Research",
+    year=2022,
+    identifier="arXiv:2206.12395",
+)
 DOROSHENKO_2022 = Citation(
     key="doroshenko2022dots",
     authors="Doroshenko, Ghazi, Kamath, Kumar and Manurangsi",

@@ -103,11 +103,11 @@ class Measure(LayerMeasure):
             check_operator(exposure, operator)
         flat = None if flat is None else flat.to(operator.dtype)
         if not self.reads_derivative:
-            return self._measure(exposure, flat, operator)
+            return _of_chance(self._measure(exposure, flat, operator), exposure)
         check = operator.check
         if check.refusal:
             return self._without_value(outcome_of(check), check.refusal)
-        return earned(self._measure(exposure, flat, operator), check)
+        return _of_chance(earned(self._measure(exposure, flat, operator), check), exposure)
 
     def by_layer(self, site: LayerSite, groups: Groups) -> LayerProfile:
         """The means over the site's releases, with Student's intervals, once their derivative was checked."""
@@ -225,6 +225,15 @@ class Measure(LayerMeasure):
             Outcome.UNSUPPORTED,
             f"d = {operator.shape[1]} is above the limit of {limit} for a whole spectrum; {remedy}",
         )
+
+
+def _of_chance(score: Score, exposure: Exposure) -> Score:
+    """The score, an estimate where the client draws something: the mean was measured, and it sends another update."""
+    chance = exposure.release.protocol.chance(exposure.batch.size)
+    if chance is None or score.value is None:
+        return score
+    note = "; ".join(filter(None, [score.note, f"an estimate: {chance.reason}"]))
+    return replace(score, evidence=Evidence.ESTIMATE, note=note)
 
 
 def each_example(

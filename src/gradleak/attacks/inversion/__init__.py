@@ -8,6 +8,7 @@ from gradleak.attacks.inversion.assumed_protocol import (
     rerun_under,
     residuals_under,
 )
+from gradleak.attacks.inversion.dlfa import DLFA
 from gradleak.attacks.inversion.dlg import DGL, DLG, GS, IDLG
 from gradleak.attacks.inversion.engine import Inversion, Preset
 from gradleak.attacks.inversion.evaluation import Route
@@ -64,6 +65,7 @@ from gradleak.attacks.inversion.variables import Code, Part, Pixels, PixelsAndLa
 __all__ = [
     "CMAES",
     "DGL",
+    "DLFA",
     "DLG",
     "GGL",
     "GIAS",

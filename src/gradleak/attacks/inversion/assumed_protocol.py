@@ -16,7 +16,7 @@ from gradleak.attacks.inversion.problem import LabelSource
 from gradleak.attacks.inversion.reading import draws_of, mean_release
 from gradleak.core import Batch, Knowledge, Protocol, Reconstruction, Update
 from gradleak.operators.kernels import differentiable_kernels
-from gradleak.protocols.fed_avg import LocalSteps
+from gradleak.protocols.local_steps import LocalSteps
 from gradleak.results import GradleakError, InputError, KnowledgeError, UnsupportedError
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)

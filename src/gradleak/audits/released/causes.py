@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradleak.audits.released.orders import Orders
 from gradleak.core import Batch, Mode, Objective, Protocol, Release, Update, UpdateKind
 from gradleak.core.example_gradients import example_gradients
 from gradleak.protocols import FedAvg, FedSGD, LocalAdam
-from gradleak.protocols.fed_avg import LocalSteps, mini_batches
+from gradleak.protocols.local_steps import LocalSteps, mini_batches
 from gradleak.results import GradleakError
 
 # A replay fits if it leaves this share of the update, or what round-off leaves; a wrong one rarely comes so near.
@@ -29,8 +30,6 @@ MOMENTA = (0.3, 0.7, 0.93)
 # Whether another split into mini-batches, or other weights of examples, made the update is tried for batches up to this.
 MOST_EXAMPLES = 64
 MOST_NUMBERS = 1 << 26
-# Orders that are drawn to see whether a shuffled client would come as near.
-ORDERS = 99
 WHOLE_WEIGHTS = (
     "these are the client's weights, not their change: subtract them from the model that was sent, initial minus final"
 )
@@ -319,35 +318,13 @@ def _shuffled(believed: Replay, observed: Tensor) -> Iterator[str]:
         return
     if len(mini_batches(size, protocol.batch_size)) < 2:
         return
-    generator = torch.Generator().manual_seed(0)
-    drawn = []
-    for _ in range(ORDERS):
-        order = [torch.randperm(size, generator=generator).tolist() for _ in range(protocol.epochs)]
-        one = replace(believed, release=Release(replace(protocol, order=order), believed.release.defenses)).mean()
-        if one is None:
-            return
-        drawn.append(one.double())
-    if within_orders(torch.stack(drawn), observed):
-        yield (
-            "shuffled mini-batches fit: give the orders that the client drew (order=...), or audit the first-order reading"
-        )
-
-
-def within_orders(drawn: Tensor, observed: Tensor) -> bool:
-    """True if an update is no further from the mean over orders than the furthest of the drawn ones, each left out.
-
-    For an update of another drawn order this fails once in n + 1 times.
-
-    Args:
-        drawn: (n, P), the updates of n drawn orders.
-        observed: (P,).
-    """
-    count = len(drawn)
-    total = drawn.sum(dim=0)
-    others = (total - drawn) / (count - 1)
-    furthest = float((drawn - others).norm(dim=1).max())
-    # The mean that the update is held against has to be over as many, or it would be the nearer one.
-    return float((observed.double() - total / count).norm()) <= furthest
+    release = Release(replace(protocol, shuffled=True), believed.release.defenses)
+    try:
+        orders = Orders.of(release, believed.objective, believed.batch)
+    except (GradleakError, RuntimeError, ValueError):
+        return
+    if orders.hold(observed):
+        yield ("shuffled mini-batches fit: state shuffled=True, or give the orders that the client drew (order=...)")
 
 
 def _transposed(believed: Replay, observed: Tensor, mean: Tensor) -> Iterator[str]:

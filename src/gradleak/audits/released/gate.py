@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import torch
 from torch import Tensor
 
-from gradleak.audits.released.causes import SCALE_TOLERANCE, causes_of, cosine_of, released_mean, scale_of
-from gradleak.core import Batch, DiagonalGaussian, NotGaussian, Objective, Release, Update
+from gradleak.audits.released.causes import (
+    SCALE_TOLERANCE,
+    WHOLE_WEIGHTS,
+    causes_of,
+    cosine_of,
+    released_mean,
+    scale_of,
+)
+from gradleak.audits.released.orders import ORDERS, POWER, Orders, powers
+from gradleak.core import Batch, DiagonalGaussian, NotGaussian, Objective, Release, Update, UpdateKind
 from gradleak.results.findings.released import Gate
 
 # Of two different digits of one class, a third have gradients of cosine above 0.99 on the demonstration's network, so
@@ -25,6 +33,7 @@ class GateStatus(StrEnum):
     CONSISTENT = "consistent"
     INCONSISTENT = "inconsistent"
     NOT_APPLICABLE = "not_applicable"
+    CANNOT_TELL = "cannot_tell"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +41,8 @@ class GateResult:
     """Result of the gate.
 
     Attributes:
-        status: consistent, inconsistent, or not applicable (randomized in a way that cannot be compared).
+        status: consistent, inconsistent, not applicable (randomized in a way that cannot be compared), or cannot tell (it
+            fits, and so would updates of another protocol or batch).
         cosine: between the update and the recomputed mean, or None if either is zero.
         scale: ‖update‖ / ‖mean‖, or None.
         chi_square_z: (‖u − mean‖²/σ² − P) / √(2P) under known Gaussian noise, else None.
@@ -63,6 +73,11 @@ def check_update(objective: Objective, release: Release, batch: Batch, update: U
     relative residual may be 5 % at most; under Gaussian noise ‖u − mean‖²/σ² has to lie within P ± 5√(2P), and where
     the noise is so large that any batch would pass, the gate does not apply. Noise below round-off counts as none.
 
+    Of a client that shuffles its examples 99 orders are drawn, with all else that the release draws, and the update may be
+    as unusual among these updates as the most unusual of them is among the others (`Orders`): one in a hundred that is
+    right is refused. Then updates are drawn that are wrong in one thing (`wrong_causes`); where fewer than 80 % of those of
+    one cause would be refused, the gate cannot tell, and says which.
+
     Args:
         objective: the client's loss as the auditor believes it to be.
         release: protocol and defenses as the auditor believes them to be.
@@ -70,9 +85,11 @@ def check_update(objective: Objective, release: Release, batch: Batch, update: U
         update: aligned with the objective.
 
     **Cost**: one released mean (a plain gradient under FedSGD), and one more for each cause that is tried after a
-    mismatch.
+    mismatch; of a client that shuffles some 300.
     """
     observed = objective.flatten(update.tensors).to(objective.dtype)
+    if release.protocol.chance(batch.size) is not None:
+        return _check_shuffled(objective, release, batch, update.kind, observed)
     mean = released_mean(objective, release, batch)
     noise = release.noise(objective, examples=batch.size)
     if isinstance(noise, NotGaussian):
@@ -100,6 +117,42 @@ def check_update(objective: Objective, release: Release, batch: Batch, update: U
         name = type(release.protocol).__name__
         causes = (f"the update is a {update.kind.value}, but {name} makes a {release.protocol.kind.value}", *causes)
     return GateResult(status=GateStatus.INCONSISTENT, cosine=cosine, scale=scale, causes=causes)
+
+
+def _check_shuffled(
+    objective: Objective, release: Release, batch: Batch, kind: UpdateKind, observed: Tensor
+) -> GateResult:
+    """The gate for a client that takes its examples in an order that nobody else knows."""
+    orders = Orders.of(release, objective, batch)
+    seen = orders.sketch(observed.double())
+    fits = GateResult(
+        status=GateStatus.CONSISTENT, cosine=cosine_of(seen, orders.mean), scale=scale_of(seen, orders.mean)
+    )
+    made = release.protocol.kind
+    causes = [] if kind is made else [f"the update is a {kind.value}, but the protocol makes a {made.value}"]
+    if causes or not orders.hold(observed):
+        if orders.hold(objective.flatten(objective.params).to(observed) - observed):
+            causes.append(WHOLE_WEIGHTS)
+        elif orders.hold(-observed):
+            causes.append(
+                "the sign is reversed: load the update with sign=-1 (a delta is initial minus final parameters)"
+            )
+        else:
+            causes.append(
+                f"none of {ORDERS} drawn orders makes an update as unusual: another learning rate, momentum, decay, number "
+                "of epochs or size of mini-batches, another mode, loss, model or batch, or a client that does not shuffle"
+            )
+        return replace(fits, status=GateStatus.INCONSISTENT, causes=tuple(causes))
+    missed = [
+        f"{text} ({power:.0%})" for text, power in powers(release, objective, batch, orders).items() if power < POWER
+    ]
+    if missed:
+        cause = (
+            "the update fits one of the orders that a client may draw, but orders change it so much that wrong ones would "
+            f"often fit as well; refused would be, of each: {', '.join(missed)}"
+        )
+        return replace(fits, status=GateStatus.CANNOT_TELL, causes=(cause,))
+    return fits
 
 
 def _check_noisy(objective: Objective, observed: Tensor, mean: Tensor, noise: DiagonalGaussian) -> GateResult:

@@ -235,6 +235,8 @@ def _notes(release: ReleaseFinding) -> Iterator[str]:
     """Notes on a release for the reader besides its map."""
     if release.note:
         yield release.note
+    if release.gate.status == "cannot_tell":
+        yield from release.gate.causes
     if release.domain_guessed:
         yield "shape and range of the data were not declared; they were guessed from the private data itself."
     if release.given:
@@ -317,6 +319,7 @@ GATES: Mapping[str, str] = {
     "inconsistent": "not consistent",
     "not_needed": "not needed (computed by the auditor)",
     "not_applicable": "not applicable",
+    "cannot_tell": "cannot tell",
 }
 
 

@@ -12,7 +12,7 @@ class Gate(Part):
     """Agreement of the update with what model, protocol and defenses make of the auditor's batch.
 
     Attributes:
-        status: "consistent", "inconsistent" or "not_applicable"; "" where it was not asked.
+        status: "consistent", "inconsistent", "not_applicable" or "cannot_tell"; "" where it was not asked.
         cosine: between the update and the recomputed mean.
         scale: ratio of their norms.
         chi_square_z: of the noise energy under known Gaussian noise.
