@@ -7,7 +7,7 @@ BIN     := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install audit inference privacy layers prior test test-all check check-format check-lint check-types check-imports check-circles check-words check-spelling format docs bench fuzz clean
+.PHONY: help install audit inference privacy layers prior test test-all check check-format check-lint check-types check-imports check-circles check-words check-spelling format docs test-distributed bench fuzz clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do printf '%-24s %s\n' "$$target" "$$text"; done
@@ -57,6 +57,12 @@ test: install check  ## run every check, then the tests
 test-all: install check  ## run every check, then all tests that this machine can: slow, paper and distributed ones, too
 	@echo "== tests, the long ones included"
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -m "not gpu and not browser" --timeout 3600
+
+test-distributed: install  ## run the tests on local clusters of Dask and Ray, in an environment beside .venv
+	$(PYTHON) -m venv --clear .venv-distributed
+	.venv-distributed/bin/python -m pip install -qq --disable-pip-version-check -r requirements.txt -r requirements-distributed.txt
+	.venv-distributed/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(ONE_THREAD) .venv-distributed/bin/python -m pytest -m distributed --timeout 600
 
 check: check-format check-lint check-types check-imports check-circles check-words check-spelling  ## formatting, lint, types, import layers, circles, words, spelling
 

@@ -356,15 +356,31 @@ def test_the_owner_of_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert whose_module("this") is Whose.OWN
 
 
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_package_that_an_installer_lists_elsewhere_is_installed(
+    listed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As with `pip install --target`, and as a .pth file adds the packages of another environment.
+    name = f"elsewhere_{listed}".lower()
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("def act(x):\n    return x\n", encoding="utf-8")
+    (tmp_path / f"{name}-1.0.dist-info").mkdir()
+    lines = f"{name}/__init__.py,sha256=0,9\n" if listed else "other/__init__.py,sha256=0,9\n"
+    (tmp_path / f"{name}-1.0.dist-info" / "RECORD").write_text(lines, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert whose_module(name) is (Whose.INSTALLED if listed else Whose.OWN)
+
+
 def test_another_release_of_an_installed_package_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     import hypothesis
 
     from gradleak.auditing import whose_code
+    from gradleak.core import installed
 
     before = fingerprint(hypothesis.given)
     whose_code.package_print.cache_clear()
-    listed = whose_code._listed
-    monkeypatch.setattr(whose_code, "_listed", lambda record: (*listed(record), "hypothesis/more.py,sha256=0,1"))
+    listed = installed.listed
+    monkeypatch.setattr(installed, "listed", lambda record: (*listed(record), "hypothesis/more.py,sha256=0,1"))
     assert fingerprint(hypothesis.given) != before
     whose_code.package_print.cache_clear()
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from gradleak.core import object_walk
-from gradleak.core.object_walk import is_installed, walk
+from gradleak.core.installed import is_installed
+from gradleak.core.object_walk import walk
 from gradleak.results import UnsupportedError
 
 SHELF: list[Any] = []

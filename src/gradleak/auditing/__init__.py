@@ -4,6 +4,7 @@ from gradleak.auditing.api import AuditOptions, audit
 from gradleak.auditing.catalog import Entry, catalog
 from gradleak.auditing.cautions import cautions
 from gradleak.auditing.default_plan import default_plan
+from gradleak.auditing.executor import Executor, Loky
 from gradleak.auditing.generator_file import train_generator
 from gradleak.auditing.merge import merge_shards
 from gradleak.auditing.plan import Plan
@@ -31,6 +32,8 @@ __all__ = [
     "AuditOptions",
     "Controls",
     "Entry",
+    "Executor",
+    "Loky",
     "PerfectAttackerRule",
     "Plan",
     "Refusal",

@@ -4,44 +4,40 @@ from __future__ import annotations
 
 import os
 import shutil
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gradleak.attacks import Checkpoint
+from gradleak.auditing.executor import Executor, Loky
 from gradleak.auditing.fingerprint import Reading
 from gradleak.auditing.header import Behavior, DataKey, header
 from gradleak.auditing.interrupts import free_shared_memory, no_interrupt_lost
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.shard import Shard
 from gradleak.auditing.verdicts import judge
-from gradleak.audits.base import STATES, Audit, Site, Task, file_name, state_path
-from gradleak.core import derive_seed, refuse_inference_mode
-from gradleak.core.process import in_processes, in_turn
-from gradleak.core.randomness import global_generators
+from gradleak.auditing.work import Call, failure_file, findings_of
+from gradleak.audits.base import STATES, Audit, Task, state_path
+from gradleak.core import refuse_inference_mode
+from gradleak.core.process import in_turn
 from gradleak.results import (
     RUN,
     Finding,
     GradleakError,
     InputError,
-    Outcome,
     Record,
     RecordWriter,
     Status,
     UnsupportedError,
     Verdict,
     VerdictKind,
-    WriteError,
 )
 from gradleak.results.errors import record_stays
-from gradleak.results.files import make_folder, write_file
+from gradleak.results.files import make_folder
 from gradleak.scoring import pixels_of_truth
 
 Progress = Callable[[int, int, str], None]
-Work = tuple[Task[Any], Site]
 VERDICTS = "verdict"
 # A group of a record is never empty, and a run without verdicts is no unfinished one.
 _NOTHING_JUDGED = Verdict(
@@ -61,6 +57,7 @@ def run_plan(
     *,
     jobs: int | None = None,
     progress: Progress | None = None,
+    executor: Executor | None = None,
     shard: Shard | None = None,
     known: Mapping[str, Sequence[Finding]] | None = None,
 ) -> Record:
@@ -71,6 +68,7 @@ def run_plan(
         out: folder of the run; made if absent. A record of another plan there is refused, nothing is written over.
         jobs: worker processes, each with one thread; None for the number of cores. Has no influence on any number.
         progress: called with (tasks done, tasks in all, what was done) after every task.
+        executor: where the tasks run, in place of processes of this machine; no number depends on it.
         shard: the share of the tasks that is done, without conclusions and verdicts; `merge_shards` draws them.
         known: findings by task that other runs have computed.
 
@@ -78,6 +76,7 @@ def run_plan(
         PlanError: if `out` holds another plan's record, or a batch does not fit the model.
         InputError: if a batch or an update is not fit for the model; nothing is written then.
     """
+    place = Loky(jobs=jobs) if executor is None else executor
     preflight(plan)
     work = tasks(plan)
     folder = Path(out)
@@ -132,9 +131,8 @@ def run_plan(
         done = len(work) - len(todo)
         if progress is not None:
             progress(done, len(work), "resumed" if done else "started")
-        free_shared_memory(folder, leave_note=len(todo) > 1 and _jobs(jobs) > 1)
-        calls = [partial(_work_alone, task, plan.site, folder) for task in todo]
-        with closing(in_processes(calls, jobs=_jobs(jobs), ordered=False)) as results:
+        free_shared_memory(folder, leave_note=len(todo) > 1 and place.shares_memory)
+        with closing(place.results([Call(task, plan.site, folder) for task in todo])) as results:
             for task, found in results:
                 writer.write_group(task.name, found)
                 if not any(finding.status is Status.FAILED for finding in found):
@@ -151,7 +149,7 @@ def run_plan(
             if writer.missing([_conclusions(audit)]):
                 own = [finding for finding in every if finding.audit == audit.name]
                 task = _concluding(audit, own)
-                found = _work(task, plan.site, folder)
+                found = findings_of(task, plan.site, folder)
                 writer.write_group(task.name, found)
                 if not any(finding.status is Status.FAILED for finding in found):
                     _clear(task, folder)
@@ -224,40 +222,11 @@ def preflight(plan: Plan) -> None:
             ) from error
 
 
-def _work_alone(task: Task[Any], site: Site, folder: Path) -> tuple[Task[Any], Sequence[Finding]]:
-    return task, _work(task, site, folder)
-
-
-def _work(task: Task[Any], site: Site, folder: Path) -> Sequence[Finding]:
-    """The findings of a task; whatever goes wrong becomes a failed finding, so that the rest of the run goes on.
-
-    The text of an unknown error can hold private values, so that it goes into a file beside the record.
-    """
-    try:
-        # Nothing of ours draws from them, but an attack or a model of the user's may.
-        with global_generators(derive_seed(site.seed, task.name, "global")):
-            return list(task.run(site, folder))
-    except WriteError:
-        # Nothing else will be written either; the next run goes on from here.
-        raise
-    except Exception as error:  # the one broad except of the package: the traceback is kept, the finding is marked
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        kept = _failure(task)
-        make_folder(folder / kept.parent)
-        write_file(folder / kept, traceback.format_exc())
-        note = f"{type(error).__name__} in {Path(place.filename).name}, {place.name}; see {kept.as_posix()}"
-        return [task.blank.but(status=Status.FAILED, outcome=Outcome.FAILED, note=note)]
-
-
-def _failure(task: Task[Any]) -> Path:
-    return Path("failures") / f"{file_name(task.name)}.txt"
-
-
 def _clear(task: Task[Any], out: Path) -> None:
     """Remove the states that the attacks of a task have left, and the text of an earlier failure."""
     for name in task.states:
         Checkpoint(path=state_path(out, name)).clear()
-    file = out / _failure(task)
+    file = out / failure_file(task)
     if file.exists():
         file.unlink()
         if not any(file.parent.iterdir()):
@@ -311,11 +280,3 @@ def _concluding(audit: Audit[Any], found: Sequence[Finding]) -> Task[Any]:
         blank=nothing,
         headline=f"conclusions of {audit.name}",
     )
-
-
-def _jobs(jobs: int | None) -> int:
-    if jobs is None:
-        return os.cpu_count() or 1
-    if jobs < 1:
-        raise InputError(f"jobs: expected a whole number of at least 1, got {jobs}")
-    return jobs

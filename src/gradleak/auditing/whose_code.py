@@ -7,16 +7,15 @@ import dis
 import functools
 import hashlib
 import importlib
-import site
 import sys
-import sysconfig
 import types
 import warnings
 from collections.abc import Iterator
 from enum import Enum
 from importlib import util
-from pathlib import Path
 from typing import Any
+
+from gradleak.core.installed import COMPILED, files_beside, lies_with_installed, lies_with_python, place_of
 
 # Libraries beside Python's own whose versions a record states, by the name that their code has: that of the distribution.
 STATED = {
@@ -30,7 +29,6 @@ STATED = {
 }
 _HEAP_TYPE = 1 << 9
 _IMPORT = dis.opmap["IMPORT_NAME"]
-_COMPILED = (".so", ".pyd", ".dylib")
 
 
 class Whose(Enum):
@@ -65,62 +63,28 @@ def _whose_root(root: str) -> Whose:
         return Whose.OWN
     if root in STATED:
         return Whose.STATED
-    place = _place(root)
-    if root in sys.stdlib_module_names and (place is None or _inside(place, "stdlib", "platstdlib")):
+    place = place_of(root)
+    if root in sys.stdlib_module_names and (place is None or lies_with_python(place)):
         return Whose.STATED
-    sites = [*site.getsitepackages(), site.getusersitepackages()]
-    installed = place is not None and (
-        _inside(place, "purelib", "platlib") or any(place.is_relative_to(one) for one in sites)
-    )
-    return Whose.INSTALLED if installed else Whose.OWN
-
-
-def _place(module: str) -> Path | None:
-    """The file or folder of a module, None for one that has none, or that is not there."""
-    try:
-        found = sys.modules.get(module)
-        spec = util.find_spec(module) if found is None else None
-        file = getattr(found, "__file__", None) or (spec.origin if spec is not None else None)
-        folders = list(getattr(found, "__path__", None) or (spec.submodule_search_locations if spec else None) or [])
-    except (ImportError, ValueError, AttributeError):
-        return None
-    if file is None or not Path(file).is_absolute():
-        file = folders[0] if folders else None
-    return None if file is None else Path(file)
-
-
-def _inside(place: Path, *names: str) -> bool:
-    return any(place.is_relative_to(sysconfig.get_path(name)) for name in names)
+    return Whose.INSTALLED if place is not None and lies_with_installed(place) else Whose.OWN
 
 
 @functools.cache
 def package_print(module: str) -> bytes:
     """A print of the package that a module belongs to: the files as the installer listed them; else that of its own file."""
-    place = _place(module)
+    place = place_of(module)
     if place is None:
         return b""
-    site_of = next((folder for folder in place.parents if any(folder.glob("*.dist-info"))), place.parent)
-    name = module.partition(".")[0].lower()
-    # That of the same name is most often the right one.
-    lists = sorted(site_of.glob("*.dist-info/RECORD"), key=lambda one: not one.parent.name.lower().startswith(name))
-    own = f"{place.relative_to(site_of).as_posix()},"
-    found = next((files for files in map(_listed, lists) if any(line.startswith(own) for line in files)), None)
+    found = files_beside(place, module.partition(".")[0].lower())
     if found is None:
         return hashlib.sha256(place.read_bytes()).digest() if place.is_file() else b""
     return hashlib.sha256("\n".join(found).encode()).digest()
 
 
-@functools.cache
-def _listed(record: Path) -> tuple[str, ...]:
-    """The code in an installer's list, with its hashes."""
-    lines = record.read_text(encoding="utf-8").splitlines()
-    return tuple(sorted(line for line in lines if line.split(",")[0].endswith((".py", *_COMPILED))))
-
-
 def file_print(module: str) -> bytes:
     """A print of the file of a compiled module of a user or another package; nothing for other modules."""
-    place = _place(module) if module and whose_module(module) is not Whose.STATED else None
-    compiled = place is not None and place.suffix in _COMPILED and place.is_file()
+    place = place_of(module) if module and whose_module(module) is not Whose.STATED else None
+    compiled = place is not None and place.suffix in COMPILED and place.is_file()
     return hashlib.sha256(place.read_bytes()).digest() if compiled and place is not None else b""
 
 

@@ -18,6 +18,7 @@ from gradleak.results.files import make_folder
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from gradleak.auditing import Executor
     from gradleak.models.generators import TrainedGenerator
 
 app = typer.Typer(
@@ -35,6 +36,14 @@ class ExitCode:
     FINISHED = 0
     VERDICT_OCCURRED = 1
     ITEM_FAILED = 3
+
+
+class Place(StrEnum):
+    """Executors by name."""
+
+    LOKY = "loky"
+    DASK = "dask"
+    RAY = "ray"
 
 
 class Format(StrEnum):
@@ -63,6 +72,15 @@ def audit(
         str | None,
         typer.Option(help="Do one share of the tasks, such as 3/16; `gradleak merge` draws the verdicts from all."),
     ] = None,
+    executor: Annotated[
+        Place, typer.Option(help="Where tasks run: processes of this machine, a Dask or a Ray cluster.")
+    ] = Place.LOKY,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of a running cluster, or the file of a Dask scheduler; default: one of this machine."
+        ),
+    ] = None,
 ) -> None:
     """Carry out a plan and write record.jsonl, report.html, report.md and report.json into OUT."""
     # The folder of the command comes first, so that a plan can name the user's own modules.
@@ -83,7 +101,7 @@ def audit(
         for caution in cautions(loaded):
             typer.echo(caution, err=True)
     with _shown(quiet) as advance:
-        record = run_plan(loaded, out, jobs=jobs, progress=advance, shard=share)
+        record = run_plan(loaded, out, executor=_executor(executor, cluster, jobs), progress=advance, shard=share)
     if share is None:
         _end(record, out, fail_on=fail_on, quiet=quiet)
         return
@@ -108,6 +126,25 @@ def merge(
     with _shown(quiet) as advance:
         record = merge_shards(load_plan(plan), shards, out, progress=advance)
     _end(record, out, fail_on=fail_on, quiet=quiet)
+
+
+def _executor(place: Place, cluster: str | None, jobs: int | None) -> Executor:
+    """The executor that the flags of a run name."""
+    if place is Place.LOKY:
+        from gradleak.auditing import Loky
+
+        if cluster is not None:
+            raise InputError(f"--cluster: expected --executor dask or ray beside it, got {place.value}")
+        return Loky(jobs=jobs)
+    if place is Place.RAY:
+        from gradleak.auditing.executor_ray import Ray
+
+        return Ray(address=cluster, jobs=jobs)
+    from gradleak.auditing.executor_dask import Dask
+
+    if cluster is not None and Path(cluster).is_file():
+        return Dask(scheduler_file=cluster, jobs=jobs)
+    return Dask(address=cluster, jobs=jobs)
 
 
 def _end(record: Record, out: Path, *, fail_on: list[VerdictKind] | None, quiet: bool) -> None:

@@ -29,9 +29,9 @@ from gradleak.core.example_gradients import example_gradients
 from gradleak.core.exposure import Exposure
 from gradleak.core.image_generator import ImageGenerator, OutputRange
 from gradleak.core.image_prints import ImagePrints
+from gradleak.core.installed import is_installed
 from gradleak.core.knowledge import Knowledge
 from gradleak.core.mechanism import Adjacency, GaussianMechanism, NoGuarantee, Unit
-from gradleak.core.object_walk import is_installed
 from gradleak.core.objective import Classifier, Mode, Objective, refuse_inference_mode
 from gradleak.core.precision import HALF, Precision, computed_in_half, precision_of, whole_precision
 from gradleak.core.process import one_thread

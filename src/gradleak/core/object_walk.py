@@ -5,14 +5,11 @@ from __future__ import annotations
 import array
 import gc
 import math
-import sys
-import sysconfig
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator
 from enum import Enum
 from functools import cache, cached_property
-from pathlib import Path
 from types import CellType, CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any, NamedTuple
 
@@ -21,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from gradleak.core.installed import is_installed
 from gradleak.results import UnsupportedError
 
 MOST_OBJECTS = 1_000_000
@@ -98,17 +96,6 @@ def walk(
             if type(child) not in _INERT and id(child) not in seen and not (type(child) in _CONTAINERS and not child)
         ]
         stack.extend(reversed(further))
-
-
-@cache
-def is_installed(module: str) -> bool:
-    """True if a module is Python's, this package's or an installed package's: what its code names is nobody's data."""
-    root = module.split(".")[0]
-    if root == "__main__" or root == "gradleak" or root in sys.stdlib_module_names:
-        return root != "__main__"
-    file = getattr(sys.modules.get(root), "__file__", None)
-    places = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
-    return isinstance(file, str) and any(Path(file).is_relative_to(place) for place in places)
 
 
 class _Children:

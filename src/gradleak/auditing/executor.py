@@ -1,0 +1,133 @@
+"""Executors: where the tasks of a plan run. The parent alone writes the record; no number depends on the choice."""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from threadpoolctl import threadpool_limits
+
+from gradleak.auditing.whose_code import STATED
+from gradleak.auditing.work import Call, Done
+from gradleak.core.process import in_processes, one_thread
+from gradleak.results import InputError, PlanError
+from gradleak.results.files import write_file
+from gradleak.results.versions import version_of
+
+
+class Executor(ABC):
+    """Place where tasks run. Tasks go in, and their findings come out as they are done."""
+
+    @abstractmethod
+    def results(self, calls: Sequence[Call]) -> Generator[Done]:
+        """The tasks and their findings, in the order of their ends; whoever stops early has to close the iterator.
+
+        Args:
+            calls: tasks of one plan, each with the site of the plan and the folder of the run.
+
+        Raises:
+            PlanError: before any work, if a worker has other versions or does not see the folder of the run.
+        """
+
+    @property
+    def shares_memory(self) -> bool:
+        """True if killed runs can leave shared memory of this machine behind."""
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loky(Executor):
+    """Processes of this machine, each with one thread; the default.
+
+    Attributes:
+        jobs: how many; None for the number of cores; 1 for this process itself.
+    """
+
+    jobs: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.jobs is not None and self.jobs < 1:
+            raise InputError(f"jobs: expected a whole number of at least 1, got {self.jobs}")
+
+    def results(self, calls: Sequence[Call]) -> Generator[Done]:
+        """The tasks and their findings, in the order of their ends."""
+        with closing(in_processes(calls, jobs=self._count, ordered=False)) as results:
+            yield from results
+
+    @property
+    def shares_memory(self) -> bool:
+        """True for several processes."""
+        return self._count > 1
+
+    @property
+    def _count(self) -> int:
+        return self.jobs or os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Traits that a worker has to have in common with the run: versions, and the folder with a file of a random name in it.
+
+    Attributes:
+        versions: by package.
+        folder: of the run.
+        name: of the file.
+    """
+
+    versions: Mapping[str, str | None]
+    folder: Path
+    name: str
+
+    @classmethod
+    def of(cls, folder: Path) -> Probe:
+        """A probe for workers of this run; its file stands in the folder until `close`."""
+        name = f".seen-{secrets.token_hex(8)}"
+        write_file(folder / name, "seen")
+        return cls(_versions(), folder.resolve(), name)
+
+    def close(self) -> None:
+        """Take the file away."""
+        (self.folder / self.name).unlink(missing_ok=True)
+
+    def difference(self) -> str | None:
+        """Difference between this process, a worker, and the run, in words; None where there is none."""
+        here = f"process {os.getpid()} on {platform.node()}"
+        own = _versions()
+        for package, version in self.versions.items():
+            if own[package] != version:
+                return (
+                    f"{here} has {package} {own[package]}, this run has {version}: numbers can differ between versions"
+                )
+        if not (self.folder / self.name).is_file():
+            return f"{here} does not see the folder {self.folder}: use one that all workers share"
+        return None
+
+
+def worked(call: Call) -> Done:
+    """The task of a call and its findings, in a worker that is not ours: on one thread, as everywhere."""
+    with one_thread(), threadpool_limits(limits=1):
+        return call()
+
+
+def refuse(differences: Sequence[str | None]) -> None:
+    """Refuse workers that differ from this run.
+
+    Raises:
+        PlanError: with the first difference.
+    """
+    told = [each for each in differences if each is not None]
+    if told:
+        raise PlanError(f"executor: expected workers like this process; {told[0]}")
+
+
+@cache
+def _versions() -> Mapping[str, str | None]:
+    stated = {name: version_of(name) for name in ("gradleak", *STATED.values())}
+    return stated | {"python": ".".join(platform.python_version_tuple()[:2])}

@@ -1,0 +1,127 @@
+"""Tasks on a Dask cluster: one of this machine, or one that runs already (Slurm, Kubernetes, by hand)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gradleak.auditing.executor import Executor, Probe, refuse, worked
+from gradleak.auditing.work import Call, Done, failed
+from gradleak.audits.base import Site, Task
+from gradleak.results import InputError, PlanError, WriteError
+
+try:
+    import distributed
+except ImportError as error:
+    raise InputError("executor: expected the package `distributed`; pip install 'gradleak[dask]'") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dask(Executor):
+    """Workers of Dask, each with one thread, that share the folder of the run.
+
+    The model, the data and the plan are shipped to each worker once. A task whose worker ends is done again elsewhere, from
+    the state that it left; workers may join at any time. Private data reach the workers: use a cluster of your own.
+
+    Attributes:
+        address: of a scheduler, such as `tcp://host:8786`, or None.
+        scheduler_file: that a scheduler wrote (`dask scheduler --scheduler-file`), or None. Without either, a cluster of
+            processes of this machine is started, and ended with the run.
+        jobs: workers of such a cluster; None for the number of cores.
+        retries: how often a task is done again after the end of its worker.
+        resources: that a worker must have, such as `{"GPU": 1}`.
+        patience: seconds to wait for a scheduler, and for its first worker.
+    """
+
+    address: str | None = None
+    scheduler_file: str | None = None
+    jobs: int | None = None
+    retries: int = 3
+    resources: dict[str, float] | None = None
+    patience: float = 60.0
+
+    def results(self, calls: Sequence[Call]) -> Generator[Done]:
+        """The tasks and their findings, in the order of their ends."""
+        if not calls:
+            return
+        probe = Probe.of(calls[0].folder)
+        try:
+            with self._client() as client:
+                self._check(client, probe)
+                [site] = client.scatter([calls[0].site], broadcast=True, hash=False)
+                futures = {
+                    client.submit(
+                        _done, call.task, site, call.folder.resolve(), probe, key=f"{probe.name}/{call.task.name}",
+                        pure=False, retries=self.retries, resources=self.resources,
+                    ): call.task
+                    for call in calls
+                }  # fmt: skip
+                ended = distributed.as_completed(list(futures))
+                for future in ended:
+                    yield _outcome(future, futures.pop(future))
+                    future.release()
+        finally:
+            probe.close()
+
+    @contextmanager
+    def _client(self) -> Iterator[Any]:
+        if self.address is not None or self.scheduler_file is not None:
+            try:
+                client = distributed.Client(self.address, scheduler_file=self.scheduler_file, timeout=self.patience)
+            except (OSError, ValueError) as error:
+                place = self.address or self.scheduler_file
+                raise PlanError(f"executor: expected a Dask scheduler at {place}, got none ({error})") from error
+            with client:
+                yield client
+            return
+        with (
+            distributed.LocalCluster(
+                n_workers=self.jobs or os.cpu_count() or 1, threads_per_worker=1, processes=True, memory_limit=0,
+                dashboard_address=None,
+            ) as cluster,
+            distributed.Client(cluster) as client,
+        ):  # fmt: skip
+            yield client
+
+    def _check(self, client: Any, probe: Probe) -> None:
+        """Refuse workers that differ before any work begins.
+
+        Raises:
+            PlanError: for such a worker, one with several threads, or where there is none.
+        """
+        try:
+            client.wait_for_workers(1, timeout=self.patience)
+        except TimeoutError as error:
+            raise PlanError(f"executor: expected a worker within {self.patience:g} s, got none; start one") from error
+        for worker in client.scheduler_info(n_workers=-1)["workers"].values():
+            if worker["nthreads"] != 1:
+                raise PlanError(
+                    f"executor: expected workers with one thread each, got one with {worker['nthreads']}; start them with "
+                    "--nthreads 1 and as many --nworkers as there are cores"
+                )
+        refuse(list(client.run(probe.difference).values()))
+
+
+def _done(task: Task[Any], site: Site, folder: Path, probe: Probe) -> Sequence[Any]:
+    # A worker that joined later was not asked before.
+    refuse([probe.difference()])
+    return worked(Call(task, site, folder))[1]
+
+
+def _outcome(future: Any, task: Task[Any]) -> Done:
+    """The findings behind a future; those of a task that ended worker after worker are failed ones.
+
+    Raises:
+        PlanError: if a worker that joined differs.
+        WriteError: if a worker cannot write.
+    """
+    error = future.exception()
+    if error is None:
+        return task, future.result()
+    if isinstance(error, PlanError | WriteError):
+        raise error
+    return task, failed(task, f"{type(error).__name__}: the workers that did this task ended")

@@ -1,0 +1,96 @@
+"""Tasks on a Ray cluster: one of this machine, or one that runs already."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gradleak.auditing.executor import Executor, Probe, refuse, worked
+from gradleak.auditing.work import Call, Done, failed
+from gradleak.audits.base import Site, Task
+from gradleak.results import InputError, PlanError, WriteError
+
+try:
+    import ray
+except ImportError as error:
+    raise InputError("executor: expected the package `ray`; pip install 'gradleak[ray]'") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ray(Executor):
+    """Workers of Ray, a core each, that share the folder of the run.
+
+    The model, the data and the plan are put into Ray's store once. A task whose worker ends is done again, from the state
+    that it left. Private data reach the workers: use a cluster of your own.
+
+    Attributes:
+        address: of a cluster, such as `auto` or `ray://host:10001`; None for one of this machine, ended with the run.
+        jobs: cores of such a cluster; None for all.
+        retries: how often a task is done again after the end of its worker.
+        resources: that a worker must have, such as `{"GPU": 1}`.
+    """
+
+    address: str | None = None
+    jobs: int | None = None
+    retries: int = 3
+    resources: dict[str, float] | None = None
+
+    def results(self, calls: Sequence[Call]) -> Generator[Done]:
+        """The tasks and their findings, in the order of their ends."""
+        if not calls:
+            return
+        probe = Probe.of(calls[0].folder)
+        try:
+            with self._cluster():
+                own = dict(self.resources or {})
+                settings = {"num_cpus": 1, "num_gpus": own.pop("GPU", 0), "resources": own, "max_retries": self.retries}
+                remote = ray.remote(_done).options(**settings)
+                site = ray.put(calls[0].site)
+                waiting = {remote.remote(call.task, site, call.folder.resolve(), probe): call.task for call in calls}
+                while waiting:
+                    [reference], _ = ray.wait(list(waiting), num_returns=1)
+                    yield _outcome(reference, waiting.pop(reference))
+        finally:
+            probe.close()
+
+    @contextmanager
+    def _cluster(self) -> Iterator[None]:
+        started = not ray.is_initialized()
+        if started:
+            settings: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
+            cores = {"num_cpus": self.jobs or os.cpu_count() or 1} if self.address is None else {}
+            try:
+                ray.init(address=self.address, **settings, **cores)
+            except (ConnectionError, ValueError) as error:
+                raise PlanError(f"executor: expected a Ray cluster at {self.address}, got none ({error})") from error
+        try:
+            yield
+        finally:
+            if started:
+                ray.shutdown()
+
+
+def _done(task: Task[Any], site: Site, folder: Path, probe: Probe) -> Sequence[Any]:
+    refuse([probe.difference()])
+    return worked(Call(task, site, folder))[1]
+
+
+def _outcome(reference: Any, task: Task[Any]) -> Done:
+    """The findings behind a reference; those of a task that ended worker after worker are failed ones.
+
+    Raises:
+        PlanError: if a worker differs.
+        WriteError: if a worker cannot write.
+    """
+    try:
+        return task, ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, PlanError | WriteError):
+            raise error.cause from None
+        return task, failed(task, f"{type(error.cause).__name__}: the worker of this task failed")
+    except ray.exceptions.RayError as error:
+        return task, failed(task, f"{type(error).__name__}: the workers that did this task ended")

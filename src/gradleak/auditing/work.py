@@ -1,0 +1,74 @@
+"""A task of a plan at work, in this process or in another one: its findings, whatever goes wrong."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gradleak.audits.base import Site, Task, file_name
+from gradleak.core import derive_seed
+from gradleak.core.randomness import global_generators
+from gradleak.results import Finding, Outcome, Status, WriteError
+from gradleak.results.files import make_folder, write_file
+
+Done = tuple[Task[Any], Sequence[Finding]]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A task to be done, in this process or in another one.
+
+    Attributes:
+        task: what is done.
+        site: of the plan.
+        folder: of the run.
+    """
+
+    task: Task[Any]
+    site: Site
+    folder: Path
+
+    def __call__(self) -> Done:
+        """The task and its findings, the same in this process and in another one."""
+        return self.task, findings_of(self.task, self.site, self.folder)
+
+
+def findings_of(task: Task[Any], site: Site, folder: Path) -> Sequence[Finding]:
+    """The findings of a task; whatever goes wrong becomes a failed finding, so that the rest of the run goes on.
+
+    The text of an unknown error can hold private values, so that it goes into a file beside the record.
+
+    Args:
+        task: what is done.
+        site: of the plan, or the part of it that the task reads.
+        folder: of the run.
+
+    Raises:
+        WriteError: if a file cannot be written: nothing else will be either, and the next run goes on from here.
+    """
+    try:
+        # Nothing of ours draws from them, but an attack or a model of the user's may.
+        with global_generators(derive_seed(site.seed, task.name, "global")):
+            return list(task.run(site, folder))
+    except WriteError:
+        raise
+    except Exception as error:  # the one broad except of the package: the traceback is kept, the finding is marked
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        kept = failure_file(task)
+        make_folder(folder / kept.parent)
+        write_file(folder / kept, traceback.format_exc())
+        note = f"{type(error).__name__} in {Path(place.filename).name}, {place.name}; see {kept.as_posix()}"
+        return failed(task, note)
+
+
+def failed(task: Task[Any], note: str) -> list[Finding]:
+    """The finding of a task that came to no end."""
+    return [task.blank.but(status=Status.FAILED, outcome=Outcome.FAILED, note=note)]
+
+
+def failure_file(task: Task[Any]) -> Path:
+    """Place of the text of a task's failure, relative to the folder of the run."""
+    return Path("failures") / f"{file_name(task.name)}.txt"

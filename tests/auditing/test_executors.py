@@ -1,0 +1,183 @@
+"""Tasks elsewhere: the same record from every executor, whatever happens to its workers."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+import tomllib
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from gradleak.auditing import Plan, build_plan, run_plan
+from gradleak.auditing.executor import Executor, Loky, Probe, refuse, worked
+from gradleak.auditing.work import Call, Done
+from gradleak.results import InputError, PlanError, Record
+from tests.auditing.test_resume import QUICK_PLAN
+
+EXTRAS = {"dask": "distributed", "ray": "ray"}
+
+
+def _plan() -> Plan:
+    return build_plan(tomllib.loads(QUICK_PLAN), folder=Path())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    return run_plan(_plan(), tmp_path_factory.mktemp("whole"), jobs=1)
+
+
+@dataclass(frozen=True)
+class Backwards(Executor):
+    """The last task first, as an executor of a user's own."""
+
+    def results(self, calls: Sequence[Call]) -> Generator[Done]:
+        yield from (worked(call) for call in reversed(calls))
+
+
+def test_an_executor_of_ones_own_gives_the_same_record(whole: Record, tmp_path: Path) -> None:
+    assert run_plan(_plan(), tmp_path, executor=Backwards()).canonical() == whole.canonical()
+
+
+@pytest.mark.parametrize("jobs", [0, -1])
+def test_less_than_one_job_is_refused(jobs: int) -> None:
+    with pytest.raises(InputError, match="jobs: expected a whole number of at least 1"):
+        Loky(jobs=jobs)
+
+
+def test_shared_memory_is_that_of_several_processes() -> None:
+    assert Loky(jobs=2).shares_memory
+    assert not Loky(jobs=1).shares_memory
+    assert not Backwards().shares_memory
+
+
+def test_a_worker_like_the_run_has_no_difference(tmp_path: Path) -> None:
+    probe = Probe.of(tmp_path)
+    assert probe.difference() is None
+    probe.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_worker_with_another_version_is_refused(tmp_path: Path) -> None:
+    probe = Probe.of(tmp_path)
+    other = replace(probe, versions=probe.versions | {"torch": "1.0"})
+    with pytest.raises(PlanError, match=r"expected workers like this process; .* has torch .*, this run has 1\.0"):
+        refuse([None, other.difference()])
+
+
+def test_a_worker_that_does_not_see_the_folder_is_refused(tmp_path: Path) -> None:
+    probe = replace(Probe.of(tmp_path), folder=tmp_path / "elsewhere")
+    with pytest.raises(PlanError, match=r"does not see the folder .*elsewhere: use one that all workers share"):
+        refuse([probe.difference()])
+
+
+@pytest.mark.parametrize("name", EXTRAS)
+def test_an_executor_without_its_package_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, EXTRAS[name], None)
+    monkeypatch.delitem(sys.modules, f"gradleak.auditing.executor_{name}", raising=False)
+    with pytest.raises(InputError, match=rf"pip install 'gradleak\[{name}\]'"):
+        importlib.import_module(f"gradleak.auditing.executor_{name}")
+
+
+@pytest.fixture(params=EXTRAS)
+def cluster(request: pytest.FixtureRequest) -> Executor:
+    """Two workers of this machine."""
+    name = str(request.param)
+    pytest.importorskip(EXTRAS[name], reason=f"{EXTRAS[name]} is not installed: make test-distributed")
+    if name == "dask":
+        from gradleak.auditing.executor_dask import Dask
+
+        return Dask(jobs=2)
+    from gradleak.auditing.executor_ray import Ray
+
+    return Ray(jobs=2)
+
+
+@pytest.mark.distributed
+@pytest.mark.filterwarnings("default")
+def test_a_cluster_gives_the_same_record(cluster: Executor, whole: Record, tmp_path: Path) -> None:
+    assert run_plan(_plan(), tmp_path, executor=cluster).canonical() == whole.canonical()
+    assert not list(tmp_path.glob(".seen-*"))
+
+
+@pytest.mark.distributed
+@pytest.mark.filterwarnings("default")
+def test_a_worker_that_is_killed_costs_time_alone(cluster: Executor, tmp_path: Path) -> None:
+    plan = _long_plan()
+    killed: list[int] = []
+
+    def kill(done: int, total: int, what: str) -> None:
+        if done == 2 and not killed:
+            killed.extend(_workers()[:1])
+            for process in killed:
+                os.kill(process, signal.SIGKILL)
+
+    record = run_plan(plan, tmp_path / "killed", executor=cluster, progress=kill)
+    assert killed
+    assert record.complete
+    assert record.canonical() == run_plan(_long_plan(), tmp_path / "whole", jobs=1).canonical()
+
+
+@pytest.mark.distributed
+@pytest.mark.filterwarnings("default")
+def test_what_a_cluster_began_another_executor_ends(cluster: Executor, whole: Record, tmp_path: Path) -> None:
+    def stop(done: int, total: int, what: str) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_plan(_plan(), tmp_path, executor=cluster, progress=stop)
+    assert Record.load(tmp_path).missing
+    assert run_plan(_plan(), tmp_path, jobs=1).canonical() == whole.canonical()
+
+
+@pytest.mark.distributed
+def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("distributed", reason="distributed is not installed: make test-distributed")
+    from gradleak.auditing.executor_dask import Dask
+
+    with pytest.raises(PlanError, match=r"expected a Dask scheduler at tcp://127.0.0.1:1, got none"):
+        run_plan(_plan(), tmp_path, executor=Dask(address="tcp://127.0.0.1:1", patience=1))
+
+
+@pytest.mark.distributed
+def test_workers_with_several_threads_are_refused(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed", reason="distributed is not installed: make test-distributed")
+    from gradleak.auditing.executor_dask import Dask
+
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster,
+        pytest.raises(PlanError, match="expected workers with one thread each, got one with 2"),
+    ):
+        run_plan(_plan(), tmp_path, executor=Dask(address=cluster.scheduler_address))
+
+
+def _long_plan() -> Plan:
+    """Attacks of a second, so that a kill comes in the middle of some."""
+    text = QUICK_PLAN.replace("iterations = 2", "iterations = 60").replace("count = 2", "count = 5")
+    return build_plan(tomllib.loads(text.replace("own = [0]", "own = [0, 1, 2, 3, 4]")), folder=Path())
+
+
+def _workers() -> list[int]:
+    """The processes that work for this one, by what a cluster calls them."""
+    found = []
+    for process, parent, command in _processes():
+        of_dask = parent == os.getpid() and "spawn_main" in command and "resource_tracker" not in command
+        if of_dask or command.startswith("ray::_done"):
+            found.append(process)
+    return found
+
+
+def _processes() -> Iterator[tuple[int, int, str]]:
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
+            try:
+                command = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            yield int(place.name), parent, command
