@@ -58,7 +58,7 @@ test-all: install check  ## run every check, then all tests that this machine ca
 	@echo "== tests, the long ones included"
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -m "not gpu and not browser" --timeout 3600
 
-test-distributed: install  ## run the tests on local clusters of Dask and Ray, in an environment beside .venv
+test-distributed:  ## run the tests on local clusters of Dask and Ray, in an environment beside .venv
 	$(PYTHON) -m venv --clear .venv-distributed
 	.venv-distributed/bin/python -m pip install -qq --disable-pip-version-check -r requirements.txt -r requirements-distributed.txt
 	.venv-distributed/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .

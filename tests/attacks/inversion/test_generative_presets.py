@@ -88,7 +88,7 @@ def test_ggl_has_its_papers_defaults() -> None:
 def test_igims_has_its_papers_defaults() -> None:
     composed = IGIMS().compose()
     assert composed.rounds == 4
-    assert composed.priors == (TotalVariation(weight=1e-6), LatentKL(weight=0.1), WeightProximity(weight=1e-5))
+    assert composed.priors == (TotalVariation(weight=1e-6), LatentKL(weight=0.1))
     latents, weights = composed.stages
     assert latents == SearchStage(optimizer=CMAES(population=50, sigma=1.0), iterations=300, part=Part.LATENTS)
     assert latents.optimizer.hand_on is HandOn.SAMPLE
@@ -105,6 +105,18 @@ def test_igims_has_its_papers_defaults() -> None:
     # T (K M + 3 N), with a sample and a last value a round.
     assert IGIMS().estimate(case.knowledge) == 4 * (50 * 300 + 1 + 3 * 1001)
     assert IGIMSAdam().estimate(case.knowledge) == 4 * 3 * (1001 + 1001)
+
+
+def test_large_images_have_the_settings_stated_for_biggan() -> None:
+    for preset in (IGIMS, IGIMSAdam):
+        large = preset.large_images()
+        assert large.compose().priors == (
+            TotalVariation(weight=1e-4),
+            LatentKL(weight=0.1),
+            WeightProximity(weight=1.0),
+        )
+        assert large.weight_rate == GIAS.large_images().weight_rate == 1e-5
+    assert GIAS.large_images().compose().priors == (TotalVariation(weight=1e-4),)
 
 
 def test_the_untrained_generator_moves_weights_alone() -> None:
