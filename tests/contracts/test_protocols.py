@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from gradleak import protocols
+from gradleak import defenses, protocols
 from gradleak.core import Batch, Objective, Protocol, UpdateKind, describe
 from gradleak.results import Citation
 
@@ -36,6 +36,12 @@ EXAMPLES: dict[str, list[Protocol]] = {
     "SecureAggregation": [
         protocols.SecureAggregation(protocol=protocols.FedSGD(), examples=[2, 3]),
         protocols.SecureAggregation(protocol=protocols.FedAvg(learning_rate=0.1, epochs=2), examples=[4, 1]),
+        protocols.SecureAggregation(
+            protocol=protocols.FedAvg(learning_rate=0.1, epochs=2),
+            examples=[4, 1],
+            defenses=[defenses.Clip(0.02), defenses.GaussianNoise(std=0.1)],
+            honest=1,
+        ),
     ],
     "LocalAdam": [
         protocols.LocalAdam(),
@@ -61,10 +67,13 @@ def client() -> Objective:
 
 def _built(described: Any) -> Any:
     """The object that a description describes, parts first."""
+    if isinstance(described, list):
+        return [_built(part) for part in described]
     if not isinstance(described, dict):
         return described
     parts = {key: _built(value) for key, value in described.items() if key != "use"}
-    return getattr(protocols, described["use"])(**parts)
+    room = protocols if hasattr(protocols, described["use"]) else defenses
+    return getattr(room, described["use"])(**parts)
 
 
 @pytest.mark.parametrize("protocol", CLASSES, ids=lambda cls: cls.__name__)

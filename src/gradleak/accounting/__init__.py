@@ -6,9 +6,11 @@ from gradleak.accounting.epsilon import (
     can_be_empty,
     classical_gaussian_epsilon,
     exact_gaussian_epsilon,
+    next_clip_norm,
     of_mechanism,
     pld_epsilon,
     rdp_epsilon,
+    with_clip_query,
 )
 from gradleak.accounting.mechanism import guarantee_of, mechanism_of
 
@@ -20,7 +22,9 @@ __all__ = [
     "exact_gaussian_epsilon",
     "guarantee_of",
     "mechanism_of",
+    "next_clip_norm",
     "of_mechanism",
     "pld_epsilon",
     "rdp_epsilon",
+    "with_clip_query",
 ]

@@ -23,11 +23,13 @@ from gradleak.results import (
     InputError,
     Leakier,
     Outcome,
+    Positive,
     Score,
     Settings,
     Share,
     ShareOrAll,
     UnsupportedError,
+    check_positive,
     is_number,
 )
 
@@ -178,6 +180,9 @@ class Accounting(Settings):
         adjacency: "add_or_remove" or "replace".
         settings_tried: how many settings were tried on the private data, this one among them. The epsilon of one run
             does not cover the choice of the best; a note says so.
+        clip_query_std: standard deviation of the noise on the number of units that lie within the clipping norm, by which the
+            next round's norm is chosen (`next_clip_norm`); None where the norm does not adapt. It is counted with the noise
+            on the sum: together they hide a unit as one noise multiplier (z⁻² + (2σ)⁻²)^−½ does.
         units: how many units there are in all, against which δ is held (a note says where it is not below one over
             them); None for at least those of a batch.
 
@@ -190,6 +195,7 @@ class Accounting(Settings):
     sampling_rate: ShareOrAll = 1.0
     adjacency: Adjacency | str = Adjacency.ADD_OR_REMOVE
     settings_tried: Count = 1
+    clip_query_std: Positive | None = None
     units: Count | None = None
 
     def __call__(self, release: Release, objective: Objective, examples: int) -> list[Score]:
@@ -210,12 +216,16 @@ class Accounting(Settings):
                 self._noted(_none(name, mechanism.reason), "")
                 for name in ("classical_gaussian_epsilon", "gaussian_epsilon", "pld_epsilon", "rdp_epsilon")
             ]
+        if self.clip_query_std is not None:
+            mechanism = with_clip_query(mechanism, self.clip_query_std)
         sensitivity = mechanism.sensitivity * (2 if self.adjacency is Adjacency.REPLACE else 1)
         steps = [
             of_mechanism(formula(sensitivity, mechanism.std, self.delta), mechanism)
             for formula in (classical_gaussian_epsilon, exact_gaussian_epsilon)
         ]
-        shows = self.sampling_rate < 1 and mechanism.fixed and not can_be_empty(release, objective)
+        # Of clients that a server adds up, it adds noise also where there are none.
+        silent = release.protocol.clients_added is None and not can_be_empty(release, objective)
+        shows = self.sampling_rate < 1 and mechanism.fixed and silent
         totals = [
             _none(total.__name__, _SHOWS, Outcome.UNSUPPORTED)
             if shows
@@ -369,6 +379,52 @@ def _grid(spread: float, rate: float, rounds: int) -> float:
     fine = min(std / cells, allowed, LARGEST_CELL)
     low, high = loss(np.array([-10 * spread, 1 + 10 * spread]))
     return max(fine, float(high - low) / MOST_CELLS)
+
+
+def with_clip_query(mechanism: GaussianMechanism, std: float) -> GaussianMechanism:
+    """A mechanism whose clipping norm adapts: it also tells, with noise, how many units lie within the norm.
+
+    Every unit reports ½ where its norm is within, −½ where it is not, so that one moves the sum by ½; both noisy sums
+    together are one Gaussian mechanism of noise multiplier (z⁻² + (2σ)⁻²)^−½.
+
+    Args:
+        mechanism: of the sum, with noise multiplier z.
+        std: σ, of the noise on the sum of the reports; positive.
+
+    Raises:
+        InputError: for a standard deviation that is not positive.
+
+    **Source**: Andrew et al. 2021, theorem 1.
+
+    Examples:
+        >>> round(with_clip_query(GaussianMechanism(sensitivity=1.0, std=1.0), 5.0).noise_multiplier, 4)
+        0.995
+    """
+    check_positive("clip_query_std", std)
+    joint = (mechanism.noise_multiplier**-2 + (2 * std) ** -2) ** -0.5
+    return replace(mechanism, std=joint * mechanism.sensitivity)
+
+
+def next_clip_norm(clip_norm: float, within: float, *, quantile: float = 0.5, rate: float = 0.2) -> float:
+    """The clipping norm of the next round, C exp(−η(b − γ)): it goes to a quantile of the norms of updates.
+
+    Args:
+        clip_norm: C of this round, positive.
+        within: b, the noisy share of units whose norm is at most C.
+        quantile: γ.
+        rate: η.
+
+    Raises:
+        InputError: for a norm that is not positive.
+
+    **Source**: Andrew et al. 2021, algorithm 1.
+
+    Examples:
+        >>> next_clip_norm(1.0, 0.5)
+        1.0
+    """
+    check_positive("clip_norm", clip_norm)
+    return clip_norm * math.exp(-rate * (within - quantile))
 
 
 def can_be_empty(release: Release, objective: Objective) -> bool:

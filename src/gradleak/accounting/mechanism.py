@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from gradleak.core import (
     BatchDefense,
+    Clients,
     Defense,
     DiagonalGaussian,
     ExampleDefense,
@@ -32,9 +34,11 @@ def mechanism_of(release: Release, objective: Objective, examples: int) -> Gauss
 
     Known are: a defense of single examples that bounds their gradients and adds noise to their mean (`DPSGD`), in every
     local step too; per-example clipping with Gaussian noise right after it on the update of one step; and, with the
-    client as unit, a bounded update with Gaussian noise right after the bound. Whatever comes later is post-processing,
-    unless it looks at the batch again. Under secure aggregation the noise of an example's own client counts alone, as if
-    the others colluded; what the sum loses to a server that sees nothing else is less, and `loose` says so.
+    client as unit, a bounded update with Gaussian noise right after the bound: that of a single client, or those that every
+    client of a secure aggregation bounds itself, with the noise of clients, of the server, or of both. Whatever comes later is
+    post-processing, unless it looks at the batch again. Under secure aggregation the noise of the client itself counts, and
+    of so many others as are said to be `honest`; what the sum loses to a server that sees nothing else is less where some are
+    not, and `loose` says so.
 
     Noise on every clipped example (`DPSGD(..., noise="per_example")`) counts with what the sum of the k examples carries,
     σ√k.
@@ -53,6 +57,9 @@ def mechanism_of(release: Release, objective: Objective, examples: int) -> Gauss
         clipped = _clipped_then_noisy(release.protocol, at_example, after, shapes, examples)
         if clipped is not None:
             return clipped
+    clients = release.protocol.clients_added
+    if clients is not None and clients.defenses:
+        return _noisy_clients(clients, at_example, after, shapes)
     found = _noisy_update(after, shapes)
     if isinstance(found, GaussianMechanism) and release.protocol.of_client is not release.protocol:
         return NoGuarantee(reason="the norm of the sum over clients is bounded, not what one client or example adds")
@@ -101,16 +108,92 @@ def _noisy_steps(
     known = [std for std in stds if std is not None]
     if len(known) < len(stds):
         return NoGuarantee(reason=f"{name} leaves entries without Gaussian noise")
+    std, counted = _with_honest(protocol, defense, shapes, min(known))
     one, two = (_on_sum(defense, shapes, size) or math.inf for size in (1, 2))
     same = math.isclose(one, two) and math.isclose(_divisor(defense, 1), _divisor(defense, 2))
     return GaussianMechanism(
         sensitivity=defense.bound,
-        std=min(known),
+        std=std,
         steps=course.epochs,
         # One more example shifts all later ones to other mini-batches, also where so many fit into one.
         fixed=same and course.whole,
-        loose=_loose(defense.law(shapes, course.sizes[0]), after, at_example, protocol, course.sizes),
+        loose=_loose(defense.law(shapes, course.sizes[0]), after, at_example, protocol, course.sizes, counted=counted),
     )
+
+
+def _with_honest(
+    protocol: Protocol, defense: ExampleDefense, shapes: Mapping[str, Tensor], alone: float
+) -> tuple[float, bool]:
+    """Noise on the sum over a client's examples with that of its honest others, and whether it is all that the sum carries.
+
+    Args:
+        protocol: of the release.
+        defense: that adds the noise in each client.
+        shapes: tensors of the update by name.
+        alone: the smallest standard deviation of one client's own noise.
+    """
+    clients, sizes = protocol.clients_added, protocol.client_sizes
+    if clients is None or sizes is None:
+        return alone, True
+    laws = [protocol.of_client.noise(partial(defense.law, shapes), size) for size in sizes]
+    if clients.defenses or not all(isinstance(law, DiagonalGaussian) for law in laws):
+        return alone, len(sizes) == 1
+    parts = [
+        share * min(law.std.values())
+        for share, law in zip(clients.shares, laws, strict=True)
+        if isinstance(law, DiagonalGaussian)
+    ]
+    own = [_on_sum(defense, shapes, size) or 0.0 for size in sizes]
+    return min(
+        std * total / part for std, part, total in zip(own, parts, _pooled(parts, clients.honest), strict=True)
+    ), clients.honest == len(sizes) - 1
+
+
+def _pooled(parts: Sequence[float], honest: int, server: float = 0.0) -> list[float]:
+    """Noise on a sum, for each client its own part, the least of so many others, and the server's."""
+    found = []
+    for place, own in enumerate(parts):
+        others = sorted(part for other, part in enumerate(parts) if other != place)[:honest]
+        found.append(math.hypot(own, server, *others))
+    return found
+
+
+def _noisy_clients(
+    clients: Clients, at_example: Sequence[ExampleDefense], after: Sequence[Defense], shapes: Mapping[str, Tensor]
+) -> GaussianMechanism | NoGuarantee:
+    """Clients that bound their own updates, with noise of theirs, of the server, or of both: the least hidden client."""
+    if (looks := _looks_again(after)) is not None:
+        return looks
+    for place, defense in enumerate(clients.defenses):
+        bound = defense.bound(shapes)
+        if bound is None:
+            continue
+        law, rest = _leading_noise(clients.defenses[place + 1 :], shapes)
+        # What a client does after its noise is post-processing; the noise of others does not reach through it.
+        server, later = (None, after) if rest else _leading_noise(after, shapes)
+        laws = [one for one in (law, server) if one is not None]
+        if not laws or not all(all(one.std.values()) for one in laws):
+            continue
+        own = 0.0 if law is None else min(law.std.values())
+        added = 0.0 if server is None else min(server.std.values())
+        parts = [share * own for share in clients.shares]
+        totals = _pooled(parts, 0 if rest else clients.honest, added)
+        share, std = max(zip(clients.shares, totals, strict=True), key=lambda pair: pair[0] / pair[1])
+        left_out = 0 if law is None else len(parts) - 1 - (0 if rest else clients.honest)
+        reasons = [_loose(one, [*rest, *later]) for one in laws]
+        if left_out:
+            reasons.append(f"the noise of {left_out} other clients is not counted, as if they colluded with the server")
+        if any(one.law(shapes, 1) is not None for one in at_example):
+            reasons.append("the noise in local steps is not counted")
+        return GaussianMechanism(
+            sensitivity=share * bound,
+            std=std,
+            unit=Unit.CLIENT,
+            # With noise of their own a sum over more clients carries more of it.
+            fixed=clients.public and law is None,
+            loose="; ".join(dict.fromkeys(filter(None, reasons))),
+        )
+    return NoGuarantee(reason="no bound on a client's update with Gaussian noise right after it, or on the sum")
 
 
 def _on_sum(defense: ExampleDefense, shapes: Mapping[str, Tensor], examples: int) -> float | None:
@@ -154,6 +237,8 @@ def _loose(
     at_example: Sequence[ExampleDefense] = (),
     protocol: Protocol | None = None,
     sizes: Sequence[int] = (),
+    *,
+    counted: bool = False,
 ) -> str:
     """Reasons why the release loses less than its mechanism, "" where none is known.
 
@@ -163,6 +248,7 @@ def _loose(
         at_example: defenses of examples, of which the last one bounds what an example adds.
         protocol: that adds noise in each of its steps, or None.
         sizes: of the mini-batches of all steps of an epoch, of all clients.
+        counted: whether the noise of all clients is.
     """
     reasons = []
     if not isinstance(law, DiagonalGaussian) or len(set(law.std.values())) > 1:
@@ -174,7 +260,9 @@ def _loose(
         names = ", ".join(type(defense).__name__ for defense in after)
         reasons.append(f"of the update before {names}")
     if protocol is not None and protocol.client_sizes is not None and len(protocol.client_sizes) > 1:
-        reasons.append("the noise of the other clients is not counted, as if they colluded with the server")
+        if not counted:
+            which = "some" if protocol.clients_added is not None and protocol.clients_added.honest else "the"
+            reasons.append(f"the noise of {which} other clients is not counted, as if they colluded with the server")
     elif len(sizes) > 1:
         reasons.append("as if each of the client's noisy steps were seen")
     return "; ".join(reasons)

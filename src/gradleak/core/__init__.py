@@ -9,7 +9,7 @@ from gradleak.core.batch_norm import (
     watch_batch_norm,
 )
 from gradleak.core.bounds import Bounds
-from gradleak.core.course import Course
+from gradleak.core.course import Clients, Course
 from gradleak.core.defense import (
     Defense,
     DiagonalGaussian,
@@ -50,6 +50,7 @@ __all__ = [
     "BatchDefense",
     "Bounds",
     "Classifier",
+    "Clients",
     "Course",
     "Defense",
     "DiagonalGaussian",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core.batch import Batch
-from gradleak.core.course import Course
+from gradleak.core.course import Clients, Course
 from gradleak.core.defense import ExampleDefense, Noise, NotGaussian
 from gradleak.core.example_gradients import example_gradients
 from gradleak.core.objective import Objective, Tensors
@@ -131,6 +131,20 @@ class Protocol(Settings, ABC):
     def of_client(self) -> Protocol:
         """Protocol of a single client; itself, unless several clients' updates are put together."""
         return self
+
+    @property
+    def clients_added(self) -> Clients | None:
+        """Clients whose updates are added up; None, the default, for the update of one."""
+        return None
+
+    def own_noise(self, shapes: Mapping[str, Tensor], examples: int | None) -> Noise:
+        """The law, on the update, of all that is drawn besides what defenses of examples draw; `chance`, the default.
+
+        Args:
+            shapes: tensors of the update by name.
+            examples: b, the number of examples of the batch; None where it is not known.
+        """
+        return self.chance(examples)
 
     @property
     def client_sizes(self) -> Sequence[int] | None:

@@ -156,18 +156,8 @@ class Release:
                 before the mean (DP-SGD) is not determined.
         """
         shapes = objective.params if params is None else params
-        total = self.protocol.chance(examples) or self._noise_of_steps(shapes, examples)
-        for defense in self._on_update:
-            if isinstance(total, DiagonalGaussian):
-                total = defense.carry(total)
-            if isinstance(total, NotGaussian):
-                return total
-            added = defense.noise(shapes)
-            if isinstance(added, DiagonalGaussian) and isinstance(total, DiagonalGaussian):
-                total = total.added_to(added)
-            elif added is not None:
-                total = added
-        return total
+        own, steps = self.protocol.own_noise(shapes, examples), self._noise_of_steps(shapes, examples)
+        return law_after(self._on_update, _together(own, steps), shapes)
 
     def __call__(self, objective: Objective, batch: Batch, generator: torch.Generator) -> Update:
         """One release of `batch`: what the server sees.
@@ -310,6 +300,32 @@ class _Drawn(ExampleDefense):
     def average(self, gradients: Mapping[str, Tensor]) -> Tensors:
         examples = next(iter(gradients.values())).shape[0]
         return self.defense.draw(self.defense.average(gradients), examples, self.generator)
+
+
+def law_after(defenses: Sequence[UpdateDefense | BatchDefense], law: Noise, shapes: Mapping[str, Tensor]) -> Noise:
+    """The law of the noise on an update after these defenses, from that before them.
+
+    Args:
+        defenses: in the order in which they act.
+        law: of the noise before them.
+        shapes: tensors of the update by name.
+    """
+    for defense in defenses:
+        if isinstance(law, DiagonalGaussian):
+            law = defense.carry(law)
+        if isinstance(law, NotGaussian):
+            return law
+        law = _together(law, defense.noise(shapes))
+    return law
+
+
+def _together(first: Noise, second: Noise) -> Noise:
+    """The law of the sum of two independent noises."""
+    if isinstance(first, NotGaussian) or second is None:
+        return first
+    if isinstance(second, DiagonalGaussian) and isinstance(first, DiagonalGaussian):
+        return first.added_to(second)
+    return second
 
 
 def _check_order(earlier: Defense, later: Defense) -> None:

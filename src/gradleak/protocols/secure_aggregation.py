@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gradleak.core import (
     Batch,
+    Clients,
     Course,
     DiagonalGaussian,
     ExampleDefense,
@@ -19,9 +20,12 @@ from gradleak.core import (
     NotGaussian,
     Objective,
     Protocol,
+    Unchanged,
+    UpdateDefense,
     UpdateKind,
 )
-from gradleak.results import BONAWITZ_2017, Citation, Count, InputError, Positive
+from gradleak.core.release import law_after
+from gradleak.results import BONAWITZ_2017, MCMAHAN_2018, Citation, Count, InputError, Natural, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +37,10 @@ class SecureAggregation(Protocol):
     know. wₖ = nₖ/Σn by default, applied here and nowhere else: a client that already weighs its update (a loss that sums
     over its examples) needs `weights`.
 
-    Defenses of single examples act at every client, with noise of their own each; defenses of the update on the sum, as a
-    server or a trusted aggregator applies them.
+    Defenses of single examples act at every client, with noise of their own each. `defenses` act at every client, too, on its
+    own update before it is weighted: clipping and noise of the clients themselves. Those of the release that come after act on
+    the sum, as a server or a trusted aggregator applies them. `Clip` here and `GaussianNoise` there is central DP-FedAvg
+    (McMahan et al. 2018); both here is local DP, or distributed DP where the noise of others counts (`honest`).
 
     What a server learns if it holds K − 1 of the clients is not this release but that of one client, times its weight:
     secure aggregation does nothing against it. Dropouts after the masks were agreed on, and clients that compute at
@@ -51,6 +57,9 @@ class SecureAggregation(Protocol):
         weights: wₖ, or None for nₖ/Σn.
         participants: their names, for the record, or None for "client 1" and so on.
         clients: how many clients there are, of whom these take part; None for just them.
+        defenses: of the update, that every client applies to its own.
+        honest: for an epsilon, of how many other clients the noise counts as well: those that add it as stated and do not
+            give it to the server. 0 for a server that may hold all others.
 
     Raises:
         InputError: for numbers that do not fit together.
@@ -61,13 +70,15 @@ class SecureAggregation(Protocol):
         (0.25, 0.75)
     """
 
-    citations: ClassVar[tuple[Citation, ...]] = (BONAWITZ_2017,)
+    citations: ClassVar[tuple[Citation, ...]] = (BONAWITZ_2017, MCMAHAN_2018)
 
     protocol: Protocol
     examples: Sequence[Count]
     weights: Sequence[Positive] | None = None
     participants: Sequence[str] | None = None
     clients: Count | None = None
+    defenses: Sequence[UpdateDefense] = ()
+    honest: Natural = 0
 
     def __post_init__(self) -> None:
         """Check what depends on more than one field."""
@@ -93,6 +104,10 @@ class SecureAggregation(Protocol):
         if self.clients is not None and self.clients < len(sizes):
             raise InputError(
                 f"SecureAggregation.clients: expected at least the {len(sizes)} that take part, got {self.clients}"
+            )
+        if self.honest >= len(sizes):
+            raise InputError(
+                f"SecureAggregation.honest: expected at most the {len(sizes) - 1} other clients, got {self.honest}"
             )
         object.__setattr__(self, "participants", tuple(names))
 
@@ -165,7 +180,14 @@ class SecureAggregation(Protocol):
         Raises:
             InputError: for a batch of another size than the clients' together.
         """
-        return self._summed(batch, lambda piece: self.protocol.mean(objective, params, piece, defenses))
+
+        def update(piece: Batch) -> Mapping[str, Tensor]:
+            made: Mapping[str, Tensor] = self.protocol.mean(objective, params, piece, defenses)
+            for defense in self.defenses:
+                made = defense.mean(made)
+            return made
+
+        return self._summed(batch, update)
 
     def draw(
         self,
@@ -176,7 +198,14 @@ class SecureAggregation(Protocol):
         generator: torch.Generator,
     ) -> dict[str, Tensor]:
         """The weighted sum of what every client draws, by name."""
-        return self._summed(batch, lambda piece: self.protocol.draw(objective, params, piece, defenses, generator))
+
+        def update(piece: Batch) -> Mapping[str, Tensor]:
+            made: Mapping[str, Tensor] = self.protocol.draw(objective, params, piece, defenses, generator)
+            for defense in self.defenses:
+                made = defense.draw(made, generator)
+            return made
+
+        return self._summed(batch, update)
 
     def chance(self, examples: int | None) -> NotGaussian | None:
         """Law of what one of the clients draws, the first that draws."""
@@ -197,7 +226,9 @@ class SecureAggregation(Protocol):
         return sum(size / examples * self.protocol.plain_gradients(size) for size in self.examples)
 
     def mini_batch_weights(self, examples: int) -> Sequence[tuple[slice, float]] | None:
-        """Those of every client, times its weight."""
+        """Those of every client, times its weight; None where clients do more to their updates than to add noise."""
+        if self._bent:
+            return None
         found: list[tuple[slice, float]] = []
         for place, weight in zip(self._places(examples), self.shares, strict=True):
             own = self.protocol.mini_batch_weights(place.stop - place.start)
@@ -207,7 +238,9 @@ class SecureAggregation(Protocol):
         return found
 
     def decay(self, examples: int) -> float:
-        """Decay of every client, times its weight."""
+        """Decay of every client, times its weight; 0 where clients do more to their updates than to add noise."""
+        if self._bent:
+            return 0.0
         return sum(share * self.protocol.decay(size) for size, share in zip(self.examples, self.shares, strict=True))
 
     def course(self, examples: int) -> Course | None:
@@ -225,7 +258,7 @@ class SecureAggregation(Protocol):
             epochs=max(course.epochs for course in known),
             sizes=[size for course in known for size in course.sizes],
             whole=False,
-            sums=sums if all(course.sums is not None for course in known) else None,
+            sums=sums if all(course.sums is not None for course in known) and not self._bent else None,
         )
 
     @property
@@ -238,11 +271,35 @@ class SecureAggregation(Protocol):
         """nₖ of those who take part."""
         return self.examples
 
+    @property
+    def clients_added(self) -> Clients:
+        """Weights and defenses of the clients, and how many of the others are trusted."""
+        return Clients(
+            shares=self.shares, public=self.weights is not None, defenses=tuple(self.defenses), honest=self.honest
+        )
+
+    def own_noise(self, shapes: Mapping[str, Tensor], examples: int | None) -> Noise:
+        """The law of what clients draw, and of the noise that they add to their own updates, weighted and added."""
+        law = law_after(self.defenses, self.chance(examples), shapes)
+        return self._added([law] * len(self.examples))
+
     def noise(self, law: Callable[[int], Noise], examples: int) -> Noise:
-        """The clients' independent noises, weighted and added."""
+        """The clients' independent noises, weighted and added; not Gaussian after defenses that bend it."""
+        laws = [self.protocol.noise(law, size) for size in self.examples]
+        if self._bent and any(isinstance(one, DiagonalGaussian) for one in laws):
+            names = " and ".join(type(defense).__name__ for defense in self.defenses)
+            return NotGaussian(reason=f"the noise of every client passes through its {names}, which is not linear")
+        return self._added(laws)
+
+    @property
+    def _bent(self) -> bool:
+        """True if clients do more to their updates than to add noise."""
+        return not all(isinstance(defense.effect(()), Unchanged) for defense in self.defenses)
+
+    def _added(self, laws: Sequence[Noise]) -> Noise:
+        """The law of the weighted sum of independent noises, one a client."""
         total: Noise = None
-        for size, weight in zip(self.examples, self.shares, strict=True):
-            own = self.protocol.noise(law, size)
+        for own, weight in zip(laws, self.shares, strict=True):
             if isinstance(own, NotGaussian):
                 return own
             if isinstance(own, DiagonalGaussian):

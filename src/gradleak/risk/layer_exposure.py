@@ -8,15 +8,19 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Self
 
+import torch
 from torch import Tensor, nn
 
 from gradleak.core import (
     Batch,
     BatchDefense,
+    Clients,
+    Course,
     Domain,
     ExampleDefense,
     Exposure,
     Knowledge,
+    NotGaussian,
     Objective,
     Release,
     Update,
@@ -320,15 +324,32 @@ class PartlyShared(Protocol):
         defenses: Sequence[ExampleDefense] = (),
     ) -> Tensors:
         """The visible tensors of what the protocol inside makes with all of them."""
+        whole, start = self._whole(objective, params)
+        update = self.protocol.mean(whole, start, batch, defenses)
+        return {name: update[name] for name in objective.params}
+
+    def draw(
+        self,
+        objective: Objective,
+        params: Mapping[str, Tensor],
+        batch: Batch,
+        defenses: Sequence[ExampleDefense],
+        generator: torch.Generator,
+    ) -> Tensors:
+        """The visible tensors of what the protocol inside draws with all of them."""
+        whole, start = self._whole(objective, params)
+        update = self.protocol.draw(whole, start, batch, defenses, generator)
+        return {name: update[name] for name in objective.params}
+
+    def _whole(self, objective: Objective, params: Mapping[str, Tensor]) -> tuple[Objective, dict[str, Tensor]]:
+        """The loss of all tensors, and where they start."""
         every = {**objective.frozen, **objective.params}
         whole = replace(
             objective,
             params={name: every[name] for name in self.order},
             frozen={name: tensor for name, tensor in objective.frozen.items() if name not in self.order},
         )
-        start = {name: params[name] if name in params else every[name] for name in self.order}
-        update = self.protocol.mean(whole, start, batch, defenses)
-        return {name: update[name] for name in objective.params}
+        return whole, {name: params[name] if name in params else every[name] for name in self.order}
 
     def plain_gradients(self, examples: int) -> float:
         """As the protocol inside."""
@@ -345,6 +366,39 @@ class PartlyShared(Protocol):
     def decay(self, examples: int) -> float:
         """As the protocol inside."""
         return self.protocol.decay(examples)
+
+    def chance(self, examples: int | None) -> NotGaussian | None:
+        """As the protocol inside."""
+        return self.protocol.chance(examples)
+
+    def by_epoch(self, examples: int) -> tuple[Protocol, int] | None:
+        """As the protocol inside, of which the visible tensors are shared."""
+        copies = self.protocol.by_epoch(examples)
+        return None if copies is None else (replace(self, protocol=copies[0]), copies[1])
+
+    def own_noise(self, shapes: Mapping[str, Tensor], examples: int | None) -> Noise:
+        """As the protocol inside."""
+        return self.protocol.own_noise(shapes, examples)
+
+    def course(self, examples: int) -> Course | None:
+        """As the protocol inside."""
+        return self.protocol.course(examples)
+
+    @property
+    def of_client(self) -> Protocol:
+        """Protocol of each client, of which the visible tensors are shared."""
+        inside = self.protocol.of_client
+        return self if inside is self.protocol else replace(self, protocol=inside)
+
+    @property
+    def clients_added(self) -> Clients | None:
+        """As the protocol inside."""
+        return self.protocol.clients_added
+
+    @property
+    def client_sizes(self) -> Sequence[int] | None:
+        """As the protocol inside."""
+        return self.protocol.client_sizes
 
     def noise(self, law: Callable[[int], Noise], examples: int) -> Noise:
         """As the protocol inside."""

@@ -118,16 +118,16 @@ def test_clients_that_are_too_large_to_hold_are_sketched(monkeypatch: pytest.Mon
 @pytest.mark.slow
 @pytest.mark.parametrize("epochs", [1, 2, 5])
 def test_false_refusals_and_power_of_the_gate_for_clients_that_shuffle(epochs: int) -> None:
-    """Of 1,000 right updates at most 2 % are refused, of those wrong in one thing nearly all: 20 clients, 50 updates each."""
+    """Of right updates few are refused, of those wrong in one thing nearly all: 10 clients, 20 updates each."""
     refused, power = 0, dict[str, list[float]]()
-    for client in range(20):
+    for client in range(10):
         release = Release(replace(CLIENT, epochs=epochs))
         here = Cause(text="", objective=model(client), release=release, batch=batch(client + 100))
-        rows, fresh = torch.stack(list(here.drawn(2 * ORDERS, 7))), list(here.drawn(50, 8))
+        rows, fresh = torch.stack(list(here.drawn(2 * ORDERS, 7))), list(here.drawn(20, 8))
         source = generator(client)
         for row in fresh:
             refused += not whole(rows[torch.randperm(len(rows), generator=source)[:ORDERS]]).hold(row)
-        if client < 3:
+        if client < 2:
             orders = whole(rows[:ORDERS])
             changed = {name: replace(release.protocol, **change) for name, change in OTHERWISE.items()}
             causes = wrong_causes(release, here.objective, here.batch)
@@ -136,7 +136,8 @@ def test_false_refusals_and_power_of_the_gate_for_clients_that_shuffle(epochs: i
             causes.append(replace(here, text="Adam", release=Release(adam)))
             for cause in causes:
                 power.setdefault(cause.text, []).append(orders.power(cause) or 0.0)
-    assert refused <= 20
+    # Binomial(200, 0.01) is at most 7 with a probability of 0.999.
+    assert refused <= 7
     assert all(min(found) >= POWER for found in power.values())
 
 

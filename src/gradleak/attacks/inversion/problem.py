@@ -325,11 +325,14 @@ def readable(knowledge: Knowledge) -> Reading:
     assert knowledge.objective is not None
     reading = Reading.of(knowledge.release, knowledge.objective)
     followed = reading.release.defenses
-    flat = [type(defense).__name__ for defense in followed if defense.flat]
+    clients = reading.release.protocol.clients_added
+    inside = () if clients is None else clients.defenses
+    flat = [type(defense).__name__ for defense in (*inside, *followed) if defense.flat]
+    last = type(followed[-1]).__name__ if followed else "the sum of clients"
     if flat:
         raise UnsupportedError(
             f"gradient inversion: expected a release whose derivative can be followed or whose last defenses can be read "
-            f"backward, got {' and '.join(flat)} before {type(followed[-1]).__name__}; the derivative is zero almost "
+            f"backward, got {' and '.join(flat)} before {last}; the derivative is zero almost "
             "everywhere, which is no evidence of safety: run the attack under HonestButCurious(defenses=False)"
         )
     hidden = [type(d).__name__ for d in followed if isinstance(d, BatchDefense) and d.needs_sensitive]
