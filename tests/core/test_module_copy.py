@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.nn.utils import prune
 
 from gradleak.core import Batch, Objective
-from gradleak.core.module_copy import bare_name, private_copy, strip_prefix, unwrap
+from gradleak.core.module_copy import private_copy, unwrap
 from gradleak.results import InputError, UnsupportedError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch, on its first compile
@@ -42,26 +43,6 @@ class GradSampleModule(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("name", "stripped", "bare"),
-    [
-        ("0.weight", "0.weight", "0.weight"),
-        ("module.0.weight", "0.weight", "0.weight"),
-        ("_module.0.weight", "0.weight", "0.weight"),
-        ("_orig_mod.0.weight", "0.weight", "0.weight"),
-        ("module._orig_mod._module.0.weight", "0.weight", "0.weight"),
-        ("0._orig_mod.weight", "0.weight", "0.weight"),
-        ("body.module.0.weight", "body.module.0.weight", "body.0.weight"),
-        ("module", "module", "module"),
-        ("my_module.weight", "my_module.weight", "my_module.weight"),
-        ("a._module", "a._module", "a._module"),
-    ],
-)
-def test_prefixes(name: str, stripped: str, bare: str) -> None:
-    assert strip_prefix(name) == stripped
-    assert bare_name(name) == bare
-
-
-@pytest.mark.parametrize(
     "wrap",
     [
         torch.compile,
@@ -70,6 +51,7 @@ def test_prefixes(name: str, stripped: str, bare: str) -> None:
         lambda m: nn.DataParallel(torch.compile(m)),
         lambda m: torch.compile(nn.DataParallel(m)),
         lambda m: GradSampleModule(torch.compile(m)),
+        lambda m: nn.DataParallel(checkpoint_wrapper(m)),
     ],
 )
 def test_wrappers_are_taken_off(wrap: Any) -> None:

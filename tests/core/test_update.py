@@ -153,55 +153,6 @@ def test_a_stated_kind_is_not_overruled_in_silence(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------------ align
 
 
-@pytest.mark.parametrize(
-    "prefix", ["module.", "_module.", "_orig_mod.", "module._orig_mod.", "_orig_mod._module.module."]
-)
-def test_wrapper_prefixes_are_dropped_and_listed(prefix: str) -> None:
-    known = objective()
-    tensors = tensors_for(known)
-    shuffled = {prefix + name: tensors[name] for name in reversed(list(tensors))}
-    aligned = Update(tensors=shuffled, kind=UpdateKind.DELTA, provenance={"a": 1}).align(known)
-    assert same(aligned.tensors, tensors)
-    assert aligned.kind is UpdateKind.DELTA
-    assert aligned.provenance["a"] == 1
-    assert f"{prefix}0.weight read as 0.weight" in aligned.alignment
-    plain = Update(tensors=tensors, provenance={"a": 1}).align(known)
-    assert plain.provenance == {"a": 1}
-
-
-def test_prefixes_inside_a_name_and_prefixes_of_the_model_itself() -> None:
-    known = Objective.from_module(nn.Sequential(nn.Sequential(nn.Linear(2, 1, bias=False))))
-    (tensor,) = known.params.values()
-    for name in ("0.0.weight", "0.module.0.weight", "0._orig_mod.0._module.weight", "module.0.0._orig_mod.weight"):
-        assert list(Update(tensors={name: tensor}).align(known).tensors) == ["0.0.weight"]
-
-    class Holder(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = nn.Linear(2, 1, bias=False)
-
-    held = Objective.from_module(Holder())
-    for name in ("module.weight", "weight", "_orig_mod.module.weight"):
-        assert list(Update(tensors={name: tensor}).align(held).tensors) == ["module.weight"]
-
-
-def test_an_ambiguous_prefix_is_refused() -> None:
-    class Two(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a = nn.Module()
-            self.a.module, self.a._module = nn.Linear(2, 1, bias=False), nn.Linear(2, 1, bias=False)
-
-    known = Objective.from_module(Two())
-    with pytest.raises(InconsistentUpdateError, match=r"a.weight can be a._module.weight or a.module.weight"):
-        Update(tensors={"a.weight": torch.ones(1, 2)}).align(known)
-    known = objective()
-    tensors = tensors_for(known)
-    doubled = tensors | {"module.0.weight": tensors["0.weight"] + 1}
-    with pytest.raises(InconsistentUpdateError, match=r"0.weight and module.0.weight are both 0.weight, but .* differ"):
-        Update(tensors=doubled).align(known)
-
-
 def test_buffers_and_frozen_parameters_are_left_out_and_noted() -> None:
     known = objective()
     tensors = tensors_for(known)
@@ -255,31 +206,6 @@ def test_tied_weights_come_under_either_name_or_both_but_once() -> None:
         assert same(aligned.tensors, {"0.weight": tensor})
     with pytest.raises(InconsistentUpdateError, match=r"0.weight and 2.weight are both 0.weight.*sum over its uses"):
         Update(tensors={"0.weight": tensor, "2.weight": tensor + 1}).align(known)
-
-
-def test_a_positional_list_is_taken_by_number_not_by_name_order() -> None:
-    model = nn.Sequential(*[nn.Linear(2, 2) for _ in range(6)])
-    known = Objective.from_module(model)
-    tensors = tensors_for(known)
-    by_name = dict(sorted((str(place), tensor) for place, tensor in enumerate(tensors.values())))
-    assert list(by_name)[:4] == ["0", "1", "10", "11"]
-    assert same(Update(tensors=by_name).align(known).tensors, tensors)
-
-
-def test_a_list_with_batch_norm_buffers_is_refused_with_both_tables() -> None:
-    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
-    known = Objective.from_module(model)
-    arrays = {f"arr_{place}": tensor for place, tensor in enumerate(model.state_dict().values())}
-    assert len(arrays) == 9
-    with pytest.raises(InconsistentUpdateError) as caught:
-        Update(tensors=arrays).align(known)
-    message = str(caught.value)
-    assert "9 tensors without names does not fit the model's 6 parameters" in message
-    assert "0.weight (3, 4)" in message
-    assert "got (3, 4), (3,), (3,), (3,), (3,), (3,), (), (2, 3), (2,)" in message
-    for wrong in (list(arrays.values())[:5], list(reversed(list(known.params.values())))):
-        with pytest.raises(InconsistentUpdateError, match="without names does not fit"):
-            Update(tensors={str(place): tensor for place, tensor in enumerate(wrong)}).align(known)
 
 
 def test_parameters_whose_names_are_numbers_are_taken_by_name() -> None:

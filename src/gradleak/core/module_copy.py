@@ -18,9 +18,6 @@ from torch import Tensor, nn
 from gradleak.core.object_walk import walk
 from gradleak.results import InputError, UnsupportedError
 
-# Wrappers whose names would otherwise sit in front of every parameter name.
-WRAPPER_ATTRIBUTES = ("_orig_mod", "_module", "module")
-
 _HOOKS = (
     "_forward_hooks",
     "_forward_pre_hooks",
@@ -38,22 +35,8 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 INTERNALS = frozenset(vars(nn.Module()))
 
 
-def strip_prefix(name: str) -> str:
-    """`name` without the prefixes that wrappers put in front of, or inside, parameter names."""
-    parts = name.split(".")
-    while len(parts) > 1 and parts[0] in WRAPPER_ATTRIBUTES:
-        parts = parts[1:]
-    return ".".join(part for part in parts if part != "_orig_mod")
-
-
-def bare_name(name: str) -> str:
-    """`name` without any part that a wrapper may have put there, at any depth."""
-    *path, last = name.split(".")
-    return ".".join([*(part for part in path if part not in WRAPPER_ATTRIBUTES), last])
-
-
 def unwrap(module: nn.Module) -> nn.Module:
-    """The module inside compiled, data parallel and per-sample gradient wrappers.
+    """The module inside compiled, data parallel, checkpointing and per-sample gradient wrappers.
 
     A wrapper is known by its type, not by an attribute: a model that merely calls a part of itself `_module` is left
     whole.
@@ -65,6 +48,8 @@ def unwrap(module: nn.Module) -> nn.Module:
             inner = getattr(module, "_orig_mod", None)
         elif any("GradSampleModule" in kind for kind in kinds):
             inner = getattr(module, "_module", None)
+        elif "ActivationWrapper" in kinds:
+            inner = getattr(module, "_checkpoint_wrapped_module", None)
         elif isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
             inner = module.module
         if not isinstance(inner, nn.Module):
@@ -118,6 +103,7 @@ def private_copy(module: nn.Module, noun: str = "model") -> tuple[nn.Module, tup
         InputError: if parameters have no values yet (lazy layers, the meta device).
         UnsupportedError: if the module cannot be copied or copies as itself, or has complex parameters.
     """
+    _refuse_sharded(module)
     inside = unwrap(module)
     wrappers: list[str] = [f"{type(module).__name__} is taken off the model"] if inside is not module else []
     for name, parameter in inside.named_parameters():
@@ -316,6 +302,18 @@ def _pairs(module: nn.Module, private: nn.Module, memo: Mapping[int, Any], name:
     for place, made in walk([(name, private)], code=False):
         if id(made) in sources:
             yield str(place), sources[id(made)]
+
+
+def _refuse_sharded(module: nn.Module) -> None:
+    """Refuse a model of which this process holds a part, or none, of every parameter."""
+    kinds = {"FullyShardedDataParallel", "FSDPModule"}
+    for part in module.modules():
+        if kinds & {base.__name__ for base in type(part).__mro__}:
+            raise UnsupportedError(
+                f"model: expected a whole model, got one that is sharded over processes ({type(part).__name__}); build it "
+                "anew without FSDP and load get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)) of "
+                "torch.distributed.checkpoint.state_dict"
+            )
 
 
 def _refuse_shared(module: nn.Module, private: nn.Module, what: str) -> None:

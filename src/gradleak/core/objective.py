@@ -164,6 +164,16 @@ class Objective:
         return sum(tensor.numel() for tensor in self.params.values())
 
     @property
+    def state_names(self) -> tuple[str, ...]:
+        """Names of parameters and buffers in the order of the model's `state_dict()`, tied weights under each of theirs."""
+        return tuple(
+            f"{path}.{name}".removeprefix(".")
+            for path, part in self._module.named_modules(remove_duplicate=False)
+            for name, tensor in (*part._parameters.items(), *part._buffers.items())
+            if tensor is not None and name not in part._non_persistent_buffers_set
+        )
+
+    @property
     def dtype(self) -> torch.dtype:
         """The dtype of the first shared parameter."""
         return next(iter(self.params.values())).dtype

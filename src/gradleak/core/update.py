@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from gradleak.core.module_copy import bare_name, strip_prefix
 from gradleak.core.objective import Objective
 from gradleak.core.precision import Precision, precision_of
+from gradleak.core.tensor_names import first_of, is_list, read_list, read_names
 from gradleak.core.torch_file import MOST_AXES
 from gradleak.core.update_files import METADATA_KEY, MOST_TENSORS, read_tensors
 from gradleak.results import InconsistentUpdateError, InputError
@@ -27,8 +27,7 @@ from gradleak.results.score import jsonable
 MAX_BYTES = 8 * 2**30
 MOST_NAME_LETTERS = 1_000
 MOST_PROVENANCE_LETTERS = 2**20
-# Of a table in an error, and of what `align` notes.
-MOST_ROWS = 50
+# Of what `align` notes.
 MOST_NOTES = 1_000
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -168,8 +167,9 @@ class Update:
     def align(self, objective: Objective) -> Update:
         """This update with exactly the names, order and shapes of `objective.params`.
 
-        Wrapper prefixes are dropped, further names of tied weights and entries for buffers or frozen parameters are
-        left out, and a positional list of the right shapes is taken in order. What was done is listed in `alignment`.
+        Parts of names that wrappers and peft adapters add are dropped, as is a front that all names share; further names of
+        tied weights and entries for buffers or frozen parameters are left out; and a list without names is taken in the one
+        order that its shapes allow: of the parameters, or of `state_dict()`. What was done is listed in `alignment`.
         Values are not compared, so a square weight that was transposed, or two parameters of one shape that changed places,
         pass here: the consistency gate sees them.
 
@@ -197,7 +197,7 @@ class Update:
                 )
         broken = {name: part.non_finite for name, part in precision_by(tensors).items() if part.non_finite > 0}
         if broken:
-            shares = ", ".join(_first_of(f"{share:.1%} of {name}" for name, share in broken.items()))
+            shares = ", ".join(first_of(f"{share:.1%} of {name}" for name, share in broken.items()))
             raise InputError(
                 f"update: {shares} is NaN or infinite; expected finite numbers. "
                 "Check the client's loss scale and mixed precision"
@@ -227,27 +227,15 @@ class Update:
 
     def _named(self, objective: Objective) -> tuple[dict[str, Tensor], list[str]]:
         notes: list[str] = []
-        places = [name.removeprefix("arr_") for name in self.tensors]
-        if all(place.isascii() and place.isdigit() for place in places) and not set(self.tensors) & set(
-            objective.params
-        ):
-            # By number: archives that sort by name put "10" before "2".
-            listed = [
-                tensor for _, tensor in sorted(zip(map(int, places), self.tensors.values(), strict=True), key=_place)
-            ]
-            shapes = [tuple(tensor.shape) for tensor in listed]
-            if shapes != [tuple(tensor.shape) for tensor in objective.params.values()]:
-                raise InconsistentUpdateError(_position_table(objective, shapes))
-            notes.append("a list without names was taken in the order of the model's parameters")
-            return dict(zip(objective.params, listed, strict=True)), notes
-        known = {*objective.params, *objective.frozen, *objective.buffers, *objective.tied}
-        readings: dict[str, set[str]] = {}
-        for name in known:
-            readings.setdefault(bare_name(name), set()).add(name)
+        sent: Mapping[str, Tensor] = self.tensors
+        if is_list(sent, objective):
+            sent, order = read_list(sent, objective)
+            notes.append(f"a list without names was taken in the order of {order}")
+        names = read_names(sent, objective)
         tensors: dict[str, Tensor] = {}
         came_as: dict[str, str] = {}
-        for name, tensor in self.tensors.items():
-            plain = _read_name(name, known, readings)
+        for name, tensor in sent.items():
+            plain = names[name]
             if plain != name:
                 notes.append(f"{name} read as {plain}")
             canonical = objective.tied.get(plain, plain)
@@ -313,40 +301,9 @@ def _facts(provenance: Any) -> dict[str, Any]:
     return facts
 
 
-def _first_of(rows: Iterable[str]) -> list[str]:
-    listed = list(rows)
-    return listed if len(listed) <= MOST_ROWS else [*listed[:MOST_ROWS], f"and {len(listed) - MOST_ROWS} more"]
-
-
 def precision_by(tensors: Mapping[str, Tensor]) -> dict[str, Precision]:
     """The precision of every tensor by name."""
     return {name: precision_of(tensor) for name, tensor in tensors.items()}
-
-
-def _place(entry: tuple[int, Tensor]) -> int:
-    return entry[0]
-
-
-def _read_name(name: str, known: set[str], readings: Mapping[str, set[str]]) -> str:
-    """The name of the model that `name` stands for once wrapper prefixes are dropped; itself if there is none.
-
-    Args:
-        name: as it came.
-        known: the names of the model.
-        readings: for every name without any wrapper part, the names of the model that read so.
-
-    Raises:
-        InconsistentUpdateError: if there are several.
-    """
-    for candidate in (name, strip_prefix(name)):
-        if candidate in known:
-            return candidate
-    found = readings.get(bare_name(name), set())
-    if len(found) > 1:
-        raise InconsistentUpdateError(
-            f"update: {name} can be {' or '.join(sorted(found))}; expected one reading. Rename it to the one it is"
-        )
-    return next(iter(found), name)
 
 
 def _shape_table(
@@ -360,13 +317,5 @@ def _shape_table(
     rows += [f"{name}: not a parameter of this model, got {tuple(tensors[name].shape)}" for name in extra]
     return (
         f"the update does not fit the model ({len(missing)} missing, {len(wrong)} of another shape, {len(extra)} "
-        "unknown tensors): " + "; ".join(_first_of(rows)) + ". Check that model and update belong together"
-    )
-
-
-def _position_table(objective: Objective, shapes: list[tuple[int, ...]]) -> str:
-    expected = ", ".join(_first_of(f"{name} {tuple(tensor.shape)}" for name, tensor in objective.params.items()))
-    return (
-        f"a list of {len(shapes)} tensors without names does not fit the model's {len(objective.params)} parameters "
-        f"in order: expected {expected}; got {', '.join(_first_of(map(str, shapes)))}. Save the tensors by name"
+        "unknown tensors): " + "; ".join(first_of(rows)) + ". Check that model and update belong together"
     )
