@@ -10,7 +10,7 @@ from torch import nn
 from gradleak.core import Batch, Domain, HonestButCurious, Objective, Release
 from gradleak.core.private_data import PrivateData
 from gradleak.datasets import scikit_digits
-from gradleak.defenses import Clip
+from gradleak.defenses import Clip, GaussianNoise
 from gradleak.protocols import FedAvg, FedSGD
 from gradleak.results import InputError
 
@@ -176,3 +176,19 @@ def test_public_digits_may_share_corners_with_a_private_one_and_be_no_copy_of_it
     with_it = Batch(torch.cat([public.inputs, copied]), torch.zeros(301, dtype=torch.long), digits.domain)
     with pytest.raises(InputError, match=r"public.inputs: expected nothing of the private data"):
         HonestButCurious(public=with_it).disclose(model, release, private)
+
+
+def test_who_holds_the_update_alone_states_what_it_knows() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5), nn.Linear(3, 2))
+    objective = Objective.from_module(model, mode="train", mask_seed=9)
+    release = Release(FedSGD(), [GaussianNoise(std=0.1)])
+    domain = Domain(shape=(4,), low=0.0, high=1.0, kind="tabular")
+    known = HonestButCurious().stated(objective, release, batch_size=2, domain=domain)
+    assert (known.batch_size, known.domain, known.targets, known.masks) == (2, domain, None, None)
+    assert known.defenses == tuple(release.defenses)
+    assert known.objective is not None
+    assert known.objective.mask_seed != 9
+    blind = HonestButCurious(defenses=False, batch_size=False).stated(objective, release, batch_size=2)
+    assert (blind.defenses, blind.batch_size, blind.domain) == (None, None, None)
+    with pytest.raises(InputError, match="which only whoever holds the batch has"):
+        HonestButCurious(statistics=True).stated(objective, release)

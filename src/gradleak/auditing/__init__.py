@@ -12,6 +12,7 @@ from gradleak.auditing.plan_file import build_plan, load_plan
 from gradleak.auditing.plan_reader import configure
 from gradleak.auditing.run import estimate, run_plan, tasks
 from gradleak.auditing.shard import Shard
+from gradleak.auditing.sent import load_updates, with_updates
 from gradleak.auditing.verdicts import judge, record_of
 from gradleak.audits.base import (
     Adversary,
@@ -53,8 +54,10 @@ __all__ = [
     "judge",
     "load_plan",
     "merge_shards",
+    "load_updates",
     "record_of",
     "run_plan",
     "tasks",
     "train_generator",
+    "with_updates",
 ]

@@ -124,6 +124,11 @@ class Plan(Settings):
         """Refusals of parts of the plan while the rest runs; nothing is computed."""
         return [refusal for audit in self.audits for refusal in audit.refusals(self.site)]
 
+    def opening(self) -> Iterator[str]:
+        """Lines for a reader before the long work begins: does each update that was sent fit what the plan makes?"""
+        for audit in self.audits:
+            yield from audit.opening(self.site)
+
     def counted(self) -> Iterator[tuple[int, str]]:
         """Numbers of the plan's parts, and their nouns: batches, audits, scenarios."""
         nouns = [audit.noun for audit in self.audits if audit.noun]

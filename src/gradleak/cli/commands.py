@@ -54,6 +54,13 @@ class Format(StrEnum):
     JSON = "json"
 
 
+class UpdateKind(StrEnum):
+    """Kinds of updates, here again so that help needs no torch."""
+
+    GRADIENT = "gradient"
+    DELTA = "delta"
+
+
 SUFFIXES = {Format.HTML: ".html", Format.MARKDOWN: ".md", Format.JSON: ".json"}
 
 
@@ -67,6 +74,23 @@ def audit(
     fail_on: Annotated[
         list[VerdictKind] | None, typer.Option(help="Exit with code 1 if this verdict occurs; may be repeated.")
     ] = None,
+    update: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="File of an update that was really sent (safetensors, npz, or a torch file of plain tensors), by name or as "
+            "a list in the order of parameters() or state_dict(). May be repeated: one for each batch, or several of one."
+        ),
+    ] = None,
+    scenario: Annotated[
+        str | None, typer.Option(help="The scenario that the updates come from, where the plan has several.")
+    ] = None,
+    kind: Annotated[
+        UpdateKind | None,
+        typer.Option(help="Kind of the updates, where their files do not say; a delta is initial minus final."),
+    ] = None,
+    sign: Annotated[
+        int, typer.Option(help="-1 for updates that are the difference final minus initial parameters.")
+    ] = 1,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the verdict.")] = False,
     shard: Annotated[
         str | None,
@@ -82,10 +106,13 @@ def audit(
         ),
     ] = None,
 ) -> None:
-    """Carry out a plan and write record.jsonl, report.html, report.md and report.json into OUT."""
+    """Carry out a plan and write record.jsonl, report.html, report.md and report.json into OUT.
+
+    With --update it is about updates that were really sent; whether they fit the plan is said first.
+    """
     # The folder of the command comes first, so that a plan can name the user's own modules.
     sys.path.insert(0, str(Path.cwd()))
-    from gradleak.auditing import Shard, cautions, estimate, load_plan, run_plan
+    from gradleak.auditing import Shard, cautions, estimate, load_plan, load_updates, run_plan, with_updates
 
     share = None if shard is None else Shard.parse(shard)
     if share is not None and fail_on:
@@ -93,9 +120,18 @@ def audit(
             "--fail-on: expected no shard beside it, since `gradleak merge` gives the verdicts; write it there"
         )
     loaded = load_plan(plan)
+    if update:
+        sent = load_updates(update, kind=None if kind is None else kind.value, sign=sign)
+        loaded = with_updates(loaded, sent, scenario=scenario)
+    elif scenario is not None or kind is not None or sign != 1:
+        raise InputError(
+            "--scenario, --kind, --sign: expected with --update FILE, got none; they say what its updates are"
+        )
     if not quiet:
         counts = ", ".join(_counted(count, name) for count, name in loaded.counted() if count)
         typer.echo(f"{loaded.site.name}: {counts}, about {estimate(loaded):,.0f} plain gradients", err=True)
+        for line in loaded.opening():
+            typer.echo(line, err=True)
         for refusal in loaded.refusals():
             typer.echo(str(refusal), err=True)
         for caution in cautions(loaded):

@@ -166,6 +166,45 @@ class HonestButCurious(ThreatModel):
     masks: bool = False
     generator: Annotated[ImageGenerator | None, Hint("wrap a module in ImageGenerator or own_generator")] = None
 
+    def stated(
+        self,
+        objective: Objective,
+        release: Release,
+        *,
+        batch_size: int | None = None,
+        domain: Domain | None = None,
+        targets: Tensor | None = None,
+    ) -> Knowledge:
+        """The knowledge of somebody who holds an update alone: what this one has of the batch is stated, not read from it.
+
+        Args:
+            objective: the model that was sent, with the loss.
+            release: how the client is said to train and defend.
+            batch_size: how many examples are said to be behind the update.
+            domain: shape, range and normalization of an example.
+            targets: the labels, where they are known.
+
+        Raises:
+            InputError: if `statistics` or `masks` are to be disclosed, which only the client has.
+        """
+        if self.statistics or self.masks:
+            raise InputError(
+                "HonestButCurious.stated: expected statistics=False and masks=False, which only whoever holds the batch has; "
+                "use disclose(objective, release, batch) there"
+            )
+        generator = self.generator if self.generator is None or domain is None else self.generator.in_domain(domain)
+        return Knowledge(
+            objective=objective.redrawn if objective.random_layers else objective,
+            protocol=release.protocol if self.protocol is None else self.protocol,
+            defenses=tuple(release.defenses) if self.defenses else None,
+            batch_size=batch_size if self.batch_size else None,
+            targets=None if targets is None else targets.detach().clone(),
+            domain=domain if self.domain else None,
+            public=self.public,
+            assumed=None if self.protocol is None else ("protocol",),
+            generator=generator,
+        )
+
     def _facts(self, objective: Objective, release: Release, batch: Batch) -> Knowledge:
         """The knowledge of this adversary; the batch contributes its size, domain and, if disclosed, its labels.
 

@@ -119,6 +119,10 @@ class Audit(Settings, ABC, Generic[F]):
         """Parts of it that will be refused, while the rest runs."""
         return ()
 
+    def opening(self, site: Site) -> Iterable[str]:
+        """Lines for a reader before the long work begins, on what can be said at once; this may compute a little."""
+        return ()
+
     @abstractmethod
     def tasks(self, site: Site) -> Iterable[Task[F]]:
         """Its work, controls among it, in an order and a grain that the plan alone fixes."""

@@ -25,7 +25,7 @@ from gradleak.audits.base import (
     luck,
     save_picture,
 )
-from gradleak.audits.released.gate import check_update
+from gradleak.audits.released.gate import check_update, in_words
 from gradleak.audits.released.verdict import judge
 from gradleak.core import (
     DiagonalGaussian,
@@ -160,6 +160,15 @@ class ReleaseAudit(Audit[ReleaseFinding]):
         """One audit if the plan has batches."""
         if reader.site.batches:
             yield cls()
+
+    def opening(self, site: Site) -> Iterable[str]:
+        """Agreement of every update that was really sent with what the plan would have sent, and how its names were read."""
+        for scenario in site.scenarios:
+            for index, given in scenario.updates.items():
+                update = replace(site.released(scenario, index), kind=given.kind)
+                gate = check_update(site.objective, scenario.release, site.batches[index], update)
+                yield f"{scenario.name}, {site.subject(index)}: the update is {in_words(gate)}"
+                yield from (f"  {note}" for note in update.alignment)
 
     def tasks(self, site: Site) -> Iterable[Task[ReleaseFinding]]:
         """One task a batch, over all scenarios."""

@@ -66,6 +66,18 @@ class GateResult:
         )
 
 
+def in_words(result: GateResult) -> str:
+    """One line on a result: whether it is consistent, by which numbers, and the likely causes if it is not."""
+    told = {
+        GateStatus.CONSISTENT: "consistent with the plan",
+        GateStatus.INCONSISTENT: "not what the plan makes of this batch",
+        GateStatus.NOT_APPLICABLE: "not comparable with the plan",
+    }[result.status]
+    numbers = {"cosine": result.cosine, "scale": result.scale, "chi-square z": result.chi_square_z}
+    shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items() if value is not None)
+    return f"{told}{f' ({shown})' if shown else ''}{': ' if result.causes else ''}{'; '.join(result.causes)}"
+
+
 def check_update(objective: Objective, release: Release, batch: Batch, update: Update) -> GateResult:
     """Check whether `update` is what `release` makes of `batch`, and if not, why.
 
