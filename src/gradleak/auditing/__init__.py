@@ -1,18 +1,20 @@
 """The corridor: plans, their files, the executor that turns a plan into a record, and verdicts. Knows no kind of audit."""
 
 from gradleak.auditing.api import AuditOptions, audit
+from gradleak.auditing.budget import Budget
 from gradleak.auditing.catalog import Entry, catalog
 from gradleak.auditing.cautions import cautions
 from gradleak.auditing.default_plan import default_plan
 from gradleak.auditing.executor import Executor, Loky
 from gradleak.auditing.generator_file import train_generator
+from gradleak.auditing.leak_gate import Decision, Gate, OnLeak
 from gradleak.auditing.merge import merge_shards
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.plan_file import build_plan, load_plan
 from gradleak.auditing.plan_reader import configure
 from gradleak.auditing.run import estimate, run_plan, tasks
-from gradleak.auditing.shard import Shard
 from gradleak.auditing.sent import load_updates, with_updates
+from gradleak.auditing.shard import Shard
 from gradleak.auditing.verdicts import judge, record_of
 from gradleak.audits.base import (
     Adversary,
@@ -31,10 +33,14 @@ __all__ = [
     "Adversary",
     "Audit",
     "AuditOptions",
+    "Budget",
     "Controls",
+    "Decision",
     "Entry",
     "Executor",
+    "Gate",
     "Loky",
+    "OnLeak",
     "PerfectAttackerRule",
     "Plan",
     "Refusal",
@@ -53,8 +59,8 @@ __all__ = [
     "estimate",
     "judge",
     "load_plan",
-    "merge_shards",
     "load_updates",
+    "merge_shards",
     "record_of",
     "run_plan",
     "tasks",

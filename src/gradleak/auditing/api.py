@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from gradleak.attacks import Attack
+from gradleak.auditing.budget import Budget
 from gradleak.auditing.cautions import cautions
 from gradleak.auditing.default_plan import default_plan
 from gradleak.auditing.plan import Plan
@@ -35,6 +36,9 @@ class AuditOptions:
         max_bytes: memory budget of the closed-form operators.
         quiet: print neither the cost estimate nor progress.
         name: of the run.
+        budget: time for the run, as seconds or a text such as "30s", or a `Budget` that several audits share with their
+            controls; None for as long as it takes. Closed forms come first then, an attack is begun only where they leave it a
+            chance and it can end in time, and everything that was left out stands in the record with the reason.
     """
 
     seed: int = 0
@@ -44,10 +48,13 @@ class AuditOptions:
     max_bytes: int = 2**30
     quiet: bool = False
     name: str = "audit"
+    budget: Budget | str | float | None = None
 
     def __post_init__(self) -> None:
         """Check the truth values."""
         check_flags(self, "pictures", "quiet")
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            object.__setattr__(self, "budget", Budget(self.budget))
 
 
 @in_turn
@@ -103,7 +110,16 @@ def audit(
     _check_kinds(release, update, threat, chosen)
     _check_attacks(attacks)
     _check_measures(measures)
-    plan = default_plan(model, whole, loss=loss, mode=mode, release=release, attacks=attacks, measures=measures)
+    plan = default_plan(
+        model,
+        whole,
+        loss=loss,
+        mode=mode,
+        release=release,
+        attacks=attacks,
+        measures=measures,
+        quick=chosen.budget is not None,
+    )
     site = plan.site
     if update is not None:
         site = replace(site, scenarios=[replace(site.scenarios[0], updates={0: update})])
@@ -124,7 +140,9 @@ def audit(
         sys.stderr.write(f"gradleak: about {estimate(plan):,.0f} plain gradients, record in {folder}\n")
         for refusal in plan.refusals():
             sys.stderr.write(f"gradleak: {refusal}\n")
-    return run_plan(plan, folder, jobs=chosen.jobs, progress=None if chosen.quiet else _report_progress(plan))
+    assert chosen.budget is None or isinstance(chosen.budget, Budget)
+    progress = None if chosen.quiet else _report_progress(plan)
+    return run_plan(plan, folder, jobs=chosen.jobs, progress=progress, executor=chosen.budget)
 
 
 def _what_to_write(name: str) -> str:

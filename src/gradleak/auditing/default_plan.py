@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from gradleak.attacks import Attack, GaussNewton, InvertingGradients
@@ -15,12 +16,21 @@ from gradleak.auditing.plan import Plan
 from gradleak.auditing.plan_file import read_audits
 from gradleak.auditing.plan_reader import PlanReader
 from gradleak.audits.base import Scenario, Site
-from gradleak.core import Batch, Domain, Objective, Release
+from gradleak.core import Batch, DiagonalGaussian, Domain, Objective, Release
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError
-from gradleak.risk import GradientNorm, InversionInfluence, InversionInfluenceLowerBound, Measure, SettingMeasure
+from gradleak.risk import (
+    GradientNorm,
+    InversionInfluence,
+    InversionInfluenceLowerBound,
+    LinearizedPosteriorError,
+    Measure,
+    SettingMeasure,
+)
 
 DENSE_BYTES = 4 * 2**30
+# Of a prior that is uniform over the range of the data.
+PRIOR_STD = 12**-0.5
 
 
 def default_plan(
@@ -32,6 +42,7 @@ def default_plan(
     release: Release | None = None,
     attacks: Mapping[str, Attack] | None = None,
     measures: Sequence[Measure | SettingMeasure] | None = None,
+    quick: bool = False,
 ) -> Plan:
     """The plan of one release of one batch.
 
@@ -46,6 +57,7 @@ def default_plan(
         release: protocol and defenses; FedSGD without defenses by default.
         attacks: by name, in place of the default ones.
         measures: in place of the default ones.
+        quick: take the closed form by which an attack can be seen to be hopeless in place of the default measures.
 
     Raises:
         InputError: if model, loss and batch do not fit together.
@@ -71,7 +83,9 @@ def default_plan(
         domain_guessed=batch.domain is None,
         scenarios=[scenario],
     )
-    content = {"attacks": chosen, "measures": dict(enumerate(_measures() if measures is None else measures))}
+    if measures is None:
+        measures = [_posterior(objective, batch, scenario.release)] if quick else _measures()
+    content = {"attacks": chosen, "measures": dict(enumerate(measures))}
     return Plan(site=site, audits=read_audits(content, PlanReader(folder=Path(), seed=0, about=site)))
 
 
@@ -91,3 +105,14 @@ def _measures() -> list[Measure | SettingMeasure]:
         InversionInfluenceLowerBound(unit="pixel_rmse"),
         GradientNorm(),
     ]
+
+
+def _posterior(objective: Objective, batch: Batch, release: Release) -> Measure:
+    """The error that is left to an attacker with a prior: under the noise of the release, else under round-off."""
+    noise = release.noise(objective, examples=batch.size)
+    std = noise.level if isinstance(noise, DiagonalGaussian) else None
+    if not std:
+        mean = objective.flatten(release.mean(objective, objective.params, batch.to(objective.dtype)))
+        size = float(mean.double().norm()) / mean.numel() ** 0.5
+        std = max(torch.finfo(objective.dtype).eps * size, torch.finfo(torch.float32).tiny)
+    return LinearizedPosteriorError(noise_std=std, prior_std=PRIOR_STD, unit="pixel_rmse")

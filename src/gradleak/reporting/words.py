@@ -36,6 +36,7 @@ REASONS: Mapping[str, str] = {
     "no_attack_reached_threshold": "no attack came close enough",
     "no_attack_ran": "no attack was run",
     "no_attack_finished": "no attack finished",
+    "no_attack_had_a_chance": "no attack was begun, since the closed form leaves none a chance",
     "no_signal": "the update carries no signal",
     "control_failed": "a control failed",
     "control_not_run": "the noise control of the attack could not be run",
@@ -111,6 +112,8 @@ NEXT_STEPS: Mapping[str, str] = {
     "audit the model that is really sent, and mend it before you share anything.",
     "no_attack_ran": "Add an attack to the plan: closed-form risk alone gives no verdict.",
     "no_attack_finished": "See the failed and refused items for the reasons, mend the plan and run again.",
+    "no_attack_had_a_chance": "The closed form is an estimate and no guarantee. Run without a time budget to have attacks "
+    "tried all the same, or state a defense with a guarantee.",
     "no_attack_reached_threshold": "Read the predicted error beside the reached one: where the prediction is small, a "
     "better attack is likely to succeed. Try more starts, or give the adversary more knowledge, before you rely on it.",
     "no_advantage_found": "Give the adversary more public rows, other features, more rounds or a stronger model, and larger "

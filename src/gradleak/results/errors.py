@@ -33,6 +33,13 @@ class InconsistentUpdateError(GradleakError):
     """A file or an update does not fit the model that it is said to come from."""
 
 
+class LeakRefusedError(GradleakError):
+    """An update was kept back by a leak gate. The message is the same for every update: the reason stays with the client."""
+
+    def __init__(self) -> None:
+        super().__init__("gradleak: this update was withheld by the client")
+
+
 class WriteError(GradleakError, OSError):
     """A file or folder of a run cannot be written: no room, no permission."""
 

@@ -22,9 +22,10 @@ NumberOrNone = Annotated[float | None, BeforeValidator(_finite)]
 
 
 class Status(StrEnum):
-    """Status of a task: carried out or not."""
+    """Status of a task: carried out, or not: refused, failed, or left out since time was short."""
 
     DONE = "done"
+    LEFT_OUT = "left_out"
     REFUSED = "refused"
     FAILED = "failed"
 

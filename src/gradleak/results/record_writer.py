@@ -111,9 +111,9 @@ class RecordWriter:
         return [finding_of(rows[place]) for place in sorted(rows) if rows[place]["type"] == "finding"]
 
     def failed(self, group: str) -> bool:
-        """True if a finding of a group failed, or cannot be read, so that the group is tried again."""
+        """True if a finding of a group failed, was left out or cannot be read, so that the group is tried again."""
         rows = self._places.get(group, {}).values()
-        return any(row.get("status") == Status.FAILED or parse(row) is None for row in rows)
+        return any(row.get("status") in (Status.FAILED, Status.LEFT_OUT) or parse(row) is None for row in rows)
 
     def write_group(self, group: str, found: Sequence[Finding | Verdict]) -> None:
         """Append a group, flushed to disk before returning; lines that already stand are not written twice.

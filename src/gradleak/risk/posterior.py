@@ -286,7 +286,12 @@ class LinearizedPosteriorError(Measure):
         else:
             whole = torch.diag(matrix) if matrix.dim() == 1 else torch.block_diag(*[matrix] * exposure.batch.size)
             factor = posterior_factor(operator.gram() / self.noise_std**2, whole)
-            left = float(((weights[:, None] * factor) ** 2).sum())
+            squares = ((weights[:, None] * factor) ** 2).sum(dim=1)
+            left = float(squares.sum())
+            if self.unit == Unit.PIXEL_RMSE:
+                examples = exposure.batch.size
+                each = (squares.view(examples, -1).sum(dim=1) * examples).sqrt()
+                details["per_example"] = [float(error) for error in each]
         return self._score(
             self._in_unit(left),
             Evidence.ESTIMATE,

@@ -27,6 +27,9 @@ class Task(Generic[F]):
         headline: what a progress bar shows.
         cost: expected, in plain gradients of the plan's model.
         states: names of the states that its attacks leave on the way; they go when its findings are in the record.
+        turn: where time is short, tasks of a lower turn come first.
+        after: where time is short, asked with what was found so far: the reason not to begin it, or "".
+        once: what its findings depend on, as a text, where audits of one process may share them; "" where they may not.
     """
 
     name: str
@@ -35,6 +38,9 @@ class Task(Generic[F]):
     headline: str
     cost: float = 0.0
     states: Sequence[str] = ()
+    turn: int = 0
+    after: Callable[[Site, Grounds], str] | None = None
+    once: str = ""
 
 
 class Refusal(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 from gradleak.attacks import Attack, LocalTraining
 from gradleak.audits.base import Audit, Reader, Refusal, Schema, Site, Task, Writer, check_name, unknown
+from gradleak.audits.reconstruction.chances import AttackChance, ControlChance
 from gradleak.audits.reconstruction.controls import PositiveControl, noise_controls
 from gradleak.audits.reconstruction.task import REFINED, AttackTask, first_to_run, refusals, runs
 from gradleak.protocols.average_gradient import AverageGradient
@@ -82,6 +83,9 @@ class ReconstructionAudit(Audit[ReconstructionFinding]):
                 headline="planted leak",
                 cost=planted.cost(site),
                 states=planted.states,
+                turn=2,
+                after=ControlChance(),
+                once=planted.once(site),
             )
         for name in used if site.controls.negative else ():
             for noise in noise_controls(site, self.name, name, self.attacks[name]):
@@ -92,6 +96,9 @@ class ReconstructionAudit(Audit[ReconstructionFinding]):
                     headline=f"noise for {noise.title}",
                     cost=noise.cost(site),
                     states=noise.states,
+                    turn=3,
+                    after=ControlChance(attack=name),
+                    once=noise.once(site),
                 )
         for scenario, name, index, withheld in runs(site, self.attacks):
             if not self.against(scenario.name):
@@ -111,6 +118,8 @@ class ReconstructionAudit(Audit[ReconstructionFinding]):
                 headline=task.item,
                 cost=task.cost(site),
                 states=(task.item,),
+                turn=1,
+                after=AttackChance(scenario=scenario.name, index=index),
             )
 
     def parts(self) -> Iterable[object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -152,6 +153,10 @@ class PositiveControl:
         except GradleakError:
             return 0.0
 
+    def once(self, site: Site) -> str:
+        """Everything that its finding depends on, as a text."""
+        return once_of(self.item, site, self.attack, describe(site.domain(0)))
+
     def _case(self, site: Site) -> tuple[Update, Knowledge, Batch]:
         domain = site.domain(0)
         generator = derive_generator(site.seed, "control", "positive")
@@ -218,6 +223,12 @@ class NegativeControl:
         except GradleakError:
             return 0.0
         return 0.0
+
+    def once(self, site: Site) -> str:
+        """Subject of the control as a text: model, release, attack; the update that it imitates may be that of another round."""
+        shapes = {name: list(tensor.shape) for name, tensor in site.objective.params.items()}
+        releases = [scenario.release.describe() for scenario in site.scenarios]
+        return once_of(self.item, site, self.attack, [shapes, site.objective.mode.value, releases])
 
     def __call__(self, site: Site, out: Path) -> list[ReconstructionFinding]:
         """The finding of the control with the scores of its first draw, and with what all draws cost."""
@@ -289,6 +300,19 @@ def noise_controls(site: Site, audit: str, name: str, attack: Attack) -> list[Ne
     }
     chosen: Sequence[bool | None] = [None] if len(running) < 2 else [False, True]
     return [NegativeControl(audit=audit, name=name, attack=attack, withheld=withheld) for withheld in chosen]
+
+
+def once_of(item: str, site: Site, attack: Attack, about: object) -> str:
+    """A text on what a control depends on.
+
+    Args:
+        item: its name.
+        site: whose seed, threat model and thresholds.
+        attack: that it runs.
+        about: what else it depends on, JSON-ready.
+    """
+    limits = site.thresholds.to_dict()
+    return json.dumps([item, site.seed, describe(attack), describe(site.threat), limits, about], default=str)
 
 
 class _Case(NamedTuple):

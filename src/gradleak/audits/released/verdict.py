@@ -97,13 +97,18 @@ def _passed(finding: Finding) -> bool | None:
 
 
 def _needless(control: Finding, attempts: Sequence[Attempt]) -> bool:
-    """True if a planted leak was refused like every run of its attack: there is no result that it could bear out."""
+    """True if a planted leak was refused or left out like every attack that it speaks of: no result needs to be borne out."""
     assert control.control is not None
-    own = [one for one in attempts if one.control is None and one.attack == control.control.of]
+    every = [one for one in attempts if one.control is None]
+    own = [one for one in every if one.attack == control.control.of]
+    if control.status is Status.LEFT_OUT:
+        return bool(every) and all(one.status is not Status.DONE for one in every)
     return _passed(control) is None and bool(own) and {one.status for one in (control, *own)} == {Status.REFUSED}
 
 
 def _no_leak_planted(control: Finding) -> str:
+    if control.status is Status.LEFT_OUT:
+        return " No leak was planted, since no attack ran."
     attack = "" if control.control is None else control.control.of
     return (
         f" No leak was planted, since {attack}, which was to find it, is refused everywhere; name another attack "
@@ -164,7 +169,7 @@ def _judge_release(release: ReleaseFinding, grounds: Grounds, proof: _Proof) -> 
         "baseline_pixel_rmse": min((b for b in baselines if b is not None), default=None),
         **({"chance_pixel_rmse": chance[0]} if chance else {}),
     }
-    refused = bool(attempts) and all(attempt.status is Status.REFUSED for attempt in attempts)
+    refused = bool(attempts) and all(attempt.status is not Status.DONE for attempt in attempts)
     if proof.broken and not refused:
         explanation = f"{' and '.join(proof.broken)}, so no result of this audit can be read."
         return _verdict(release, VerdictKind.INCONCLUSIVE, "control_failed", explanation, details)
@@ -248,6 +253,12 @@ def _why_inconclusive(
         return NOT_TRIED, "No attack was run on this release; closed-form risk alone gives no verdict."
     if all(attempt.outcome is Outcome.NO_SIGNAL for attempt in attempts):
         return "no_signal", "The update is zero, so there is nothing to match. " + attempts[0].note
+    if all(attempt.status is Status.LEFT_OUT and attempt.outcome is None for attempt in attempts):
+        told = attempts[0].note.removeprefix("left out: ")
+        return (
+            "no_attack_had_a_chance",
+            f"No attack was begun: {told}. This is no evidence of safety against a stronger one.",
+        )
     if all(attempt.status is not Status.DONE for attempt in attempts):
         by_note: dict[str, list[str]] = {}
         for attempt in attempts:

@@ -1,0 +1,89 @@
+"""Reasons not to begin an attack or a control, from what was found before; asked where time is short."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gradleak.audits.base import Site
+from gradleak.results import Attempt, Evidence, Finding, Grounds, Score, Status, by_example
+from gradleak.risk import LinearizedPosteriorError, ReconstructionProbability
+
+# An attack is not begun where the closed form leaves at least so many times the error that counts as rebuilt: it is
+# linearized, so that some room is left.
+HOPELESS = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackChance:
+    """Chance of an attack on one release: none where it leaks already, or where the closed form leaves none.
+
+    Attributes:
+        scenario: whose release.
+        index: of the batch.
+    """
+
+    scenario: str
+    index: int
+
+    def __call__(self, site: Site, grounds: Grounds) -> str:
+        """The reason why the attack is not worth its time, or ""."""
+        subject, limits = site.subject(self.index), grounds.thresholds
+        about = grounds.about(self.scenario, subject)
+        if any(reaches(one, about, grounds) for one in about if isinstance(one, Attempt)):
+            return "another attack has rebuilt an example already"
+        for _, score in grounds.scores(ReconstructionProbability.name, self.scenario, subject):
+            if score.value is not None and score.evidence is Evidence.UPPER_BOUND:
+                within = float(score.details["within"])
+                if score.value <= limits.reconstruction_probability and within >= limits.pixel_rmse:
+                    return f"differential privacy leaves every attacker a chance of at most {score.value:.2g}"
+        for _, score in grounds.scores(LinearizedPosteriorError.name, self.scenario, subject):
+            # An average over a batch hides the one example that can be read.
+            least = min(score.details.get("per_example", ()), default=0.0)
+            if score.value is not None and score.unit == "pixel_rmse" and least >= HOPELESS * limits.pixel_rmse:
+                return (
+                    f"the closed form leaves an error of at least {least:.2g} on every example to an attacker with a prior "
+                    f"(linearized at the truth, an estimate), {least / limits.pixel_rmse:.1f} times the limit"
+                )
+        return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlChance:
+    """Use of a control: none where no attack ran that it bears out, or, of noise, where that came near nothing.
+
+    Attributes:
+        attack: the name of the attack; "" for a control of all of them.
+    """
+
+    attack: str = ""
+
+    def __call__(self, site: Site, grounds: Grounds) -> str:
+        """The reason why the control is not needed, or ""."""
+        attempts = [one for one in grounds.findings if isinstance(one, Attempt) and one.control is None]
+        if not any(one.status is Status.DONE for one in attempts):
+            return "no attack ran whose result it could bear out"
+        near = [
+            one
+            for one in attempts
+            if one.base == self.attack and reaches(one, grounds.about(one.scenario, one.subject), grounds)
+        ]
+        return "its attack rebuilt nothing, so that there is nothing to bear out" if self.attack and not near else ""
+
+
+def reaches(attempt: Attempt, about: Sequence[Finding], grounds: Grounds) -> bool:
+    """True if an attack came as near as the plan's limits say, luck aside.
+
+    Args:
+        attempt: the attack.
+        about: all that was found about its release, the blind baseline among it.
+        grounds: whose thresholds.
+    """
+    blind = next((score for one in about if (score := _blind(one)) is not None), None)
+    baselines = by_example(blind)
+    return bool(baselines) and attempt.best is not None and grounds.thresholds.leaks(attempt.errors, baselines)
+
+
+def _blind(finding: Finding) -> Score | None:
+    score = None if isinstance(finding, Attempt) else finding.score("pixel_rmse")
+    return score if score is not None and score.evidence is Evidence.EXACT else None
