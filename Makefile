@@ -7,7 +7,7 @@ BIN     := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install audit inference privacy layers prior test test-all check check-format check-lint check-types check-imports check-circles check-words check-spelling format docs test-distributed bench fuzz clean
+.PHONY: help install audit inference privacy layers prior test test-all test-integrations check check-format check-lint check-types check-imports check-circles check-words check-spelling format docs test-distributed bench fuzz clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do printf '%-24s %s\n' "$$target" "$$text"; done
@@ -64,6 +64,20 @@ test-distributed:  ## run the tests on local clusters of Dask and Ray, in an env
 	.venv-distributed/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 	$(ONE_THREAD) .venv-distributed/bin/python -m pytest -m distributed --timeout 600
 
+# Two environments, since Flower needs older typer and rich than the pinned ones. Torch comes first in both lists.
+.venv-%/.installed: requirements-%.txt pyproject.toml
+	@echo "== environment: requirements-$*.txt into .venv-$*"
+	$(PYTHON) -m venv --clear .venv-$*
+	.venv-$*/bin/python -m pip install -qq --disable-pip-version-check -r requirements-$*.txt
+	.venv-$*/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+test-integrations: .venv-flower/.installed .venv-frameworks/.installed  ## run the gates inside of the real frameworks, and their how-tos
+	@echo "== Flower"
+	$(ONE_THREAD) .venv-flower/bin/python -m pytest -p no:cacheprovider -m "integration or not slow" --timeout 1800 tests/integrations/test_flower.py tests/docs/test_docs.py -k "flower"
+	@echo "== NVFlare, Opacus, transformers, peft, Lightning, Accelerate"
+	$(ONE_THREAD) .venv-frameworks/bin/python -m pytest -p no:cacheprovider -m "integration or not slow" --timeout 1800 tests/integrations tests/docs/test_docs.py -k "not flower and (integrations or gate-in)"
+
 check: check-format check-lint check-types check-imports check-circles check-words check-spelling  ## formatting, lint, types, import layers, circles, words, spelling
 
 check-format: install
@@ -109,5 +123,5 @@ fuzz: install  ## try damaged plans, update files and records, seeded, for five 
 	$(ONE_THREAD) $(BIN)/python -m tools.fuzz
 
 clean:  ## remove .venv, caches and built files; runs/ stays
-	rm -rf .venv site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-flower .venv-frameworks site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
