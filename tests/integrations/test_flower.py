@@ -26,7 +26,7 @@ name = "gate-app"
 version = "1.0.0"
 description = "two clients"
 dependencies = ["flwr>=1.20"]
-license = { file = "LICENSE" }
+license = {{ file = "LICENSE" }}
 
 [tool.flwr.app]
 publisher = "gradleak"
