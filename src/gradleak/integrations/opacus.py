@@ -43,8 +43,11 @@ def release_of(optimizer: DPOptimizer) -> Release:
         raise InputError(f"opacus: expected a noise multiplier above 0, got {multiplier}")
     if isinstance(optimizer, AdaClipDPOptimizer):
         multiplier = (multiplier**-2 - (2 * float(optimizer.unclipped_num_std)) ** -2) ** -0.5
-    mean = optimizer.loss_reduction == "mean"
-    divisor = round(optimizer.expected_batch_size * optimizer.accumulated_iterations) if mean else 1
+    try:
+        micro_batches = optimizer.accumulated_iterations
+    except ValueError:  # before the first backward pass
+        micro_batches = 1
+    divisor = round(optimizer.expected_batch_size * micro_batches) if optimizer.loss_reduction == "mean" else 1
     noise = DPSGD(clip_norm=norm, noise_std=multiplier * norm, noise="sum", expected_batch_size=divisor)
     return Release(FedSGD(), [noise])
 
