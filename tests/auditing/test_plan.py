@@ -183,6 +183,26 @@ def test_a_bad_plan_is_one_clear_line(changes: dict[str, Any], message: str) -> 
         build_plan(content(**changes), folder=Path())
 
 
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"reference": True}, "expected one at least that is no reference"),
+        ({"reference": True, "require": "bounded"}, "expected one at least"),
+        ({"require": "safe"}, r"scenario 'a', require: expected one of bounded, not leaks"),
+        ({"reference": "yes"}, "scenario 'a', reference: expected True or False"),
+    ],
+)
+def test_a_policy_that_judges_nothing_is_refused(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        build_plan(content(scenarios=[{"name": "a", **keys}]), folder=Path())
+
+
+def test_a_reference_of_which_something_is_required_is_refused() -> None:
+    scenarios = [{"name": "a", "reference": True, "require": "not leaks"}, {"name": "b"}]
+    with pytest.raises(PlanError, match="expected reference = true or require = 'not leaks', got both"):
+        build_plan(content(scenarios=scenarios), folder=Path())
+
+
 @pytest.mark.parametrize("section", ["model", "data", "scenarios"])
 def test_a_missing_section_is_named(section: str) -> None:
     table = content()

@@ -76,6 +76,8 @@ def test_every_training_is_one(name: str) -> None:
         ("digits", "scenarios.1.defenses.0.sigma", 1e-4),
         ("digits", "scenarios.1.perfect_attacker.below", "0.05"),
         ("digits", "scenarios.2.adversaries", ["adaptiv"]),
+        ("digits", "scenarios.0.reference", "yes"),
+        ("digits", "scenarios.1.require", "not_leaks"),
         ("digits_prior", "threat.generator", {"use": "trained_generater"}),
         ("adult_inference", "inference.gender.rounds", 0),
         ("adult_inference", "inference.gender.release", {}),
@@ -114,6 +116,8 @@ def test_what_is_missing_is_said(plan: str, section: str, whole: Schema) -> None
 def test_ways_of_writing_that_examples_lack(whole: Schema) -> None:
     plan = example("adult_inference.toml")
     plan["inference"]["gender"] |= {"batch_size": [8, 16], "seeds": 2, "scenarios": ["signs"]}
+    plan["scenarios"][0] |= {"reference": True}
+    plan["scenarios"][1] |= {"require": "not leaks"}
     plan["scenarios"][0]["protocol"] = {"use": "FedAvg", "learning_rate": 1}
     plan["scenarios"][1]["defenses"] = [
         {"use": "DPSGD.from_noise_multiplier", "noise_multiplier": 1.0, "clip_norm": 1.0},

@@ -65,6 +65,44 @@ def test_a_shard_gives_no_verdict_to_fail_on(finished: tuple[Path, Path], tmp_pa
     assert "`gradleak merge` gives the verdicts" in ended.stderr
 
 
+def test_fail_on_reads_the_policy(tmp_path: Path) -> None:
+    """Both scenarios of the plan leak; as references, and without a policy, each gate answers otherwise."""
+    plan, out = tmp_path / "plan.toml", tmp_path / "out"
+    text = SMALL_PLAN.replace('name = "undefended"', 'name = "undefended"\nreference = true')
+    plan.write_text(
+        text.replace("std = 1e-6", "std = 0.5").replace("max_steps = 20", "max_steps = 4"), encoding="utf-8"
+    )
+    run = ("audit", str(plan), "--out", str(out), "--quiet", "--jobs", "1")
+    ended = called(*run, "--fail-on", "policy")
+    assert ended.returncode == 2
+    assert "expected a scenario with `require`" in ended.stderr
+    files = ("--junit", str(tmp_path / "ci" / "a.xml"), "--sarif", str(tmp_path / "ci" / "a.sarif"))
+    ended = called(*run, "--fail-on", "leaks", *files)
+    assert ended.returncode == 0, ended.stderr
+    assert "undefended: leaks" in ended.stdout
+    assert "run: inconclusive" in ended.stdout
+    assert 'skipped="1"' in (tmp_path / "ci" / "a.xml").read_text(encoding="utf-8")
+    located = json.loads((tmp_path / "ci" / "a.sarif").read_text(encoding="utf-8"))["runs"][0]["results"][0][
+        "locations"
+    ]
+    line = located[0]["physicalLocation"]["region"]["startLine"]
+    assert plan.read_text(encoding="utf-8").splitlines()[line - 1] == 'name = "noisy"'
+
+
+def test_check_names_refusals_and_cost_and_runs_nothing(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
+    good.write_text(SMALL_PLAN, encoding="utf-8")
+    bad.write_text(SMALL_PLAN.replace("std = 1e-6", "std = -1.0"), encoding="utf-8")
+    ended = called("check", str(good))
+    assert ended.returncode == 0, ended.stderr
+    assert f"{good}: small: 2 batches, 2 scenarios, about " in ended.stdout
+    ended = called("check", str(bad), str(good))
+    assert ended.returncode == 2
+    assert f"{bad}: scenario 'noisy'" in ended.stderr
+    assert "plain gradients" in ended.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {"good.toml", "bad.toml"}
+
+
 def test_report_is_written_again_from_the_record(finished: tuple[Path, Path], tmp_path: Path) -> None:
     _, out = finished
     for format_, name in (("html", "a.html"), ("markdown", "a.md"), ("json", "a.json")):

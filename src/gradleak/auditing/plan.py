@@ -48,6 +48,8 @@ class Plan(Settings):
         _unique([scenario.name for scenario in site.scenarios])
         if not self.audits or not names:
             raise PlanError("plan: expected at least one batch or one section with rows of its own, and one scenario")
+        if all(scenario.reference for scenario in site.scenarios):
+            raise PlanError("scenarios: expected one at least that is no reference, or nothing is judged")
         for scenario in site.scenarios:
             check_name(scenario.name, "scenario", reserved=RESERVED_SCENARIOS)
             self._check_scenario(scenario)
@@ -72,6 +74,11 @@ class Plan(Settings):
         if wrong:
             known = f"expected indices among {shown(list(every))}"
             raise PlanError(f"scenario {scenario.name!r}, examples: {known}, got {shown(wrong)}")
+        if scenario.reference and scenario.require is not None:
+            raise PlanError(
+                f"scenario {scenario.name!r}: expected reference = true or require = {scenario.require.value!r}, got both; "
+                "no gate counts a reference, so drop one of the two"
+            )
         if scenario.perturbation is not None and scenario.examples:
             raise PlanError(
                 f"scenario {scenario.name!r}, perturbation: expected no examples, since only inference games have the "
@@ -166,6 +173,8 @@ class Plan(Settings):
                     "perfect_attacker": describe(scenario.perfect_attacker),
                     "updates_given": sorted(scenario.updates),
                     "adversaries": None if scenario.adversaries is None else list(scenario.adversaries),
+                    "reference": scenario.reference,
+                    "require": describe(scenario.require),
                     "perturbation": describe(scenario.perturbation),
                 }
                 for scenario in site.scenarios

@@ -52,10 +52,21 @@ from gradleak.core import (
 from gradleak.core.process import ONE_CALL
 from gradleak.core.randomness import global_generators
 from gradleak.games import PerturbedGame
-from gradleak.results import Count, GradleakError, PlanError, Seed
+from gradleak.results import Count, GradleakError, PlanError, Requirement, Seed
 from gradleak.results.errors import nearest, shown
 
-SCENARIO = ("name", "protocol", "defenses", "examples", "attacks", "perfect_attacker", "adversaries", "perturbation")
+SCENARIO = (
+    "name",
+    "protocol",
+    "defenses",
+    "examples",
+    "attacks",
+    "perfect_attacker",
+    "adversaries",
+    "reference",
+    "require",
+    "perturbation",
+)
 # So much of another library's message is shown.
 _SAID = 300
 DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "float64": torch.float64}
@@ -293,6 +304,8 @@ class PlanReader:
                 for name, chosen in table_of(table.get("attacks", {}), f"{where}, attacks").items()
             },
             adversaries=_adversaries(table.get("adversaries"), f"{where}, adversaries"),
+            reference=typed(bool, table.get("reference", False), f"{where}, reference"),
+            require=typed(Requirement | None, table.get("require"), f"{where}, require"),
             perturbation=None
             if "perturbation" not in table
             else self.call(PerturbedGame, table["perturbation"], f"{where}, perturbation"),

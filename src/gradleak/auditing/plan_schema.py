@@ -14,7 +14,7 @@ from gradleak.core import Domain, Mode
 from gradleak.core.losses import LOSSES
 from gradleak.games import PerturbedGame
 from gradleak.models.generators import train_dcgan, train_vae
-from gradleak.results import Count, NonNegative, Seed, Thresholds, kinds
+from gradleak.results import Count, NonNegative, Requirement, Seed, Thresholds, kinds
 
 DIALECT = "http://json-schema.org/draft-07/schema#"
 Rooms = Mapping[str, Mapping[str, Entry]]
@@ -86,6 +86,8 @@ def _scenarios(writer: SchemaWriter) -> Schema:
             "attacks": writer.named(_INDICES),
             "perfect_attacker": writer.settings(PerfectAttackerRule),
             "adversaries": _ADVERSARIES,
+            "reference": writer.value(bool),
+            "require": writer.value(Requirement),
             "perturbation": writer.settings(PerturbedGame, without=("protocol", "before")),
         },
         required=("name",),

@@ -22,7 +22,6 @@ from gradleak.audits.base import STATES, Audit, Task, state_path
 from gradleak.core import refuse_inference_mode
 from gradleak.core.process import in_turn
 from gradleak.results import (
-    RUN,
     Finding,
     GradleakError,
     InputError,
@@ -30,8 +29,6 @@ from gradleak.results import (
     RecordWriter,
     Status,
     UnsupportedError,
-    Verdict,
-    VerdictKind,
 )
 from gradleak.results.errors import record_stays
 from gradleak.results.files import make_folder
@@ -39,14 +36,6 @@ from gradleak.scoring import pixels_of_truth
 
 Progress = Callable[[int, int, str], None]
 VERDICTS = "verdict"
-# A group of a record is never empty, and a run without verdicts is no unfinished one.
-_NOTHING_JUDGED = Verdict(
-    item=RUN,
-    verdict=VerdictKind.INCONCLUSIVE,
-    reason="no_attack_ran",
-    explanation="No audit of this plan attacks a release, so that nothing was judged.",
-    tested=False,
-)
 CONCLUSIONS = "conclusions"
 
 
@@ -155,7 +144,8 @@ def run_plan(
                     _clear(task, folder)
         if writer.missing([VERDICTS]):
             every += [finding for name in after for finding in writer.findings(name)]
-            writer.write_group(VERDICTS, judge(plan.audits, every, plan.site.thresholds) or [_NOTHING_JUDGED])
+            references = {scenario.name for scenario in plan.site.scenarios if scenario.reference}
+            writer.write_group(VERDICTS, judge(plan.audits, every, plan.site.thresholds, references=references))
         writer.finish()
     return Record.load(folder)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from gradleak.audits.base import Audit
@@ -124,15 +124,33 @@ def _core(verdict: Verdict) -> str:
     return str(verdict.details.get("reason_text", verdict.explanation))
 
 
-def judge(audits: Sequence[Audit[Any]], findings: Sequence[Finding], thresholds: Thresholds) -> list[Verdict]:
+# A group of a record is never empty, and a run without verdicts is no unfinished one.
+_NOTHING_JUDGED = Verdict(
+    item=RUN,
+    verdict=VerdictKind.INCONCLUSIVE,
+    reason="no_attack_ran",
+    explanation="No audit of this plan attacks a release, so that nothing was judged.",
+    tested=False,
+)
+
+
+def judge(
+    audits: Sequence[Audit[Any]],
+    findings: Sequence[Finding],
+    thresholds: Thresholds,
+    *,
+    references: Collection[str] = (),
+) -> list[Verdict]:
     """The verdicts of every audit, on every scenario and on the run, in that order.
 
     Args:
         audits: of the plan.
         findings: of the run.
         thresholds: when something counts as leaking.
+        references: scenarios that the verdict on the run leaves out.
     """
-    return _judge({audit.name: type(audit) for audit in audits}, findings, thresholds)
+    verdicts = _judge({audit.name: type(audit) for audit in audits}, findings, thresholds, references)
+    return verdicts if verdicts and verdicts[-1].item == RUN else [*verdicts, _NOTHING_JUDGED]
 
 
 def record_of(
@@ -169,7 +187,10 @@ def record_of(
 
 
 def _judge(
-    owners: Mapping[str, type[Audit[Any]]], findings: Sequence[Finding], thresholds: Thresholds
+    owners: Mapping[str, type[Audit[Any]]],
+    findings: Sequence[Finding],
+    thresholds: Thresholds,
+    references: Collection[str] = (),
 ) -> list[Verdict]:
     verdicts: list[Verdict] = []
     by_audit: dict[str, list[Finding]] = {}
@@ -183,5 +204,6 @@ def _judge(
         if verdict.scenario is not None:
             by_scenario.setdefault(verdict.scenario, []).append(verdict)
     scenarios = [worst_of(name, group) for name, group in by_scenario.items()]
-    parts = [*scenarios, *(verdict for verdict in verdicts if verdict.scenario is None)]
-    return [*verdicts, *scenarios, worst_of(RUN, parts)] if parts else []
+    counted = (verdict for verdict in scenarios if verdict.item not in references)
+    parts = [*counted, *(verdict for verdict in verdicts if verdict.scenario is None)]
+    return [*verdicts, *scenarios, *([worst_of(RUN, parts)] if parts else [])]

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gradleak.results import InputError, Record, Status, VerdictKind
+from gradleak.cli.gate import FailOnOption, Gate, JUnitOption, SarifOption
+from gradleak.results import GradleakError, InputError, Record, Status
 from gradleak.results.files import make_folder
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from gradleak.auditing import Executor
+    from gradleak.auditing import Executor, Plan
     from gradleak.models.generators import TrainedGenerator
 
 app = typer.Typer(
@@ -71,9 +72,9 @@ def audit(
     jobs: Annotated[
         int | None, typer.Option(help="Worker processes, one thread each; default: number of cores.")
     ] = None,
-    fail_on: Annotated[
-        list[VerdictKind] | None, typer.Option(help="Exit with code 1 if this verdict occurs; may be repeated.")
-    ] = None,
+    fail_on: FailOnOption = None,
+    junit: JUnitOption = None,
+    sarif: SarifOption = None,
     update: Annotated[
         list[Path] | None,
         typer.Option(
@@ -112,12 +113,13 @@ def audit(
     """
     # The folder of the command comes first, so that a plan can name the user's own modules.
     sys.path.insert(0, str(Path.cwd()))
-    from gradleak.auditing import Shard, cautions, estimate, load_plan, load_updates, run_plan, with_updates
+    from gradleak.auditing import Shard, load_plan, load_updates, run_plan, with_updates
 
     share = None if shard is None else Shard.parse(shard)
-    if share is not None and fail_on:
+    if share is not None and (fail_on or junit or sarif):
         raise InputError(
-            "--fail-on: expected no shard beside it, since `gradleak merge` gives the verdicts; write it there"
+            "--fail-on, --junit, --sarif: expected no shard beside them, since `gradleak merge` gives the verdicts; write "
+            "them there"
         )
     loaded = load_plan(plan)
     if update:
@@ -127,19 +129,14 @@ def audit(
         raise InputError(
             "--scenario, --kind, --sign: expected with --update FILE, got none; they say what its updates are"
         )
-    if not quiet:
-        counts = ", ".join(_counted(count, name) for count, name in loaded.counted() if count)
-        typer.echo(f"{loaded.site.name}: {counts}, about {estimate(loaded):,.0f} plain gradients", err=True)
-        for line in loaded.opening():
-            typer.echo(line, err=True)
-        for refusal in loaded.refusals():
-            typer.echo(str(refusal), err=True)
-        for caution in cautions(loaded):
-            typer.echo(caution, err=True)
+    gate = Gate(plan=plan, fail_on=fail_on or (), junit=junit, sarif=sarif)
+    gate.prepare(loaded)
+    for line in () if quiet else _before(loaded):
+        typer.echo(line, err=True)
     with _shown(quiet) as advance:
         record = run_plan(loaded, out, executor=_executor(executor, cluster, jobs), progress=advance, shard=share)
     if share is None:
-        _end(record, out, fail_on=fail_on, quiet=quiet)
+        _end(record, out, gate=gate, quiet=quiet)
         return
     typer.echo(f"shard {share}: done in {out}; when all are: gradleak merge {plan} SHARD... --out RUN")
     _fail_for_items(record)
@@ -150,18 +147,45 @@ def merge(
     plan: Annotated[Path, typer.Argument(help="Plan file (TOML) that the shards were made of.")],
     shards: Annotated[list[Path], typer.Argument(help="Folders of all shards, in any order.")],
     out: Annotated[Path, typer.Option(help="Folder of the run.")],
-    fail_on: Annotated[
-        list[VerdictKind] | None, typer.Option(help="Exit with code 1 if this verdict occurs; may be repeated.")
-    ] = None,
+    fail_on: FailOnOption = None,
+    junit: JUnitOption = None,
+    sarif: SarifOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the verdict.")] = False,
 ) -> None:
     """Make one record of the shards of a plan (`gradleak audit --shard`), with verdicts and reports, in OUT."""
     sys.path.insert(0, str(Path.cwd()))
     from gradleak.auditing import load_plan, merge_shards
 
+    loaded = load_plan(plan)
+    gate = Gate(plan=plan, fail_on=fail_on or (), junit=junit, sarif=sarif)
+    gate.prepare(loaded)
     with _shown(quiet) as advance:
-        record = merge_shards(load_plan(plan), shards, out, progress=advance)
-    _end(record, out, fail_on=fail_on, quiet=quiet)
+        record = merge_shards(loaded, shards, out, progress=advance)
+    _end(record, out, gate=gate, quiet=quiet)
+
+
+@app.command()
+def check(
+    plans: Annotated[list[Path], typer.Argument(help="Plan files (TOML).")],
+) -> None:
+    """Check plans before anything is attacked: what is refused, and what they cost. Ends with 2 where one is no plan."""
+    # The folder of the command comes first, so that a plan can name the user's own modules.
+    sys.path.insert(0, str(Path.cwd()))
+    from gradleak.auditing import load_plan
+    from gradleak.auditing.run import preflight
+
+    wrong = []
+    for plan in plans:
+        try:
+            loaded = load_plan(plan)
+            preflight(loaded)
+        except GradleakError as error:
+            wrong.append(f"{plan}: {error}")
+            continue
+        for line in _before(loaded):
+            typer.echo(f"{plan}: {line}")
+    if wrong:
+        raise InputError(" | ".join(wrong))
 
 
 def _executor(place: Place, cluster: str | None, jobs: int | None) -> Executor:
@@ -183,17 +207,15 @@ def _executor(place: Place, cluster: str | None, jobs: int | None) -> Executor:
     return Dask(address=cluster, jobs=jobs)
 
 
-def _end(record: Record, out: Path, *, fail_on: list[VerdictKind] | None, quiet: bool) -> None:
+def _end(record: Record, out: Path, *, gate: Gate, quiet: bool) -> None:
     """Write and print what came out, and end with the exit code that it means."""
     for format_ in Format:
         _write(record, out / f"report{SUFFIXES[format_]}", format_)
+    gate.write(record)
     _print_verdicts(record, out / "report.html", quiet=quiet)
     _fail_for_items(record)
-    occurred = [verdict for verdict in record.verdicts if fail_on and verdict.verdict in fail_on]
-    if occurred:
-        typer.echo(
-            f"--fail-on {occurred[0].verdict.value}: {', '.join(verdict.item for verdict in occurred)}", err=True
-        )
+    if said := gate.breached(record):
+        typer.echo(said, err=True)
         raise typer.Exit(ExitCode.VERDICT_OCCURRED)
 
 
@@ -271,12 +293,16 @@ def list_() -> None:
     """List all that a plan or Python can name, a checkout's studies, and which attack runs on which defense, or why not."""
     from gradleak.auditing.catalog import catalog, from_python
     from gradleak.auditing.compatibility import as_text, pairs
+    from gradleak.cli.explain import POLICY
     from gradleak.cli.studies import factories, studies
 
     for room, entries in (catalog() | from_python()).items():
         typer.echo(f"{room}:")
         for entry in entries.values():
             typer.echo(f"  {entry.name:<32} {entry.summary}")
+    typer.echo("policy of a scenario:")
+    for key, meaning in POLICY.items():
+        typer.echo(f"  {key:<32} {meaning}")
     for room, named in {"studies": studies(), "data sets and networks of the studies": factories()}.items():
         if named:
             typer.echo(f"{room}:")
@@ -337,6 +363,17 @@ def _train_with_progress(plan: Path) -> TrainedGenerator:
             bar.update(task, completed=done, total=total, description=what)
 
         return train_generator(plan, progress=advance)
+
+
+def _before(plan: Plan) -> Iterator[str]:
+    """Lines that a user should read before a plan is carried out: its size and cost, what is refused, what to mind."""
+    from gradleak.auditing import cautions, estimate
+
+    counts = ", ".join(_counted(count, name) for count, name in plan.counted() if count)
+    yield f"{plan.site.name}: {counts}, about {estimate(plan):,.0f} plain gradients"
+    yield from plan.opening()
+    yield from map(str, plan.refusals())
+    yield from cautions(plan)
 
 
 def _counted(count: int, name: str) -> str:

@@ -64,6 +64,11 @@ SCORES = {
     "fano_advantage": "The largest advantage that Fano's inequality leaves: a bound with a bound on the information, an "
     "estimate with an estimate of it.",
 }
+POLICY = {
+    "reference": "Key of a scenario that is there to compare with: no verdict on the run and no gate counts it.",
+    "require": "Key of a scenario: the verdict that `--fail-on` holds it to, bounded or not leaks; no verdict fails.",
+    "not leaks": "A value of `require`: nothing that was tried may leak. Being inconclusive meets it, which is not 'safe'.",
+}
 VERDICTS = {
     "leaks": "An attack without truth rebuilt at least one example: pixel RMSE at or below the threshold, and at most "
     "the stated share of what guessing blindly gives. Or an adversary infers a sensitive variable better than the best blind "
@@ -100,6 +105,8 @@ def _texts() -> dict[str, Callable[[], str]]:
         texts[kind] = partial("evidence kind {}: {}".format, kind, meaning)
     for kind, meaning in VERDICTS.items():
         texts[kind] = partial("verdict {}: {}".format, kind, meaning)
+    for key, meaning in POLICY.items():
+        texts[key] = partial("policy of a plan, {}: {}".format, key, meaning)
     for score, meaning in SCORES.items():
         texts[score] = partial("score {}: {}".format, score, meaning)
     for outcome in Outcome:

@@ -1,4 +1,4 @@
-"""Reports from a record: an HTML page for people, Markdown, and one JSON document for machines."""
+"""Reports from a record: an HTML page for people, Markdown, one JSON document for machines, JUnit and SARIF for CI."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gradleak.reporting.ci import write_junit, write_sarif
     from gradleak.reporting.document import write_json
     from gradleak.reporting.html import write_html
     from gradleak.reporting.markdown import write_markdown
 
-_RENDERERS = {"write_html": "html", "write_json": "document", "write_markdown": "markdown"}
+_RENDERERS = {
+    "write_html": "html",
+    "write_json": "document",
+    "write_junit": "ci",
+    "write_markdown": "markdown",
+    "write_sarif": "ci",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -20,4 +27,4 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f"{__name__}.{_RENDERERS[name]}"), name)
 
 
-__all__ = ["write_html", "write_json", "write_markdown"]
+__all__ = ["write_html", "write_json", "write_junit", "write_markdown", "write_sarif"]

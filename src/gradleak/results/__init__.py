@@ -120,6 +120,7 @@ from gradleak.results.finding import (
     by_example,
 )
 from gradleak.results.kinds import Kind, finding_class, kinds
+from gradleak.results.policy import Breach, Policy, Requirement
 from gradleak.results.record import Record
 from gradleak.results.record_writer import RecordWriter
 from gradleak.results.score import Evidence, Leakier, Outcome, Score, median
@@ -197,6 +198,7 @@ __all__ = [
     "ZHU_2019",
     "Attempt",
     "BelowOne",
+    "Breach",
     "Citation",
     "Control",
     "Count",
@@ -219,10 +221,12 @@ __all__ = [
     "Outcome",
     "Part",
     "PlanError",
+    "Policy",
     "Positive",
     "Probability",
     "Record",
     "RecordWriter",
+    "Requirement",
     "Score",
     "Seed",
     "Settings",

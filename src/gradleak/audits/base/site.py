@@ -32,6 +32,7 @@ from gradleak.results import (
     NonNegative,
     PlanError,
     Positive,
+    Requirement,
     Settings,
     Subject,
     Thresholds,
@@ -89,6 +90,8 @@ class Scenario(Settings):
         updates: updates that were really sent, by batch index; others are drawn from the release.
         adversaries: against whom the defenses are tested: one who knows them, one who does not, or both; None for both
             where the threat model discloses them, else for the static one that it describes.
+        reference: whether the scenario is there to compare with: no verdict on the run and no gate counts it.
+        require: the verdict that a gate requires of it; None for none but what `--fail-on` names.
         perturbation: adversarial perturbation behind the release in inference games, which have the public rows that it is
             trained on; a scenario that has it releases no example and attacks none.
     """
@@ -103,6 +106,8 @@ class Scenario(Settings):
     perfect_attacker: PerfectAttackerRule | None = None
     updates: Mapping[int, Update] = field(default_factory=dict)
     adversaries: Sequence[Adversary] | None = None
+    reference: bool = False
+    require: Requirement | None = None
     perturbation: PerturbedGame | None = None
 
 
