@@ -147,6 +147,8 @@ def run_plan(
             references = {scenario.name for scenario in plan.site.scenarios if scenario.reference}
             writer.write_group(VERDICTS, judge(plan.audits, every, plan.site.thresholds, references=references))
         writer.finish()
+    # Thousands of findings are held once.
+    del writer, every
     return Record.load(folder)
 
 

@@ -19,7 +19,7 @@ Done = tuple[Task[Any], Sequence[Finding]]
 
 @dataclass(frozen=True)
 class Call:
-    """A task to be done, in this process or in another one.
+    """A task to be done, in this process or in another one, which gets the batches that it reads and not all of the plan.
 
     Attributes:
         task: what is done.
@@ -33,7 +33,15 @@ class Call:
 
     def __call__(self) -> Done:
         """The task and its findings, the same in this process and in another one."""
-        return self.task, findings_of(self.task, self.site, self.folder)
+        return self.task, findings_of(self.task, self._narrow, self.folder)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Call, (self.task, self._narrow.for_another_process(), self.folder)
+
+    @property
+    def _narrow(self) -> Site:
+        read = self.task.examples
+        return self.site if read is None else self.site.only(read)
 
 
 def findings_of(task: Task[Any], site: Site, folder: Path) -> Sequence[Finding]:

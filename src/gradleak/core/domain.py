@@ -16,6 +16,8 @@ from gradleak.results import InputError, is_number, member
 _USUAL_RANGES = ((0.0, 1.0), (-0.5, 0.5), (-1.0, 1.0), (0.0, 255.0))
 # What float32 normalization leaves at the ends of a range, as a share of its width.
 _ROUNDING = 1e-4
+# A range of which more is used is taken for right.
+WIDE = 0.5 + _ROUNDING
 _CONSTANT = 1e-7
 # Beyond it the columns of a table are in units of their own; standardized ones lie within.
 _OWN_UNITS = 10.0
@@ -218,7 +220,7 @@ class Domain:
                 continue
             pixels = self.to_pixels(part.detach().to(torch.float64))
             low, high = min(low, float(pixels.min())), max(high, float(pixels.max()))
-            if not high - low <= 0.5 + _ROUNDING:  # the usual case, after the first one; NaN too
+            if not high - low <= WIDE:  # the usual case, after the first one; NaN too
                 return ""
         if not high - low > _CONSTANT:
             return ""
@@ -227,7 +229,7 @@ class Domain:
         usual = [
             (start, end)
             for start, end in _USUAL_RANGES
-            if end - start <= (0.5 + _ROUNDING) * width and start - slack <= low and high <= end + slack
+            if end - start <= WIDE * width and start - slack <= low and high <= end + slack
         ]
         if not usual and high - low <= _ROUNDING * width:
             return ""

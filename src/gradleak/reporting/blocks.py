@@ -18,6 +18,9 @@ from gradleak.results import Evidence, VerdictKind
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# So many rows, pictures and entries of a list a page shows in full; of single examples these are the worst.
+MOST = 200
+
 
 class Style(StrEnum):
     """Style of a text on the page.
@@ -144,7 +147,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Rows under headings; what goes beyond `shown` rows is folded.
+    """Rows under headings; what goes beyond `shown` rows is folded, and beyond `most` rows summarized in a line.
 
     Attributes:
         columns: their headings.
@@ -153,6 +156,8 @@ class Table:
         shown: so many rows are shown at once; None for all.
         folded: what the folded rows are called: "more attacks".
         dense: in small print.
+        most: so many rows stand on a page; None for all. The JSON document has all of them.
+        rest: what is said of the rows beyond, "" for the ranges of their numbers.
         single: whether its rows tell of single examples; the JSON document leaves them out unless it is asked for them.
     """
 
@@ -162,6 +167,8 @@ class Table:
     shown: int | None = None
     folded: str = "more"
     dense: bool = False
+    most: int | None = MOST
+    rest: str = ""
     single: bool = False
 
 
@@ -256,10 +263,12 @@ class Gallery:
     Attributes:
         exhibits: in their order.
         shown: so many are shown at once; None for all.
+        further: so many more there are, which the page leaves out.
     """
 
     exhibits: Sequence[Exhibit]
     shown: int | None = None
+    further: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

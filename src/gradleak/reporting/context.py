@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gradleak.reporting.numerals import as_number
 from gradleak.results import (
@@ -25,6 +26,7 @@ from gradleak.results import (
     error_name,
 )
 
+F = TypeVar("F", bound=Finding)
 LARGEST_PICTURE = 4 * 2**20
 _PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -122,12 +124,7 @@ class Context:
             scenario: of which releases.
             subject: of which one; None for all of the scenario.
         """
-        found = self.grounds.about(scenario, subject)
-        if subject is None:
-            found = [one for one in self.record.findings if one.scenario == scenario and one.control is None]
-        errors = (score for one in found for score in one.scores if score.name == "pixel_rmse")
-        tried = (score for score in errors if score.evidence is Evidence.ATTACK and score.value is not None)
-        return min(tried, key=lambda score: score.value or 0.0, default=None)
+        return self._reached.get((scenario, subject))
 
     def predicted(self, scenario: str | None, subject: Subject | None) -> Score | None:
         """The prediction that reports rely on: exact I²F at ε = 0, of entries scaled to [0, 1], for the noise drawn.
@@ -148,6 +145,35 @@ class Context:
     def printed(self, text: str) -> str:
         """A text of the record in which the releases of batches are called so, as in the tables."""
         return re.sub(r"(?<=/)example (\d+)\b", lambda found: self._printed_names.get(found[1], found[0]), text)
+
+    def worst_first(self, findings: Sequence[F]) -> Sequence[F]:
+        """The findings of the releases first that an attack came nearest to, or where none was scored is predicted to.
+
+        Args:
+            findings: of more releases than a page shows.
+        """
+
+        def nearness(finding: F) -> tuple[float, ...]:
+            if finding.subject is None:
+                return math.inf, math.inf
+            place = finding.scenario, finding.subject
+            errors = (self.reached(*place), self.predicted(*place))
+            return tuple(math.inf if one is None or one.value is None else one.value for one in errors)
+
+        return sorted(findings, key=nearness)
+
+    @cached_property
+    def _reached(self) -> Mapping[tuple[str | None, Subject | None], Score]:
+        """The smallest error of an attack on each release, and on all of a scenario."""
+        found: dict[tuple[str | None, Subject | None], Score] = {}
+        for one in self.record.findings:
+            for score in one.scores if one.control is None else ():
+                if score.name == "pixel_rmse" and score.evidence is Evidence.ATTACK and score.value is not None:
+                    for place in {(one.scenario, one.subject), (one.scenario, None)}:
+                        best = found.setdefault(place, score)
+                        if best.value is not None and score.value < best.value:
+                            found[place] = score
+        return found
 
     @cached_property
     def _printed_names(self) -> Mapping[str, str]:

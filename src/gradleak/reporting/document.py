@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ def summarize(report: Report, *, per_record: bool = False) -> dict[str, Any]:
         "verdict": _verdict(report.verdict) | {"what_to_do_next": report.remedy},
         "thresholds": dict(context.thresholds),
         "data": context.data_kind,
-        "scenarios": [_scenario(name, context) for name in context.scenarios],
+        "scenarios": _scenarios(context),
         "controls": [_control(finding) for finding in record.findings if finding.control is not None],
         "problems": [
             {
@@ -113,14 +113,18 @@ def _verdict(verdict: Verdict | None) -> dict[str, Any]:
     return {"verdict": verdict.verdict.value, "reason": verdict.reason, "explanation": verdict.explanation}
 
 
-def _scenario(name: str, context: Context) -> dict[str, Any]:
-    """The verdict on a scenario, and the leakiest value of each score of its findings; kinds of evidence stay apart."""
-    groups: dict[tuple[Any, ...], list[Score]] = {}
+def _scenarios(context: Context) -> list[dict[str, Any]]:
+    """The verdict on each scenario, and the leakiest value of each score of its findings; kinds of evidence stay apart."""
+    by_scenario: dict[str | None, dict[tuple[Any, ...], list[Score]]] = {}
     for finding in context.record.findings:
-        if finding.scenario == name and finding.control is None:
-            for score in finding.scores:
-                about = tuple(sorted(score.about.items()))
-                groups.setdefault((finding.audit, score.name, score.unit, score.evidence, about), []).append(score)
+        groups = by_scenario.setdefault(finding.scenario, {})
+        for score in finding.scores if finding.control is None else ():
+            about = tuple(sorted(score.about.items()))
+            groups.setdefault((finding.audit, score.name, score.unit, score.evidence, about), []).append(score)
+    return [_scenario(name, by_scenario.get(name, {}), context) for name in context.scenarios]
+
+
+def _scenario(name: str, groups: Mapping[tuple[Any, ...], list[Score]], context: Context) -> dict[str, Any]:
     return {
         "name": name,
         **{
@@ -217,7 +221,8 @@ def _block(block: Block, *, per_record: bool) -> dict[str, Any]:
         }
         for exhibit in block.exhibits
     ]
-    return {"block": "gallery", "exhibits": exhibits}
+    further = {"further": block.further} if block.further else {}
+    return {"block": "gallery", "exhibits": exhibits, **further}
 
 
 def _words(found: Words) -> Any:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from gradleak.reporting import words
+from gradleak.reporting.beyond import BESIDE, MORE, beyond
 from gradleak.reporting.blocks import (
+    MOST,
     Badge,
     Block,
     Chip,
@@ -171,7 +173,8 @@ def _paragraphs(block: Text, level: int) -> str:
         rows = (_term(pieces(part)) for part in block.parts)
         listed = (f"<div><dt>{term}</dt><dd>{text}</dd></div>" for term, text in rows)
         return "\n".join([f'<dl class="{name}">', *listed, "</dl>"])
-    shown = [_words(part) for part in block.parts]
+    left = len(block.parts) - MOST
+    shown = [_words(part) for part in block.parts[:MOST]] + ([f"{left:,} {MORE}"] if left > 0 else [])
     if block.style in (Style.LIST, Style.NUMBERED):
         head, tail = ("<ul>", "</ul>") if block.style is Style.LIST else ('<ol class="notes">', "</ol>")
         return "\n".join([head, *(f"<li>{part}</li>" for part in shown), tail])
@@ -195,18 +198,24 @@ def _fact(part: Words) -> str:
     return f'<li class="{state}{loud}">{shown}<span><strong>{label}</strong><br>{text}</span></li>'
 
 
-def _first(every: Sequence[_One], most: int | None, show: Callable[[Sequence[_One]], str], folded: str) -> str:
-    """The first ones, and the others in a fold if it is worth folding."""
+def _first(every: Sequence[_One], most: int | None, show: Callable[[Sequence[_One], bool], str], folded: str) -> str:
+    """The first ones, and the others in a fold if it is worth folding; `show` is told whether they are the first."""
     if most is None or len(every) < most + LEAST_FOLDED:
-        return show(every)
-    return f"{show(every[:most])}\n{_fold(f'{len(every) - most} {folded}', show(every[most:]), printed=True)}"
+        return show(every, True)
+    return (
+        f"{show(every[:most], True)}\n{_fold(f'{len(every) - most} {folded}', show(every[most:], False), printed=True)}"
+    )
 
 
 def _table(table: Table, *, folded: bool) -> str:
-    def show(rows: Sequence[Sequence[Words]]) -> str:
-        return _rows(table, rows, caption=not rows or rows[0] is table.rows[0])
-
-    return _first(table.rows, None if folded else table.shown, show, table.folded)
+    rest = beyond(table)
+    shown = _first(
+        table.rows[: table.most],
+        None if folded else table.shown,
+        lambda rows, first: _rows(table, rows, caption=first),
+        table.folded,
+    )
+    return f"{shown}\n{_paragraphs(rest, 2)}" if rest else shown
 
 
 def _rows(table: Table, rows: Sequence[Sequence[Words]], *, caption: bool) -> str:
@@ -277,7 +286,8 @@ def _note(note: Note) -> str:
 
 def _gallery(gallery: Gallery, level: int, *, folded: bool) -> str:
     most = None if folded else gallery.shown
-    return _first(gallery.exhibits, most, lambda exhibits: _exhibits(exhibits, level), "more")
+    shown = _first(gallery.exhibits, most, lambda exhibits, _: _exhibits(exhibits, level), "more")
+    return f'{shown}\n<p class="fine">{gallery.further:,} {BESIDE}</p>' if gallery.further else shown
 
 
 def _exhibits(exhibits: Sequence[Exhibit], level: int) -> str:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from gradleak.reporting import words
+from gradleak.reporting.beyond import MORE, beyond
 from gradleak.reporting.blocks import (
+    MOST,
     Badge,
     Block,
     Chip,
@@ -110,7 +112,8 @@ def _paragraphs(block: Text, level: int) -> list[str]:
         return [line for part in block.parts for line in _fence(run(part, str))]
     if block.style in (Style.TERMS, Style.FACTS):
         return [*(_term(part) for part in block.parts), ""]
-    shown = [_words(part) for part in block.parts]
+    left = len(block.parts) - MOST
+    shown = [_words(part) for part in block.parts[:MOST]] + ([f"{left:,} {MORE}"] if left > 0 else [])
     if block.style is Style.LIST:
         return [*(f"- {part}" for part in shown), ""]
     if block.style is Style.NUMBERED:
@@ -140,7 +143,10 @@ def _fence(text: str) -> Iterable[str]:
 def _table(table: Table) -> list[str]:
     if not table.rows:
         return []
-    rows = table.rows if table.shown is None else table.rows[: max(ROWS, table.shown)]
+    rest = beyond(table)
+    # Short, but for a table that is cut anyway.
+    most = table.most if rest or table.shown is None else max(ROWS, table.shown)
+    rows = table.rows[:most]
     told = [told_by(column.evidence, table.caption) for column in table.columns]
     heads = [
         f"{_text(column.label)} {_evidence(column.evidence.value)}" if column.evidence else _text(column.label)
@@ -151,7 +157,9 @@ def _table(table: Table) -> list[str]:
     lines += ["| " + " | ".join(_words(cell, told[place]) for place, cell in enumerate(row)) + " |" for row in rows]
     lines.append("")
     lines += _reasons(table, rows)
-    if len(rows) < len(table.rows):
+    if rest:
+        lines += _paragraphs(rest, 2)
+    elif len(rows) < len(table.rows):
         lines += [f"{len(table.rows) - len(rows)} {_text(table.folded)} stand in the record.", ""]
     return lines
 

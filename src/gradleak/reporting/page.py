@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
 from gradleak.reporting import words
+from gradleak.reporting.beyond import MOST_SCORES, STAND_IN_RECORD, Rows
 from gradleak.reporting.blocks import (
+    MOST,
     Badge,
     Block,
     Chip,
@@ -31,7 +33,7 @@ from gradleak.reporting.blocks import (
 )
 from gradleak.reporting.context import Context
 from gradleak.reporting.numerals import MISSING, as_number, between, count, decimal, duration, quantity
-from gradleak.results import Control, Evidence, Finding, Record, Score, Status, Verdict, VerdictKind, kinds
+from gradleak.results import Control, Evidence, Finding, Outcome, Record, Score, Status, Verdict, VerdictKind, kinds
 
 LEDE = "What the shared updates give away about the private examples behind them."
 # So many lines of a long table are shown where the rest is not folded away.
@@ -117,16 +119,16 @@ def _pages(context: Context) -> Iterable[Section]:
 def plain_page(kind: str, findings: Sequence[Finding], context: Context) -> Section:
     """The page of a kind that is not known here: its findings, with all that stands in them."""
     shown = [finding for finding in findings if finding.control is None]
-    rows: list[list[Words]] = [
-        [
+    rows = Rows(
+        shown,
+        lambda one: [
             as_is(context.title(one)),
             as_is(one.status.value),
             words.outcome(one.outcome),
             as_is(words.constants(_own(one), skip=())),
             as_is(one.note),
-        ]
-        for one in shown
-    ]
+        ],
+    )
     columns = [*labels("Item", "Status", "Outcome", "Found"), *labels("Note", why=True)]
     text = f"This version knows no audit of the kind `{_code(kind)}`; its findings stand here as they are."
     table = Table(columns=columns, rows=rows, shown=ROWS, folded="more findings", single=True)
@@ -178,10 +180,13 @@ def _by_scenario(context: Context) -> Iterable[Block]:
     if not verdicts:
         return
     order = (VerdictKind.LEAKS, VerdictKind.INCONCLUSIVE, VerdictKind.BOUNDED)
-    judged = [verdict for verdict in context.record.verdicts if verdict.audit is not None]
+    judged: dict[str | None, list[Verdict]] = {}
+    for one in context.record.verdicts:
+        if one.audit is not None and one.tested:
+            judged.setdefault(one.scenario, []).append(one)
     rows: list[list[Words]] = []
     for name, verdict in sorted(verdicts.items(), key=lambda pair: order.index(pair[1].verdict)):
-        mine = [one for one in judged if one.scenario == name and one.tested]
+        mine = judged.get(name, [])
         leaking = sum(one.verdict is VerdictKind.LEAKS for one in mine)
         tally = f"{leaking} of {len(mine)}" if mine else MISSING
         rows.append([as_is(name), Chip(verdict.verdict), tally, as_is(words.reason(verdict.reason))])
@@ -243,23 +248,21 @@ def _problems(context: Context) -> Section | None:
         for one in context.record.findings
         if one.status is not Status.DONE
     )
-    rows: list[list[Words]] = [
-        [
-            as_is(title),
-            status.value,
-            words.outcome(outcome),
-            [as_is(note) or "no reason was kept", *((Small(outcome.remedy),) if outcome else ())],
-        ]
-        for title, status, outcome, note in found
-    ]
+    rows = Rows(list(found), lambda one: _problem(*one))
     text = Text(parts=["These items gave no result. That is no evidence of safety."])
     table = Table(columns=labels("Item", "Status", "Outcome", "Reason"), rows=rows)
     return Section(anchor="problems", title="Failed and refused", label=None, blocks=(text, table)) if rows else None
 
 
+def _problem(title: str, status: Status, outcome: Outcome | None, note: str) -> list[Words]:
+    why: Words = [as_is(note) or "no reason was kept", *((Small(outcome.remedy),) if outcome else ())]
+    return [as_is(title), status.value, words.outcome(outcome), why]
+
+
 def _scores(context: Context) -> Section | None:
     blocks = _score_table(context.record.findings, context)
-    title = f"All {len(context.record.scores)} scores of the record, each with its kind of evidence"
+    count = sum(len(finding.scores) for finding in context.record.findings)
+    title = f"All {count} scores of the record, each with its kind of evidence"
     fold = Fold(title=title, blocks=blocks)
     return (
         Section(anchor="scores", title="Every number of the record", blocks=[fold], label="Scores") if blocks else None
@@ -267,8 +270,15 @@ def _scores(context: Context) -> Section | None:
 
 
 def _score_table(findings: Sequence[Finding], context: Context) -> list[Block]:
-    scores = ((as_is(context.title(finding)), score) for finding in findings for score in finding.scores)
-    rows = [row for item, score in scores for row in _score_rows(item, score, context)]
+    if sum(len(finding.scores) for finding in findings) > MOST_SCORES:
+        findings = context.worst_first(findings)
+    scores = [
+        (finding, score, by_counts)
+        for finding in findings
+        for score in finding.scores
+        for by_counts in ((False, True) if _by_counts(score) is not None else (False,))
+    ]
+    rows = Rows(scores, lambda one: _score_row(*one, context))
     columns = [
         *labels("Item", "Score"),
         *numbers("Value"),
@@ -276,20 +286,34 @@ def _score_table(findings: Sequence[Finding], context: Context) -> list[Block]:
         *numbers("n"),
         *labels("Outcome"),
     ]
-    table = Table(columns=columns, rows=rows, shown=ROWS, folded="more scores", dense=True, single=True)
-    return [table] if rows else []
+    table = Table(
+        columns=columns,
+        rows=rows,
+        shown=ROWS,
+        folded="more scores",
+        dense=True,
+        single=True,
+        most=MOST_SCORES,
+        rest=STAND_IN_RECORD,
+    )
+    return [table] if len(rows) else []
 
 
-def _score_rows(item: str, score: Score, context: Context) -> Iterable[list[Words]]:
-    """The row of a score, and one more for labels that were found as counts of a batch, in whatever order."""
+def _score_row(finding: Finding, score: Score, by_counts: bool, context: Context) -> list[Words]:
+    """The row of a score, or one for labels that were found as counts of a batch, in whatever order."""
+    item, unit = as_is(context.title(finding)), as_is(words.unit(score.unit, context.data_kind))
+    if by_counts:
+        counts = quantity(replace(score, value=_by_counts(score)))
+        return [item, words.LABELS_BY_COUNTS, counts, unit, "", str(score.n), words.outcome(score.outcome)]
     said = [words.outcome(score.outcome), *((Small(as_is(score.note)),) if score.note else ())]
-    unit = as_is(words.unit(score.unit, context.data_kind))
     name = as_is(words.score_title(score, context.entry))
-    yield [item, name, replace(quantity(score), note=""), unit, between(score), str(score.n), said]
+    return [item, name, replace(quantity(score), note=""), unit, between(score), str(score.n), said]
+
+
+def _by_counts(score: Score) -> float | None:
+    """The share of labels found as counts, where it is another number than that by example."""
     counted = as_number(score.details.get("by_counts"))
-    if counted is not None and counted != score.value:
-        counts = quantity(replace(score, value=counted))
-        yield [item, words.LABELS_BY_COUNTS, counts, unit, "", str(score.n), words.outcome(score.outcome)]
+    return None if counted == score.value else counted
 
 
 def _reading(pages: Sequence[Section]) -> Section:
@@ -315,7 +339,7 @@ def _made(context: Context) -> Section:
     blocks: list[Block] = [Text(parts=[*facts, ["Run it again", f"`{_command(command)}`"]], style=Style.FACTS)]
     plan = run.get("plan")
     if plan:
-        text = json.dumps(plan, indent=2, ensure_ascii=False, default=str)
+        text = json.dumps(_abridged(plan), indent=2, ensure_ascii=False, default=str)
         blocks.append(Fold(title="The resolved plan", blocks=[Text(parts=[text], style=Style.CODE)]))
     listed = [words.mapping(one) for one in words.sequence(run.get("citations"))]
     cited = {str(one.get("key", "")): one for one in reversed(listed) if one.get("text")}
@@ -328,6 +352,17 @@ def _made(context: Context) -> Section:
     bibliography = Section(anchor="bibliography", title="Bibliography", label=None, blocks=cites)
     sections = [bibliography] if references else []
     return Section(anchor="made", title="How it was made", blocks=blocks, sections=sections)
+
+
+def _abridged(plan: Any) -> Any:
+    """The plan without the ends of its long lists: of indices, and of batches that are all alike."""
+    if isinstance(plan, Mapping):
+        return {key: _abridged(value) for key, value in plan.items()}
+    if not isinstance(plan, list):
+        return plan
+    if len(plan) <= MOST:
+        return [_abridged(one) for one in plan]
+    return [*map(_abridged, plan[:3]), f"... {len(plan) - 3:,} more in the record"]
 
 
 def _facts(context: Context) -> list[tuple[str, str]]:

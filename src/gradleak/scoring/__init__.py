@@ -19,7 +19,7 @@ from gradleak.scoring.perceptual import (
     st_lpips_obstacle,
 )
 from gradleak.scoring.pooling import pooled
-from gradleak.scoring.reconstruction import EXACT_HIT_RMSE, pixels_of_truth, range_note, score_images
+from gradleak.scoring.reconstruction import EXACT_HIT_RMSE, pixels_of_truth, range_ends, range_note, score_images
 
 __all__ = [
     "BASELINE_NAMES",
@@ -41,6 +41,7 @@ __all__ = [
     "pixels_of_truth",
     "pooled",
     "psnr",
+    "range_ends",
     "range_note",
     "rmse",
     "score_images",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradleak.core import Batch, Domain, Reconstruction
+from gradleak.core import Batch, Domain, DomainKind, Reconstruction
+from gradleak.core.domain import WIDE
 from gradleak.results import Evidence, InputError, Leakier, Outcome, Score, median
 from gradleak.scoring.image import check_channel_axis, mse, ssim, ssim_obstacle
 from gradleak.scoring.pairing import Pairing, label_accuracy, pair, scorable, wrong_pairing_rmse
@@ -145,6 +147,31 @@ def range_note(batch: Batch, beside: Sequence[Batch] = ()) -> str:
     """
     domain = batch.declared_domain()
     return domain.range_note(one.inputs for one in (batch, *beside) if one.domain == domain)
+
+
+def range_ends(batches: Sequence[Batch]) -> tuple[Batch, ...]:
+    """The few of many batches that tell `range_note` what all of them do: of each domain those at the ends of its values.
+
+    Args:
+        batches: without those that have no domain.
+    """
+    lowest: dict[Domain, tuple[float, Batch]] = {}
+    highest: dict[Domain, tuple[float, Batch]] = {}
+    told: set[Domain] = set()
+    for batch in batches:
+        domain = batch.domain
+        if domain is None or domain.kind is not DomainKind.IMAGE or domain in told or batch.inputs.numel() == 0:
+            continue
+        pixels = domain.to_pixels(batch.inputs.detach().to(torch.float64))
+        low, high = float(pixels.min()), float(pixels.max())
+        if math.isnan(low):
+            continue
+        lowest[domain] = min(lowest.get(domain, (low, batch)), (low, batch), key=itemgetter(0))
+        highest[domain] = max(highest.get(domain, (high, batch)), (high, batch), key=itemgetter(0))
+        # Where more of the range is used nothing is said, whatever follows.
+        if not highest[domain][0] - lowest[domain][0] <= WIDE:
+            told.add(domain)
+    return tuple({id(one): one for _, one in (*lowest.values(), *highest.values())}.values())
 
 
 def scores_of_pairs(

@@ -27,6 +27,7 @@ from gradleak.audits.base.site import (
     attack_generator,
     domain_of,
     internal_example,
+    released_by,
     unknown,
 )
 
@@ -55,6 +56,7 @@ __all__ = [
     "internal_example",
     "list_of",
     "luck",
+    "released_by",
     "save_picture",
     "state_of",
     "state_path",

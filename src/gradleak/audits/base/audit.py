@@ -26,6 +26,7 @@ class Task(Generic[F]):
         blank: the finding without any result that stands in the record where the task fails.
         headline: what a progress bar shows.
         cost: expected, in plain gradients of the plan's model.
+        examples: indices of the batches of the plan that it reads; None for all of them.
         states: names of the states that its attacks leave on the way; they go when its findings are in the record.
         turn: where time is short, tasks of a lower turn come first.
         after: where time is short, asked with what was found so far: the reason not to begin it, or "".
@@ -41,6 +42,7 @@ class Task(Generic[F]):
     turn: int = 0
     after: Callable[[Site, Grounds], str] | None = None
     once: str = ""
+    examples: Sequence[int] | None = None
 
 
 class Refusal(NamedTuple):

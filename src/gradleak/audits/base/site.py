@@ -5,8 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
 
 import torch
 
@@ -39,6 +41,7 @@ from gradleak.results import (
     Whole,
 )
 from gradleak.results.errors import shown
+from gradleak.scoring import range_ends
 
 # Of a plan: what torch takes, and no negative one.
 SEED = Annotated[int, Whole(0, 2**64 - 1)]
@@ -110,6 +113,63 @@ class Scenario(Settings):
     require: Requirement | None = None
     perturbation: PerturbedGame | None = None
 
+    @cached_property
+    def members(self) -> frozenset[int]:
+        """The examples, for asking whether one is among them."""
+        return frozenset(self.examples)
+
+    def only(self, indices: frozenset[int]) -> Scenario:
+        """The same for these batches alone.
+
+        Args:
+            indices: of batches.
+        """
+        narrow = copy(self)
+        narrow.__dict__.update(
+            examples=tuple(sorted(indices & self.members)),
+            attacks={},
+            updates={index: self.updates[index] for index in indices if index in self.updates},
+        )
+        narrow.__dict__.pop("members", None)
+        return narrow
+
+
+class Held(Sequence[Batch]):
+    """Some of the batches of a plan, under their indices."""
+
+    def __init__(self, count: int, batches: Mapping[int, Batch]) -> None:
+        """Made of the number of all batches, and those that are held by index."""
+        self._count, self._batches = count, dict(batches)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        """The batch of that index.
+
+        Raises:
+            LookupError: for one that is not held.
+        """
+        if index not in self._batches:
+            raise LookupError(f"batch {index}: this task holds {', '.join(map(str, self._batches))} alone")
+        return self._batches[index]
+
+    def alone(self) -> Held:
+        """The same batches without memory that they share with others."""
+        return Held(self._count, {index: _alone(batch) for index, batch in self._batches.items()})
+
+
+def _alone(batch: Batch) -> Batch:
+    parts = (batch.inputs, batch.targets, batch.sensitive)
+    inputs, targets, sensitive = (part if part is None or _owns_memory(part) else part.clone() for part in parts)
+    assert inputs is not None
+    assert targets is not None
+    return replace(batch, inputs=inputs, targets=targets, sensitive=sensitive)
+
+
+def _owns_memory(tensor: torch.Tensor) -> bool:
+    return tensor.untyped_storage().nbytes() <= tensor.numel() * tensor.element_size()
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Site(Settings):
@@ -156,10 +216,44 @@ class Site(Settings):
         Raises:
             PlanError: naming the nearest one.
         """
-        for scenario in self.scenarios:
-            if scenario.name == name:
-                return scenario
-        raise PlanError(unknown("scenario", name, [scenario.name for scenario in self.scenarios]))
+        if name not in self._named:
+            raise PlanError(unknown("scenario", name, self._named))
+        return self._named[name]
+
+    @cached_property
+    def _named(self) -> Mapping[str, Scenario]:
+        return {scenario.name: scenario for scenario in self.scenarios}
+
+    @cached_property
+    def beside(self) -> Sequence[Batch]:
+        """The batches that tell of the declared range what all of them do, for `range_note`."""
+        return range_ends(self.batches)
+
+    def only(self, indices: Sequence[int]) -> Site:
+        """The same with these batches alone, under their indices: what a task on them takes along of thousands.
+
+        Args:
+            indices: of batches.
+        """
+        held = frozenset(indices)
+        narrow = copy(self)
+        narrow.__dict__.update(
+            batches=Held(len(self.batches), {index: self.batches[index] for index in indices}),
+            scenarios=tuple(scenario.only(held) for scenario in self.scenarios),
+            beside=self.beside,
+        )
+        narrow.__dict__.pop("_named", None)
+        return narrow
+
+    def for_another_process(self) -> Site:
+        """The same with batches that hold no memory but their own: a view takes that of all rows along, once a batch."""
+        alone = copy(self)
+        if isinstance(self.batches, Held):
+            batches: Sequence[Batch] = self.batches.alone()
+        else:
+            batches = [_alone(batch) for batch in self.batches]
+        alone.__dict__.update(batches=batches, beside=[_alone(batch) for batch in self.beside])
+        return alone
 
     def subject(self, index: int) -> Subject:
         """The example or batch of that index, as findings name it."""
@@ -243,6 +337,19 @@ class Site(Settings):
     def without_private(self) -> Site:
         """The same without batches and given updates, for what has rows of its own."""
         return replace(self, batches=(), scenarios=[replace(one, updates={}) for one in self.scenarios])
+
+
+def released_by(scenarios: Sequence[Scenario]) -> dict[int, list[Scenario]]:
+    """The scenarios that release a batch, by its index, in the order of the batches.
+
+    Args:
+        scenarios: in the order of the plan.
+    """
+    found: dict[int, list[Scenario]] = {}
+    for scenario in scenarios:
+        for index in scenario.examples:
+            found.setdefault(index, []).append(scenario)
+    return dict(sorted(found.items()))
 
 
 def internal_example(index: int) -> str:

@@ -13,6 +13,7 @@ from gradleak.audits.reconstruction.controls import PositiveControl, noise_contr
 from gradleak.audits.reconstruction.task import REFINED, AttackTask, first_to_run, refusals, runs
 from gradleak.protocols.average_gradient import AverageGradient
 from gradleak.results import Finding, Grounds, PlanError, Verdict
+from gradleak.results.errors import shown
 from gradleak.results.findings.reconstruction import ReconstructionFinding
 
 RESERVED = ("baseline", "risk", "perfect_attacker")
@@ -58,10 +59,11 @@ class ReconstructionAudit(Audit[ReconstructionFinding]):
             for name, examples in scenario.attacks.items():
                 if name not in self.attacks:
                     raise PlanError(f"scenario {scenario.name!r}: {unknown('attack', name, self.attacks)}")
-                wrong = [index for index in examples if index not in scenario.examples]
+                wrong = [index for index in examples if index not in scenario.members]
                 if wrong:
                     raise PlanError(
-                        f"scenario {scenario.name!r}, {name}: expected indices among {list(scenario.examples)}, got {wrong}"
+                        f"scenario {scenario.name!r}, {name}: expected indices among {shown(list(scenario.examples))}, "
+                        f"got {shown(wrong)}"
                     )
         if site.controls.attack is not None and site.controls.attack not in self.attacks:
             raise PlanError(f"controls: {unknown('attack', site.controls.attack, self.attacks)}")
@@ -120,6 +122,7 @@ class ReconstructionAudit(Audit[ReconstructionFinding]):
                 states=(task.item,),
                 turn=1,
                 after=AttackChance(scenario=scenario.name, index=index),
+                examples=(index,),
             )
 
     def parts(self) -> Iterable[object]:

@@ -349,14 +349,14 @@ def _control(
     found, made = run_attack(attack, update, knowledge, generator, (blank, state))
     if found is None:
         return made, None
-    blind = blind_baseline(batch, domain_of(batch), beside=site.batches)
+    blind = blind_baseline(batch, domain_of(batch), beside=site.beside)
     baseline = next(score for score in blind if score.name == MEASURE)
 
     def rebuilt(scores: Sequence[Score]) -> bool:
         errors = next(score for score in scores if score.name == MEASURE).details.get("per_example", [])
         return bool(errors) and site.thresholds.leaks(errors, list(baseline.details["per_example"]), limits)
 
-    scores = score_images(found, batch, beside=site.batches)
+    scores = score_images(found, batch, beside=site.beside)
     leaks = rebuilt(scores)
     assert made.control is not None
     made = made.but(scores=tuple(scores), control=made.control.model_copy(update={"baseline": baseline.value}))
@@ -367,7 +367,7 @@ def _control(
             seconds=made.seconds + checked.seconds,
         )
         if checked.refined is not None:
-            refined = score_images(checked.refined, batch, beside=site.batches)
+            refined = score_images(checked.refined, batch, beside=site.beside)
             reached = next(score.value for score in refined if score.name == MEASURE)
             made = made.but(refined_pixel_rmse=reached)
             leaks = leaks or rebuilt(refined)

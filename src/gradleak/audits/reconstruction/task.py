@@ -326,7 +326,7 @@ class AttackTask:
     ) -> ReconstructionFinding:
         """The finding of a claim with its picture and its scores. Here the truth comes in."""
         picture = save_picture(out, made.item, found.inputs, site.domain(self.index)) if site.pictures else None
-        scores = score_images(found, site.batches[self.index], beside=site.batches)
+        scores = score_images(found, site.batches[self.index], beside=site.beside)
         return made.but(picture=picture, scores=tuple(scores))
 
 

@@ -23,6 +23,7 @@ from gradleak.audits.base import (
     file_name,
     internal_example,
     luck,
+    released_by,
     save_picture,
 )
 from gradleak.audits.released.gate import check_update, in_words
@@ -50,7 +51,7 @@ class ReleaseTask:
     Attributes:
         audit: the name of its audit.
         index: of the batch.
-        scenarios: names of those that are released.
+        scenarios: names of those that release it.
     """
 
     audit: str
@@ -65,7 +66,6 @@ class ReleaseTask:
         return [
             self._release(site, scenario, original, [] if chance is None else [chance], out)
             for scenario in map(site.scenario, self.scenarios)
-            if self.index in scenario.examples
         ]
 
     def _release(
@@ -92,7 +92,7 @@ class ReleaseTask:
         seconds = time.perf_counter() - started
         public = site.threat.public if isinstance(site.threat, HonestButCurious) else None
         rows = None if public is None else public.inputs
-        baseline = blind_baseline(batch, domain, public=rows, beside=site.batches)
+        baseline = blind_baseline(batch, domain, public=rows, beside=site.beside)
         return ReleaseFinding(
             item=item,
             audit=self.audit,
@@ -173,13 +173,14 @@ class ReleaseAudit(Audit[ReleaseFinding]):
     def tasks(self, site: Site) -> Iterable[Task[ReleaseFinding]]:
         """One task a batch, over all scenarios."""
         chosen = [scenario for scenario in site.scenarios if self.against(scenario.name)]
-        for index in sorted({index for scenario in chosen for index in scenario.examples}):
+        for index, here in released_by(chosen).items():
             name = f"release/{internal_example(index)}"
             yield Task(
                 name=name,
-                run=ReleaseTask(audit=self.name, index=index, scenarios=[scenario.name for scenario in chosen]),
+                run=ReleaseTask(audit=self.name, index=index, scenarios=[scenario.name for scenario in here]),
                 blank=ReleaseFinding(item=name, audit=self.name, subject=site.subject(index)),
                 headline=f"release {index}",
+                examples=(index,),
             )
 
     @classmethod

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
 
-from gradleak.audits.base import Audit, Reader, Scenario, Schema, Site, Task, Writer, internal_example
+from gradleak.audits.base import Audit, Reader, Schema, Site, Task, Writer, internal_example, released_by
 from gradleak.audits.base.rows import held_privately
 from gradleak.audits.risk.derivative import CHECK_COST, quiet
 from gradleak.audits.risk.releases import Releases
@@ -79,28 +79,33 @@ class RiskAudit(Audit[RiskFinding]):
     def tasks(self, site: Site) -> Iterable[Task[RiskFinding]]:
         """The releases of one example over all scenarios at a time, then one setting at a time."""
         scenarios = [scenario for scenario in site.scenarios if self.against(scenario.name)]
-        names = tuple(scenario.name for scenario in scenarios)
-        for index in sorted({index for scenario in scenarios for index in scenario.examples}):
+        maps = {one.name: str(quiet(one.release, site.objective).describe()) for one in scenarios}
+        for index, here in released_by(scenarios).items():
+            names = tuple(scenario.name for scenario in here)
             name, subject = f"risk/{internal_example(index)}", site.subject(index)
             yield Task(
                 name=name,
                 run=Releases(audit=self.name, measures=tuple(self.measures), scenarios=names, index=index),
                 blank=RiskFinding(item=name, audit=self.name, subject=subject),
                 headline=f"risk of {subject}",
-                cost=_cost_of_releases(site, scenarios, index),
+                # One check a derivative, which releases that differ by noise alone share.
+                cost=CHECK_COST * len({maps[name] for name in names})
+                + ENTRY_COST * site.batches[index].inputs.numel() * len(here),
+                examples=(index,),
                 after=partial(_too_large, site.batches[index].inputs.numel()),
             )
         about = tuple(self._about_settings())
         for scenario in scenarios if about else ():
-            for index in same_labels(site, scenario):
+            for index, twins in same_labels(site, scenario).items():
                 name = f"setting/{scenario.name}/{internal_example(index)}"
                 yield Task(
                     name=name,
-                    run=Settings(audit=self.name, measures=about, scenario=scenario.name, index=index),
+                    run=Settings(audit=self.name, measures=about, scenario=scenario.name, indices=twins),
                     blank=RiskFinding(item=name, audit=self.name, scenario=scenario.name, subject=site.subject(index)),
                     headline=f"setting of {scenario.name}/{internal_example(index)}",
                     cost=sum(measure.estimate(site.batches[index].inputs.numel()) for measure in about)
                     + (CHECK_COST if any(measure.reads_derivative for measure in about) else 0.0),
+                    examples=twins,
                 )
 
     @classmethod
@@ -119,10 +124,3 @@ class RiskAudit(Audit[RiskFinding]):
 def _too_large(unknowns: int, site: Site, grounds: Grounds) -> str:
     """Reason to leave the closed form out where time is short, or "": plain gradients are no measure of its cubes."""
     return f"the closed form of {unknowns} unknowns takes their cube of operations" if unknowns > QUICK_UNKNOWNS else ""
-
-
-def _cost_of_releases(site: Site, scenarios: Sequence[Scenario], index: int) -> float:
-    """One check a derivative, which releases that differ by noise alone share, and the measures of every release."""
-    here = [scenario for scenario in scenarios if index in scenario.examples]
-    maps = {str(quiet(scenario.release, site.objective).describe()) for scenario in here}
-    return CHECK_COST * len(maps) + ENTRY_COST * site.batches[index].inputs.numel() * len(here)

@@ -33,7 +33,7 @@ class Releases:
     Attributes:
         audit: the name of the section.
         measures: of the section; those of a setting are left out.
-        scenarios: their names.
+        scenarios: names of those that release it.
         index: of the batch.
     """
 
@@ -47,8 +47,6 @@ class Releases:
         found: list[RiskFinding] = []
         known: dict[str, GradientJacobian] = {}
         for scenario in map(site.scenario, self.scenarios):
-            if self.index not in scenario.examples:
-                continue
             work = _Release(
                 site=site,
                 scenario=scenario,
@@ -142,7 +140,7 @@ class _Release:
         found = perfect_attacker(self.exposure, self.update, max_steps=max_steps, operator=operator)
         batch = self.exposure.batch
         claim = Reconstruction(inputs=found.inputs, targets=batch.targets, loss=None, outcome=found.outcome)
-        every = score_images(claim, batch, beside=self.site.batches)
+        every = score_images(claim, batch, beside=self.site.beside)
         return self.blank("perfect_attacker").but(
             outcome=found.outcome,
             note="a validation routine that starts from the truth; never an attack",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,21 +26,22 @@ class Settings:
         audit: the name of the section.
         measures: those of a setting.
         scenario: its name.
-        index: of the first of these batches.
+        indices: of these batches; the first one is measured.
     """
 
     audit: str
     measures: Sequence[SettingMeasure]
     scenario: str
-    index: int
+    indices: Sequence[int]
 
     def __call__(self, site: Site, out: Path) -> list[RiskFinding]:
         """A finding with the scores for every release with these labels."""
         scenario = site.scenario(self.scenario)
         started = time.perf_counter()
-        batch, measures = site.batches[self.index], distinct(self.measures)
+        first = self.indices[0]
+        batch, measures = site.batches[first], distinct(self.measures)
         reads = any(measure.reads_derivative for measure in measures)
-        check = derivative_of(site, scenario.release, self.index) if reads else None
+        check = derivative_of(site, scenario.release, first) if reads else None
         scores = tuple(_score(site, scenario, measure, batch, place, check) for place, measure in enumerate(measures))
         seconds = time.perf_counter() - started
         return [
@@ -49,25 +50,25 @@ class Settings:
                 audit=self.audit,
                 scenario=self.scenario,
                 subject=site.subject(index),
-                seconds=seconds if index == self.index else 0.0,
+                seconds=seconds if index == first else 0.0,
                 scores=scores,
             )
-            for index in same_labels(site, scenario)[self.index]
+            for index in self.indices
         ]
 
 
 def same_labels(site: Site, scenario: Scenario) -> dict[int, list[int]]:
     """The batches of a scenario by the first one that has the same labels."""
-    groups: dict[int, list[int]] = {}
+    groups: dict[Hashable, list[int]] = {}
     for index in scenario.examples:
-        targets = site.batches[index].targets
-        twin = next((first for first in groups if _equal(site.batches[first].targets, targets)), index)
-        groups.setdefault(twin, []).append(index)
-    return groups
+        groups.setdefault(_labels(site.batches[index].targets), []).append(index)
+    return {group[0]: group for group in groups.values()}
 
 
-def _equal(first: torch.Tensor, second: torch.Tensor) -> bool:
-    return first.dtype == second.dtype and torch.equal(first, second)
+def _labels(targets: torch.Tensor) -> Hashable:
+    """Equal for equal labels alone: what is on another device, or of another number, is not."""
+    values = targets.detach().cpu().contiguous()
+    return str(targets.device), values.dtype, values.shape, values.view(torch.uint8).numpy().tobytes()
 
 
 def _score(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from gradleak.reporting import words
+from gradleak.reporting.beyond import MOST_SCORES, STAND_IN_RECORD, Rows
 from gradleak.reporting.blocks import (
+    MOST,
     Badge,
     Block,
     Figure,
@@ -27,7 +30,7 @@ from gradleak.reporting.context import Context
 from gradleak.reporting.numerals import MISSING, Quantity, as_number, between, count, decimal, quantity
 from gradleak.reporting.pages.risk.noise import noise_section
 from gradleak.results import Evidence, Outcome, Score
-from gradleak.results.findings.risk import Confirmation, RiskFinding
+from gradleak.results.findings.risk import Confirmation, RiskFinding, Spectrum
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,7 +69,7 @@ def page(findings: Sequence[RiskFinding], context: Context) -> Section | None:
         noise_section(findings, context),
         _bounds(findings, context),
         _chances(findings),
-        _spectra(findings),
+        _spectra(findings, context),
         _measures(findings, context),
     )
     return Section(
@@ -194,50 +197,56 @@ def _privacy(score: Score) -> str:
     return MISSING if mu is None else f"μ = {decimal(mu)} (ε = {decimal(epsilon)} at δ = {decimal(delta)})"
 
 
-def _spectra(findings: Sequence[RiskFinding]) -> Section:
+def _spectra(findings: Sequence[RiskFinding], context: Context) -> Section:
     """The distinct spectra: one an example where releases share A."""
-    rows: list[list[Words]] = []
-    curves: dict[str, list[float]] = {}
+    found: dict[str, Spectrum] = {}
     seen: set[tuple[str, ...]] = set()
-    for finding in findings:
-        spectrum = finding.spectrum
-        if spectrum is None or not spectrum.eigenvalues:
-            continue
-        values, subject = spectrum.eigenvalues, str(finding.subject)
+    subjects: set[str] = set()
+    measured = [one for one in findings if _eigenvalues(one.spectrum)]
+    for finding in context.worst_first(measured) if len(measured) > MOST else measured:
+        assert finding.spectrum is not None
+        values, subject = _eigenvalues(finding.spectrum), str(finding.subject)
         key = (subject, f"{values[0]:.6e}", f"{values[-1]:.6e}", str(len(values)))
-        if key in seen:
-            continue
-        # Releases of one example that have spectra of their own (another protocol, clipping) are told apart by scenario.
-        label = f"{subject}, {finding.scenario}" if any(subject == one[0] for one in seen) else subject
-        seen.add(key)
-        curves[label] = ordered = sorted(values, reverse=True)
-        unseen = 0 if spectrum.rank is None else len(values) - spectrum.rank
-        rank = count(spectrum.rank)
-        ends = (ordered[0], ordered[min(spectrum.rank or len(values), len(values)) - 1])
-        rows.append(
-            [
-                as_is(label),
-                count(len(values)),
-                count(spectrum.entries),
-                (rank, Small(f"{unseen} directions unseen")) if unseen else rank,
-                *(Quantity(value=end, text=decimal(end), evidence=Evidence.EXACT.value) for end in ends),
-            ]
-        )
+        if key not in seen:
+            # Releases of one example that have spectra of their own (another protocol, clipping) are told apart by scenario.
+            found[f"{subject}, {finding.scenario}" if subject in subjects else subject] = finding.spectrum
+            seen.add(key)
+            subjects.add(subject)
     blocks: list[Block] = [Text(parts=["The record holds no spectrum."])]
-    if rows:
+    if found:
         columns = [
             *labels("Example"),
             *numbers("Unknowns d", "Shared numbers P", "Rank", "Largest", "Smallest above zero"),
         ]
         caption = ("Eigenvalues of AᵀA ", Badge(Evidence.EXACT))
+        drawn = {label: sorted(_eigenvalues(one), reverse=True) for label, one in islice(found.items(), MOST)}
+        rows = Rows(list(found.items()), lambda one: _spectrum_row(*one))
         blocks = [
             Text(parts=[_SPECTRUM]),
-            *spectrum_plot(curves),
-            Table(single=True, caption=caption, columns=columns, rows=rows),
+            *spectrum_plot(drawn),
+            Table(single=True, caption=caption, columns=columns, rows=rows, folded="more spectra"),
             Text(style=Style.FINE, parts=[_RANK]),
         ]
     title = "Directions that the update shows"
     return Section(anchor="spectrum", title=title, label="Spectrum", blocks=[*blocks, *_routes(findings)])
+
+
+def _eigenvalues(spectrum: Spectrum | None) -> Sequence[float]:
+    return () if spectrum is None else spectrum.eigenvalues or ()
+
+
+def _spectrum_row(label: str, spectrum: Spectrum) -> list[Words]:
+    ordered = sorted(_eigenvalues(spectrum), reverse=True)
+    unseen = 0 if spectrum.rank is None else len(ordered) - spectrum.rank
+    rank = count(spectrum.rank)
+    ends = (ordered[0], ordered[min(spectrum.rank or len(ordered), len(ordered)) - 1])
+    return [
+        as_is(label),
+        count(len(ordered)),
+        count(spectrum.entries),
+        (rank, Small(f"{unseen} directions unseen")) if unseen else rank,
+        *(Quantity(value=end, text=decimal(end), evidence=Evidence.EXACT.value) for end in ends),
+    ]
 
 
 def _routes(findings: Sequence[RiskFinding]) -> list[Block]:
@@ -258,29 +267,40 @@ def _routes(findings: Sequence[RiskFinding]) -> list[Block]:
 
 def _measures(findings: Sequence[RiskFinding], context: Context) -> Section | None:
     """Every closed-form number of a release."""
-    rows: list[list[Words]] = [
-        [
-            as_is(context.title(finding)),
-            words.score_name(score.name, context.entry) + words.score_setting(score.details),
-            _with_badge(score),
-            words.unit(score.unit, context.data_kind),
-            between(score),
-            _ended(score.outcome),
-            "" if score.value is not None else as_is(score.note),
-        ]
-        for finding in findings
-        if finding.spectrum is not None
-        for score in finding.scores
-    ]
+    measured = [finding for finding in findings if finding.spectrum is not None]
+    if sum(len(finding.scores) for finding in measured) > MOST_SCORES:
+        measured = list(context.worst_first(measured))
+    scores = [(finding, score) for finding in measured for score in finding.scores]
+    rows = Rows(
+        scores,
+        lambda one: [
+            as_is(context.title(one[0])),
+            words.score_name(one[1].name, context.entry) + words.score_setting(one[1].details),
+            _with_badge(one[1]),
+            words.unit(one[1].unit, context.data_kind),
+            between(one[1]),
+            _ended(one[1].outcome),
+            "" if one[1].value is not None else as_is(one[1].note),
+        ],
+    )
     columns = [
         *labels("Item", "Score"),
         *numbers("Value"),
         *labels("Unit", "Interval", "Outcome"),
         *labels("Reason", why=True),
     ]
-    table = Table(columns=columns, rows=rows, shown=40, folded="more measures", dense=True, single=True)
+    table = Table(
+        columns=columns,
+        rows=rows,
+        shown=40,
+        folded="more measures",
+        dense=True,
+        single=True,
+        most=MOST_SCORES,
+        rest=STAND_IN_RECORD,
+    )
     fold = Fold(title=f"All {len(rows)} closed-form measures", blocks=[table], printed=True)
-    return Section(anchor="measures", title="Closed-form measures", label=None, blocks=[fold]) if rows else None
+    return Section(anchor="measures", title="Closed-form measures", label=None, blocks=[fold]) if scores else None
 
 
 def _validations(findings: Sequence[RiskFinding], context: Context) -> list[Block]:
@@ -295,17 +315,17 @@ def _validations(findings: Sequence[RiskFinding], context: Context) -> list[Bloc
         *labels("Outcome"),
         *numbers("Steps"),
     ]
-    rows: list[list[Words]] = [
-        [
-            as_is(one.subject),
-            as_is(one.scenario),
-            quantity(one.score("psnr")),
-            quantity(one.score("pixel_rmse")),
-            _ended(one.outcome),
-            count(validation.steps),
-        ]
-        for one, validation in found
-    ]
+    rows = Rows(
+        found,
+        lambda pair: [
+            as_is(pair[0].subject),
+            as_is(pair[0].scenario),
+            quantity(pair[0].score("psnr")),
+            quantity(pair[0].score("pixel_rmse")),
+            _ended(pair[0].outcome),
+            count(pair[1].steps),
+        ],
+    )
     blocks = (Text(style=Style.FINE, parts=[_VALIDATION]), Table(single=True, columns=columns, rows=rows))
     return [Fold(title=f"Validation: the perfect attacker on {len(found)} releases", blocks=blocks)]
 

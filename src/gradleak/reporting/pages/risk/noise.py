@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from gradleak.reporting import words
-from gradleak.reporting.blocks import Badge, Block, Section, Small, Style, Table, Text, Words, numbers, plot
+from gradleak.reporting.blocks import MOST, Badge, Block, Section, Small, Style, Table, Text, Words, numbers, plot
 from gradleak.reporting.context import Context
 from gradleak.reporting.numerals import MISSING, Quantity, as_number, decimal, percent, quantity
 from gradleak.results import Evidence, Subject, median
@@ -186,6 +187,11 @@ def _share(value: float | None) -> Quantity:
     return Quantity(value=value, text=percent(value))
 
 
+def _nearest(known: Sequence[float]) -> Sequence[float]:
+    """All of some hundred errors, and of more the smallest, so that a page can hold them."""
+    return known if len(known) <= MOST else nsmallest(MOST, known)
+
+
 def _paint(axes: Axes, levels: Levels, error: str) -> None:
     """Thin markers are single examples, lines medians over them; the dashed level is what the blind adversary reaches."""
     from gradleak.reporting.drawing import BESIDE, DASHES, INK, SERIES
@@ -201,7 +207,7 @@ def _paint(axes: Axes, levels: Levels, error: str) -> None:
         by_level = {std: [value for value in values(points, name) if value] for std, points in levels.items()}
         by_level = {std: known for std, known in by_level.items() if known}
         if by_level:
-            single = [(std, value) for std, known in by_level.items() for value in known]
+            single = [(std, value) for std, known in by_level.items() for value in _nearest(known)]
             middles = [median(known) or 0.0 for known in by_level.values()]
             axes.plot(*zip(*single, strict=True), marker, color=color, markersize=4.5, fillstyle="none", alpha=0.75)
             axes.plot(
