@@ -14,7 +14,8 @@ from torch import Tensor
 import gradleak as gl
 from gradleak.attacks import Blind
 from gradleak.auditing import run_plan
-from gradleak.auditing.run import _Call, tasks
+from gradleak.auditing.run import tasks
+from gradleak.auditing.work import Call
 from gradleak.audits.base import Scenario, Site, released_by
 from gradleak.audits.reconstruction import ReconstructionAudit
 from gradleak.audits.released import ReleaseAudit
@@ -51,7 +52,7 @@ def plan_of(count: int, **changes: object) -> gl.Plan:
 def test_a_task_takes_its_own_batches_along() -> None:
     def sizes(count: int) -> dict[str, int]:
         plan = plan_of(count)
-        return {task.name: len(pickle.dumps(_Call(task, plan.site, Path("out")))) for task in tasks(plan)}
+        return {task.name: len(pickle.dumps(Call(task, plan.site, Path("out")))) for task in tasks(plan)}
 
     few, many = sizes(8), sizes(64)
     assert set(few) < set(many)

@@ -13,6 +13,7 @@ from gradleak.attacks import Support
 from gradleak.cli.explain import explanation
 from gradleak.reporting import words
 from gradleak.results import Record
+from gradleak.results.versions import version_of
 from tests.auditing.conftest import SMALL_PLAN
 from tests.cli.command import ROOT, called, started
 
@@ -109,6 +110,23 @@ def test_report_is_written_again_from_the_record(finished: tuple[Path, Path], tm
         ended = called("report", str(out), "--format", format_, "--out", str(tmp_path / name))
         assert ended.returncode == 0, ended.stderr
         assert (tmp_path / name).stat().st_size > 500
+
+
+def test_every_row_is_in_the_document_where_it_is_asked_for(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    _, out = finished
+    target = tmp_path / "full.json"
+    ended = called("report", str(out), "--format", "json", "--out", str(target), "--per-record")
+    assert ended.returncode == 0, ended.stderr
+    full = json.loads(target.read_text(encoding="utf-8"))
+    brief = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    record = Record.load(out)
+    assert len(full["findings"]) == sum(one.control is None for one in record.findings) > len(brief["findings"])
+    assert len(full["verdicts"]) == len(record.verdicts)
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    ended = called("--version")
+    assert (ended.returncode, ended.stdout) == (0, f"gradleak {version_of('gradleak')}\n")
 
 
 def test_a_report_without_a_format_leaves_no_page_of_an_older_version(finished: tuple[Path, Path]) -> None:

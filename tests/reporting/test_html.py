@@ -12,7 +12,7 @@ from tests.reporting.toy_kind import HOSTILE
 from gradleak.reporting import write_html
 from gradleak.reporting.blocks import Column, Level, Note, Table, Tag, Text, Tile, Tiles
 from gradleak.reporting.html import render_html
-from gradleak.reporting.page import assemble
+from gradleak.reporting.page import Report, assemble
 from gradleak.results import InputError, Record
 
 pytestmark = pytest.mark.usefixtures("toy")
@@ -212,3 +212,16 @@ def test_hostile_text_never_becomes_markup() -> None:
     assert "{{ 7*7 }}" in page.text
     # Asterisks and backticks of names stay what they are.
     assert "|**a**`b`[c]" in page.text
+
+
+def test_a_notebook_shows_the_verdicts_and_no_picture(report: Report) -> None:
+    shown = report.record._repr_html_()
+    page = Page(f"<body>{shown}</body>")
+    words = " ".join(page.texts)
+    (verdict,) = (one for one in report.record.verdicts if one.item == "run")
+    assert "run" in words
+    assert verdict.explanation.split()[0] in words
+    assert repr(report.record) in words
+    assert {"img", "script", "style"} & set(page.by_tag) == set()
+    nothing = "Record(&#x27;&#x27;, no verdict on the run, 0 findings, 0 verdicts)"
+    assert Record(run={})._repr_html_() == f"<p><code>{nothing}</code></p>"

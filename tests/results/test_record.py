@@ -402,3 +402,22 @@ def test_what_is_refused_before_a_record_is_set_aside_leaves_it(tmp_path: Path) 
         RecordWriter(path, {**RUN, "plan": {}, "plan_digest": "d2"}, guard=refuse)
     assert path.read_bytes() == whole
     assert not list(tmp_path.glob("record-*"))
+
+
+def test_a_record_shows_itself_in_a_line(tmp_path: Path) -> None:
+    """Printed whole it took 100,000 characters; `lines` has them."""
+    path = tmp_path / "record.jsonl"
+    with RecordWriter(path, RUN) as writer:
+        writer.write_group("a", GROUPS["a"])
+        assert repr(Record.load(path)) == (
+            f"Record('é', no verdict on the run, 2 findings, 0 verdicts, 2 of 3 groups missing, {path})"
+        )
+        writer.write_group("b", GROUPS["b"])
+        run = Verdict(item="run", verdict=VerdictKind.BOUNDED, reason="r", explanation="e")
+        writer.write_group("c", [*GROUPS["c"], run])
+    assert repr(Record.load(path)) == f"Record('é', bounded, 5 findings, 2 verdicts, {path})"
+    odd = {"type": "verdict", "item": "run", "verdict": ["<b>"]}
+    hostile = Record(run={"name": "x\n" * 500}, lines=[odd], damaged=7, path=Path("a\nb"))
+    assert len(repr(hostile).splitlines()) == 1
+    assert len(repr(hostile)) < 250
+    assert "no verdict on the run, 0 findings, 1 verdicts, 7 damaged lines left out, a b" in repr(hostile)

@@ -52,7 +52,7 @@ class Dask(Executor):
         try:
             with self._client() as client:
                 self._check(client, probe)
-                [site] = client.scatter([calls[0].site], broadcast=True, hash=False)
+                [site] = client.scatter([calls[0].site.for_another_process()], broadcast=True, hash=False)
                 futures = {
                     client.submit(
                         _done, call.task, site, call.folder.resolve(), probe, key=f"{probe.name}/{call.task.name}",

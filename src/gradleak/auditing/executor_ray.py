@@ -49,7 +49,7 @@ class Ray(Executor):
                 own = dict(self.resources or {})
                 settings = {"num_cpus": 1, "num_gpus": own.pop("GPU", 0), "resources": own, "max_retries": self.retries}
                 remote = ray.remote(_done).options(**settings)
-                site = ray.put(calls[0].site)
+                site = ray.put(calls[0].site.for_another_process())
                 waiting = {remote.remote(call.task, site, call.folder.resolve(), probe): call.task for call in calls}
                 while waiting:
                     [reference], _ = ray.wait(list(waiting), num_returns=1)

@@ -15,6 +15,7 @@ import typer
 from gradleak.cli.gate import FailOnOption, Gate, JUnitOption, SarifOption
 from gradleak.results import GradleakError, InputError, Record, Status
 from gradleak.results.files import make_folder
+from gradleak.results.versions import version_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -29,6 +30,21 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"gradleak {version_of('gradleak')}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Tells you what a shared gradient gives away."""
 
 
 class ExitCode:
@@ -237,6 +253,10 @@ def report(
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write; default: report.* beside the record.")] = None,
+    per_record: Annotated[
+        bool,
+        typer.Option("--per-record", help="Put every row into the JSON document; it tells which examples are exposed."),
+    ] = False,
 ) -> None:
     """Write the report of a run again, from its record alone; the verdicts stay those of the run."""
     record = Record.load(run)
@@ -249,7 +269,7 @@ def report(
     formats = [format_] if format_ is not None else [Format.HTML] if out is not None else list(Format)
     for chosen in formats:
         target = out or record.path.with_name(f"report{SUFFIXES[chosen]}")
-        _write(record, target, chosen)
+        _write(record, target, chosen, per_record=per_record)
         typer.echo(str(target))
 
 
@@ -389,11 +409,13 @@ def _progress() -> Progress:
     return Progress(*columns, console=Console(stderr=True))
 
 
-def _write(record: Record, target: Path, format_: Format) -> None:
+def _write(record: Record, target: Path, format_: Format, *, per_record: bool = False) -> None:
     from gradleak.reporting import write_html, write_json, write_markdown
 
-    writers = {Format.HTML: write_html, Format.MARKDOWN: write_markdown, Format.JSON: write_json}
-    writers[format_](record, target)
+    if format_ is Format.JSON:
+        write_json(record, target, per_record=per_record)
+    else:
+        (write_html if format_ is Format.HTML else write_markdown)(record, target)
 
 
 def _print_verdicts(record: Record, page: Path, *, quiet: bool) -> None:

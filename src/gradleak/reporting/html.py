@@ -35,6 +35,8 @@ from gradleak.reporting.blocks import (
     Tile,
     Tiles,
     Words,
+    as_is,
+    labels,
     pieces,
     run,
     spans,
@@ -42,7 +44,7 @@ from gradleak.reporting.blocks import (
 )
 from gradleak.reporting.numerals import Quantity
 from gradleak.reporting.page import LEDE, Report, assemble
-from gradleak.results import Evidence, Record
+from gradleak.results import RUN, Evidence, Record
 from gradleak.results.files import write_file
 
 # Tables and galleries with more fold the rest away, if it is worth folding.
@@ -102,6 +104,17 @@ def render_html(report: Report) -> str:
         f"</main>\n<footer><p>{_FOOTER}</p></footer>\n</body>\n</html>\n",
     ]
     return "\n".join(line for line in lines if line)
+
+
+def render_notebook(record: Record) -> str:
+    """The verdicts on a run and its scenarios as a notebook shows them, without pictures: it keeps what it shows."""
+    judged = sorted((one for one in record.verdicts if one.audit is None), key=lambda one: one.item != RUN)
+    rows: list[list[Words]] = [
+        [as_is(one.item), Chip(one.verdict), as_is(words.reason(one.reason)), as_is(one.explanation)] for one in judged
+    ]
+    told = f"<p><code>{escape(repr(record))}</code></p>"
+    table = Table(columns=labels("Item", "Verdict", "Reason", "Explanation"), rows=rows)
+    return f"{told}\n{_table(table, folded=True)}" if rows else told
 
 
 def _links(sections: Iterable[Section]) -> Iterable[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -102,6 +102,12 @@ def finding_class(kind: str) -> type[Finding]:
     """The class of the findings of a kind; of one that is not known, `UnknownFinding`."""
     known = kinds().get(kind)
     return UnknownFinding if known is None else known.load_finding()
+
+
+def load_notebook() -> Callable[[Any], str]:
+    """The function that shows a record in a notebook; it stands with the reports, which this room does not know."""
+    show: Callable[[Any], str] = _load("gradleak.reporting.html:render_notebook")
+    return show
 
 
 def _load(path: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from gradleak.results.citation import Citation
-from gradleak.results.errors import GradleakError, InputError
+from gradleak.results.errors import GradleakError, InputError, one_line
 from gradleak.results.files import write_file
 from gradleak.results.finding import Finding
-from gradleak.results.kinds import finding_class
+from gradleak.results.kinds import finding_class, load_notebook
 from gradleak.results.record_lines import (
     PLACE,
     SCHEMA,
@@ -32,7 +33,7 @@ from gradleak.results.record_lines import (
     text_of,
 )
 from gradleak.results.score import Score
-from gradleak.results.verdict import Thresholds, Verdict
+from gradleak.results.verdict import RUN, Thresholds, Verdict, VerdictKind
 from gradleak.results.versions import version_of
 
 # Times, facts on the host, and what the key of a run's private data makes of it.
@@ -57,6 +58,22 @@ class Record:
     path: Path | None = None
     damage: Sequence[str] = ()
     damaged: int = 0
+
+    def __repr__(self) -> str:
+        """One line: name, verdict on the run, how much there is. `lines` and `canonical` have everything."""
+        kinds, missing = Counter(row.get("type") for row in self.lines), self.missing
+        given = [one.get("verdict") for one in self.lines if one.get("type") == "verdict" and one.get("item") == RUN]
+        verdict = next((kind.value for kind in VerdictKind if given[-1:] == [kind]), "no verdict on the run")
+        told = [repr(str(self.run.get("name", "")))[:100], verdict]
+        told += [f"{kinds['finding']:,} findings", f"{kinds['verdict']:,} verdicts"]
+        told += [f"{len(missing):,} of {len(announced(self.run)):,} groups missing"] if missing else []
+        told += [f"{self.damaged:,} damaged lines left out"] if self.damaged else []
+        told += [one_line(str(self.path))] if self.path else []
+        return f"Record({', '.join(told)})"
+
+    def _repr_html_(self) -> str:
+        """The verdicts, as a notebook shows them."""
+        return load_notebook()(self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Record:
