@@ -493,8 +493,9 @@ def _stack(one: Function, block: Tensor, width: int) -> Tensor:
 
 def _works(attempt: Callable[[], bool]) -> bool:
     try:
-        return attempt()
+        with batching_rules_only():
+            return attempt()
     except torch.OutOfMemoryError:
         raise
-    except (RuntimeError, NotImplementedError, ValueError):
+    except REFUSALS:
         return False
