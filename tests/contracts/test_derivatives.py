@@ -9,7 +9,6 @@ from itertools import product
 import pytest
 import torch
 from tests.operators.models import DetachedCube, Then, Twisted
-from tools.support_matrix import Case, cases, exposure_of
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
@@ -18,6 +17,7 @@ from gradleak.defenses import DPSGD, Clip, ClipPerExample, ClipPerLayer, Gaussia
 from gradleak.operators import DerivativeCheck, GradientJacobian
 from gradleak.protocols import FedAvg, FedSGD, LocalAdam
 from gradleak.results import UnsupportedError
+from tools.support_matrix import Case, cases, exposure_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch, on its first jvp
 
@@ -138,10 +138,10 @@ def hold(case: Case, defense: Defense, protocol: Protocol, examples: int, *, den
     """What is wrong with the derivative of a release, or ""."""
     exposure = released(case, defense, protocol, examples)
     generator = torch.Generator().manual_seed(1)
-    operator = GradientJacobian(exposure)
-    right_block = torch.randn(operator.shape[1], 6, generator=generator, dtype=torch.float64)
-    left_block = torch.randn(operator.shape[0], 6, generator=generator, dtype=torch.float64)
+    right_block = torch.randn(exposure.inputs.numel(), 6, generator=generator, dtype=torch.float64)
+    left_block = torch.randn(exposure.objective.size, 6, generator=generator, dtype=torch.float64)
     try:
+        operator = GradientJacobian(exposure)
         check = operator.check
         pulled = {6: operator.adjoint_matmat(left_block), 1: operator.adjoint_matmat(left_block[:, :1])}
         pushed = {6: operator.matmat(right_block), 1: operator.matmat(right_block[:, :1])}
@@ -153,7 +153,10 @@ def hold(case: Case, defense: Defense, protocol: Protocol, examples: int, *, den
     want = right_products(exposure, directions)
     if not bool(want.any()):
         return "no derivative to compare with"
-    pairs = {"A v": (pushed[1], want @ right_block[:, :1] if dense else want), "a column of A V": (pushed[6][:, :1], want)}
+    pairs = {
+        "A v": (pushed[1], want @ right_block[:, :1] if dense else want),
+        "a column of A V": (pushed[6][:, :1], want),
+    }
     if whole is not None:
         pairs |= {"A": (whole, want), "a column of A V": (pushed[6], want @ right_block)}
     told = [f"{name}: {error:.1e}" for name, pair in pairs.items() if (error := off(exposure, *pair)) > RIGHT]

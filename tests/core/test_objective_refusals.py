@@ -387,3 +387,9 @@ def test_inference_mode_is_refused_at_once() -> None:
     for name, tensor in objective.gradient(objective.params, batch).items():
         assert torch.equal(tensor, gradient[name])
     assert not any(tensor.is_inference() for tensor in Objective.from_module(made).params.values())
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_a_scripted_layer_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedError, match="1: a TorchScript module has no double derivatives here"):
+        Objective.from_module(nn.Sequential(nn.Linear(8, 3), torch.jit.script(nn.LayerNorm(3))))

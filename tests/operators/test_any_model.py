@@ -195,3 +195,9 @@ def test_the_users_module_and_the_global_state_are_as_before() -> None:
     assert module.training
     assert list(module._backward_hooks) == [hook.id]
     assert torch.equal(rng, torch.random.get_rng_state())
+
+
+def test_a_model_that_torch_func_cannot_take_is_refused_by_name() -> None:
+    exposure = exposure_of(between(lambda x: x * float(x.detach().numpy().mean())), (4,))
+    with pytest.raises(UnsupportedError, match=r"a model that torch.func can differentiate, got one .*numpy"):
+        GradientJacobian(exposure)

@@ -205,6 +205,54 @@ def test_a_derivative_that_is_infinite_at_the_truth_is_told_apart(*, hold: bool)
     assert GradientJacobian(exposure).check.exact
 
 
+def _at_zeros(function: Callable[[Tensor], Tensor]) -> Exposure:
+    """Two entries of the input are zero, as black pixels are, before a function of them."""
+    exposure = exposure_of(nn.Sequential(Then(function), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2)), (4,))
+    inputs = exposure.batch.inputs.clone()
+    inputs[0, 1:3] = 0.0
+    return replace(exposure, batch=exposure.batch.with_inputs(inputs))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("hold", [False, True], ids=["products", "held"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.relu() - (-x).relu(),
+        lambda x: x * x.sign() * x.sign(),
+        lambda x: x.clamp(min=0) + x.clamp(max=0),
+    ],
+    ids=["kinks that cancel", "sign", "clamped"],
+)
+def test_a_derivative_that_is_wrong_at_the_truth_alone_is_found(
+    function: Callable[[Tensor], Tensor], *, hold: bool, dtype: torch.dtype
+) -> None:
+    """All three are x, with a slope of 1 at zero, where autograd says 0, 0 and 2."""
+    operator = GradientJacobian(_at_zeros(function), dtype=dtype)
+    if hold:
+        operator.hold(operator.matmat(torch.eye(operator.shape[1], dtype=dtype)))
+    assert operator.check.outcome is Outcome.INCONSISTENT
+    assert "is wrong at the private batch, though right beside it" in operator.check.refusal
+    assert operator.shared_check is not None
+    assert operator.shared_check.exact
+    # One example of zeros among others, with the check of the first one.
+    outcomes = [one.check.outcome for one in example_operators(_at_zeros(function))]
+    assert outcomes == [Outcome.INCONSISTENT, Outcome.CONVERGED]
+
+
+@pytest.mark.parametrize("function", [torch.relu, torch.abs, lambda x: x * x.abs(), torch.sin, lambda x: x.cumprod(-1)])
+def test_a_kink_at_the_truth_is_not_called_wrong(function: Callable[[Tensor], Tensor]) -> None:
+    assert GradientJacobian(_at_zeros(function)).check.exact
+
+
+def test_a_release_that_hardly_changes_is_not_held_against_round_off() -> None:
+    """Differences of small steps were zero or noise, and agreed with each other."""
+    exposure = exposure_of(nn.Sequential(Then(lambda x: 1.0 + 1e-7 * x.sin()), nn.Linear(4, 2)), (4,), examples=1)
+    assert _check(exposure).outcome is Outcome.CONVERGED
+    constant = exposure_of(nn.Sequential(Then(lambda x: 1.0 + 1e-13 * x.sin()), nn.Linear(4, 2)), (4,), examples=1)
+    assert _check(constant).outcome is Outcome.NOT_INFORMATIVE
+
+
 def test_a_product_that_only_tests_is_not_in_the_record() -> None:
     operator = GradientJacobian(exposure_of(between(torch.tanh), (4,)))
     route = operator.route

@@ -117,8 +117,11 @@ def private_copy(module: nn.Module, noun: str = "model") -> tuple[nn.Module, tup
                 f"model: expected real parameters, got {parameter.dtype} in {name}; hold its real and imaginary parts "
                 "as a real parameter (torch.view_as_real)"
             )
-    if isinstance(inside, torch.jit.ScriptModule):
-        raise UnsupportedError("model: a TorchScript module has no double derivatives here; pass the original module")
+    for name, part in inside.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            raise UnsupportedError(
+                f"{name or 'model'}: a TorchScript module has no double derivatives here; pass the original module"
+            )
     memo: dict[int, Any] = {}
     notes: list[str] = []
     try:

@@ -21,6 +21,10 @@ _AWAY = 0.05
 _PLACES = 3
 # Relative error of every tensor's rows of A v up to which what follows from A may be called exact.
 _EXACT = {torch.float64: 1e-6, torch.float32: 1e-3}
+# At the truth itself: the step, relative to the size of the inputs, where it is taken, and the error that is one.
+_STEP = 1e-5
+_SHARES = (1.0, -1.0, 0.5, -0.5)
+_AT_TRUTH = 1e-3
 
 _REFUSALS = (RuntimeError, ValueError, LookupError, TypeError, ArithmeticError)
 
@@ -140,6 +144,64 @@ def check_derivative(
     agreed = check.outcome in (Outcome.CONVERGED, Outcome.UNSUPPORTED)
     broken = "" if agreed else out_of_scale(exposure.objective, exposure.batch.inputs)
     return replace(check, outcome=Outcome.NOT_INFORMATIVE, note=broken) if broken else check
+
+
+def check_at_truth(
+    exposure: Exposure, value: Tensor, direction: Tensor, product: Tensor, beside: DerivativeCheck
+) -> DerivativeCheck:
+    """The check of a derivative that is right beside the private batch, with what differences say at the batch itself.
+
+    Autograd may be right almost everywhere and wrong where values are special: max(x, 0) − max(−x, 0) is x and has a slope
+    of 1 at zero, where autograd says 0; a black image or a dead unit is such a place. Where differences to both sides are
+    not the same, as at the kink of one activation or for equal values before a max pooling, nothing is said: a derivative
+    to one side is not wrong.
+
+    Args:
+        exposure: objective, private batch and release.
+        value: g(x), (P,).
+        direction: v, (d,).
+        product: A v, (P,).
+        beside: the check beside the private batch; what is not converged there is returned as it is.
+
+    Cost: 4 evaluations of the released mean, 5 for an operator in single precision.
+    """
+    if beside.outcome is not Outcome.CONVERGED:
+        return beside
+    wide = exposure.to(torch.float64)
+    x, along = wide.inputs, direction.to(torch.float64)
+    step = _STEP * max(float(x.norm()), 1e-3 * x.numel() ** 0.5) / float(along.norm())
+    try:
+        with torch.no_grad():
+            here = value if value.dtype is torch.float64 else wide.mean(x)
+            ahead, behind, near, near_behind = (wide.mean(x + share * step * along) for share in _SHARES)
+    except torch.OutOfMemoryError:
+        raise
+    except _REFUSALS:  # a logarithm need not take inputs on the other side of the truth
+        return beside
+    coarse, fine = (ahead - behind) / (2 * step), (near - near_behind) / step
+    kink = (near - 2 * here + near_behind) / (step / 2)
+    found = FiniteDifference(
+        value=fine,
+        outcome=Outcome.CONVERGED,
+        smoothness=0.0,
+        step=_STEP,
+        spread=kink.abs() + (coarse - fine).abs(),
+    )
+    worst, name = _worst_tensor(wide, product.to(torch.float64), found, torch.finfo(product.dtype).eps ** 0.6)
+    if worst <= _EXACT[product.dtype]:
+        return beside
+    what = f"the rows of {name} in A v differ from central differences of the released mean"
+    if worst <= _AT_TRUTH:
+        note = f"{what} by {worst:.1g} at the private batch"
+        return replace(beside, exact=False, note="; ".join(filter(None, [beside.note, note])))
+    return replace(
+        beside,
+        outcome=Outcome.INCONSISTENT,
+        exact=False,
+        error=worst,
+        note=f"the second derivative of the model is wrong at the private batch, though right beside it: {what}; kinks "
+        "cancel each other there, or something in the model has a rule of its own for zeros or equal values",
+    )
 
 
 def _checked(exposure: Exposure, generator: torch.Generator, asked: _Asked) -> DerivativeCheck:

@@ -17,6 +17,8 @@ _STEPS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 # Two neighboring steps must agree to this for a difference to be believed, and to that for no further one to be tried.
 _SMOOTH = 1e-4
 _SMOOTH_ENOUGH = 1e-7
+# A difference of values that is smaller than this many times their round-off has no digits to compare.
+_DIGITS = 1e4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -106,7 +108,12 @@ def central_difference(function: Function, point: Tensor, direction: Tensor) -> 
     best, place = float("inf"), 1
     with torch.no_grad():
         for h in _STEPS:
-            slopes.append((function(point + h * unit) - function(point - h * unit)) / (2 * h))
+            ahead = function(point + h * unit)
+            slope = (ahead - function(point - h * unit)) / (2 * h)
+            round_off = torch.finfo(slope.dtype).eps * float(ahead.norm()) / (2 * h)
+            if slopes and float(slopes[-1].norm()) > 0 and float(slope.norm()) < _DIGITS * round_off:
+                break
+            slopes.append(slope)
             distance = _distance(slopes[-2], slopes[-1]) if len(slopes) > 1 else float("inf")
             if distance < best:
                 best, place = distance, len(slopes) - 1

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Exposure, out_of_scale
+from gradleak.core.module_copy import first_line
 from gradleak.linalg import (
     Gram,
     LinearOperator,
@@ -22,12 +23,13 @@ from gradleak.linalg import (
     dense_spectrum,
     zero_threshold,
 )
-from gradleak.operators.derivative_check import DerivativeCheck, check_derivative
+from gradleak.operators.agreement import drawn_rows
+from gradleak.operators.derivative_check import DerivativeCheck, check_at_truth, check_derivative
 from gradleak.operators.ghost_gram import ghost_gram
 from gradleak.operators.linearization import Linearization
 from gradleak.operators.once_differentiable import refuse_once_differentiable
 from gradleak.operators.routes import AdjointRoute, Route
-from gradleak.results import InputError, Outcome, UnsupportedError, check_count
+from gradleak.results import GradleakError, InputError, Outcome, UnsupportedError, check_count
 
 # Up to here a whole spectrum takes seconds to minutes on one core and at most 128 MiB.
 DENSE_LIMIT = 4096
@@ -67,8 +69,8 @@ class GradientJacobian(LinearOperator):
     Raises:
         InputError: for an invalid dtype, budget, chunk or route, if g is not finite at the truth, or if the batch is
             none that the model and its loss take.
-        UnsupportedError: at the first product, if two evaluations of g differ, or the model cannot be differentiated by
-            any route or says that it has no second derivative.
+        UnsupportedError: if torch.func cannot differentiate the model; at the first product, if two evaluations of g
+            differ, or the model cannot be differentiated by any route or says that it has no second derivative.
 
     Cost: one plain gradient on construction; A takes about 0.5 plain gradients a column on a small network.
 
@@ -99,9 +101,14 @@ class GradientJacobian(LinearOperator):
         point = self.exposure.inputs.detach()
         try:
             self._at = Linearization.of(self.exposure, **self._options)
-        except _REFUSALS:
+        except _REFUSALS as error:
             exposure.objective.check(exposure.batch)  # says what is wrong with the data, if it is they
-            raise
+            if isinstance(error, GradleakError):
+                raise
+            raise UnsupportedError(
+                f"expected a model that torch.func can differentiate, got one that stops with {first_line(error)!r}; take "
+                "out of its forward what leaves torch or asks for memory (numpy, packed sequences)"
+            ) from error
         self.exposure.objective.check_pairs(self.exposure.batch)
         if not bool(torch.isfinite(self._at.value).all()):
             raise InputError(
@@ -128,12 +135,12 @@ class GradientJacobian(LinearOperator):
 
     @cached_property
     def check(self) -> DerivativeCheck:
-        """The check whether A is what differences of the released mean say, and finite at the private batch.
+        """The check whether A is what differences of the released mean say, beside the private batch and at it.
 
         `shared_check` holds the first part from then on, for operators of other batches of the same release.
 
-        Cost: that of `check_derivative` and a product, once an operator; the product alone where the operator was given
-        the check.
+        Cost: that of `check_derivative`, and of `check_at_truth` with a product, once an operator; the latter alone where
+        the operator was given the check.
         """
         if self.shared_check is None:
             self.shared_check = check_derivative(
@@ -145,20 +152,24 @@ class GradientJacobian(LinearOperator):
                 max_bytes=self._max_bytes,
             )
         found = self.shared_check
-        if found.outcome in (Outcome.CONVERGED, Outcome.NOT_INFORMATIVE) and not self._is_finite():
+        if found.outcome not in (Outcome.CONVERGED, Outcome.NOT_INFORMATIVE):
+            return found
+        direction, product = self._probe()
+        if not bool(torch.isfinite(product).all()):
             return DerivativeCheck(
                 outcome=Outcome.NOT_FINITE,
                 route=found.route,
                 note="the derivative of the release is infinite or NaN at the private batch (a root or a norm at zero, for "
                 "instance)",
             )
-        return found
+        return check_at_truth(self.exposure, self.value, direction, product, found)
 
-    def _is_finite(self) -> bool:
-        """True if A is finite, from what is known of it or a product with a drawn vector."""
-        if self._dense is not None:
-            return bool(torch.isfinite(self._dense).all())
-        return "_gram" in self.__dict__ or self._at.is_finite()
+    def _probe(self) -> tuple[Tensor, Tensor]:
+        """A drawn direction (d,) and A times it, from A where it is held."""
+        if self._dense is None:
+            return self._at.probe()
+        direction = drawn_rows(1, self.shape[1], self._dense)[0]
+        return direction, self._dense @ direction
 
     @property
     def value(self) -> Tensor:

@@ -210,14 +210,11 @@ class Linearization:
         self._used[AdjointRoute.DOUBLE_BACKWARD.value] = None
         return found
 
-    def is_finite(self) -> bool:
-        """True if A is finite, as products with drawn vectors are."""
-        if self._mixed is not None and not self._objection(Route.REVERSE_OVER_REVERSE_LOOP, is_push=True):
-            return True  # its products were compared
-        tangents, cotangents = self._probes(1)
+    def probe(self) -> tuple[Tensor, Tensor]:
+        """A drawn direction t (n,) and A t (P,), which `routes_used` leaves out."""
+        tangents = self._probes(1)[0]
         with self._off_the_record():
-            product = self.push(tangents) if self.value.numel() > FEW_ENTRIES else self.pull(cotangents)
-        return bool(torch.isfinite(product).all())
+            return tangents[0], self.push(tangents)[0]
 
     def fits_adjoint(self, tangent: Tensor, pushed: Tensor) -> bool:
         """True if a product A t, (1, n) and P entries, fits Aᵀu for a drawn u; also where there is no Aᵀu to compare with."""
