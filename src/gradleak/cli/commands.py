@@ -14,7 +14,7 @@ import typer
 
 from gradleak.cli.gate import FailOnOption, Gate, JUnitOption, SarifOption
 from gradleak.results import GradleakError, InputError, Record, Status
-from gradleak.results.files import make_folder
+from gradleak.results.files import make_folder, write_file
 from gradleak.results.versions import version_of
 
 if TYPE_CHECKING:
@@ -271,6 +271,43 @@ def report(
         target = out or record.path.with_name(f"report{SUFFIXES[chosen]}")
         _write(record, target, chosen, per_record=per_record)
         typer.echo(str(target))
+
+
+class Worse(StrEnum):
+    """Difference that ends a comparison with 1."""
+
+    WORSE = "worse"
+
+
+@app.command()
+def diff(
+    before: Annotated[Path, typer.Argument(help="Folder of a run, or its record.jsonl, to compare with.")],
+    after: Annotated[Path, typer.Argument(help="Folder of the run that is judged, or its record.jsonl.")],
+    out: Annotated[Path | None, typer.Option(help="Page to write: a name that ends in .html or .md.")] = None,
+    fail_on: Annotated[
+        Worse | None,
+        typer.Option(
+            help="Exit with code 1 if a verdict is worse, is missing, or a score leaks more beyond both intervals."
+        ),
+    ] = None,
+) -> None:
+    """Compare two runs: verdicts that changed, scores beyond their intervals, and the plans key by key."""
+    from gradleak.reporting.diff import Difference, difference
+    from gradleak.reporting.html import render_html
+    from gradleak.reporting.markdown import render_markdown
+
+    found = Difference(before=Record.load(before), after=Record.load(after))
+    page = difference(found.before, found.after)
+    if out is None:
+        typer.echo(render_markdown(page))
+    elif out.suffix in (".html", ".md"):
+        make_folder(out.parent)
+        typer.echo(str(write_file(out, render_html(page) if out.suffix == ".html" else render_markdown(page))))
+    else:
+        raise InputError(f"--out: expected a file name that ends in .html or .md, got {out}")
+    if fail_on is not None and found.worse:
+        typer.echo(f"--fail-on worse: {'; '.join(found.worse)}", err=True)
+        raise typer.Exit(ExitCode.VERDICT_OCCURRED)
 
 
 # Arguments and options are the runner's.

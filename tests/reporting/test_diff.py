@@ -1,0 +1,110 @@
+"""Differences of two records, and what counts as worse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.command import called
+
+from gradleak.reporting.diff import Difference, difference
+from gradleak.reporting.html import render_html
+from gradleak.reporting.markdown import render_markdown
+from gradleak.results import Evidence, Finding, Leakier, Record, Score, Verdict, VerdictKind
+from gradleak.results.record_lines import sealed
+
+LEAKS, BOUNDED, OPEN = VerdictKind.LEAKS, VerdictKind.BOUNDED, VerdictKind.INCONCLUSIVE
+
+
+def recorded(
+    verdicts: dict[str, VerdictKind],
+    auroc: float = 0.5,
+    width: float | None = 0.1,
+    *,
+    steps: int = 3,
+    reference: bool = False,
+) -> Record:
+    """A game in scenario "noise", with the verdict on it and on the run."""
+    interval = None if width is None else (auroc - width, auroc + width)
+    score = Score(
+        name="auroc", value=auroc, unit="1", leakier=Leakier.HIGHER, evidence=Evidence.ATTACK, interval=interval
+    )
+    finding = Finding(kind="dead_units", item="noise/game", audit="game", scenario="noise", scores=(score,))
+    given = [
+        Verdict(item=item, verdict=kind, reason=kind.value, explanation="", scenario=None if item == "run" else item)
+        for item, kind in verdicts.items()
+    ]
+    made = Record.of([finding], given, name="a|b")
+    scenarios: list[dict[str, Any]] = [{"name": "noise", "reference": reference, "release": {"std": 0.5}}]
+    plan = {"seed": 1, "scenarios": scenarios, "audits": {"game": {"steps": steps}}, "source": {"steps": steps}}
+    header = {key: value for key, value in made.run.items() if key != "checksum"}
+    return Record(run=sealed({**header, "plan": plan}), lines=made.lines)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "worse"),
+    [
+        ({"noise": OPEN}, {"noise": LEAKS}, ["noise: inconclusive → leaks"]),
+        ({"noise": BOUNDED}, {"noise": OPEN}, ["noise: bounded → inconclusive"]),
+        ({"noise": BOUNDED}, {}, ["noise: bounded → no verdict"]),
+        ({"gone": LEAKS}, {}, []),
+        ({"noise": LEAKS}, {"noise": OPEN}, []),
+        ({}, {"noise": LEAKS, "run": LEAKS}, []),
+    ],
+)
+def test_verdicts_are_worse_in_one_direction(before: dict[str, Any], after: dict[str, Any], worse: list[str]) -> None:
+    found = Difference(before=recorded(before), after=recorded(after))
+    assert list(found.worse) == worse
+    assert len(found.verdicts) == len({*before, *after})
+
+
+def test_scores_are_worse_beyond_both_intervals_alone() -> None:
+    def change(after: float, width: float | None) -> Difference:
+        return Difference(before=recorded({}), after=recorded({}, after, width))
+
+    assert list(change(0.65, 0.1).worse) == []
+    assert change(0.65, 0.1).scores[0].beyond is False
+    assert list(change(0.75, 0.1).worse) == ["noise/game: AUROC of an adversary leaks more, beyond both intervals"]
+    assert list(change(0.25, 0.1).worse) == []
+    assert change(0.25, 0.1).scores[0].beyond is True
+    assert change(0.9, None).scores[0].beyond is None
+    assert list(change(0.9, None).worse) == []
+    assert change(0.5, 0.1).scores == []
+
+
+def test_no_reference_is_worse() -> None:
+    after = recorded({"noise": LEAKS}, 0.9, reference=True)
+    assert list(Difference(before=recorded({"noise": OPEN}), after=after).worse) == []
+
+
+def test_plans_are_compared_key_by_key() -> None:
+    found = Difference(before=recorded({}), after=recorded({}, steps=4, reference=True))
+    assert list(found.plan) == [("scenarios[noise].reference", "no", "yes"), ("audits.game.steps", "3", "4")]
+
+
+def test_the_pages_tell_of_it() -> None:
+    report = difference(recorded({"run": OPEN, "noise": OPEN}), recorded({"run": LEAKS, "noise": LEAKS}, 0.8, steps=4))
+    text = render_markdown(report)
+    assert "3 things are worse. The verdict on the run was inconclusive and is leaks." in text
+    assert "2 verdicts changed; of 1 scores in both records 1 have other values, 1 beyond their intervals." in text
+    assert "| `audits.game.steps` | 3 | 4 |" in text
+    assert "beyond the intervals" in render_html(report)
+    same = render_markdown(difference(recorded({"noise": OPEN}), recorded({"noise": OPEN})))
+    assert "Nothing that is compared is worse." in same
+    assert "Both plans are the same." in same
+
+
+def test_the_command_fails_on_worse(tmp_path: Path) -> None:
+    for name, record in (("a", recorded({"noise": OPEN})), ("b", recorded({"noise": LEAKS}))):
+        (tmp_path / name).mkdir()
+        record.save(tmp_path / name)
+    folders = (str(tmp_path / "a"), str(tmp_path / "b"))
+    for name in ("d.html", "d.md"):
+        assert called("diff", *folders, "--out", str(tmp_path / name)).returncode == 0
+        assert "worse" in (tmp_path / name).read_text(encoding="utf-8")
+    ended = called("diff", *folders, "--fail-on", "worse")
+    assert ended.returncode == 1
+    assert "noise: inconclusive → leaks" in ended.stdout
+    assert called("diff", *reversed(folders), "--fail-on", "worse").returncode == 0
+    assert called("diff", *folders, "--out", str(tmp_path / "d.pdf")).returncode == 2
