@@ -52,6 +52,7 @@ REASONS: Mapping[str, str] = {
     "wrong_derivative": "the model has wrong second derivatives",
     "advantage_above_zero": "an adversary infers a sensitive variable better than the best blind guess",
     "no_advantage_found": "no adversary did better than the best blind guess",
+    "too_few_rows": "an adversary did better than a blind guess with these rows, too few to say so of others",
     "game_refused": "the inference game could not be played",
     "claim_broken": "the claim is broken: more is lost than the claimed epsilon allows",
     "no_noise": "there is no noise: two hypotheses about a record are told apart without error",
@@ -118,6 +119,8 @@ NEXT_STEPS: Mapping[str, str] = {
     "better attack is likely to succeed. Try more starts, or give the adversary more knowledge, before you rely on it.",
     "no_advantage_found": "Give the adversary more public rows, other features, more rounds or a stronger model, and larger "
     "batches, before you rely on it: what one adversary does not find another may.",
+    "too_few_rows": "Play the game with more private rows, or users: the adversary is right with these ones, and only their "
+    "number keeps this from being a leak.",
     "game_refused": "See the reason; play the game with another release, model or adversary.",
     "epsilon_within_claim": "This neither breaks the claim nor proves it. Craft a canary, take another statistic or more trials "
     "to come closer to the worst case, and go by what is claimed.",

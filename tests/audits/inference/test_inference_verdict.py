@@ -106,6 +106,24 @@ def test_a_round_alone_decides_nothing() -> None:
     assert judged(game(alone)).reason == "converged"
 
 
+@pytest.mark.parametrize(("use", "of"), [("UserGame", "users"), ("AttributeGame", "rows")])
+def test_an_advantage_with_too_few_rows_is_said_and_is_no_leak(use: str, of: str) -> None:
+    """Twelve users of whom half are told: 300 trials say so of these, and twelve users say nothing of others."""
+    few = {
+        "unclipped": 0.48,
+        "unclipped_interval": [-0.02, 0.85],
+        "unclipped_trial_interval": [0.4, 0.55],
+        "blind": 0.2,
+    }
+    found = judged(game(score("advantage", 0.48, details=few)).but(game={"use": use}))
+    assert (found.verdict, found.reason) == (VerdictKind.INCONCLUSIVE, "too_few_rows")
+    assert f"Play it with more private {of}" in found.explanation
+    assert "advantage 0.48, interval 0.4 to 0.55" in found.explanation
+    assert f"over {of} and trials the interval is -0.02 to 0.85" in found.explanation
+    nothing = few | {"unclipped_trial_interval": [-0.01, 0.55]}
+    assert judged(game(score("advantage", 0.48, details=nothing))).reason == "no_advantage_found"
+
+
 def test_a_failed_control_of_a_game_leaves_other_results_alone() -> None:
     findings: Sequence[Finding] = [
         control(passed=False),

@@ -18,8 +18,8 @@ def judge_games(found: Sequence[InferenceFinding], grounds: Grounds) -> list[Ver
 
     *leaks* where an adversary, adaptive or static, has an advantage over the best blind guess whose interval, not clipped
     at 0, lies above 0; *bounded* where Fano's inequality, with an upper bound on the information of all observed rounds,
-    leaves every adversary an advantage of at most the plan's threshold; else *inconclusive*, with the reason. An adversary
-    that finds nothing proves nothing.
+    leaves every adversary an advantage of at most the plan's threshold; else *inconclusive*, with the reason: an adversary
+    that finds nothing proves nothing, and one that is right with a dozen users says little of others (`too_few_rows`).
 
     Args:
         found: the findings of games, controls among them.
@@ -56,6 +56,17 @@ def _judge(found: InferenceFinding, broken: InferenceFinding | None, allowed: fl
     who, score = max(reached, key=lambda pair: float(pair[1].details.get("unclipped", _value(pair[1]))))
     low, high = score.details["unclipped_interval"]
     gained = float(score.details.get("unclipped", _value(score)))
+    here = score.details.get("unclipped_trial_interval") or [0.0, 0.0]
+    if here[0] > 0.0:
+        # Batches of the same few rows or users err together: what holds for these need not hold for others.
+        of = "users" if found.game.get("use") == "UserGame" else "rows"
+        text = (
+            f"With the private {of} of this game the best adversary ({who}) is right more often than a blind guess (advantage "
+            f"{gained:.2g}, interval {here[0]:.2g} to {here[1]:.2g}), but they are too few to say so of others: over {of} and "
+            f"trials the interval is {low:.2g} to {high:.2g}, not clipped at 0. {_nearly(bounds, allowed)}"
+            f"Play it with more private {of}. Until then take it for a leak that is not shown, and not for safety."
+        )
+        return _verdict(found, VerdictKind.INCONCLUSIVE, "too_few_rows", text, _details(who, score))
     text = (
         f"No adversary is shown to have done better than a blind guess: the best one ({who}) has an advantage of "
         f"{gained:.2g} (interval {low:.2g} to {high:.2g}, not clipped at 0). {_ordering(found, who)}{_nearly(bounds, allowed)}"
