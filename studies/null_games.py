@@ -128,7 +128,9 @@ class GameSetting:
         return Release(FedSGD(), defenses.get(self.nothing, []))
 
     def _game(self, generator: torch.Generator) -> InferenceGame:
-        rows, size = ROWS[self.number % len(ROWS)], BATCHES[self.number // 2 % len(BATCHES)]
+        # What is planted has to show: an advantage over a dozen users, or 60 rows in batches of 16, is one of these alone.
+        place = len(ROWS) - 1 if self.nothing is None else self.number % len(ROWS)
+        rows, size = ROWS[place], BATCHES[self.number // 2 % len(BATCHES)]
         setting: dict[str, Any] = {
             "model": _perceptron,
             "rounds": 1 + self.number % 2,
@@ -140,13 +142,8 @@ class GameSetting:
         if self.kind is Kind.USER:
             users = self._users(generator)
             encoder = PrototypeEncoder(epochs=10, hidden=30, embedding=10)
-            few = self.number % 3
-            setting |= {
-                "private_users": 12 + 6 * few,
-                "public_users": 15,
-                "candidates": 3 + few,
-                "batch_size": 4,
-            }
+            sizes = {"private_users": 12 + 6 * place, "public_users": 15, "candidates": 3 + place, "batch_size": 4}
+            setting |= sizes
             return UserGame(users, encoder=encoder, **setting)
         setting |= {"private_rows": rows, "public_rows": 200, "test_rows": 0}
         adversary = ADVERSARIES[self.number // 3 % len(ADVERSARIES)]
