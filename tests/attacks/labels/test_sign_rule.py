@@ -161,14 +161,14 @@ def test_smoothing_that_the_server_does_not_know_of_is_read_from_the_whole_gradi
     assert claims > 8
 
 
-@pytest.mark.parametrize("classes", [2, 3, 4, 10])
-@pytest.mark.parametrize("scale", [0.3, 0.5, 3.0, 65536.0])
+@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize("scale", [0.3, 3.0, 65536.0])
 @pytest.mark.parametrize("smoothing", [0.0, 0.05, 0.2])
 @pytest.mark.parametrize("clipped", [False, True])
 def test_another_scale_is_not_taken_for_smoothing(classes: int, scale: float, smoothing: float, clipped: bool) -> None:
     """A loss that was summed, halved or scaled leaves other entries in proportion to p, smoothing shifts them alike."""
     certain = 0
-    for seed in range(10):
+    for seed in range(6):
         net, batch = _sure(classes, seed)
         batch = batch if seed % 2 else Batch(batch.inputs, (batch.targets + 1) % classes, DOMAIN)
         client = Objective.from_module(net, loss=nn.CrossEntropyLoss(label_smoothing=smoothing))
@@ -180,7 +180,7 @@ def test_another_scale_is_not_taken_for_smoothing(classes: int, scale: float, sm
         assert right or found.confidence <= UNCHECKED
         assert right or smoothing or (classes == 2 and found.targets is None)
         certain += found.confidence > UNCHECKED
-    assert certain >= 9 or smoothing or classes == 2
+    assert certain >= 5 or smoothing or classes == 2
 
 
 @pytest.mark.parametrize(
