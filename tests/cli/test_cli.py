@@ -228,6 +228,9 @@ def test_list_names_everything_that_is_exported() -> None:
 @pytest.mark.parametrize(
     "name",
     [
+        "I²F",
+        "adaptive",
+        "require",
         "GaussNewton",
         "inversion_influence",
         "no_signal",

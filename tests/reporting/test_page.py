@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,11 @@ from tests.reporting import toy_kind
 from tests.reporting.parsed import Page
 
 from gradleak.reporting import words
-from gradleak.reporting.blocks import Chip, Fold, Section, Style, Table, Text
+from gradleak.reporting.blocks import Chip, Fold, Section, Style, Table, Tag, Text, run
 from gradleak.reporting.html import render_html
 from gradleak.reporting.markdown import render_markdown
 from gradleak.reporting.page import Report, assemble
-from gradleak.results import InputError, Record, VerdictKind
+from gradleak.results import Evidence, InputError, Leakier, Record, Score, Verdict, VerdictKind
 
 
 def section(report: Report, anchor: str) -> Section:
@@ -30,14 +31,14 @@ def test_the_verdict_is_told_in_words_with_what_to_do(report: Report) -> None:
     assert report.verdict is not None
     assert report.reason == "Dead units found."
     assert report.explanation == "A unit of a/example 0 is dead."
-    assert report.remedy.startswith("Do not share updates of this kind as they are.")
+    assert report.remedy.startswith("Do not share updates of the scenarios that leak.")
 
 
 @pytest.mark.parametrize(
     ("kind", "reason", "told"),
     [
         (VerdictKind.LEAKS, "claim_broken", "Do not rely on the claimed epsilon"),
-        (VerdictKind.LEAKS, "attack_reached_threshold", "see what the prediction asks for"),
+        (VerdictKind.LEAKS, "attack_reached_threshold", "against an adversary who knows it"),
         (VerdictKind.INCONCLUSIVE, "control_failed", "Look at the controls first."),
         (VerdictKind.BOUNDED, "dp_bound", "Check that the assumptions of the guarantee"),
         (VerdictKind.INCONCLUSIVE, "of_another_package", "Read the reason, remove its cause"),
@@ -50,7 +51,68 @@ def test_what_to_do_goes_by_the_reason(toy: None, kind: VerdictKind, reason: str
 def test_sections_stand_in_the_order_of_the_page(report: Report) -> None:
     anchors = [one.anchor for one in report.sections]
     assert anchors == ["dead", "controls", "problems", "scores", "reading", "made"]
-    assert [type(block).__name__ for block in report.front] == ["Note", "Tiles", "Text", "Table"]
+    assert [type(block).__name__ for block in report.front] == ["Note", "Tiles", "Text", "Text", "Text", "Table"]
+
+
+def shipped(scenarios: list[dict[str, Any]], **changes: object) -> str:
+    """What a report says may be shipped, for a plan that says this of its scenarios."""
+    record = replace(toy_kind.record(), **changes)  # type: ignore[arg-type]
+    front = assemble(replace(record, run={**record.run, "plan": {"scenarios": scenarios}})).front
+    title = next(place for place, block in enumerate(front) if isinstance(block, Text) and block.parts == SHIP)
+    answer = front[title + 1]
+    assert isinstance(answer, Text)
+    return "\n".join(run(part, lambda piece: piece if isinstance(piece, str) else str(piece)) for part in answer.parts)
+
+
+SHIP = ["What may I ship?"]
+
+
+def test_bounded_scenarios_may_be_shipped_and_nothing_is_called_safe(toy: None) -> None:
+    said = shipped([{"name": "a"}, {"name": "b"}])
+    assert said.startswith("**b** is bounded: differential privacy leaves no attacker")
+    assert "What it costs in utility was not measured" in said
+    assert "safe" not in said
+    nothing = shipped([{"name": "a"}, {"name": "b", "reference": True}])
+    assert nothing == "No scenario of this run is bounded: no guarantee holds for any of them."
+
+
+def test_noise_that_the_closed_form_asks_for_is_held_against_what_leaks(toy: None) -> None:
+    needed = Score(
+        name="noise_std_for_threshold", value=0.02, unit="update", leakier=Leakier.HIGHER, evidence=Evidence.ESTIMATE
+    )
+    record = toy_kind.record()
+    run_ = {**record.run, "thresholds": {"pixel_rmse": 0.1}}
+    made = Record.of([record.findings[0].but(scores=(needed,))], record.verdicts)
+    said = {}
+    for std in (0.01, 0.05):
+        release = {"defenses": [{"use": "GaussianNoise", "std": std}]}
+        plan = {"scenarios": [{"name": "a", "release": release}, {"name": "b"}]}
+        said[std] = render_markdown(assemble(replace(made, run={**run_, "plan": plan})))
+    for text in said.values():
+        assert "Gaussian noise of std 0.02 or more" in text
+        assert "no guarantee" in text
+    assert "Here it is too little: a has as much and leaks." in said[0.05]
+    assert "too little" not in said[0.01]
+
+
+def test_the_policy_stands_beside_the_verdicts(toy: None) -> None:
+    record = toy_kind.record()
+    scenarios = [{"name": "a", "require": "not leaks"}, {"name": "b", "reference": True}]
+    shown = assemble(replace(record, run={**record.run, "plan": {"scenarios": scenarios}})).front[-1]
+    assert isinstance(shown, Table)
+    assert [column.label for column in shown.columns][2] == "Policy"
+    first, second = (row[2] for row in shown.rows)
+    assert first == ["not leaks required:", Tag("not met", tone="bad")]
+    assert isinstance(second, Tag)
+    assert second.text == "reference"
+
+
+def test_advice_names_what_is_bounded_and_cites_no_prediction_that_is_not_there() -> None:
+    leaks = Verdict(item="run", verdict=VerdictKind.LEAKS, reason="attack_reached_threshold", explanation="")
+    assert "Bounded already: dp." in words.next_step(leaks, bounded=["dp"])
+    open_ = Verdict(item="run", verdict=VerdictKind.INCONCLUSIVE, reason="no_attack_reached_threshold", explanation="")
+    assert "predicted" not in words.next_step(open_)
+    assert "predicted" in words.next_step(open_, predicted=True)
 
 
 def test_scenarios_come_worst_first(report: Report) -> None:

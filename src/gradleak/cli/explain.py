@@ -64,6 +64,10 @@ SCORES = {
     "fano_advantage": "The largest advantage that Fano's inequality leaves: a bound with a bound on the information, an "
     "estimate with an estimate of it.",
 }
+ADVERSARIES = {
+    "adaptive": "It knows the defenses of the release and their constants. The stronger of the two counts.",
+    "static": "It takes a defended update for an undefended one. A defense that stops it alone does not protect.",
+}
 POLICY = {
     "reference": "Key of a scenario that is there to compare with: no verdict on the run and no gate counts it.",
     "require": "Key of a scenario: the verdict that `--fail-on` holds it to, bounded or not leaks; no verdict fails.",
@@ -133,6 +137,10 @@ def _texts() -> dict[str, Callable[[], str]]:
         texts.setdefault(code, partial(str, told))
     for score, meaning in words.SCORE_NAMES.items():
         texts.setdefault(score, partial(str, f"score {score}: {meaning.replace('{entry}', 'pixel')}"))
+    for name, meaning in ADVERSARIES.items():
+        texts.setdefault(name, partial("adversary, {}: {}".format, name, meaning))
+    for name in ("I²F", "I2F"):
+        texts.setdefault(name, texts["InversionInfluence"])
     # What is for Python alone, and what only a namespace exports.
     for entries in from_python().values():
         for entry in entries.values():

@@ -89,6 +89,25 @@ class Context:
         """The name of the error of a reconstruction."""
         return error_name(self.data_kind)
 
+    @property
+    def noise_needed(self) -> float | None:
+        """The std of noise that brings an unbiased attacker to the threshold, of the example that needs the most."""
+        found = (score.value for _, score in self.record.scores if score.name == "noise_std_for_threshold")
+        return max((value for value in found if value is not None), default=None)
+
+    def noise_of(self, scenario: str) -> float:
+        """The largest std that the defenses of a scenario state as one number, else 0.
+
+        Args:
+            scenario: its name.
+        """
+        listed = self.plan.get("scenarios")
+        stated = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+        release = next((one.get("release") for one in stated if one.get("name") == scenario), None)
+        defenses = release.get("defenses") if isinstance(release, Mapping) else None
+        every = [one for one in defenses if isinstance(one, Mapping)] if isinstance(defenses, list) else []
+        return max((std for one in every if (std := as_number(one.get("std"))) is not None), default=0.0)
+
     def verdict_on(self, item: str) -> Verdict | None:
         """The last verdict on an item, a scenario or "run", or None."""
         return self._verdicts.get(item)

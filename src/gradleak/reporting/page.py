@@ -17,6 +17,7 @@ from gradleak.reporting.blocks import (
     Block,
     Chip,
     Fold,
+    Inline,
     Level,
     Note,
     Section,
@@ -33,7 +34,19 @@ from gradleak.reporting.blocks import (
 )
 from gradleak.reporting.context import Context
 from gradleak.reporting.numerals import MISSING, as_number, between, count, decimal, duration, quantity
-from gradleak.results import Control, Evidence, Finding, Outcome, Record, Score, Status, Verdict, VerdictKind, kinds
+from gradleak.results import (
+    Control,
+    Evidence,
+    Finding,
+    Outcome,
+    Policy,
+    Record,
+    Score,
+    Status,
+    Verdict,
+    VerdictKind,
+    kinds,
+)
 
 LEDE = "What the shared updates give away about the private examples behind them."
 # So many lines of a long table are shown where the rest is not folded away.
@@ -82,7 +95,9 @@ def assemble(record: Record | str | os.PathLike[str]) -> Report:
     verdict = context.verdict_on("run")
     if verdict is not None:
         reason, explanation = as_is(words.reason(verdict.reason)), context.printed(verdict.explanation)
-        remedy = words.next_step(verdict)
+        names = [as_is(name) for name in _judged(context, VerdictKind.BOUNDED)]
+        predicted = any(score.name == "inversion_influence" and score.value is not None for _, score in found.scores)
+        remedy = words.next_step(verdict, bounded=names, predicted=predicted)
     else:
         reason, explanation = "the record holds no verdict on the whole run", ""
         remedy = "See the failed and refused items below."
@@ -169,8 +184,68 @@ def _front(pages: Sequence[Section], context: Context) -> Iterable[Block]:
     blocks = [block for page in pages for block in page.front]
     yield from (block for block in blocks if isinstance(block, Note))
     yield from (block for block in blocks if isinstance(block, Tiles))
+    yield from _shipping(context)
     yield from _by_scenario(context)
     yield from (block for block in blocks if not isinstance(block, Note | Tiles))
+
+
+def _shipping(context: Context) -> Iterable[Block]:
+    """Answer to "What may I ship?", without a verdict on a scenario none. Nothing is ever called safe."""
+    bounded, open_ = (_judged(context, kind) for kind in (VerdictKind.BOUNDED, VerdictKind.INCONCLUSIVE))
+    parts: list[Words] = []
+    for name in bounded[:_MISSING_NAMED]:
+        why = next(words.reason(one.reason) for one in context.record.verdicts if name in (one.scenario, one.item))
+        parts.append([f"**{as_is(name)}** is bounded: {as_is(why)}.", *_cost(name, context)])
+    if not bounded:
+        parts.append("No scenario of this run is bounded: no guarantee holds for any of them.")
+    if open_:
+        more = f" and {len(open_) - _MISSING_NAMED} more" if len(open_) > _MISSING_NAMED else ""
+        named = ", ".join(map(as_is, open_[:_MISSING_NAMED])) + more
+        risk = "A stronger attack may succeed: that is a risk that you take, not a result."
+        parts.append(f"Neither shown to leak nor bounded: {named}. {risk}")
+    change = _smallest_change(context)
+    if bounded or open_ or _judged(context, VerdictKind.LEAKS):
+        yield Text(parts=["What may I ship?"], style=Style.HEADING)
+        yield Text(parts=[*parts, *([change] if change else [])], style=Style.LIST)
+
+
+def _judged(context: Context, kind: VerdictKind) -> Sequence[str]:
+    """The scenarios with that verdict, references left out."""
+    references = Policy.of(context.record).references
+    given = {name: context.verdict_on(name) for name in context.scenarios if name not in references}
+    return [name for name, verdict in given.items() if verdict is not None and verdict.verdict is kind]
+
+
+def _cost(name: str, context: Context) -> Sequence[Inline]:
+    """Utility of a scenario, beside the best that was measured in another one."""
+    own = _utility(name, context)
+    if own is None:
+        return ["What it costs in utility was not measured (a plan with `utility` trains through every release)."]
+    others = [score for one in context.scenarios if one != name and (score := _utility(one, context)) is not None]
+    best = max(
+        (score for score in others if score.name == own.name), key=lambda score: score.value or 0.0, default=None
+    )
+    beside = [Small(["best of the other scenarios:", quantity(best)])] if best is not None else []
+    return [f"{words.sentence(words.score_name(own.name))}:", quantity(own), *beside]
+
+
+def _utility(name: str, context: Context) -> Score | None:
+    found = (score for one in context.grounds.about(name) for score in one.scores)
+    return next((score for score in found if score.name.startswith("test_") and score.value is not None), None)
+
+
+def _smallest_change(context: Context) -> str:
+    """Noise that the closed form asks for, of the example that needs the most; "" where none was computed."""
+    needed, limit = context.noise_needed, context.thresholds.get("pixel_rmse")
+    if needed is None or limit is None:
+        return ""
+    leaking = [name for name in _judged(context, VerdictKind.LEAKS) if context.noise_of(name) >= needed]
+    beaten = f" Here it is too little: {', '.join(map(as_is, leaking))} has as much and leaks." if leaking else ""
+    return (
+        f"The smallest change that the closed form asks for: Gaussian noise of std {decimal(needed)} or more on every shared "
+        f"number would keep any *unbiased* attacker above {context.error} {decimal(limit)} on average, for every audited "
+        f"example. It is an estimate and no guarantee: an attacker with a prior comes nearer.{beaten}"
+    )
 
 
 def _by_scenario(context: Context) -> Iterable[Block]:
@@ -184,15 +259,30 @@ def _by_scenario(context: Context) -> Iterable[Block]:
     for one in context.record.verdicts:
         if one.audit is not None and one.tested:
             judged.setdefault(one.scenario, []).append(one)
+    policy = Policy.of(context.record)
     rows: list[list[Words]] = []
     for name, verdict in sorted(verdicts.items(), key=lambda pair: order.index(pair[1].verdict)):
         mine = judged.get(name, [])
         leaking = sum(one.verdict is VerdictKind.LEAKS for one in mine)
         tally = f"{leaking} of {len(mine)}" if mine else MISSING
-        rows.append([as_is(name), Chip(verdict.verdict), tally, as_is(words.reason(verdict.reason))])
+        row: list[Words] = [as_is(name), Chip(verdict.verdict), tally, as_is(words.reason(verdict.reason))]
+        rows.append(row if policy == Policy() else [*row[:2], _stated(name, verdict, policy), *row[2:]])
     yield Text(parts=["By scenario"], style=Style.HEADING)
     columns = [*labels("Scenario", "Verdict", "Leaking, of those tested"), *labels("Why", why=True)]
+    if policy != Policy():
+        columns[2:2] = labels("Policy")
     yield Table(columns=columns, rows=rows)
+
+
+def _stated(name: str, verdict: Verdict, policy: Policy) -> Words:
+    """Statement of the plan on a scenario beside its verdict: a reference, or a requirement that is met or not."""
+    if name in policy.references:
+        return Tag("reference", "There to compare with: no verdict on the run and no gate counts it.")
+    required = policy.required.get(name)
+    if required is None:
+        return ""
+    met = required.met_by(verdict.verdict)
+    return [f"{required.value} required:", Tag("met" if met else "not met", tone="good" if met else "bad")]
 
 
 def _controls(context: Context) -> Section:

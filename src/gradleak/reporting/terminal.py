@@ -18,6 +18,7 @@ from gradleak.reporting.blocks import (
     plain,
     run,
 )
+from gradleak.reporting.context import Context
 from gradleak.reporting.numerals import Quantity
 from gradleak.reporting.page import Report
 from gradleak.results import Record
@@ -32,8 +33,9 @@ def render_terminal(report: Report) -> str:
 
 def verdict_lines(record: Record) -> list[str]:
     """The verdicts on the scenarios and on the run, a line each."""
+    context = Context(record=record)
     return [
-        one_line(f"{one.item}: {one.verdict.value} ({one.reason}) {one.explanation}")
+        one_line(f"{one.item}: {one.verdict.value} ({one.reason}) {context.printed(one.explanation)}")
         for one in record.verdicts
         if one.audit is None
     ]

@@ -70,14 +70,11 @@ _NEXT_BROKEN = (
     "with a seed that is known, or a sensitivity that is too small; mend it, and audit again with new draws."
 )
 _NEXT_LEAKS = (
-    "Do not share updates of this kind as they are. The table by scenario says which ones leak and which did not give in to "
-    "what was tried; none of them is shown to be safe. To go on, audit a stronger defense as a further scenario, against an "
-    "adversary who knows it."
+    "Do not share updates of the scenarios that leak. What did not give in to what was tried, and is not bounded, is not "
+    "shown to be safe. To go on, audit a stronger defense as a further scenario, against an adversary who knows it."
 )
-_NEXT_REBUILT = (
-    "Do not share updates of this kind as they are. The table below says which of the audited releases leak and which did "
-    "not give in to these attacks; none of them is shown to be safe. To go on, audit a stronger defense (more noise: see "
-    "what the prediction asks for) as a further scenario, against an adversary who knows it."
+_PREDICTED = (
+    "Read the predicted error beside the reached one: where that is small, a better attack is likely to succeed."
 )
 _NEXT_BOUNDED = (
     "Check that the assumptions of the guarantee (its prior, its noise, its sampling, its clipping) hold for your training, "
@@ -94,7 +91,7 @@ NEXT_STEPS: Mapping[str, str] = {
     "layers_compared": "Protect the layers that the advice names and run the plan again; add an attack, or a measure of an "
     "attribute, for a verdict.",
     "layers_refused": "See the reasons; take other measures, groups, rows or releases.",
-    "attack_reached_threshold": _NEXT_REBUILT,
+    "attack_reached_threshold": _NEXT_LEAKS,
     "claim_broken": _NEXT_BROKEN,
     "control_failed": "Look at the controls first. Until the planted leak is found and pure noise gives nothing, no "
     "number of this run says anything about the release.",
@@ -115,8 +112,7 @@ NEXT_STEPS: Mapping[str, str] = {
     "no_attack_finished": "See the failed and refused items for the reasons, mend the plan and run again.",
     "no_attack_had_a_chance": "The closed form is an estimate and no guarantee. Run without a time budget to have attacks "
     "tried all the same, or state a defense with a guarantee.",
-    "no_attack_reached_threshold": "Read the predicted error beside the reached one: where the prediction is small, a "
-    "better attack is likely to succeed. Try more starts, or give the adversary more knowledge, before you rely on it.",
+    "no_attack_reached_threshold": "Try more starts, or give the adversary more knowledge, before you rely on it.",
     "no_advantage_found": "Give the adversary more public rows, other features, more rounds or a stronger model, and larger "
     "batches, before you rely on it: what one adversary does not find another may.",
     "too_few_rows": "Play the game with more private rows, or users: the adversary is right with these ones, and only their "
@@ -219,10 +215,19 @@ def named(*parts: str) -> str:
     return " · ".join(dict.fromkeys(part for part in parts if part))
 
 
-def next_step(verdict: Verdict) -> str:
-    """Next step after this verdict."""
+def next_step(verdict: Verdict, *, bounded: Sequence[str] = (), predicted: bool = False) -> str:
+    """Next step after this verdict.
+
+    Args:
+        verdict: on the run.
+        bounded: names of the scenarios that are bounded.
+        predicted: whether a closed form predicts errors that stand beside those of attacks.
+    """
     if verdict.verdict is VerdictKind.LEAKS:
-        return NEXT_STEPS.get(verdict.reason, _NEXT_LEAKS)
+        step = NEXT_STEPS.get(verdict.reason, _NEXT_LEAKS)
+        return f"{step} Bounded already: {', '.join(bounded)}." if bounded else step
+    if verdict.reason == "no_attack_reached_threshold" and predicted:
+        return f"{_PREDICTED} {NEXT_STEPS[verdict.reason]}"
     return NEXT_STEPS.get(verdict.reason, "Read the reason, remove its cause, and run the audit again.")
 
 

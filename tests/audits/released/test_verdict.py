@@ -128,6 +128,12 @@ def test_a_planted_leak_that_was_refused_is_a_failed_control_where_its_attack_ra
     assert "1 not attacked" in last
 
 
+def test_a_weak_attack_that_misses_the_planted_leak_is_named_with_its_steps() -> None:
+    line = planted(passed=False).but(settings={"use": "InvertingGradients", "iterations": 1})
+    said = judged(line, release(), attack(0.4))[0].explanation
+    assert "control/positive failed: the plan's own gn (iterations = 1) did not find the planted leak" in said
+
+
 @pytest.mark.parametrize("error", [0.01, 0.4])
 def test_a_planted_leak_for_an_attack_that_never_runs_takes_nothing_from_the_others(error: float) -> None:
     rest = [release(), refused("undefended"), attack(error, name="ig")]

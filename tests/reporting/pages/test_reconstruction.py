@@ -215,7 +215,9 @@ def test_without_pictures_it_is_said_why() -> None:
     record = record_of(attack(0.2))
     plan = {"data": [{"domain": {"kind": "tabular"}}]}
     page = render_html(assemble(replace(record, run={**record.run, "plan": plan})))
-    assert "These are tabular data, which have no pictures." in page
+    assert "Original beside reconstruction" not in page
+    assert "PSNR:" not in page
+    assert "Its PSNR" not in page
     assert "Smallest feature RMSE" in page
 
 

@@ -120,6 +120,12 @@ def _what_failed(control: Finding) -> str:
     note = control.note.rstrip(".")
     if _passed(control) is None and note:
         return f"{control.item} could not be run ({note})"
+    if isinstance(control, Attempt) and control.control is not None and control.control.planted:
+        # Controls run what the plan has, and a weak attack misses an easy leak as well.
+        settings = getattr(control, "settings", {})
+        steps = [f"{key} = {settings[key]}" for key in ("iterations", "max_steps") if settings.get(key) is not None]
+        own = f"the plan's own {control.attack}" + (f" ({', '.join(steps)})" if steps else "")
+        return f"{control.item} failed: {own} did not find the planted leak, so it may be too weak to find any"
     return f"{control.item} failed"
 
 

@@ -81,7 +81,6 @@ def _tiles(views: Sequence[AttemptView], context: Context) -> Tiles:
     """The strongest attempt of the run."""
     worst = next((view for view in views if view.error.value is not None), None)
     hits, attacked = exact_hits(views)
-    better = "; above about 30 dB a small picture looks like the original" if context.data_kind == "image" else ""
     told: tuple[tuple[str, Words, str, Evidence], ...] = (
         (
             f"Smallest {context.error}",
@@ -92,7 +91,7 @@ def _tiles(views: Sequence[AttemptView], context: Context) -> Tiles:
         (
             "Its PSNR",
             MISSING if worst is None else worst.number("psnr"),
-            f"higher is closer{better}",
+            "higher is closer; above about 30 dB a small picture looks like the original",
             Evidence.ATTACK,
         ),
         (
@@ -108,11 +107,13 @@ def _tiles(views: Sequence[AttemptView], context: Context) -> Tiles:
             Evidence.ATTACK,
         ),
     )
-    return Tiles(tiles=[Tile(label=label, value=value, sub=sub, evidence=kind) for label, value, sub, kind in told])
+    # A number of pictures says nothing of a row of a table.
+    named = [one for one in told if context.data_kind == "image" or one[0] != "Its PSNR"]
+    return Tiles(tiles=[Tile(label=label, value=value, sub=sub, evidence=kind) for label, value, sub, kind in named])
 
 
-def _pictures(views: Sequence[AttemptView], context: Context) -> Section:
-    """The private originals, each beside what attacks made of its update, the worst first."""
+def _pictures(views: Sequence[AttemptView], context: Context) -> Section | None:
+    """The private originals, each beside what attacks made of its update, the worst first; None for data without pictures."""
     kept: dict[tuple[str, str], list[AttemptView]] = {}
     for view in views:
         if view.finding.picture is not None:
@@ -127,13 +128,14 @@ def _pictures(views: Sequence[AttemptView], context: Context) -> Section:
         if sources:
             shown.append(_exhibit(sources, context))
             size += sum(len(picture.source or "") for picture in shown[-1].pictures)
+    if not shown and context.data_kind != "image":
+        return None
     blocks: list[Block]
     if shown:
         text = "Each row: the private original, then what each attack made of its update alone, best attack first."
         blocks = [Text(parts=[text]), Gallery(exhibits=shown, shown=EXHIBITS, further=further)]
     else:
-        kind = context.data_kind
-        blocks = [Text(parts=[_NO_PICTURES if kind == "image" else f"These are {kind} data, which have no pictures."])]
+        blocks = [Text(parts=[_NO_PICTURES])]
     return Section(anchor="pictures", title="Original beside reconstruction", label="Pictures", blocks=blocks)
 
 
