@@ -124,6 +124,17 @@ def test_scenarios_come_worst_first(report: Report) -> None:
     ]
 
 
+def test_scenarios_of_one_verdict_stand_in_the_order_of_their_noise(toy: None) -> None:
+    facts: Any = {"verdict": VerdictKind.LEAKS, "reason": "dp_bound", "explanation": ""}
+    given = [Verdict(item=name, scenario=name, **facts) for name in ("loud", "quiet", "none")]
+    made = Record.of([toy_kind.found()], given)
+    stds = {"loud": [{"std": 1e-2}], "quiet": [{"std": "inf?"}, {"std": 1e-4}], "none": []}
+    scenarios = [{"name": name, "release": {"defenses": defenses}} for name, defenses in stds.items()]
+    shown = assemble(replace(made, run={**made.run, "plan": {"scenarios": scenarios}})).front[-1]
+    assert isinstance(shown, Table)
+    assert [row[0] for row in shown.rows] == ["none", "quiet", "loud"]
+
+
 def test_controls_of_one_title_share_its_words(report: Report) -> None:
     parts = section(report, "controls").sections
     assert [part.title for part in parts] == ["A planted leak", "A blank"]

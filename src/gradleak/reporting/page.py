@@ -249,7 +249,7 @@ def _smallest_change(context: Context) -> str:
 
 
 def _by_scenario(context: Context) -> Iterable[Block]:
-    """The verdicts on the scenarios, the worst first."""
+    """The verdicts on the scenarios, the worst first, those of one verdict by their noise."""
     given = {name: context.verdict_on(name) for name in context.scenarios}
     verdicts = {name: verdict for name, verdict in given.items() if verdict is not None}
     if not verdicts:
@@ -261,7 +261,9 @@ def _by_scenario(context: Context) -> Iterable[Block]:
             judged.setdefault(one.scenario, []).append(one)
     policy = Policy.of(context.record)
     rows: list[list[Words]] = []
-    for name, verdict in sorted(verdicts.items(), key=lambda pair: order.index(pair[1].verdict)):
+    for name, verdict in sorted(
+        verdicts.items(), key=lambda pair: (order.index(pair[1].verdict), context.noise_of(pair[0]))
+    ):
         mine = judged.get(name, [])
         leaking = sum(one.verdict is VerdictKind.LEAKS for one in mine)
         tally = f"{leaking} of {len(mine)}" if mine else MISSING
