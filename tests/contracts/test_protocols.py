@@ -33,6 +33,11 @@ EXAMPLES: dict[str, list[Protocol]] = {
         protocols.FedAvg(learning_rate=0.1, epochs=2, batch_size=2, shuffled=True),
     ],
     "FedSGD": [protocols.FedSGD()],
+    "AccumulatedGradient": [protocols.AccumulatedGradient(micro_batches=[3, 2])],
+    "Scaffold": [
+        protocols.Scaffold(learning_rate=0.1, epochs=2, batch_size=2),
+        protocols.Scaffold(learning_rate=0.1, epochs=2, correction=[0.01 * place for place in range(53)]),
+    ],
     "SecureAggregation": [
         protocols.SecureAggregation(protocol=protocols.FedSGD(), examples=[2, 3]),
         protocols.SecureAggregation(protocol=protocols.FedAvg(learning_rate=0.1, epochs=2), examples=[4, 1]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -105,7 +105,7 @@ class FedAvg(LocalSteps):
             return noise.scaled(self._step_weights(examples)[0])
         return super().noise(law, examples)
 
-    def mini_batch_weights(self, examples: int) -> list[tuple[slice, float]]:
+    def mini_batch_weights(self, examples: int) -> Sequence[tuple[slice, float]] | None:
         """The factors w_j of ∇L(θ₀; B_j) in the delta, first order in η; they sum to ηT without momentum.
 
         Examples:

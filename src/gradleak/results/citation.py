@@ -298,6 +298,14 @@ MIRONOV_2019 = Citation(
     year=2019,
     identifier="arXiv:1908.10530",
 )
+KARIMIREDDY_2020 = Citation(
+    key="karimireddy2020scaffold",
+    authors="Karimireddy, Kale, Mohri, Reddi, Stich and Suresh",
+    title="SCAFFOLD: Stochastic Controlled Averaging for Federated Learning",
+    venue="ICML",
+    year=2020,
+    identifier="arXiv:1910.06378",
+)
 DIMITROV_2022 = Citation(
     key="dimitrov2022fedavg",
     authors="Dimitrov, Balunović, Konstantinov and Vechev",
