@@ -106,7 +106,7 @@ def test_safetensors_that_lie_about_their_sizes(tmp_path: Path, content: bytes) 
         ("3", "got another form"),
         ("{broken", "damaged gradleak header"),
         ("[" * 100_000, "damaged gradleak header"),
-        ('{"kind": "evil"}', "expected kind 'gradient' or 'delta', got 'evil' from the file"),
+        ('{"kind": "evil"}', "expected kind 'gradient', 'delta' or 'weights', got 'evil' from the file"),
         ('{"kind": 3}', "got another form"),
         ('{"provenance": [1]}', "got another form"),
         ('{"order": [["w"]]}', "expected names of tensors"),

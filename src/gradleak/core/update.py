@@ -33,10 +33,16 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class UpdateKind(StrEnum):
-    """Kind of the tensors: a gradient, or the difference initial minus final parameters."""
+    """Kind of the tensors: a gradient, the difference initial minus final parameters, or the final parameters whole."""
 
     GRADIENT = "gradient"
     DELTA = "delta"
+    WEIGHTS = "weights"
+
+    @property
+    def read_as(self) -> UpdateKind:
+        """Kind after `Update.align`, which takes whole weights from the parameters that were sent: a delta."""
+        return UpdateKind.DELTA if self is UpdateKind.WEIGHTS else self
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,8 +53,8 @@ class Update:
 
     Attributes:
         tensors: by parameter name; dense, sparse gradients are made so.
-        kind: "gradient", or "delta" = initial minus final parameters, so that both point along the gradient;
-            the plain text is taken too.
+        kind: "gradient", or "delta" = initial minus final parameters, so that both point along the gradient, or "weights",
+            the final parameters themselves, which `align` takes from the model's; the plain text is taken too.
         provenance: JSON-ready facts on the making (protocol, defenses, notes), never data of examples. In a file it is
             what the client says: kept, shown to whoever asks, and read by nothing that leads to a score or verdict.
         alignment: what `align` did to names; never read from a file.
@@ -76,7 +82,7 @@ class Update:
                 f"Update: expected at least one tensor, and at most {MOST_TENSORS}, got {len(self.tensors) or 'none'}"
             )
         if self.kind not in tuple(UpdateKind):
-            raise InputError(f"Update: expected kind 'gradient' or 'delta', got {shown(self.kind)}")
+            raise InputError(f"Update: expected kind 'gradient', 'delta' or 'weights', got {shown(self.kind)}")
         object.__setattr__(self, "kind", UpdateKind(self.kind))
         object.__setattr__(self, "tensors", {name: _plain(name, tensor) for name, tensor in self.tensors.items()})
         object.__setattr__(self, "provenance", _facts(self.provenance))
@@ -133,7 +139,8 @@ class Update:
 
         Args:
             path: the file.
-            kind: "gradient" or "delta", where the file does not say so itself (default gradient).
+            kind: "gradient" or "delta", where the file does not say so itself (default gradient), or "weights" for whole
+                parameters, which has to be said here: no file changes its own numbers.
             sign: -1 turns a difference final minus initial into initial minus final.
             max_bytes: refuse files whose tensors would need more memory than this, before they are read.
 
@@ -147,10 +154,16 @@ class Update:
         stated = header.get("kind")
         for source, value in (("the argument", kind), ("the file", stated)):
             if value is not None and value not in tuple(UpdateKind):
-                raise InputError(f"{file}: expected kind 'gradient' or 'delta', got {shown(value)} from {source}")
+                raise InputError(
+                    f"{file}: expected kind 'gradient', 'delta' or 'weights', got {shown(value)} from {source}"
+                )
+        if stated == UpdateKind.WEIGHTS and kind is None:
+            raise InputError(f"{file}: the file says that it holds whole weights; if it does, say kind='weights'")
         if kind is not None and stated is not None and kind != stated:
             raise InputError(f"{file}: expected kind {kind!r} (the argument), got {stated!r} from the file; drop one")
         provenance = header.get("provenance", {"file": file.name})
+        if sign == -1 and kind == UpdateKind.WEIGHTS:
+            raise InputError(f"{file}: expected sign 1 with kind='weights', which is no difference, got -1")
         if sign == -1:
             fixed = next((name for name, tensor in tensors.items() if tensor.dtype not in FLOATS), None)
             if fixed is not None:
@@ -165,7 +178,7 @@ class Update:
             raise InputError(f"{file}: {error}") from error
 
     def align(self, objective: Objective) -> Update:
-        """This update with exactly the names, order and shapes of `objective.params`.
+        """This update with exactly the names, order and shapes of `objective.params`, whole weights as their change.
 
         Parts of names that wrappers and peft adapters add are dropped, as is a front that all names share; further names of
         tied weights and entries for buffers or frozen parameters are left out; and a list without names is taken in the one
@@ -210,9 +223,12 @@ class Update:
                     f"{name}; undo the client's loss scale, or audit the model in the update's format (model.double())"
                 )
         ordered = {name: tensors[name] for name in objective.params}
+        if self.kind is UpdateKind.WEIGHTS:
+            ordered = {name: objective.params[name].detach() - tensor for name, tensor in ordered.items()}
+            notes.append("whole weights were taken from the parameters of the model: initial minus final")
         if len(notes) > MOST_NOTES:
             notes[MOST_NOTES:] = [f"and {len(notes) - MOST_NOTES} more"]
-        return replace(self, tensors=ordered, alignment=(*self.alignment, *notes))
+        return replace(self, tensors=ordered, kind=self.kind.read_as, alignment=(*self.alignment, *notes))
 
     def zero_tensors(self) -> list[str]:
         """The names of tensors that are zero everywhere."""

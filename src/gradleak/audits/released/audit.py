@@ -78,7 +78,7 @@ class ReleaseTask:
         knowledge = site.knowledge(scenario, self.index)
         given = scenario.updates.get(self.index)
         # What kind the client calls it can only be named as a cause.
-        as_sent = update if given is None else replace(update, kind=given.kind)
+        as_sent = update if given is None else replace(update, kind=given.kind.read_as)
         gate = check_update(site.objective, scenario.release, batch, as_sent)
         noise = scenario.release.noise(site.objective, examples=batch.size)
         std = noise.level if isinstance(noise, DiagonalGaussian) else None

@@ -31,7 +31,8 @@ MOMENTA = (0.3, 0.7, 0.93)
 MOST_EXAMPLES = 64
 MOST_NUMBERS = 1 << 26
 WHOLE_WEIGHTS = (
-    "these are the client's weights, not their change: subtract them from the model that was sent, initial minus final"
+    "these are the client's weights, not their change: subtract them from the model that was sent, initial minus final "
+    "(Update.load(..., kind='weights') does)"
 )
 
 
@@ -285,7 +286,7 @@ def _weighted_examples(believed: Replay, observed: Tensor) -> Iterator[str]:
     if groups is not None:
         yield (
             f"gradient accumulation over micro-batches of {' + '.join(map(str, groups))}, the mean of their unequal means, "
-            "would fit: weigh each by its examples, or state it"
+            f"would fit: weigh each by its examples, or state AccumulatedGradient(micro_batches={groups})"
         )
         return
     shown = ", ".join(f"{float(weight):.3g}" for weight in weights[:8])
