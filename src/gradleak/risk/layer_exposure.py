@@ -218,6 +218,18 @@ class VisibleLayers:
         _some(tables, "an embedding")
         return cls(names=tuple(name for name in objective.params if name not in tables))
 
+    @classmethod
+    def all_but_norms(cls, objective: Objective) -> Self:
+        """All tensors but those of normalization layers, which clients of FedBN train and keep.
+
+        **Source**: Li et al. 2021 (FedBN), for BatchNorm; layer, group and instance normalization are kept as well.
+
+        Raises:
+            InputError: if there is no such tensor, or nothing else.
+        """
+        kept = _some(_norms(objective), "tensors of a normalization layer")
+        return cls(names=tuple(name for name in objective.params if name not in kept))
+
     def objective(self, objective: Objective) -> Objective:
         """The same loss, of which only the visible tensors are shared; the others are held fixed.
 
@@ -412,8 +424,8 @@ class PartlyShared(Protocol):
 def what_ifs(objective: Objective, domain: Domain) -> dict[str, VisibleLayers]:
     """The usual sets of visible tensors by name, the whole update first; those that this model does not have are left out.
 
-    "everything", "last bias", "last layer", "biases", "all but the embedding", "first layer in an enclave", "last layer in an
-    enclave". A set that equals an earlier one is left out too.
+    "everything", "last bias", "last layer", "biases", "all but the embedding", "all but normalization (FedBN)", "first layer in
+    an enclave", "last layer in an enclave". A set that equals an earlier one is left out too.
 
     Args:
         objective: the client's loss.
@@ -423,7 +435,7 @@ def what_ifs(objective: Objective, domain: Domain) -> dict[str, VisibleLayers]:
         InputError: if the model does not take an example of this domain.
     """
     every = tuple(objective.params)
-    head, tables = _head(objective, domain), _embeddings(objective)
+    head, tables, norms = _head(objective, domain), _embeddings(objective), _norms(objective)
     first = tuple(name for name in every if name.rpartition(".")[0] == every[0].rpartition(".")[0])
     candidates = {
         "everything": every,
@@ -431,6 +443,7 @@ def what_ifs(objective: Objective, domain: Domain) -> dict[str, VisibleLayers]:
         "last layer": head,
         "biases": tuple(name for name in every if name.rpartition(".")[2] == "bias"),
         "all but the embedding": tuple(name for name in every if name not in tables) if tables else (),
+        "all but normalization (FedBN)": tuple(name for name in every if name not in norms) if norms else (),
         "first layer in an enclave": tuple(name for name in every if name not in first),
         "last layer in an enclave": tuple(name for name in every if name not in head) if head else (),
     }
@@ -451,6 +464,12 @@ def _embeddings(objective: Objective) -> tuple[str, ...]:
     tables = [f"{name}.weight" for name, part in parts if isinstance(part, nn.Embedding | nn.EmbeddingBag)]
     tables = [objective.tied.get(name.removeprefix("."), name.removeprefix(".")) for name in tables]
     return tuple(name for name in objective.params if name in tables)
+
+
+def _norms(objective: Objective) -> tuple[str, ...]:
+    kinds = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+    kept = [f"{name}." for name, part in objective._module.named_modules() if isinstance(part, kinds)]
+    return tuple(name for name in objective.params if name.startswith(tuple(kept)))
 
 
 def _some(names: tuple[str, ...], what: str) -> tuple[str, ...]:
