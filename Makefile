@@ -74,9 +74,9 @@ test-distributed:  ## run the tests on local clusters of Dask and Ray, in an env
 
 test-integrations: .venv-flower/.installed .venv-frameworks/.installed  ## run the gates inside of the real frameworks, and their how-tos
 	@echo "== Flower"
-	$(ONE_THREAD) .venv-flower/bin/python -m pytest -p no:cacheprovider -m "integration or not slow" --timeout 1800 tests/integrations/test_flower.py tests/docs/test_docs.py -k "flower"
+	$(ONE_THREAD) .venv-flower/bin/python -m pytest -p no:cacheprovider -W ignore -m "integration or not slow" --timeout 1800 tests/integrations/test_flower.py tests/docs/test_docs.py -k "flower"
 	@echo "== NVFlare, Opacus, transformers, peft, Lightning, Accelerate"
-	$(ONE_THREAD) .venv-frameworks/bin/python -m pytest -p no:cacheprovider -m "integration or not slow" --timeout 1800 tests/integrations tests/docs/test_docs.py -k "not flower and (integrations or gate-in)"
+	$(ONE_THREAD) .venv-frameworks/bin/python -m pytest -p no:cacheprovider -W ignore -m "integration or not slow" --timeout 1800 tests/integrations tests/docs/test_docs.py -k "not flower and (integrations or gate-in)"
 
 check: check-format check-lint check-types check-imports check-circles check-words check-spelling  ## formatting, lint, types, import layers, circles, words, spelling
 

@@ -66,10 +66,9 @@ def processes(commands: list[list[str]], folder: Path, action: str) -> Iterator[
     started = []
     try:
         for place, command in enumerate(commands):
-            log = (folder / f"process{place}.log").open("wb")
-            started.append(
-                subprocess.Popen(command, env=environment(folder, action), cwd=folder, stdout=log, stderr=log)
-            )
+            with (folder / f"process{place}.log").open("wb") as log:
+                made = subprocess.Popen(command, env=environment(folder, action), cwd=folder, stdout=log, stderr=log)
+            started.append(made)
         yield
     finally:
         for one in reversed(started):

@@ -27,8 +27,9 @@ from gradleak.results.files import append_to
 from gradleak.risk import Measure, SettingMeasure
 
 LOGGER = logging.getLogger("gradleak.gate")
-# Verdicts that say that something stands against any other verdict, and one for a gate that could not judge.
-_LEAKS_ALL_THE_SAME = ("control_not_run",)
+# Reasons for which a verdict reads no attack, however near it came; a gate errs on the side of a leak.
+_NO_READING = ("control_not_run", "control_failed", "inconsistent_update")
+# Reasons of verdicts that tell nothing of whether the update leaks, and that of a gate that could not judge.
 _UNCLEAR = (
     "inconsistent_update",
     "control_failed",
@@ -235,7 +236,9 @@ class Gate:
 
     def _decision(self, record: Record, seconds: float) -> Decision:
         verdict = next((one for one in record.verdicts if one.scenario is not None), record.verdicts[-1])
-        leaks: bool | None = verdict.verdict is VerdictKind.LEAKS or verdict.reason in _LEAKS_ALL_THE_SAME
+        leaks: bool | None = verdict.verdict is VerdictKind.LEAKS
+        if verdict.reason in _NO_READING and _came_near(verdict.details):
+            leaks = True
         if not leaks and verdict.reason in _UNCLEAR:
             leaks = None
         action = self.on_leak if leaks else self.on_unclear if leaks is None else OnLeak.RECORD
@@ -261,3 +264,11 @@ class Gate:
             LOGGER.log(level, "gate: %s%s (%s). %s", told, kept, decision.reason, decision.explanation)
         if self.log is not None:
             append_to(Path(self.log), (json.dumps(asdict(decision)) + "\n").encode())
+
+
+def _came_near(details: Mapping[str, Any]) -> bool:
+    """True if an attack came as near as the limits say."""
+    error, blind = details.get("pixel_rmse"), details.get("baseline_pixel_rmse")
+    if error is None or blind is None:
+        return False
+    return bool(error <= details["threshold_pixel_rmse"] and error <= details["threshold_baseline_ratio"] * blind)
