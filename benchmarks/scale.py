@@ -32,6 +32,8 @@ from gradleak.reporting.markdown import render_markdown
 from gradleak.reporting.page import assemble
 from gradleak.results import Finding, Record, Subject, Thresholds
 
+# Loads what every run needs, and is not counted.
+_WARM = 5
 _RUNS = (100, 400)
 _RECORDS = (1_000, 3_000, 10_000)
 R = TypeVar("R")
@@ -40,14 +42,13 @@ R = TypeVar("R")
 def run() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         spent: dict[str, list[float]] = {}
-        for count in _RUNS:
+        for count in (_WARM, *_RUNS):
             plan, out = _plan(count), Path(folder) / str(count)
             for name, call in {
                 "preflight and tasks": lambda plan=plan: (preflight(plan), tasks(plan)),
                 "run": lambda plan=plan, out=out: gl.run_plan(plan, out, jobs=1),
                 "run again, nothing to do": lambda plan=plan, out=out: gl.run_plan(plan, out, jobs=1),
             }.items():
-                # The first call of all loads what every run needs.
                 spent.setdefault(name, []).append(_seconds(call)[0])
         yield from _growth(spent, _RUNS, "examples")
         yield from _of_records(Record.load(Path(folder) / str(_RUNS[0])), Path(folder))
@@ -55,7 +56,7 @@ def run() -> Iterator[Row]:
 
 def _of_records(small: Record, folder: Path) -> Iterator[Row]:
     spent: dict[str, list[float]] = {}
-    for count in _RECORDS:
+    for count in (_WARM, *_RECORDS):
         findings = _grown(small, count)
 
         def call(name: str, work: Callable[[], R]) -> R:
@@ -75,7 +76,7 @@ def _of_records(small: Record, folder: Path) -> Iterator[Row]:
             "record": file.stat().st_size,
         }
         call("JSON document", lambda report=report: summarize(report))
-        for name, size in sizes.items():
+        for name, size in sizes.items() if count != _WARM else ():
             yield Row(
                 name=f"{count:,} releases, {name}", ratio=size / 1e6, aim=5.0 if name == "HTML" else None, unit="MB"
             )
@@ -83,7 +84,7 @@ def _of_records(small: Record, folder: Path) -> Iterator[Row]:
 
 
 def _growth(spent: dict[str, list[float]], counts: Sequence[int], what: str) -> Iterator[Row]:
-    for name, seconds in spent.items():
+    for name, (_, *seconds) in spent.items():
         yield Row(name=f"{name}, {counts[-1]:,} {what}", ratio=seconds[-1], unit="seconds")
         for count, found in zip(counts[1:], seconds[1:], strict=True):
             linear = seconds[0] * count / counts[0]
