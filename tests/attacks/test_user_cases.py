@@ -91,11 +91,14 @@ def test_u25_nine_arrays_for_six_parameters_and_other_mixed_up_lists() -> None:
     state = model.state_dict()
     nine = [tensors.get(name, tensor.float()) for name, tensor in state.items()]
     assert (len(nine), len(tensors)) == (9, 6)
-    # By name the three buffers are left out and it is said; by position nothing is guessed or cut off.
+    # By name, and in the order of state_dict(), the three buffers are left out and it is said; nothing is guessed or cut off.
     named = Update(tensors=dict(zip(state, nine, strict=True))).align(objective)
     assert list(named.tensors) == list(objective.params)
     assert sum("not a trainable parameter" in note for note in named.alignment) == 3
-    for listed in (nine, list(tensors.values())[:-1], list(tensors.values())[::-1]):
+    ordered = Update(tensors={str(place): tensor for place, tensor in enumerate(nine)}).align(objective)
+    assert all(torch.equal(ordered.tensors[name], tensors[name]) for name in objective.params)
+    assert any("order of state_dict()" in note for note in ordered.alignment)
+    for listed in (nine[::-1], list(tensors.values())[:-1], list(tensors.values())[::-1]):
         update = Update(tensors={str(place): tensor for place, tensor in enumerate(listed)})
         with pytest.raises(InconsistentUpdateError, match=rf"a list of {len(listed)} tensors .* 6 parameters in order"):
             InvertingGradients(iterations=1)(update, case.knowledge, generator=_generator())

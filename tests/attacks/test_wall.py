@@ -24,6 +24,7 @@ from tests.attacks.setting import ROW, rows, setting, small_generator, small_net
 ATTACKS = [
     "BatchNormInversion(iterations=22)",
     "Blind()",
+    "DLFA(iterations=22)",
     "DGL(iterations=22, learning_rate=0.02)",
     "DLG(iterations=2, restarts=3, restart_after=4)",
     "GGL(iterations=14, population=6)",
