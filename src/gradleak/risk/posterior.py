@@ -286,7 +286,7 @@ class LinearizedPosteriorError(Measure):
         else:
             whole = torch.diag(matrix) if matrix.dim() == 1 else torch.block_diag(*[matrix] * exposure.batch.size)
             factor = posterior_factor(operator.gram() / self.noise_std**2, whole)
-            squares = ((weights[:, None] * factor) ** 2).sum(dim=1)
+            squares = (weights[:, None] * factor) ** 2
             left = float(squares.sum())
             if self.unit == Unit.PIXEL_RMSE:
                 examples = exposure.batch.size
