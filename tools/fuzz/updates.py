@@ -151,7 +151,7 @@ def _tensors(draw: random.Random) -> dict[str, Tensor]:
             case 2:
                 tensors[name] = tensor.double() * draw.choice(NUMBERS)
             case 3:
-                tensors[name] = tensor.t().contiguous() if tensor.dim() == 2 else tensor[:0]
+                tensors[name] = tensor.t().contiguous() if tensor.dim() == 2 else tensor.reshape(-1)[:0]
             case 4:
                 tensors[name] = tensor.reshape((1,) * draw.choice([1, 63, 70]) + tensor.shape)
             case 5 if len(tensors) > 1:

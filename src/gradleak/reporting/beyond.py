@@ -122,15 +122,12 @@ class _Labels:
             self._found[words] += 1
 
     def told(self, count: int) -> list[Inline]:
-        """The words, each with its number; of many how many there are, and nothing where each row has its own."""
+        """The words, each with its number; of many how many there are, and nothing of more than are told apart."""
         different = len(self._found)
-        if self._column.why or set(self._found) <= {MISSING, ""} or different == count:
+        if self._column.why or set(self._found) <= {MISSING, ""} or different == count or different > _APART:
             return []
         if different > _NAMED:
-            return [
-                self._column.label,
-                f"of {'more than ' if different > _APART else ''}{min(different, _APART):,} kinds",
-            ]
+            return [self._column.label, f"of {different:,} kinds"]
         return [self._column.label, ", ".join(f"{words} ({times:,})" for words, times in self._found.most_common())]
 
 
