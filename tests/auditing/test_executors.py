@@ -98,6 +98,12 @@ def cluster(request: pytest.FixtureRequest) -> Executor:
 
 
 @pytest.mark.distributed
+def test_a_cluster_of_no_workers_is_refused(cluster: Executor) -> None:
+    with pytest.raises(InputError, match="jobs: expected a whole number of at least 1, got 0"):
+        replace(cluster, jobs=0)  # type: ignore[call-arg]
+
+
+@pytest.mark.distributed
 @pytest.mark.filterwarnings("default")
 def test_a_cluster_gives_the_same_record(cluster: Executor, whole: Record, tmp_path: Path) -> None:
     assert run_plan(_plan(), tmp_path, executor=cluster).canonical() == whole.canonical()

@@ -32,7 +32,7 @@ def _with_files(text: str) -> str:
 
 def test_merged_shards_are_the_record_of_one_go(shards: list[Path], tmp_path: Path) -> None:
     whole = run_plan(_plan(_with_files), tmp_path / "whole", jobs=1)
-    merged = merge_shards(_plan(_with_files), shards[::-1], tmp_path / "merged", jobs=1)
+    merged = merge_shards(_plan(_with_files), shards[::-1], tmp_path / "merged")
     assert merged.canonical() == whole.canonical()
     assert merged.complete
     assert merged.verdicts
@@ -41,7 +41,7 @@ def test_merged_shards_are_the_record_of_one_go(shards: list[Path], tmp_path: Pa
 
 
 def test_a_merged_run_is_gone_on_with_as_any_other(shards: list[Path], tmp_path: Path) -> None:
-    merge_shards(_plan(_with_files), shards, tmp_path, jobs=1)
+    merge_shards(_plan(_with_files), shards, tmp_path)
     before = (tmp_path / "record.jsonl").read_bytes()
     again = run_plan(_plan(_with_files), tmp_path, jobs=1)
     assert again.complete
@@ -131,7 +131,7 @@ def test_an_unfinished_shard_is_named_with_what_to_do(shards: list[Path], tmp_pa
     with pytest.raises(PlanError, match=r"expected a finished shard, got 3/3 without 1 of its .* --shard 3/3"):
         merge_shards(_plan(_with_files), [*shards[:2], torn], tmp_path / "out")
     run_plan(_plan(_with_files), torn, jobs=1, shard=Shard(3, 3))
-    assert merge_shards(_plan(_with_files), [*shards[:2], torn], tmp_path / "out", jobs=1).complete
+    assert merge_shards(_plan(_with_files), [*shards[:2], torn], tmp_path / "out").complete
 
 
 def test_tasks_of_another_shard_in_one_are_refused(shards: list[Path], tmp_path: Path) -> None:

@@ -111,10 +111,17 @@ def test_junit_has_a_case_a_scenario(record: Record, tmp_path: Path) -> None:
     assert suite.find("properties/property[@name='verdict']").get("value") == "leaks"  # type: ignore[union-attr]
 
 
-def test_junit_fails_what_the_gate_fails(record: Record, tmp_path: Path) -> None:
-    file = write_junit(record, tmp_path / "a.xml", fail_on=[VerdictKind.INCONCLUSIVE])
+@pytest.mark.parametrize(
+    ("fail_on", "expected"),
+    [([VerdictKind.INCONCLUSIVE], ["open", "held"]), ([], ["held"]), (None, ["leaky", "held"])],
+)
+def test_junit_fails_what_the_gate_fails(
+    fail_on: list[VerdictKind] | None, expected: list[str], record: Record, tmp_path: Path
+) -> None:
+    """An empty list is that of `--fail-on policy`, which names no verdict."""
+    file = write_junit(record, tmp_path / "a.xml", fail_on=fail_on)
     failed = [case.get("name") for case in ElementTree.parse(file).iter("testcase") if case.find("failure") is not None]
-    assert failed == ["open", "held"]
+    assert failed == expected
 
 
 def test_sarif_is_what_its_schema_allows(record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

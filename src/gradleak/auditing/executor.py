@@ -43,11 +43,14 @@ class Executor(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loky(Executor):
-    """Processes of this machine, each with one thread; the default.
+class Cluster(Executor):
+    """Several workers, as many as asked for or as there are cores.
 
     Attributes:
-        jobs: how many; None for the number of cores; 1 for this process itself.
+        jobs: how many are started on this machine; None for the number of cores.
+
+    Raises:
+        InputError: for fewer than one.
     """
 
     jobs: int | None = None
@@ -56,19 +59,29 @@ class Loky(Executor):
         if self.jobs is not None and self.jobs < 1:
             raise InputError(f"jobs: expected a whole number of at least 1, got {self.jobs}")
 
+    @property
+    def workers(self) -> int:
+        """Number of workers that are started on this machine."""
+        return self.jobs or os.cpu_count() or 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loky(Cluster):
+    """Processes of this machine, each with one thread; the default.
+
+    Attributes:
+        jobs: how many; None for the number of cores; 1 for this process itself.
+    """
+
     def results(self, calls: Sequence[Call]) -> Generator[Done]:
         """The tasks and their findings, in the order of their ends."""
-        with closing(in_processes(calls, jobs=self._count, ordered=False)) as results:
+        with closing(in_processes(calls, jobs=self.workers, ordered=False)) as results:
             yield from results
 
     @property
     def shares_memory(self) -> bool:
         """True for several processes."""
-        return self._count > 1
-
-    @property
-    def _count(self) -> int:
-        return self.jobs or os.cpu_count() or 1
+        return self.workers > 1
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gradleak.auditing.executor import Executor, Probe, refuse, worked
+from gradleak.auditing.executor import Cluster, Probe, refuse, worked
 from gradleak.auditing.work import Call, Done, failed
 from gradleak.audits.base import Site, Task
 from gradleak.results import InputError, PlanError, WriteError
@@ -21,26 +20,24 @@ except ImportError as error:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dask(Executor):
+class Dask(Cluster):
     """Workers of Dask, each with one thread, that share the folder of the run.
 
     The model, the data and the plan are shipped to each worker once. A task whose worker ends is done again elsewhere, from
-    the state that it left; workers may join at any time. Private data reach the workers: use a cluster of your own.
+    the state that it left, as often as the scheduler allows (its setting `allowed-failures`, 3 by default); workers may join
+    at any time. Private data reach the workers: use a cluster of your own.
 
     Attributes:
         address: of a scheduler, such as `tcp://host:8786`, or None.
         scheduler_file: that a scheduler wrote (`dask scheduler --scheduler-file`), or None. Without either, a cluster of
             processes of this machine is started, and ended with the run.
         jobs: workers of such a cluster; None for the number of cores.
-        retries: how often a task is done again after the end of its worker.
         resources: that a worker must have, such as `{"GPU": 1}`.
         patience: seconds to wait for a scheduler, and for its first worker.
     """
 
     address: str | None = None
     scheduler_file: str | None = None
-    jobs: int | None = None
-    retries: int = 3
     resources: dict[str, float] | None = None
     patience: float = 60.0
 
@@ -56,7 +53,7 @@ class Dask(Executor):
                 futures = {
                     client.submit(
                         _done, call.task, site, call.folder.resolve(), probe, key=f"{probe.name}/{call.task.name}",
-                        pure=False, retries=self.retries, resources=self.resources,
+                        pure=False, resources=self.resources,
                     ): call.task
                     for call in calls
                 }  # fmt: skip
@@ -80,7 +77,7 @@ class Dask(Executor):
             return
         with (
             distributed.LocalCluster(
-                n_workers=self.jobs or os.cpu_count() or 1, threads_per_worker=1, processes=True, memory_limit=0,
+                n_workers=self.workers, threads_per_worker=1, processes=True, memory_limit=0,
                 dashboard_address=None,
             ) as cluster,
             distributed.Client(cluster) as client,

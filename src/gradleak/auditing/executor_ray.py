@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gradleak.auditing.executor import Executor, Probe, refuse, worked
+from gradleak.auditing.executor import Cluster, Probe, refuse, worked
 from gradleak.auditing.work import Call, Done, failed
 from gradleak.audits.base import Site, Task
 from gradleak.results import InputError, PlanError, WriteError
@@ -21,7 +20,7 @@ except ImportError as error:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ray(Executor):
+class Ray(Cluster):
     """Workers of Ray, a core each, that share the folder of the run.
 
     The model, the data and the plan are put into Ray's store once. A task whose worker ends is done again, from the state
@@ -35,7 +34,6 @@ class Ray(Executor):
     """
 
     address: str | None = None
-    jobs: int | None = None
     retries: int = 3
     resources: dict[str, float] | None = None
 
@@ -62,7 +60,7 @@ class Ray(Executor):
         started = not ray.is_initialized()
         if started:
             settings: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
-            cores = {"num_cpus": self.jobs or os.cpu_count() or 1} if self.address is None else {}
+            cores = {"num_cpus": self.workers} if self.address is None else {}
             try:
                 ray.init(address=self.address, **settings, **cores)
             except (ConnectionError, ValueError) as error:

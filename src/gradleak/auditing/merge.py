@@ -29,7 +29,6 @@ def merge_shards(
     shards: Sequence[str | os.PathLike[str]],
     out: str | os.PathLike[str],
     *,
-    jobs: int | None = None,
     progress: Progress | None = None,
 ) -> Record:
     """The record of a plan from the folders of its shards, as if it had been carried out in one go.
@@ -41,7 +40,6 @@ def merge_shards(
         plan: the one that the shards were made of.
         shards: their folders, in any order, each with the key `.private-data` beside its record.
         out: folder of the run; made if absent.
-        jobs: worker processes, for conclusions.
         progress: as of `run_plan`.
 
     Raises:
@@ -59,7 +57,7 @@ def merge_shards(
     make_folder(Path(out))
     for folder, _ in folders.values():
         _copy_files(folder, Path(out))
-    return run_plan(plan, out, jobs=jobs, progress=progress, known=known)
+    return run_plan(plan, out, jobs=1, progress=progress, known=known)
 
 
 def _by_number(folders: Sequence[Path], out: Path) -> Mapping[Shard, tuple[Path, Record]]:

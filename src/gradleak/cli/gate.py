@@ -79,9 +79,9 @@ class Gate:
         from gradleak.reporting import write_junit, write_sarif
 
         if self.junit is not None:
-            write_junit(record, self.junit, fail_on=self._verdicts)
+            write_junit(record, self.junit, fail_on=self._stated)
         if self.sarif is not None:
-            write_sarif(record, self.sarif, plan=self.plan, fail_on=self._verdicts)
+            write_sarif(record, self.sarif, plan=self.plan, fail_on=self._stated)
 
     def breached(self, record: Record) -> str:
         """One line on the verdicts that it does not let pass; "" where it lets all pass.
@@ -92,6 +92,11 @@ class Gate:
         found = Policy.of(record).breaches(record.verdicts, self._verdicts) if self.fail_on else []
         named = " ".join(dict.fromkeys(chosen.value for chosen in self.fail_on))
         return f"--fail-on {named}: {'; '.join(map(str, found))}" if found else ""
+
+    @property
+    def _stated(self) -> list[VerdictKind] | None:
+        """As `_verdicts`; None where nothing was said, which is not the same as the policy alone."""
+        return self._verdicts if self.fail_on else None
 
     @property
     def _verdicts(self) -> list[VerdictKind]:

@@ -13,7 +13,7 @@ from gradleak.operators.finite_difference import FiniteDifference, central_diffe
 from gradleak.operators.linearization import Linearization
 from gradleak.operators.once_differentiable import refuse_once_differentiable
 from gradleak.operators.routes import AdjointRoute, Route
-from gradleak.operators.wrong_layers import wrong_layers
+from gradleak.operators.wrong_layers import RAISED, wrong_layers
 from gradleak.results import InputError, Outcome, UnsupportedError, check_share
 
 # How far from the truth a derivative is checked, relative to the size of the inputs; and at how many places.
@@ -25,8 +25,6 @@ _EXACT = {torch.float64: 1e-6, torch.float32: 1e-3}
 _STEP = 1e-5
 _SHARES = (1.0, -1.0, 0.5, -0.5)
 _AT_TRUTH = 1e-3
-
-_REFUSALS = (RuntimeError, ValueError, LookupError, TypeError, ArithmeticError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +174,7 @@ def check_at_truth(
             ahead, behind, near, near_behind = (wide.mean(x + share * step * along) for share in _SHARES)
     except torch.OutOfMemoryError:
         raise
-    except _REFUSALS:  # a logarithm need not take inputs on the other side of the truth
+    except RAISED:  # a logarithm need not take inputs on the other side of the truth
         return beside
     coarse, fine = (ahead - behind) / (2 * step), (near - near_behind) / step
     kink = (near - 2 * here + near_behind) / (step / 2)
@@ -283,7 +281,7 @@ def _check_beside(exposure: Exposure, generator: torch.Generator, asked: _Asked)
         return DerivativeCheck(outcome=Outcome.UNSUPPORTED, note=str(refusal))
     except torch.OutOfMemoryError:
         raise
-    except _REFUSALS as refusal:
+    except RAISED as refusal:
         # A column of categories or a logarithm need not take inputs beside the truth. The text may hold values of it.
         note = f"the release cannot be computed beside the private batch ({type(refusal).__name__})"
         return DerivativeCheck(outcome=Outcome.NOT_INFORMATIVE, note=note)

@@ -13,7 +13,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from gradleak.core import Batch, Exposure, Objective, Release
 
-_REFUSALS = (RuntimeError, NotImplementedError, ValueError, TypeError, LookupError, ArithmeticError)
+# What a model may raise at inputs that it was not made for.
+RAISED = (RuntimeError, ValueError, TypeError, LookupError, ArithmeticError)
 
 
 def wrong_layers(exposure: Exposure, is_wrong: Callable[[Exposure], bool]) -> tuple[str, ...]:
@@ -43,7 +44,7 @@ def wrong_layers(exposure: Exposure, is_wrong: Callable[[Exposure], bool]) -> tu
             batch = Batch(entered, torch.zeros(len(entered), device=entered.device))
             if is_wrong(Exposure(alone, batch, Release(exposure.release.protocol))):
                 found.append(name)
-        except _REFUSALS:  # one that cannot be copied or called so
+        except RAISED:  # one that cannot be copied or called so
             continue
     return tuple(
         f"layer {name} ({type(calls[name].layer).__name__})" if name else type(calls[name].layer).__name__

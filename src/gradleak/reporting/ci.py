@@ -27,7 +27,10 @@ _REFERENCE = "a reference: no gate counts it"
 
 
 def write_junit(
-    record: Record | str | os.PathLike[str], path: str | os.PathLike[str], *, fail_on: Collection[VerdictKind] = ()
+    record: Record | str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    fail_on: Collection[VerdictKind] | None = None,
 ) -> Path:
     """A JUnit XML file on a record: a test case for each scenario, failed where the gate does not let it pass.
 
@@ -36,7 +39,7 @@ def write_junit(
     Args:
         record: the record, or its file or folder.
         path: where the file is written; its folder must exist.
-        fail_on: verdicts that may not occur where the plan requires nothing; by default *leaks*.
+        fail_on: verdicts that may not occur where the plan requires nothing; None for *leaks*.
 
     Returns:
         The path.
@@ -47,7 +50,7 @@ def write_junit(
     """
     found = record if isinstance(record, Record) else Record.load(record)
     name = _xml_text(found.run.get("name") or "audit")
-    cases = [*_scenario_cases(found, name, fail_on), *_failed_cases(found, name)]
+    cases = [*_scenario_cases(found, name, _DEFAULT if fail_on is None else fail_on), *_failed_cases(found, name)]
     counts = {"tests": len(cases)}
     counts |= {f"{tag}s": sum(case.find(tag) is not None for case in cases) for tag in ("failure", "error")}
     counts["skipped"] = sum(case.find("skipped") is not None for case in cases)
@@ -70,7 +73,7 @@ def write_sarif(
     path: str | os.PathLike[str],
     *,
     plan: str | os.PathLike[str] | None = None,
-    fail_on: Collection[VerdictKind] = (),
+    fail_on: Collection[VerdictKind] | None = None,
 ) -> Path:
     """A SARIF 2.1.0 file on a record: an error for each verdict that the gate does not let pass, a note for open ones.
 
@@ -80,7 +83,7 @@ def write_sarif(
         record: the record, or its file or folder.
         path: where the file is written; its folder must exist.
         plan: the plan file, to whose lines the results point; relative to the current folder where it lies inside.
-        fail_on: verdicts that may not occur where the plan requires nothing; by default *leaks*.
+        fail_on: verdicts that may not occur where the plan requires nothing; None for *leaks*.
 
     Returns:
         The path.
@@ -91,7 +94,7 @@ def write_sarif(
     """
     found = record if isinstance(record, Record) else Record.load(record)
     place = _Place.of(plan)
-    breaches = Policy.of(found).breaches(found.verdicts, fail_on or _DEFAULT)
+    breaches = Policy.of(found).breaches(found.verdicts, _DEFAULT if fail_on is None else fail_on)
     loud = [_Result.of_breach(breach) for breach in _of_scenarios(breaches)]
     told = {one.scenario for one in loud}
     results = [*loud, *(_Result.of_open(one) for one in _open(found) if one.scenario not in told)]
@@ -143,7 +146,7 @@ def _failed(record: Record) -> bool:
 
 def _scenario_cases(record: Record, name: str, fail_on: Collection[VerdictKind]) -> Iterator[ElementTree.Element]:
     context, policy = Context(record=record), Policy.of(record)
-    breaches = {one.scenario: one for one in _of_scenarios(policy.breaches(record.verdicts, fail_on or _DEFAULT))}
+    breaches = {one.scenario: one for one in _of_scenarios(policy.breaches(record.verdicts, fail_on))}
     spent: dict[str | None, float] = {}
     for finding in record.findings:
         spent[finding.scenario] = spent.get(finding.scenario, 0.0) + finding.seconds
