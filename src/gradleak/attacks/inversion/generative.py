@@ -165,10 +165,9 @@ class IGIMS(Preset):
     first, N = 1,000 Adam steps, negative cosine (here 1 − cos), total variation 1e-6 at 32×32 and 1e-4 at 224×224,
     decay by 0.1 at 3/8, 5/8 and 7/8 of all N · T steps. Stated for GIAS and taken for this: learning rate 1e-3 (1e-5
     with BigGAN). Not stated and ours: T = 4 rounds; the weight 0.1 of the KL on z, which is that of Li et al. 2022; what the
-    decay counts. The term ‖w − w₀‖ is stated for BigGAN alone, with the weight 1, and left out elsewhere: even 1e-5 is as large
-    as the matching loss at the end and holds the weights (three digits, sigmoid LeNet, the paper's length: 43.7 dB with it,
-    55.4 without). `large_images` has what is stated for BigGAN. Deviation: the weights go on from their best iterate of a
-    round, not from the last.
+    decay counts. The term ‖w − w₀‖ is stated for BigGAN alone, with the weight 1, and left out elsewhere: a norm that is
+    not squared holds the weights once the matching loss is as small. `large_images` has what is stated for BigGAN.
+    Deviation: the weights go on from their best iterate of a round, not from the last.
 
     **Cost**: T · (K · M + 3 · N) plain gradients a start, 18,000 a round by default.
 
