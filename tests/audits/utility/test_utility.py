@@ -233,3 +233,11 @@ def test_a_run_without_an_attack_is_finished(tmp_path: Path) -> None:
     before = (tmp_path / "record.jsonl").read_bytes()
     run_plan(made(content(rounds=2, seeds=1)), tmp_path, jobs=1)
     assert (tmp_path / "record.jsonl").read_bytes() == before
+
+
+def test_utility_of_some_scenarios_leaves_the_others_out() -> None:
+    plan = made(content(scenarios=["private"]))
+    assert [task.name for audit in plan.audits for task in audit.tasks(plan.site)] == ["utility/private"]
+    assert plan.audits[0].resolved()["scenarios"] == ["private"]
+    with pytest.raises(PlanError, match=r"utility: unknown scenario .privat.; did you mean .private."):
+        made(content(scenarios=["privat"]))

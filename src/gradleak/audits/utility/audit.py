@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from gradleak.audits.base import Audit, Reader, Schema, Site, Writer
+from gradleak.audits.base import ALL_OR_NAMES, Audit, Reader, Schema, Site, Writer, chosen_scenarios
 from gradleak.audits.base import Task as Work
 from gradleak.audits.base.rows import few, held
 from gradleak.audits.utility.task import ScenarioUtility
@@ -51,6 +51,7 @@ class UtilityAudit(Audit[UtilityFinding]):
             "seeds": writer.value(Count),
             "learning_rates": {"type": "array", "items": writer.value(Positive)},
             "replacement": writer.settings(GroupNormForBatchNorm),
+            "scenarios": ALL_OR_NAMES,
         }
         return {
             "utility": {
@@ -61,14 +62,16 @@ class UtilityAudit(Audit[UtilityFinding]):
 
     @classmethod
     def read(cls, plan: Mapping[str, Any], reader: Reader) -> Iterable[Self]:
-        """The section `[utility]`: rows of their own, and how new models of `[model]` are trained on them."""
+        """The section `[utility]`: rows of their own, how new models of `[model]` are trained on them, for which scenarios."""
         if "utility" not in plan:
             return
         table = dict(reader.table(plan["utility"], "utility"))
         if "data" not in table or "test_rows" not in table:
             raise PlanError("utility: expected data (rows to train and to test on) and test_rows too")
         trained = list(inspect.signature(Training).parameters)
-        reader.keys(table, ["data", "test_rows", "seeds", "learning_rates", "replacement", *trained], "utility")
+        own = ["data", "test_rows", "seeds", "learning_rates", "replacement", "scenarios"]
+        reader.keys(table, [*own, *trained], "utility")
+        scenarios = chosen_scenarios(table.pop("scenarios", "all"), "utility.scenarios")
         rows = reader.build(table.pop("data"), "datasets", "utility.data", (Batch,))
         rows = Batch(*rows) if isinstance(rows, tuple) and len(rows) == 2 else rows
         if not isinstance(rows, Batch):
@@ -85,6 +88,7 @@ class UtilityAudit(Audit[UtilityFinding]):
         except InputError as error:
             raise PlanError(f"utility.test_rows: {error}") from error
         yield cls(
+            scenarios=scenarios,
             task=Task(
                 name="utility",
                 train=train,
@@ -168,4 +172,5 @@ class UtilityAudit(Audit[UtilityFinding]):
             "seeds": self.seeds,
             "learning_rates": list(self.learning_rates),
             "replacement": describe(self.task.replacement),
+            "scenarios": self.scenarios and list(self.scenarios),
         }
