@@ -119,7 +119,7 @@ from gradleak.attacks.labels import (
     recover_labels,
 )
 from gradleak.attacks.rounds import pool_rounds
-from gradleak.attacks.used_rows import UsedRows, used_rows
+from gradleak.attacks.text.used_rows import UsedRows, used_rows
 
 __all__ = [
     "CMAES",

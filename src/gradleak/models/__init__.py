@@ -5,12 +5,14 @@ from gradleak.models.pooled_convnets import lenet5
 from gradleak.models.resnet import BasicBlock, Norm, resnet8, resnet18
 from gradleak.models.small import lenet_dlg, lenet_i2f, linear_model, mlp
 from gradleak.models.text_classifier import TokenEmbedding, text_classifier
+from gradleak.models.transformer import Transformer, transformer
 
 __all__ = [
     "Activation",
     "BasicBlock",
     "Norm",
     "TokenEmbedding",
+    "Transformer",
     "initialize_default",
     "initialize_uniform",
     "lenet5",
@@ -21,4 +23,5 @@ __all__ = [
     "resnet8",
     "resnet18",
     "text_classifier",
+    "transformer",
 ]

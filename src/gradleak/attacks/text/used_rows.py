@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import scipy.stats
 from torch import Tensor, nn
 
+from gradleak.attacks.text.table_rows import rows_outside_head
 from gradleak.core import DiagonalGaussian, Knowledge, Update
 from gradleak.protocols.average_gradient import without_decay
 from gradleak.results import InputError, Outcome, check_share
@@ -35,10 +36,11 @@ def used_rows(update: Update, knowledge: Knowledge, *, false_alarms: float = 0.0
 
     **Assumptions**: exact without noise, for a gradient and for local training alike. A word whose gradient is zero or pruned
     away is missed. Under known Gaussian noise of std s a row of w entries counts where its squared norm is above what s²χ²_w
-    exceeds once in `false_alarms` tables; weak words are missed. Not identifiable where the table is also the weight of a layer
-    that is no embedding (a tied head), where every row moves, or every one but those at zero (weight decay, a table that
-    `forward` multiplies with), where noise is of another kind, or defenses are not known and leave no row at zero. Padding
-    with an index of its own counts as a word; a row that `padding_idx` holds fixed does not.
+    exceeds once in `false_alarms` tables; weak words are missed. A table that is the weight of another layer too (a tied head)
+    moves everywhere; there words stand out of the span of the head's share (`rows_outside_head`) while tokens are fewer than
+    dimensions. Not identifiable where they do not, where every row of another table moves, or every one but those at zero
+    (weight decay, a table that `forward` multiplies with), where noise is of another kind, or defenses are not known and
+    leave no row at zero. Padding with an index of its own counts as a word; a row that `padding_idx` holds fixed does not.
 
     Args:
         update: what the server saw; tables that it does not hold (see `VisibleLayers`) are answered with a word.
@@ -53,10 +55,10 @@ def used_rows(update: Update, knowledge: Knowledge, *, false_alarms: float = 0.0
         KnowledgeError: without the objective.
         InconsistentUpdateError: if the update does not fit the model.
 
-    **Cost**: one pass over the tables.
+    **Cost**: one pass over the tables; a few products of a tied one with itself.
 
     **Source**: Melis et al. 2019, "Exploiting Unintended Feature Leakage in Collaborative Learning" (the embedding layer); the
-    test under noise is ours.
+    test under noise and tied tables are ours.
 
     Examples:
         >>> import torch
@@ -93,23 +95,50 @@ def used_rows(update: Update, knowledge: Knowledge, *, false_alarms: float = 0.0
     for name in names:
         if name not in objective.params:
             found[name] = _unknown(f"{name} is not shared")
+            continue
+        std = noise_std(knowledge, name)
+        if std is None:
+            found[name] = _unknown("the noise of the release is not Gaussian, so that a row that moved proves nothing")
         elif name in others:
-            found[name] = _unknown(f"{name} is the weight of another layer too, which moves rows that no word uses")
+            found[name] = _of_tied(aligned.tensors[name], std, name, false_alarms)
         else:
-            found[name] = _of_table(aligned.tensors[name], objective.params[name], name, knowledge, false_alarms)
+            found[name] = _of_table(aligned.tensors[name], objective.params[name], std, name, false_alarms)
     return found
 
 
-def _of_table(gradient: Tensor, table: Tensor, name: str, knowledge: Knowledge, false_alarms: float) -> UsedRows:
+def noise_std(knowledge: Knowledge, name: str) -> float | None:
+    """Standard deviation of the known noise on each entry of a tensor; 0 where none is known, None if it is not Gaussian.
+
+    Args:
+        knowledge: with the objective.
+        name: of the tensor.
+    """
+    if knowledge.protocol is None or knowledge.defenses is None:
+        return 0.0
+    assert knowledge.objective is not None
+    noise = knowledge.release.noise(knowledge.objective, examples=knowledge.batch_size)
+    if noise is None:
+        return 0.0
+    return float(noise.std[name]) if isinstance(noise, DiagonalGaussian) else None
+
+
+def _of_tied(gradient: Tensor, std: float, name: str, false_alarms: float) -> UsedRows:
+    head = rows_outside_head(gradient, std=std, false_alarms=false_alarms)
+    if head.rows is None:
+        return _unknown(
+            f"{name} is the weight of another layer too, which moves rows that no word uses; no rows stand out of the "
+            f"{head.rank} dimensions that it spans"
+        )
+    return UsedRows(
+        rows=head.rows,
+        outcome=Outcome.CONVERGED,
+        note=f"{len(head.rows)} of {len(gradient)} rows of {name} lie outside of the {head.rank} dimensions that its use as "
+        "a head spans; words of the batch that are only predicted may be among them",
+    )
+
+
+def _of_table(gradient: Tensor, table: Tensor, std: float, name: str, false_alarms: float) -> UsedRows:
     squares = gradient.double().square().sum(dim=1).cpu()
-    told = knowledge.protocol is not None and knowledge.defenses is not None
-    noise = None
-    if told:
-        assert knowledge.objective is not None
-        noise = knowledge.release.noise(knowledge.objective, examples=knowledge.batch_size)
-    if noise is not None and not isinstance(noise, DiagonalGaussian):
-        return _unknown("the noise of the release is not Gaussian, so that a row that moved proves nothing")
-    std = 0.0 if noise is None else noise.std[name]
     if std > 0.0:
         each = 1.0 - (1.0 - false_alarms) ** (1.0 / len(squares))
         least = std**2 * float(scipy.stats.chi2.isf(each, gradient.shape[1]))
