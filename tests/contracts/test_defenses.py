@@ -43,6 +43,7 @@ EXAMPLES: dict[str, list[Defense]] = {
     "Clip": [defenses.Clip(0.5), defenses.Clip(1e6)],
     "ClipPerExample": [defenses.ClipPerExample(0.5), defenses.ClipPerExample(1e6)],
     "ClipPerLayer": [defenses.ClipPerLayer(0.5), defenses.ClipPerLayer(1e6)],
+    "ClipTensorsPerExample": [defenses.ClipTensorsPerExample(0.5), defenses.ClipTensorsPerExample(1e6)],
     "DPSGD": [
         defenses.DPSGD(clip_norm=0.5, noise_std=0.1, noise="per_example"),
         defenses.DPSGD(clip_norm=1e6, noise_std=0.1, noise="sum"),

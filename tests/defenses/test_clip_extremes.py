@@ -7,15 +7,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from gradleak.defenses import DPSGD, Clip, ClipPerExample, ClipPerLayer, Quantize
+from gradleak.defenses import DPSGD, Clip, ClipPerExample, ClipPerLayer, ClipTensorsPerExample, Quantize
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch, on its first jvp
 
-GROUPS = {"all": [["0.weight", "0.bias", "1.weight"]], "layer": [["0.weight", "0.bias"], ["1.weight"]]}
+GROUPS = {
+    "all": [["0.weight", "0.bias", "1.weight"]],
+    "layer": [["0.weight", "0.bias"], ["1.weight"]],
+    "tensor": [["0.weight"], ["0.bias"], ["1.weight"]],
+}
 RULES = {
     "Clip": (Clip, "all", False),
     "ClipPerLayer": (ClipPerLayer, "layer", False),
     "ClipPerExample": (ClipPerExample, "all", True),
+    "ClipTensorsPerExample": (lambda norm: ClipTensorsPerExample(3**0.5 * norm), "tensor", True),
     "DPSGD": (lambda norm: DPSGD(clip_norm=norm, noise_std=1.0, noise="sum"), "all", True),
 }
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from gradleak.auditing import Decision
 from gradleak.core import Batch, Domain, Objective, Release, Update, UpdateKind
-from gradleak.defenses import DPSGD, Clip
+from gradleak.defenses import DPSGD, Clip, ClipTensorsPerExample
 from gradleak.integrations.gradients import gradient_update, joined
 from gradleak.protocols import FedAvg, FedSGD
 from gradleak.results import InputError, LeakRefusedError, UnsupportedError
@@ -228,8 +228,16 @@ def test_the_release_of_a_dp_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
     # σ of (1/1.5² - 1/(2·2)²)^-½: the count of unclipped gradients takes its share.
     adaptive = module.release_of(Adaptive(loss_reduction="mean", unclipped_num_std=2.0, **common))
     assert adaptive.defenses[0].noise_std == pytest.approx(2 * (1 / 2.25 - 1 / 16) ** -0.5)
-    with pytest.raises(UnsupportedError, match="got one a layer"):
-        module.release_of(PerLayer(loss_reduction="mean", **common))
+    model = nn.Linear(3, 2)
+    layers = PerLayer(loss_reduction="mean", max_grad_norms=[1.2, 1.6], params=list(model.parameters()), **common)
+    clip, noise = module.release_of(layers, model).defenses
+    assert (clip, noise) == (ClipTensorsPerExample(2.0, weights={"weight": 1.2, "bias": 1.6}), mean.defenses[0])
+    with pytest.raises(InputError, match="expected the model of the optimizer"):
+        module.release_of(layers)
+    with pytest.raises(UnsupportedError, match="expected an optimizer of one worker, got Optimizer"):
+        module.release_of(Optimizer(loss_reduction="mean", world_size=2, **common))
+    with pytest.raises(UnsupportedError, match="got adaptive ghost clipping"):
+        module.release_of(Optimizer(loss_reduction="mean", _adjusted_noise_multiplier=1.6, **common))
     (score,) = module.epsilons([(1.5, 0.01, 100)], delta=1e-5)
     assert 0.1 < score.value < 1.0
 

@@ -29,13 +29,15 @@ class Scaled:
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledRows:
-    """The gradient g of each example times min(1, C/‖g‖), with the L2 norm over all tensors.
+    """Each group g of tensors of each example's gradient times min(1, C/‖g‖), with the L2 norm over the group.
 
     Attributes:
-        max_norm: C.
+        groups: every tensor in one of them.
+        max_norms: C of each group.
     """
 
-    max_norm: float
+    groups: Groups
+    max_norms: Sequence[float]
 
 
 @dataclass(frozen=True, kw_only=True)

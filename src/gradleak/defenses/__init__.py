@@ -5,7 +5,7 @@ from gradleak.defenses.adversarial_perturbation import (
     SensitiveClassifier,
     train_sensitive_classifier,
 )
-from gradleak.defenses.clip import DPSGD, Clip, ClipPerExample, ClipPerLayer, NoiseOn
+from gradleak.defenses.clip import DPSGD, Clip, ClipPerExample, ClipPerLayer, ClipTensorsPerExample, NoiseOn
 from gradleak.defenses.noise import GaussianNoise, LaplaceNoise, LayerNoise, SpectralNoise
 from gradleak.defenses.quantize import Quantize, QuantizeRange
 from gradleak.defenses.self_test import Check, Claims, SelfTest, self_test
@@ -30,6 +30,7 @@ __all__ = [
     "Clip",
     "ClipPerExample",
     "ClipPerLayer",
+    "ClipTensorsPerExample",
     "GaussianNoise",
     "LaplaceNoise",
     "LayerNoise",

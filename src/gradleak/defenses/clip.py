@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import reduce
 from typing import Annotated, ClassVar
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core import DiagonalGaussian, ExampleDefense, Guarantee, Noise, Scaled, ScaledRows, UpdateDefense
-from gradleak.defenses.draws import layers, normal
+from gradleak.defenses.draws import check_names, layers, normal
 from gradleak.results import (
     ABADI_2016,
     LI_2024,
@@ -166,13 +166,81 @@ class ClipPerExample(ExampleDefense):
 
     def effect(self, names: Iterable[str]) -> ScaledRows:
         """Every example's gradient times a factor of its own."""
-        return ScaledRows(max_norm=self.bound)
+        return ScaledRows(groups=[list(names)], max_norms=[self.bound])
 
     def mean(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The gradients (b, ...) with each row clipped by its own norm over all tensors."""
 
         def clipped(gradient: dict[str, Tensor]) -> dict[str, Tensor]:
             return scaled_to(self.max_norm, gradient)
+
+        rows: dict[str, Tensor] = torch.func.vmap(clipped)(dict(gradients))
+        return rows
+
+
+@dataclass(frozen=True)
+class ClipTensorsPerExample(ExampleDefense):
+    """Every tensor of every example's gradient scaled down to an L2 norm of its own, then averaged.
+
+    gᵢₜ -> gᵢₜ · min(1, Cₜ / ‖gᵢₜ‖) for every tensor t of example i, with Cₜ = C·wₜ/√(Σ w²), so that one example's whole
+    gradient has a norm of at most C = √(Σ Cₜ²). It is what Opacus calls clipping per layer; there a weight and its bias are two
+    layers, too. `DPSGD` of the same C behind it adds the noise of DP-SGD and clips nothing more:
+
+        [ClipTensorsPerExample(1.0), DPSGD.from_noise_multiplier(1.1, clip_norm=1.0)]
+
+    Where it bites, the rows of A that belong to example i and tensor t become (Cₜ/(b‖gᵢₜ‖))(I − ĝᵢₜĝᵢₜᵀ)Aᵢₜ: the
+    proportions between tensors are lost, directions within a tensor survive. Alone it gives no formal guarantee. Models that
+    mix examples (BatchNorm in train mode) are refused.
+
+    **Source**: McMahan et al. 2018 (per-layer clipping); `DPPerLayerOptimizer` of Opacus 1.6, which takes the norms
+    Cₜ one by one: C is the root of the sum of their squares, and they are the weights.
+
+    Attributes:
+        max_norm: C, positive.
+        weights: wₜ by name of a tensor, positive; 1 for a tensor that is not named.
+
+    Raises:
+        InputError: for a number that is not positive; at the first use, for a tensor that the gradient does not have.
+
+    Examples:
+        >>> gradients = {"a": torch.tensor([[6.0, 8.0]]), "b": torch.tensor([[0.5]])}
+        >>> ClipTensorsPerExample(5.0, weights={"a": 4.0, "b": 3.0}).mean(gradients)
+        {'a': tensor([[2.4000, 3.2000]]), 'b': tensor([[0.5000]])}
+    """
+
+    guarantee: ClassVar[Guarantee] = Guarantee.HEURISTIC
+    citations: ClassVar[tuple[Citation, ...]] = (MCMAHAN_2018,)
+
+    max_norm: Positive
+    weights: Annotated[Mapping[str, Positive], Hint("write {'0.weight': 2.0}")] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        """Hash of the numbers, since a mapping has none."""
+        return hash((self.max_norm, tuple(sorted(self.weights.items()))))
+
+    @property
+    def bound(self) -> float:
+        """C."""
+        return float(self.max_norm)
+
+    def norms(self, names: Iterable[str]) -> dict[str, float]:
+        """Cₜ of every tensor by name."""
+        known = list(names)
+        check_names("ClipTensorsPerExample.weights", self.weights, known, what="tensors")
+        weights = {name: float(self.weights.get(name, 1.0)) for name in known}
+        return {name: self.bound * weight / math.hypot(*weights.values()) for name, weight in weights.items()}
+
+    def effect(self, names: Iterable[str]) -> ScaledRows:
+        """Every tensor of an example's gradient times a factor of its own."""
+        norms = self.norms(names)
+        return ScaledRows(groups=[[name] for name in norms], max_norms=list(norms.values()))
+
+    def mean(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The gradients (b, ...) with each tensor of each row clipped by its own norm."""
+        norms = self.norms(gradients)
+
+        def clipped(gradient: dict[str, Tensor]) -> dict[str, Tensor]:
+            return {name: scaled_to(norm, {name: gradient[name]})[name] for name, norm in norms.items()}
 
         rows: dict[str, Tensor] = torch.func.vmap(clipped)(dict(gradients))
         return rows
@@ -284,7 +352,7 @@ class DPSGD(ExampleDefense):
 
     def effect(self, names: Iterable[str]) -> ScaledRows:
         """Every example's gradient times a factor of its own."""
-        return ScaledRows(max_norm=self.bound)
+        return ScaledRows(groups=[list(names)], max_norms=[self.bound])
 
     def divisor(self, examples: int) -> float:
         """k, or `expected_batch_size`."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
+
+from gradleak.results import InputError
 
 
 def normal(like: Tensor, generator: torch.Generator) -> Tensor:
@@ -46,3 +48,23 @@ def layers(names: Iterable[str]) -> dict[str, list[str]]:
     for name in names:
         groups.setdefault(name.rpartition(".")[0], []).append(name)
     return groups
+
+
+def check_names(setting: str, named: Iterable[str], known: Collection[str], *, what: str) -> None:
+    """Refuse names in a setting that an update does not have.
+
+    Args:
+        setting: class and field.
+        named: in the setting.
+        known: of the update.
+        what: what they name, in the plural.
+
+    Raises:
+        InputError: with both lists.
+    """
+    unknown = sorted(set(named) - set(known))
+    if unknown:
+        raise InputError(
+            f"{setting}: expected names of {what}, got {', '.join(map(repr, unknown))}; the update has "
+            f"{', '.join(map(repr, known))}"
+        )

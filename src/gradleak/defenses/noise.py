@@ -26,7 +26,7 @@ from gradleak.core import (
     UpdateDefense,
 )
 from gradleak.core.objective import Tensors
-from gradleak.defenses.draws import laplace, layers, mean_of, normal
+from gradleak.defenses.draws import check_names, laplace, layers, mean_of, normal
 from gradleak.operators import DENSE_LIMIT, GradientJacobian
 from gradleak.results import (
     ABADI_2016,
@@ -37,7 +37,6 @@ from gradleak.results import (
     Citation,
     Count,
     Hint,
-    InputError,
     Natural,
     NonNegative,
     UnsupportedError,
@@ -223,12 +222,7 @@ class LayerNoise(UpdateDefense):
 
     def _std(self, shapes: Mapping[str, Tensor]) -> dict[str, float]:
         groups = layers(shapes)
-        unknown = sorted(set(self.std) - set(groups))
-        if unknown:
-            raise InputError(
-                f"LayerNoise.std: expected names of layers, got {', '.join(map(repr, unknown))}; the update has "
-                f"{', '.join(map(repr, groups))}"
-            )
+        check_names("LayerNoise.std", self.std, groups, what="layers")
         by_tensor = {
             name: float(self.std.get(layer, self.default)) for layer, names in groups.items() for name in names
         }

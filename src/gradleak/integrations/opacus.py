@@ -8,35 +8,49 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from opacus.optimizers import AdaClipDPOptimizer, DPOptimizer, DPPerLayerOptimizer
+from opacus.optimizers import (
+    AdaClipDPOptimizer,
+    DPOptimizer,
+    DPPerLayerOptimizer,
+)
 from torch import Tensor, nn
 
 from gradleak.accounting import pld_epsilon
 from gradleak.auditing import Decision, Gate
-from gradleak.core import Domain, GaussianMechanism, Release
-from gradleak.defenses import DPSGD
+from gradleak.core import Domain, ExampleDefense, GaussianMechanism, Release
+from gradleak.core.module_copy import unwrap
+from gradleak.defenses import DPSGD, ClipTensorsPerExample
 from gradleak.integrations.gradients import gradient_update, joined
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Score, UnsupportedError
 
 
-def release_of(optimizer: DPOptimizer) -> Release:
+def release_of(optimizer: DPOptimizer, module: nn.Module | None = None) -> Release:
     """The release of one step of a DP optimizer: gradients clipped by example, summed, noise, and the division.
 
-    Flat clipping, ghost clipping (the same release, computed otherwise) and adaptive clipping at the bound of this step;
-    there the noise is larger than the multiplier says, since the count of clipped gradients is a query of its own.
+    - Flat clipping, and ghost clipping, which is the same release computed otherwise.
+    - Clipping per layer: every tensor has a norm of its own, and the noise goes by the root of the sum of their squares.
+    - Adaptive clipping at the bound of this step. There the noise is larger than the multiplier says, since the count of clipped
+      gradients is a query of its own.
 
     Args:
         optimizer: as the privacy engine made it.
+        module: its model, whose names go with the norms of clipping per layer where they are not all equal.
 
     Raises:
-        UnsupportedError: for clipping by layer, which bounds every tensor by a norm of its own.
-        InputError: without noise.
+        UnsupportedError: for an optimizer of several workers; for adaptive ghost clipping, known by its first backward pass.
+        InputError: without noise, or without the names that norms belong to.
     """
-    if isinstance(optimizer, DPPerLayerOptimizer):
+    if getattr(optimizer, "world_size", 1) > 1:
         raise UnsupportedError(
-            "opacus: expected one clip norm for the whole gradient, got one a layer, whose release is not known here; use "
-            "clipping='flat', or audit the update with the release of the same total norm by hand"
+            f"opacus: expected an optimizer of one worker, got {type(optimizer).__name__}, whose noise is on the sum over all "
+            "workers; state the release of that sum in a Gate of your own"
+        )
+    # Adaptive ghost clipping leaves the noise of its step there. Its loss is that of the batch where the criterion takes a mean.
+    if hasattr(optimizer, "_adjusted_noise_multiplier"):
+        raise UnsupportedError(
+            "opacus: expected clipped gradients of single examples, got adaptive ghost clipping, which in Opacus 1.6 scales the "
+            "mean gradient of the batch and clips no example; use clipping='adaptive' without ghost"
         )
     multiplier, norm = float(optimizer.noise_multiplier), float(optimizer.max_grad_norm)
     if multiplier <= 0:
@@ -49,7 +63,24 @@ def release_of(optimizer: DPOptimizer) -> Release:
         micro_batches = 1
     divisor = round(optimizer.expected_batch_size * micro_batches) if optimizer.loss_reduction == "mean" else 1
     noise = DPSGD(clip_norm=norm, noise_std=multiplier * norm, noise="sum", expected_batch_size=divisor)
-    return Release(FedSGD(), [noise])
+    first = [_clip_per_layer(optimizer, module)] if isinstance(optimizer, DPPerLayerOptimizer) else []
+    return Release(FedSGD(), [*first, noise])
+
+
+def _clip_per_layer(optimizer: DPPerLayerOptimizer, module: nn.Module | None) -> ExampleDefense:
+    """The clip of an optimizer that has a norm for every tensor."""
+    norms = [float(norm) for norm in optimizer.max_grad_norms]
+    whole = float(optimizer.max_grad_norm)
+    if len(set(norms)) == 1:
+        return ClipTensorsPerExample(whole)
+    named = {} if module is None else {id(one): name for name, one in unwrap(module).named_parameters()}
+    if not all(id(parameter) in named for parameter in optimizer.params):
+        raise InputError(
+            "opacus: expected the model of the optimizer, since its norms per layer differ and go by its parameters' names, got "
+            f"{'none' if module is None else 'another one'}; use release_of(optimizer, model)"
+        )
+    weights = {named[id(parameter)]: norm for parameter, norm in zip(optimizer.params, norms, strict=True)}
+    return ClipTensorsPerExample(whole, weights=weights)
 
 
 class StepGate:
@@ -99,7 +130,7 @@ class StepGate:
         inputs, targets = (torch.cat([part[place] for part in seen]) for place in (0, 1))
         batch = joined([(inputs, targets)], self._domain)
         # The divisor belongs to this step.
-        release = release_of(optimizer)
+        release = release_of(optimizer, self._module)
         self.decisions.append(
             self._gate.guard(gradient_update(self._module), batch, release=release, model=self._module)
         )

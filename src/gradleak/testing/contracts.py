@@ -187,9 +187,11 @@ def _check_rows(defense: ExampleDefense, rows: dict[str, Tensor], case: str) -> 
         _promise(_close(average, sums), defense, f"divides the sum by the divisor that it claims{where}")
     effect = defense.effect(single)
     if isinstance(effect, ScaledRows):
-        norms = torch.stack([tensor.reshape(40, -1).square().sum(dim=1) for tensor in rows.values()]).sum(dim=0).sqrt()
-        shares = (effect.max_norm / norms).clamp(max=1.0)
-        scaled = {name: tensor * shares.reshape(40, *[1] * (tensor.dim() - 1)) for name, tensor in rows.items()}
+        scaled: dict[str, Tensor] = {}
+        for names, limit in zip(effect.groups, effect.max_norms, strict=True):
+            group = {name: rows[name].reshape(40, -1) for name in names}
+            shares = (limit / torch.cat(list(group.values()), dim=1).norm(dim=1, keepdim=True)).clamp(max=1.0)
+            scaled |= {name: (tensor * shares).reshape(rows[name].shape) for name, tensor in group.items()}
         _promise(_close(mean, scaled), defense, f"scales every row as it claims{where}")
 
 

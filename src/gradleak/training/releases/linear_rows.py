@@ -87,7 +87,7 @@ class LinearRows:
         """
         effects = [defense.effect(objective.params) for defense in defenses]
         # Scaling of a whole row to a norm is what the two sides of the layers are enough for.
-        scaling = [effect for effect in effects if isinstance(effect, ScaledRows)]
+        scaling = [effect for effect in effects if isinstance(effect, ScaledRows) and len(effect.groups) == 1]
         last = defenses[-1] if defenses else None
         if len(scaling) < len(effects) or (last is not None and last.divisor(1) is None):
             return None
@@ -98,7 +98,7 @@ class LinearRows:
         return cls(
             objective=objective,
             uses=tuple(tape.uses),
-            clip_norm=min(effect.max_norm for effect in scaling) if scaling else None,
+            clip_norm=min(effect.max_norms[0] for effect in scaling) if scaling else None,
             last=last,
         )
 
