@@ -328,6 +328,15 @@ def test_the_text_of_a_failure_goes_when_its_item_succeeds(tmp_path: Path, monke
     assert not (tmp_path / "failures").exists()
 
 
+def test_files_that_a_kill_left_unfinished_go_with_the_next_run(finished: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(finished, tmp_path / "out")
+    for name in (".report.json.partial", "..process.partial", ".report.html.partial"):
+        (out / name).write_text("half")
+    (out / "partial.txt").write_text("a user's own")
+    run_plan(quick_plan(), out, jobs=1)
+    assert {file.name for file in out.iterdir()} == {file.name for file in finished.iterdir()} | {"partial.txt"}
+
+
 @pytest.mark.parametrize("room", [0, 9_000])
 def test_a_full_disk_names_the_file_and_the_next_run_goes_on(finished: Path, tmp_path: Path, room: int) -> None:
     """The system refuses every file above so many bytes, as a full disk does."""

@@ -31,7 +31,7 @@ from gradleak.results import (
     UnsupportedError,
 )
 from gradleak.results.errors import record_stays
-from gradleak.results.files import make_folder
+from gradleak.results.files import clear_partials, make_folder
 from gradleak.scoring import pixels_of_truth
 
 Progress = Callable[[int, int, str], None]
@@ -95,6 +95,7 @@ def run_plan(
             refuse_other_code(folder, reading, behavior.difference(stored.get("behavior"), key))
 
     with RecordWriter(folder / "record.jsonl", lines, guard=guard) as writer, no_interrupt_lost():
+        clear_partials(folder)
         if not writer.lines:
             if not (writer.begun and key.fits(plan.private())):
                 # What attacks of other code or on other data left on the way is theirs; a kill after this costs only time.

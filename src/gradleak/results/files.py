@@ -64,8 +64,19 @@ def write_file(path: Path, content: bytes | str) -> Path:
 
 
 def partial_of(path: Path) -> Path:
-    """The place of a file until it is whole; a kill can leave it behind, and the next attempt writes over it."""
+    """The place of a file until it is whole; a kill can leave it behind, until the next attempt or run."""
     return path.with_name(f".{path.name}.partial")
+
+
+def clear_partials(folder: Path) -> None:
+    """Remove what kills have left in a folder of files that were never whole, while nobody else writes there.
+
+    Args:
+        folder: of a run; folders in it are left alone, since tasks write over what they left there.
+    """
+    for left in folder.glob(partial_of(folder / "*").name):
+        if left.is_file():
+            left.unlink(missing_ok=True)
 
 
 def append_to(path: Path, content: bytes) -> None:
