@@ -103,6 +103,9 @@ from .core import (
 from .core import (
     Update as Update,
 )
+from .core import (
+    Vocabulary as Vocabulary,
+)
 from .data import (
     Column as Column,
 )

@@ -30,6 +30,7 @@ def full() -> Knowledge:
         public=Batch(torch.full((3, 4), SECRET), torch.tensor([SECRET] * 3)),
         statistics={"1": LayerStatistics(mean=torch.full((3,), SECRET), variance=torch.full((3,), SECRET))},
         assumed=("protocol",),
+        lengths=torch.tensor([4, 3]),
         masks=0,
         generator=ImageGenerator(
             module=nn.Sequential(nn.Linear(2, 4), nn.Sigmoid()),

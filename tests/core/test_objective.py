@@ -361,7 +361,7 @@ def test_batch_norm_that_stays_in_eval_mode_keeps_its_running_statistics() -> No
 
 @dataclass
 class Output:
-    logits: Tensor
+    scores: Tensor
     mask: Tensor
 
 
@@ -373,13 +373,13 @@ class TwoHeads(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         h = torch.tanh(self.body(x)).flatten(1)
-        return self.kind(logits=self.logits(h), mask=self.mask(h))
+        return self.kind(scores=self.logits(h), mask=self.mask(h))
 
 
 @pytest.mark.parametrize("kind", [dict, Output])
 def test_outputs_of_any_form_go_to_a_callable_loss(kind: type) -> None:
     def loss(outputs: Any, targets: Tensor) -> Tensor:
-        logits, mask = (outputs["logits"], outputs["mask"]) if kind is dict else (outputs.logits, outputs.mask)
+        logits, mask = (outputs["scores"], outputs["mask"]) if kind is dict else (outputs.scores, outputs.mask)
         return F.cross_entropy(logits, targets) + mask.sigmoid().mean()
 
     model = TwoHeads(kind)
@@ -412,7 +412,7 @@ def test_flatten_and_unflatten_are_inverse_and_follow_parameter_order() -> None:
 def test_to_casts_everything_that_the_computation_touches(build: Callable[[], nn.Module]) -> None:
     model = build()
     weighted = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0]))
-    loss: Any = weighted if not isinstance(model, TwoHeads) else lambda outputs, targets: outputs["logits"].mean()
+    loss: Any = weighted if not isinstance(model, TwoHeads) else lambda outputs, targets: outputs["scores"].mean()
     single = Objective.from_module(model, loss=loss)
     double = single.to(torch.float64)
     assert double.dtype == torch.float64

@@ -76,7 +76,10 @@ def test_a_loss_bears_a_built_in_name_only_if_it_is_that_loss(loss: Any, name: s
 
 @pytest.mark.parametrize("loss", ["hinge", 3, None])
 def test_an_unknown_loss_is_refused(loss: Any) -> None:
-    with pytest.raises(InputError, match="expected one of cross_entropy, mse, bce_with_logits, nll or a callable, got"):
+    with pytest.raises(
+        InputError,
+        match="expected one of cross_entropy, mse, bce_with_logits, nll, causal_lm, masked_lm or a callable, got",
+    ):
         Objective.from_module(conv(), loss=loss)
 
 

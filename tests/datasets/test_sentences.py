@@ -10,8 +10,10 @@ import pytest
 import torch
 from sklearn.feature_extraction.text import CountVectorizer
 
-from gradleak.datasets import Vocabulary, sentences
-from gradleak.datasets.sentences import tokens
+from gradleak.core import Vocabulary
+from gradleak.core.vocabulary import tokens
+from gradleak.datasets import one_hot, sentences, words_of_rows
+from gradleak.datasets.sentences import one_hot_domain
 from gradleak.results import InputError
 
 pytestmark = pytest.mark.usefixtures("global_rng_unchanged")
@@ -32,13 +34,13 @@ def test_rows_are_the_words_of_the_file(files: dict[str, Any]) -> None:
     assert population.sensitive.tolist() == [0, 0, 1]  # 3, 4 and 8 words
     assert population.values == ("below 8 words", "8 words or more")
     assert population.holds_sensitive is True
-    assert population.domain == vocabulary.domain(10)
+    assert population.domain == one_hot_domain(vocabulary, 10)
     assert population.inputs.sum(dim=2).tolist() == [
         [1.0] * 4 + [0.0] * 6,
         [1.0] * 6 + [0.0] * 4,
         [1.0] * 9 + [0.0],
     ]
-    read = [vocabulary.decode(rows) for rows in population.inputs]
+    read = [words_of_rows(vocabulary, rows) for rows in population.inputs]
     # Signs and words that the public text lacks are all the same to the model.
     assert read[0] == ["the", "cat", "sat", "."]
     assert read[1] == ["a", "dog", "<other>", "the", "dog", "<other>"]
@@ -75,12 +77,12 @@ def test_tokens_are_lower_case_words_and_signs() -> None:
 
 def test_long_sentences_are_cut_and_empty_rows_read_as_nothing() -> None:
     vocabulary = Vocabulary(words=["?", "a", "b"])
-    rows = vocabulary.encode("a b c a b", length=3)
-    assert vocabulary.decode(rows) == ["a", "b", "?"]
-    assert vocabulary.decode(torch.zeros(3, 3)) == []
-    assert not bool(vocabulary.encode("", length=3).any())
+    rows = one_hot(vocabulary, "a b c a b", length=3)
+    assert words_of_rows(vocabulary, rows) == ["a", "b", "?"]
+    assert words_of_rows(vocabulary, torch.zeros(3, 3)) == []
+    assert not bool(one_hot(vocabulary, "", length=3).any())
     with pytest.raises(InputError, match=r"expected \(length, 3\), got \(3, 2\)"):
-        vocabulary.decode(torch.zeros(3, 2))
+        words_of_rows(vocabulary, torch.zeros(3, 2))
 
 
 @pytest.mark.parametrize(
@@ -108,5 +110,5 @@ def test_unfit_settings_are_refused(files: dict[str, Any]) -> None:
             sentences(**files, **setting)
     with pytest.raises(InputError, match="expected every word once, got 'a' more often"):
         Vocabulary(words=["a", "b", "a"])
-    with pytest.raises(InputError, match="expected at least two words"):
+    with pytest.raises(InputError, match="expected a list of words, got the text 'ab'"):
         Vocabulary(words="ab")

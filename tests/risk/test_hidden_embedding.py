@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from gradleak.attacks import GaussNewton, SignRule, used_rows
-from gradleak.core import Batch, Domain, DomainKind, Exposure, HonestButCurious, Objective, Release
-from gradleak.datasets import Vocabulary
+from gradleak.core import Batch, Domain, DomainKind, Exposure, HonestButCurious, Objective, Release, Vocabulary
+from gradleak.datasets import one_hot, words_of_rows
+from gradleak.datasets.sentences import one_hot_domain
 from gradleak.defenses import GaussianNoise
 from gradleak.models import TokenEmbedding, text_classifier
 from gradleak.protocols import FedSGD
@@ -76,8 +77,10 @@ class Averaging(nn.Module):
 
 
 def exposure_of(model: nn.Module, length: int = LENGTH) -> Exposure:
-    rows = WORDS.encode(SENTENCE, length=length).double()[None]
-    return Exposure(Objective.from_module(model), Batch(rows, torch.tensor([1]), WORDS.domain(length)), RELEASE)
+    rows = one_hot(WORDS, SENTENCE, length=length).double()[None]
+    return Exposure(
+        Objective.from_module(model), Batch(rows, torch.tensor([1]), one_hot_domain(WORDS, length)), RELEASE
+    )
 
 
 def behind(model: nn.Sequential, exposure: Exposure) -> Exposure:
@@ -105,7 +108,7 @@ def test_the_table_names_the_words_and_hidden_it_names_none() -> None:
     known = HonestButCurious().disclose(exposure.objective, RELEASE, exposure.batch)
     told = used_rows(update, known)["embedding.weight"].rows
     assert told is not None
-    assert {WORDS.words[place] for place in told.tolist()} == set(WORDS.decode(exposure.batch.inputs[0]))
+    assert {WORDS.words[place] for place in told.tolist()} == set(words_of_rows(WORDS, exposure.batch.inputs[0]))
     visible = VisibleLayers.all_but_embedding(exposure.objective)
     hidden = used_rows(visible.update(update), visible.knowledge(known))["embedding.weight"]
     assert (hidden.rows, hidden.outcome) == (None, Outcome.NOT_IDENTIFIABLE)
@@ -148,7 +151,9 @@ def test_the_what_if_lists_risk_with_and_without_the_table() -> None:
     model = text_classifier(words=len(WORDS), length=length, width=4, activation="tanh").double()
     exposure = exposure_of(model, length)
     sets = {
-        name: one for name, one in what_ifs(exposure.objective, WORDS.domain(length)).items() if "embedding" in name
+        name: one
+        for name, one in what_ifs(exposure.objective, one_hot_domain(WORDS, length)).items()
+        if "embedding" in name
     }
     sets["everything"] = VisibleLayers(names=tuple(exposure.objective.params))
     profile = measure_visible(exposure, sets, Sensitivity())

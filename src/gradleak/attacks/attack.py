@@ -162,6 +162,7 @@ class Attack(Settings, ABC):
         citations: where it comes from.
         summary: one sentence for lists and reports.
         reads_update: False only for an adversary that ignores the update.
+        claims_tokens: True for an attack on ids of tokens, which is refused elsewhere, as all others are on tokens.
     """
 
     name: ClassVar[str]
@@ -169,6 +170,7 @@ class Attack(Settings, ABC):
     citations: ClassVar[tuple[Citation, ...]] = ()
     summary: ClassVar[str]
     reads_update: ClassVar[bool] = True
+    claims_tokens: ClassVar[bool] = False
 
     @final
     def __call__(
@@ -253,8 +255,7 @@ class Attack(Settings, ABC):
             )
         monitor = Monitor(progress=progress, checkpoint=checkpoint)
         for facts in known:
-            facts.require(self.needs, asker=f"the attack {self.name}")
-            self._check(facts)
+            self._refuse(facts)
         updates, known = sealed(updates), sealed(known)
         if not self.reads_update:
             return self._recover_many(updates, known, generators, monitor)
@@ -277,8 +278,7 @@ class Attack(Settings, ABC):
     def refusal(self, knowledge: Knowledge) -> str | None:
         """Reason why this attack is refused with such knowledge, before anything is computed; None where it runs."""
         try:
-            knowledge.require(self.needs, asker=f"the attack {self.name}")
-            self._check(knowledge)
+            self._refuse(knowledge)
         except (KnowledgeError, UnsupportedError) as refusal:
             return str(refusal)
         return None
@@ -291,6 +291,16 @@ class Attack(Settings, ABC):
     def brief(self, steps: int) -> Attack:
         """This attack with one start of so many steps at most, for controls; itself where that is no setting of it."""
         return self
+
+    def _refuse(self, knowledge: Knowledge) -> None:
+        knowledge.require(self.needs, asker=f"the attack {self.name}")
+        domain = knowledge.domain
+        if domain is not None and (domain.vocabulary is not None) is not self.claims_tokens:
+            held = "ids of tokens, for which there are gradleak.attacks.text" if domain.vocabulary else "no tokens"
+            raise UnsupportedError(
+                f"the attack {self.name} searches {'tokens' if self.claims_tokens else 'numbers'}, and the examples are {held}"
+            )
+        self._check(knowledge)
 
     def _check(self, knowledge: Knowledge) -> None:
         """Refuse knowledge that cannot be worked with, without looking at an update; by default nothing.

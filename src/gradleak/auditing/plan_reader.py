@@ -270,7 +270,7 @@ class PlanReader:
         if whole.size % size:
             raise PlanError(f"data: {whole.size} examples do not divide into batches of {size}; change batch_size")
         return [
-            _part(replace(whole, domain=domain), slice(start, start + size)) for start in range(0, whole.size, size)
+            replace(whole, domain=domain).rows(slice(start, start + size)) for start in range(0, whole.size, size)
         ], whole.domain is None and stated is None
 
     def _domain(self, given: Any, whole: Batch) -> Domain:
@@ -390,11 +390,6 @@ class NewModel:
     def identity_in_plans(self) -> object:
         """Identity for a fingerprint: its table and what that names, not the reader with all it could read."""
         return self.model, self.reader.named(self.model, "models", "model")
-
-
-def _part(whole: Batch, rows: slice) -> Batch:
-    sensitive = None if whole.sensitive is None else whole.sensitive[rows]
-    return Batch(whole.inputs[rows], whole.targets[rows], whole.domain, sensitive)
 
 
 def configure(constructor: Constructor, arguments: Mapping[str, Any], *, where: str, seed: int = 0) -> Any:

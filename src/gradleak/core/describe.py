@@ -22,8 +22,8 @@ def describe(value: Any) -> Any:
     """A JSON-ready description of a frozen dataclass: {"use": class name, field: value ...}, nested.
 
     Tensors and arrays are described by dtype and shape only, and long lists of numbers by their length, so that no
-    private value reaches a record. Fields whose metadata say {"described": False} are left out; with {"checksum": True}
-    lists that are too long to be listed get one, so that others are told apart.
+    private value reaches a record. Fields whose metadata say {"described": False} are left out, with {"described": "given"}
+    where they are None; with {"checksum": True} lists that are too long to be listed get one, so that others are told apart.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {
@@ -31,7 +31,9 @@ def describe(value: Any) -> Any:
             if field.metadata.get("checksum")
             else describe(getattr(value, field.name))
             for field in dataclasses.fields(value)
-            if field.init and not field.name.startswith("_") and field.metadata.get("described", True)
+            if field.init
+            and not field.name.startswith("_")
+            and _is_described(field.metadata, getattr(value, field.name))
         }
         return {"use": type(value).__name__, **fields}
     if value is None or (isinstance(value, bool | str) and not isinstance(value, Enum)):
@@ -55,7 +57,14 @@ def describe(value: Any) -> Any:
     return getattr(value, "__qualname__", type(value).__name__)
 
 
+def _is_described(metadata: Mapping[Any, Any], value: Any) -> bool:
+    when = metadata.get("described", True)
+    return bool(when) and not (when == "given" and value is None)
+
+
 def _with_checksum(value: Any) -> Any:
+    if isinstance(value, tuple | list) and len(value) > LONGEST_LIST and all(isinstance(one, str) for one in value):
+        return f"list[{len(value)}], checksum {zlib.crc32(repr(tuple(value)).encode()):08x}"
     found = describe(value)
     if isinstance(value, tuple | list) and isinstance(found, str):
         return f"{found}, checksum {zlib.crc32(repr(tuple(map(float, value))).encode()):08x}"

@@ -10,7 +10,8 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from gradleak.results import InputError, is_number, member
+from gradleak.core.vocabulary import Vocabulary
+from gradleak.results import InputError, UnsupportedError, is_number, member
 
 # Ranges that images usually have, the narrowest first.
 _USUAL_RANGES = ((0.0, 1.0), (-0.5, 0.5), (-1.0, 1.0), (0.0, 255.0))
@@ -23,6 +24,7 @@ _CONSTANT = 1e-7
 _OWN_UNITS = 10.0
 # Columns of a table that reach so little of a shared range, seen in so many rows.
 _HARDLY = 0.05
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8)
 _ENOUGH_ROWS = 8
 
 
@@ -32,6 +34,7 @@ class DomainKind(StrEnum):
     IMAGE = "image"
     TABULAR = "tabular"
     SIGNAL = "signal"
+    TOKENS = "tokens"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +52,14 @@ class Domain:
             range that is far too wide for a column its errors are as good as none.
         mean: per channel (first axis of `shape`), or one number for all, or None for 0.
         std: as `mean`, positive, or None for 1.
-        kind: image, tabular row or one-dimensional signal.
+        kind: image, tabular row, one-dimensional signal, or tokens: ids of a vocabulary, which have no range and no pixels.
+        vocabulary: of tokens, whose ids a sentence holds; None for everything else.
         guessed: whether `Domain.guess` made it from values of data, also where a copy of it is changed
             (`dataclasses.replace`); a domain that is written out is stated.
 
     Raises:
-        InputError: for an empty shape, low >= high, or a range, mean or std of the wrong length or sign.
+        InputError: for an empty shape, low >= high, or a range, mean or std of the wrong length or sign; for tokens without
+            a vocabulary.
 
     Examples:
         >>> rows = Domain(shape=(3,), low=(16.0, 0.0, 0.0), high=(90.0, 1.0, 1.0), kind="tabular")
@@ -68,6 +73,7 @@ class Domain:
     mean: tuple[float, ...] | None = field(default=None, metadata={"checksum": True})
     std: tuple[float, ...] | None = field(default=None, metadata={"checksum": True})
     kind: DomainKind = DomainKind.IMAGE
+    vocabulary: Vocabulary | None = field(default=None, metadata={"described": "given"})
     guessed: bool = field(default=False, repr=False, compare=False, metadata={"described": False})
 
     def __post_init__(self) -> None:
@@ -78,6 +84,11 @@ class Domain:
         object.__setattr__(self, "kind", member("Domain.kind", DomainKind, self.kind))
         if not self.shape or any(size < 1 for size in self.shape):
             raise InputError(f"Domain.shape: expected positive sizes, for instance (1, 28, 28); got {self.shape}")
+        if (self.vocabulary is None) is (self.kind is DomainKind.TOKENS):
+            raise InputError(
+                f"Domain: expected a vocabulary for tokens and for nothing else, got kind {self.kind.value!r} and vocabulary "
+                f"{self.vocabulary!r}; use Domain.tokens(vocabulary, length)"
+            )
         self._check_range()
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values is not None and not isinstance(values, tuple | list):
@@ -106,6 +117,16 @@ class Domain:
         return cls(shape=(channels, height, width), mean=mean, std=std)
 
     @classmethod
+    def tokens(cls, vocabulary: Vocabulary, length: int) -> Domain:
+        """The domain of sentences: `length` ids of a vocabulary each, -1 where there is no token.
+
+        Args:
+            vocabulary: of the model, public.
+            length: places of a sentence, T, padded ones among them.
+        """
+        return cls(shape=(length,), kind=DomainKind.TOKENS, vocabulary=vocabulary)
+
+    @classmethod
     def guess(cls, inputs: Tensor) -> Domain:
         """The domain of a batch whose domain was not stated, from shape and values.
 
@@ -127,6 +148,11 @@ class Domain:
             >>> guessed.low, guessed.high
             ((0.0, 0.0, -1.0), (100.0, 1.0, 1.0))
         """
+        if not inputs.is_floating_point():
+            raise InputError(
+                f"Domain.guess: expected floating point numbers, got {inputs.dtype}; for ids of tokens state "
+                "Domain.tokens(Vocabulary(size=...), length), for images scale them with inputs.float() / 255"
+            )
         if inputs.numel() == 0 or not bool(torch.isfinite(inputs).all()):
             raise InputError("Domain.guess: expected finite values, got none or some that are NaN or infinite")
         kinds = {3: DomainKind.IMAGE, 2: DomainKind.SIGNAL}
@@ -156,6 +182,11 @@ class Domain:
         Raises:
             InputError: on another shape.
         """
+        if self.vocabulary is not None and inputs.dtype not in _INTEGERS:
+            raise InputError(
+                f"inputs: expected whole numbers, the ids of tokens, from the domain, got {inputs.dtype}; for embeddings state "
+                "a domain of signals and use objective.at_embeddings()"
+            )
         if tuple(inputs.shape[1:]) != self.shape:
             raise InputError(
                 f"inputs: expected (b, {', '.join(map(str, self.shape))}) from the domain, got {tuple(inputs.shape)}"
@@ -163,12 +194,14 @@ class Domain:
 
     def to_pixels(self, inputs: Tensor) -> Tensor:
         """Model inputs as pixels scaled to [0, 1] (values outside the valid range stay outside)."""
+        self.refuse_tokens()
         mean, std = self._per_channel(self.mean, 0.0, inputs), self._per_channel(self.std, 1.0, inputs)
         low, width = self._range(inputs)
         return (inputs * std + mean - low) / width
 
     def from_pixels(self, pixels: Tensor) -> Tensor:
         """Pixels scaled to [0, 1] as model inputs; the inverse of `to_pixels`."""
+        self.refuse_tokens()
         mean, std = self._per_channel(self.mean, 0.0, pixels), self._per_channel(self.std, 1.0, pixels)
         low, width = self._range(pixels)
         return (pixels * width + low - mean) / std
@@ -180,12 +213,42 @@ class Domain:
 
     def pixel_scale(self, like: Tensor) -> Tensor:
         """Factor by which each model-input entry changes its pixel in [0, 1]: std / (high - low), shape `shape`."""
+        self.refuse_tokens()
         ones = torch.ones(self.shape, dtype=like.dtype, device=like.device)
         return ones * self._per_channel(self.std, 1.0, ones) / self._range(ones)[1]
 
+    def refuse_tokens(self) -> None:
+        """Refuse what needs numbers where examples are ids of tokens.
+
+        Raises:
+            UnsupportedError: for tokens.
+        """
+        if self.vocabulary is not None:
+            raise UnsupportedError(
+                "the examples are ids of tokens, which have no range, no pixels and no derivative; take what works on "
+                "tokens (gradleak.attacks.text), or the embeddings: objective.at_embeddings(ids) with "
+                "objective.embed(ids) as inputs"
+            )
+
+    def middle(self, like: Tensor, count: int = 1) -> Tensor:
+        """A batch of `count` examples that holds nothing of the data: the middle of the range, or the ordinary tokens in turn.
+
+        Args:
+            like: whose dtype and device numbers get; ids are int64.
+            count: how many.
+        """
+        if self.vocabulary is None:
+            low, high = self.bounds(like)
+            return ((low + high) / 2).expand(count, *self.shape).clone()
+        ordinary = [one for one in range(self.vocabulary.size) if self.vocabulary.ordinary(one)] or [0]
+        ids = torch.tensor(ordinary, device=like.device)
+        return ids[torch.arange(count * self.size, device=like.device) % len(ids)].reshape(count, *self.shape)
+
     @property
     def range_text(self) -> str:
-        """The range in words: "0 to 1", or "ranges by feature, from 0 to 90" where they differ."""
+        """The range in words: "0 to 1", or "ranges by feature, from 0 to 90" where they differ; of tokens their number."""
+        if self.vocabulary is not None:
+            return f"{self.size} places, {self.vocabulary.size:,} ids"
         if isinstance(self.low, float | int) and isinstance(self.high, float | int):
             return f"{self.low:g} to {self.high:g}"
         low, high = (ends if isinstance(ends, tuple) else (ends,) for ends in (self.low, self.high))

@@ -230,3 +230,18 @@ class LinearCalls(TorchFunctionMode):
             if result is outputs and source._version == version:
                 return source
         return outputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classifier:
+    """The last linear layer, found from the computation, not from its position in a list.
+
+    Attributes:
+        weight: name of its weight in `Objective.params`, or None if it is frozen or computed (a parametrization).
+        bias: name of its bias there, or None if it has none or it is frozen or computed.
+        classes: the number of outputs.
+    """
+
+    weight: str | None
+    bias: str | None
+    classes: int

@@ -35,7 +35,7 @@ def example_gradients(objective: Objective, params: Mapping[str, Tensor], batch:
     Cost: one gradient under vmap and b·P numbers; b gradients where vmap does not work. Once a model and shape, two
     forward passes of two examples that test whether examples mix.
     """
-    _refuse_mixing(objective, tuple(batch.inputs.shape[1:]))
+    _refuse_mixing(objective, tuple(batch.inputs.shape[1:]), ids=not batch.inputs.is_floating_point())
 
     def one(inputs: Tensor, targets: Tensor) -> Tensors:
         return objective.gradient(params, Batch(inputs[None], targets[None]))
@@ -54,13 +54,13 @@ def example_gradients(objective: Objective, params: Mapping[str, Tensor], batch:
     return {name: torch.stack([single[name] for single in singles]) for name in singles[0]}
 
 
-def _refuse_mixing(objective: Objective, shape: tuple[int, ...]) -> None:
+def _refuse_mixing(objective: Objective, shape: tuple[int, ...], *, ids: bool) -> None:
     """Refuse a model in which the output of one example depends on another one."""
     checked = _CHECKED.setdefault(objective, set())
     if shape in checked:
         return
     layers = objective.batch_statistics
-    if layers or _mixes(objective, shape):
+    if layers or _mixes(objective, shape, ids=ids):
         what = f"it normalizes by the batch in {', '.join(layers)}" if layers else "examples mix in its forward pass"
         raise UnsupportedError(
             "expected a model in which every example has a gradient of its own, as a per-example defense needs, got "
@@ -69,12 +69,15 @@ def _refuse_mixing(objective: Objective, shape: tuple[int, ...]) -> None:
     checked.add(shape)
 
 
-def _mixes(objective: Objective, shape: tuple[int, ...]) -> bool:
+def _mixes(objective: Objective, shape: tuple[int, ...], *, ids: bool) -> bool:
     """True if another first example changes what the model returns for the second one."""
     # Irregular values in [0, 1] without a draw, which vmap around this call would refuse.
     count = 3 * math.prod(shape)
     values = (0.5 + 0.5 * (12.9898 * torch.arange(1, count + 1, dtype=torch.float64)).sin()).reshape(3, *shape)
-    first, second, third = values.to(objective.device, objective.dtype)
+    # Three ids are in every vocabulary worth the name.
+    first, second, third = (
+        (3 * values).long().clamp(max=2).to(objective.device) if ids else values.to(objective.device, objective.dtype)
+    )
     pair, other = torch.stack([first, second]), torch.stack([third, second])
     with torch.no_grad():
         one, two = (tree_leaves(objective.outputs(objective.params, inputs)) for inputs in (pair, other))

@@ -30,13 +30,15 @@ class Knowledge:
         defenses: the defenses in order, with their public constants (noise level, clip norm).
         batch_size: the number of examples behind the update.
         targets: the labels of the batch, in its order: a disclosed truth, printed in every report.
-        domain: shape, range and normalization of an example; a disclosed truth where it was guessed from the data.
+        domain: shape, range and normalization of an example, for tokens the vocabulary and the padded length; a disclosed
+            truth where it was guessed from the data.
         public: public (shadow) data of the same domain.
         statistics: what the private batch left in BatchNorm layers, by layer: a disclosed truth, printed in reports.
         assumed: names of fields that the adversary does not know but takes to be so; None for none.
         masks: the seed of the client's own dropout masks and other draws of its model, which the objective then has: a
             disclosed truth, printed in reports. Without it nothing of the client's draw may be in the objective.
         generator: a generator of images that the adversary brings along, trained on data that are not the client's.
+        lengths: tokens of each sentence, (b,), in the order of the batch: a disclosed truth, printed in reports.
     """
 
     objective: Objective | None = field(default=None, repr=False)
@@ -50,6 +52,7 @@ class Knowledge:
     assumed: Sequence[str] | None = None
     masks: int | None = None
     generator: ImageGenerator | None = None
+    lengths: Tensor | None = None
 
     def __post_init__(self) -> None:
         """Check the batch size against the targets, the masks against the objective, the generator against the domain."""
@@ -64,10 +67,11 @@ class Knowledge:
             )
         if self.batch_size is not None and self.batch_size < 1:
             raise InputError(f"Knowledge.batch_size: expected a whole number of at least 1, got {self.batch_size}")
-        if self.targets is not None and self.batch_size not in (None, self.targets.shape[0]):
-            raise InputError(
-                f"Knowledge.targets: expected {self.batch_size} rows (the batch size), got {self.targets.shape[0]}"
-            )
+        for name, rows in (("targets", self.targets), ("lengths", self.lengths)):
+            if rows is not None and self.batch_size not in (None, rows.shape[0]):
+                raise InputError(
+                    f"Knowledge.{name}: expected {self.batch_size} rows (the batch size), got {rows.shape[0]}"
+                )
         unheld = [name for name in self.assumed or () if getattr(self, name, None) is None]
         if unheld:
             raise InputError(f"Knowledge.assumed: expected names of facts that are given, got {', '.join(unheld)}")
@@ -120,7 +124,7 @@ class Knowledge:
                 }
             elif entry.name == "generator" and value is not None:
                 card["generator"] = value.describe()
-            else:
+            elif entry.name != "lengths" or value is not None:
                 card[entry.name] = describe(value)
         if self.domain is not None and self.domain.guessed:
             card["domain"]["guessed"] = True

@@ -19,12 +19,29 @@ def _mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs - targets).square().mean()
 
 
+def _masked_lm(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross entropy of the logits (b, T, V) at the places whose target is not -100."""
+    by_place = targets.flatten(0, 1) if targets.is_floating_point() else targets.flatten()
+    return F.cross_entropy(outputs.flatten(0, 1), by_place)
+
+
+def _causal_lm(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The same for the next token: the logits of a place are held against the target of the one behind it."""
+    return _masked_lm(outputs[:, :-1], targets[:, 1:])
+
+
 LOSSES: Mapping[str, Loss] = {
     "cross_entropy": F.cross_entropy,
     "mse": _mean_squared_error,
     "bce_with_logits": F.binary_cross_entropy_with_logits,
     "nll": F.nll_loss,
+    "causal_lm": _causal_lm,
+    "masked_lm": _masked_lm,
 }
+
+
+LANGUAGE = ("causal_lm", "masked_lm")
+"""The losses of language models, whose targets are ids of tokens."""
 
 
 def named_loss(loss: str | Loss) -> tuple[str, Loss, Origins]:
@@ -48,7 +65,7 @@ def ignored_index(name: str, loss: Loss) -> int | None:
     """The class index whose examples the loss leaves out, or None for a loss that takes no class indices."""
     if isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss):
         return loss.ignore_index
-    return -100 if name in ("cross_entropy", "nll") else None
+    return -100 if name in ("cross_entropy", "nll", *LANGUAGE) else None
 
 
 def check_classes(name: str, loss: Loss, outputs: Tensor, targets: Tensor) -> None:
@@ -68,7 +85,12 @@ def check_classes(name: str, loss: Loss, outputs: Tensor, targets: Tensor) -> No
             )
         return
     counted = targets[targets != ignored]
-    classes = outputs.shape[1] if outputs.dim() > 1 else outputs.shape[0]
+    classes = outputs.shape[-1] if name in LANGUAGE or outputs.dim() < 2 else outputs.shape[1]
+    if name in LANGUAGE and tuple(targets.shape) != tuple(outputs.shape[:-1]):
+        raise InputError(
+            f"targets: expected ids {tuple(outputs.shape[:-1])}, one a place (-100 where none counts), for the loss {name!r} and "
+            f"logits {tuple(outputs.shape)}, got {tuple(targets.shape)}"
+        )
     low, high = (int(counted.min()), int(counted.max())) if counted.numel() else (0, 0)
     if low < 0 or high >= classes:
         raise InputError(
@@ -94,13 +116,14 @@ def _is_default(loss: Loss, name: str) -> bool:
     """True if `loss` is torch's own of this name, a module with the settings that `LOSSES` has."""
     if name == "mse" and loss is F.mse_loss:
         return True
-    kind: type[nn.Module] = {
+    kinds: Mapping[str, type[nn.Module]] = {
         "cross_entropy": nn.CrossEntropyLoss,
         "mse": nn.MSELoss,
         "bce_with_logits": nn.BCEWithLogitsLoss,
         "nll": nn.NLLLoss,
-    }[name]
-    return type(loss) is kind and _settings(loss) == f"{kind.__name__}()"
+    }
+    kind = kinds.get(name)
+    return kind is not None and type(loss) is kind and _settings(loss) == f"{kind.__name__}()"
 
 
 def _settings(loss: nn.Module) -> str:

@@ -168,6 +168,16 @@ def further_names(module: nn.Module) -> dict[str, str]:
     return {name: listed[id(parameter)] for name, parameter in every if listed[id(parameter)] != name}
 
 
+def state_names(module: nn.Module) -> tuple[str, ...]:
+    """Names of parameters and buffers in the order of `state_dict()`, tied weights under each of theirs."""
+    return tuple(
+        f"{path}.{name}".removeprefix(".")
+        for path, part in module.named_modules(remove_duplicate=False)
+        for name, tensor in (*part._parameters.items(), *part._buffers.items())
+        if tensor is not None and name not in part._non_persistent_buffers_set
+    )
+
+
 def batch_normalizers(module: nn.Module) -> tuple[str, ...]:
     """The names of the BatchNorm layers that normalize by the batch."""
     return tuple(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from gradleak.core.batch import Batch
 from gradleak.core.broadcast import broadcast_output, compares_by_entry
 from gradleak.core.domain import Domain
-from gradleak.core.evaluation import ALWAYS, LinearCalls, in_float64, without_checkpointing
-from gradleak.core.losses import LOSSES, Loss, check_classes, evaluated, ignored_index, named_loss
+from gradleak.core.evaluation import ALWAYS, Classifier, LinearCalls, in_float64, without_checkpointing
+from gradleak.core.losses import LANGUAGE, LOSSES, Loss, check_classes, evaluated, ignored_index, named_loss
 from gradleak.core.module_copy import (
     Attributes,
     Origins,
@@ -30,17 +30,26 @@ from gradleak.core.module_copy import (
     private_copy,
     random_layers,
     renamed,
+    state_names,
 )
 from gradleak.core.process import ONE_CALL
 from gradleak.core.randomness import derive_seed, masks_of, watch_draws
-from gradleak.core.trainable import check_trainable, gradient_through_stops, non_finite, stops_gradients
+from gradleak.core.token_tables import AtEmbeddings, TokenTables, arguments, find_tables, logits_of
+from gradleak.core.trainable import (
+    check_trainable,
+    gradient_by_autograd,
+    gradient_through_stops,
+    non_finite,
+    refuse_inference_mode,
+    stops_gradients,
+)
 from gradleak.results import InputError, UnsupportedError
 from gradleak.results.errors import kind_of
 
 Tensors = dict[str, Tensor]
 
 # Losses by name that refuse shapes which do not belong together.
-_NEVER_BROADCAST = ("cross_entropy", "nll", "bce_with_logits")
+_NEVER_BROADCAST = ("cross_entropy", "nll", "bce_with_logits", *LANGUAGE)
 # What a forward pass or a loss raises on data that it cannot take.
 _REFUSALS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError, ArithmeticError)
 
@@ -50,21 +59,6 @@ class Mode(StrEnum):
 
     EVAL = "eval"
     TRAIN = "train"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Classifier:
-    """The last linear layer, found from the computation, not from its position in a list.
-
-    Attributes:
-        weight: name of its weight in `Objective.params`, or None if it is frozen or computed (a parametrization).
-        bias: name of its bias there, or None if it has none or it is frozen or computed.
-        classes: the number of outputs.
-    """
-
-    weight: str | None
-    bias: str | None
-    classes: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -105,6 +99,7 @@ class Objective:
     _attributes: Attributes = field(repr=False)
     _origins: Origins = field(default_factory=Origins, repr=False)
     _upcast: bool = field(default=False, repr=False)
+    _at: AtEmbeddings | None = field(default=None, repr=False)
 
     @classmethod
     def from_module(
@@ -114,7 +109,9 @@ class Objective:
 
         Args:
             module: any module; wrappers (compiled, DataParallel, DP) are taken off and their prefixes dropped.
-            loss: "cross_entropy", "mse", "bce_with_logits", "nll", or a callable (outputs, targets) -> scalar mean.
+            loss: "cross_entropy", "mse", "bce_with_logits", "nll", "causal_lm" or "masked_lm" (logits (b, T, V) against ids
+                (b, T), -100 where none counts), or a callable (outputs, targets) -> scalar mean. With a name the logits of a
+                Hugging Face output are taken.
             mode: "eval" or "train": the mode in which the client computed the update.
             mask_seed: seed of dropout masks.
 
@@ -166,12 +163,7 @@ class Objective:
     @property
     def state_names(self) -> tuple[str, ...]:
         """Names of parameters and buffers in the order of the model's `state_dict()`, tied weights under each of theirs."""
-        return tuple(
-            f"{path}.{name}".removeprefix(".")
-            for path, part in self._module.named_modules(remove_duplicate=False)
-            for name, tensor in (*part._parameters.items(), *part._buffers.items())
-            if tensor is not None and name not in part._non_persistent_buffers_set
-        )
+        return state_names(self._module)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -205,7 +197,7 @@ class Objective:
             return True
         try:
             with torch.no_grad(), self._undisturbed(), watch_draws(self.device) as drawn:
-                outputs = self._call(self.params, inputs.to(self.device, self.dtype))
+                outputs = self._call(self.params, self._cast(inputs).to(self.device))
                 if targets is not None:
                     evaluated(self._loss, outputs, targets.clone())
         except _REFUSALS:
@@ -264,7 +256,7 @@ class Objective:
         except RuntimeError as error:
             if "setup_context" not in str(error):
                 raise
-            return self._gradient_by_autograd(params, batch)
+            return gradient_by_autograd(partial(self.loss, batch=batch), params)
         sparse = next((name for name, tensor in gradient.items() if tensor.layout is not torch.strided), None)
         if sparse is not None:
             raise UnsupportedError(
@@ -274,7 +266,7 @@ class Objective:
         return gradient
 
     def stops_gradients(self, batch: Batch) -> bool:
-        """True if model or loss stop gradients, so that a second derivative of the loss misses what A holds."""
+        """True if model or loss stop gradients: a second derivative of the loss misses what A holds."""
         return stops_gradients(self._module, lambda: self.loss(self.params, batch))
 
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
@@ -328,7 +320,7 @@ class Objective:
         batch.validate()
         with torch.no_grad():
             try:
-                outputs = self.outputs(self.params, batch.inputs.to(self.dtype))
+                outputs = self.outputs(self.params, self._cast(batch.inputs))
             except _REFUSALS as error:
                 raise InputError(
                     f"the model does not accept inputs of shape {tuple(batch.inputs.shape)}: {first_line(error)}"
@@ -394,35 +386,67 @@ class Objective:
             weight=names.get(id(call.weight)), bias=names.get(id(call.bias)), classes=int(outputs.shape[-1])
         )
 
+    def token_tables(self, length: int = 8) -> TokenTables | None:
+        """The tables of a model of tokens, found by two runs on made-up sentences; None where it looks no ids up.
+
+        Args:
+            length: places of these sentences.
+
+        Raises:
+            InputError: if the model does not take sentences of this length.
+        """
+        tensors = {**self.frozen, **self.params}
+        try:
+            return find_tables(partial(self.outputs, tensors), tensors, self._module, tuple(self.params), length)
+        except _REFUSALS as error:
+            raise InputError(
+                f"the model does not accept sentences of {length} tokens: {first_line(error)}"
+                f"{failing_part(self._module, error)}; check the length and that the model takes ids"
+            ) from error
+
+    def at_embeddings(self, ids: Tensor | None = None) -> Objective:
+        """The same loss as a function of embeddings: inputs are floats (b, T, d), what the lookup of words gives.
+
+        Everything else stays that of the model: positions are added, heads are tied. The word table is shared as before.
+        With `ids` its gradient is that of the model, the derivative by the embeddings scattered to the rows of these ids, so
+        that at `embed(ids)` the whole gradient is that of the ids; without, the lookup adds nothing to it.
+
+        Args:
+            ids: (b, T) behind the embeddings, or None where nobody knows them.
+
+        Raises:
+            UnsupportedError: if the model looks ids up in no `nn.Embedding`.
+        """
+        found = self.token_tables(8 if ids is None else ids.shape[1])
+        return replace(self, _at=AtEmbeddings.of(found, self._module, ids))
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """The rows of the word table (b, T, d) for ids (b, T); places without a token (-1) have that of the padding."""
+        at = self._at or AtEmbeddings.of(self.token_tables(ids.shape[1]), self._module, None)
+        return at.rows({**self.frozen, **self.params}[at.tables.word], ids)
+
     def output_shape(self, domain: Domain) -> tuple[int, ...] | None:
         """The shape of the output for one example of the domain, or None if the output is not a tensor."""
         outputs = self._middle_outputs(domain)
         return tuple(outputs.shape[1:]) if isinstance(outputs, Tensor) else None
 
-    @property
-    def _train(self) -> bool:
-        return self.mode is Mode.TRAIN
-
-    def _gradient_by_autograd(self, params: Mapping[str, Tensor], batch: Batch) -> Tensors:
-        leaves = {name: tensor.detach().requires_grad_() for name, tensor in params.items()}
-        with torch.enable_grad():
-            loss = self.loss(leaves, batch)
-        gradient = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-        return {
-            name: torch.zeros_like(leaf) if entry is None else entry
-            for (name, leaf), entry in zip(leaves.items(), gradient, strict=True)
-        }
-
     def _call(self, params: Mapping[str, Tensor], inputs: Tensor) -> Any:
         state: dict[str, Tensor] = {**self.frozen, **params}
         state |= {name: buffer.clone() for name, buffer in self.buffers.items()}
-        with ALWAYS.within(self._module):
-            return torch.func.functional_call(self._module, state, (inputs.clone(),), tie_weights=True)
+        at = self._at if inputs.is_floating_point() else None
+        words: Any = nullcontext() if at is None else at.within(state[at.tables.word], inputs)
+        with ALWAYS.within(self._module), words:
+            args, named = arguments(self._module, (inputs if at is None else at.ids_for(inputs)).clone())
+            outputs = torch.func.functional_call(self._module, state, args, named, tie_weights=True)
+        return logits_of(outputs) if self.loss_name in LOSSES else outputs
+
+    def _cast(self, inputs: Tensor) -> Tensor:
+        return inputs.to(self.dtype) if inputs.is_floating_point() else inputs
 
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:
         """Random layers draw from `mask_seed`; the module and the global generators are as before afterwards."""
-        if torch.compiler.is_compiling() and not self._train:
+        if torch.compiler.is_compiling() and self.mode is Mode.EVAL:
             yield
             return
         precision = in_float64() if self._upcast else nullcontext()
@@ -432,8 +456,7 @@ class Objective:
 
     def _middle_outputs(self, domain: Domain) -> Any:
         """Output of the model for the middle of the domain; two examples where BatchNorm would refuse one."""
-        low, high = domain.bounds(next(iter(self.params.values())))
-        middle = ((low + high) / 2).expand(2 if self._train else 1, *domain.shape).clone()
+        middle = domain.middle(next(iter(self.params.values())), 2 if self.mode is Mode.TRAIN else 1)
         with torch.no_grad():
             try:
                 return self.outputs(self.params, middle)
@@ -446,8 +469,10 @@ class Objective:
     def _what_to_do(self, batch: Batch) -> str:
         if batch.inputs.device != self.device:
             return f"check the device: the model is on {self.device}, the batch on {batch.inputs.device}"
-        if self._train and batch.size == 1 and self.batch_statistics:
+        if self.mode is Mode.TRAIN and batch.size == 1 and self.batch_statistics:
             return "BatchNorm in train mode may need two examples: take more, or mode='eval' if the client ran so"
+        if not batch.inputs.is_floating_point():
+            return "check that its ids, its length and its vocabulary are those of the model, and that ids come first"
         return "check the number of channels and the size of an example"
 
     def _check_pairs(self, outputs: Any, targets: Tensor) -> None:
@@ -465,17 +490,8 @@ class Objective:
             )
 
 
-def refuse_inference_mode() -> None:
-    """Refuse to begin where torch takes no derivatives."""
-    if torch.is_inference_mode_enabled():
-        raise InputError(
-            "torch.inference_mode() is on, in which nothing can be differentiated; leave that block first (no_grad does no "
-            "harm)"
-        )
-
-
-def _attributes(module: nn.Module, loss: Loss) -> Attributes:
-    return Attributes(module, *([loss] if isinstance(loss, nn.Module) else []))
+def _attributes(*parts: object) -> Attributes:
+    return Attributes(*(part for part in parts if isinstance(part, nn.Module)))
 
 
 def _form_of(value: Any) -> str:

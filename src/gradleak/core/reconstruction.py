@@ -26,6 +26,9 @@ class Reconstruction:
         history: matching loss of the chosen start by iteration.
         note: what a reader needs to know (how labels were had, why nothing was found).
         details: further JSON-ready facts (residual, starts, seconds).
+        tokens: claimed ids (b, T) of tokens, -1 where nothing is claimed; None where no place is claimed, and for other data.
+        bag: claimed ids (n,) of all tokens of the batch together, ascending, each as often as it is claimed to be there,
+            without places; None where no such claim is made.
     """
 
     inputs: Tensor | None
@@ -37,12 +40,16 @@ class Reconstruction:
     history: Sequence[float] = ()
     note: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
+    tokens: Tensor | None = None
+    bag: Tensor | None = None
 
     def __repr__(self) -> str:
         """The shapes of the claim and how the search ended; the claim itself may be private data."""
-        inputs, targets = (None if x is None else tuple(x.shape) for x in (self.inputs, self.targets))
+        made = {"inputs": self.inputs, "targets": self.targets}
+        made |= {name: found for name in ("tokens", "bag") if (found := getattr(self, name)) is not None}
+        shapes = ", ".join(f"{name} of shape {None if x is None else tuple(x.shape)}" for name, x in made.items())
         return (
-            f"Reconstruction(inputs of shape {inputs}, targets of shape {targets}, loss={self.loss}, "
+            f"Reconstruction({shapes}, loss={self.loss}, "
             f"outcome={self.outcome.label!r}, iterations={self.iterations}, plain_gradients={self.plain_gradients:.0f}, "
             f"note={self.note!r})"
         )

@@ -17,11 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from gradleak.core.batch import Batch
-from gradleak.core.losses import evaluated
+from gradleak.core.losses import LOSSES, evaluated
 from gradleak.core.module_copy import INTERNALS, Attributes, first_line
 from gradleak.core.object_walk import may_be_data, walk
 from gradleak.core.objective import Objective
 from gradleak.core.process import ONE_CALL
+from gradleak.core.token_tables import arguments, logits_of
 from gradleak.results import Settings, UnsupportedError
 
 T = TypeVar("T")
@@ -265,7 +266,9 @@ def _read_by(objective: Objective, batch: Batch, *, grad: bool) -> set[tuple[int
     copies: dict[int, Any] = {id(parameter): parameter for parameter in objective._module.parameters()}
     module, loss = copy.deepcopy((objective._module, objective._loss), copies)
     with objective._undisturbed(), _watched() as read, torch.set_grad_enabled(grad):
-        evaluated(loss, module(batch.inputs.clone()), batch.targets.clone())
+        args, named = arguments(module, batch.inputs.clone())
+        outputs = module(*args, **named)
+        evaluated(loss, logits_of(outputs) if objective.loss_name in LOSSES else outputs, batch.targets.clone())
     originals = {id(made): original for original, made in copies.items()}
     return {(originals[made], name) for made, name in read if made in originals}
 

@@ -154,6 +154,7 @@ class HonestButCurious(ThreatModel):
         generator: a generator of images that the adversary brings along, or None. It gets the domain that is disclosed;
             its `source` stands in the card, since data of the client in its training would be a truth; a batch with an
             image that its file has among the training images is refused.
+        lengths: whether the number of tokens of each sentence is disclosed (a truth: the report says so); for tokens alone.
     """
 
     batch_size: bool = True
@@ -165,6 +166,7 @@ class HonestButCurious(ThreatModel):
     protocol: Protocol | None = None
     masks: bool = False
     generator: Annotated[ImageGenerator | None, Hint("wrap a module in ImageGenerator or own_generator")] = None
+    lengths: bool = False
 
     def stated(
         self,
@@ -185,11 +187,12 @@ class HonestButCurious(ThreatModel):
             targets: the labels, where they are known.
 
         Raises:
-            InputError: if `statistics` or `masks` are to be disclosed, which only the client has.
+            InputError: if `statistics`, `masks` or `lengths` are to be disclosed, which only the client has.
         """
-        if self.statistics or self.masks:
+        if self.statistics or self.masks or self.lengths:
             raise InputError(
-                "HonestButCurious.stated: expected statistics=False and masks=False, which only whoever holds the batch has; "
+                "HonestButCurious.stated: expected statistics=False, masks=False and lengths=False, which only whoever holds "
+                "the batch has; "
                 "use disclose(objective, release, batch) there"
             )
         generator = self.generator if self.generator is None or domain is None else self.generator.in_domain(domain)
@@ -233,6 +236,7 @@ class HonestButCurious(ThreatModel):
             assumed=None if self.protocol is None else ("protocol",),
             masks=objective.mask_seed if drawn and self.masks else None,
             generator=generator,
+            lengths=batch.lengths if self.lengths else None,
         )
 
 

@@ -253,3 +253,26 @@ class _Replayer(_Stops):
         if recorded is None or recorded.shape != tensor.shape:
             raise RuntimeError("expected a loss that calls the same functions each time, got another order of calls")
         return recorded
+
+
+def refuse_inference_mode() -> None:
+    """Refuse to begin where torch takes no derivatives."""
+    if torch.is_inference_mode_enabled():
+        raise InputError(
+            "torch.inference_mode() is on, in which nothing can be differentiated; leave that block first (no_grad does no "
+            "harm)"
+        )
+
+
+def gradient_by_autograd(
+    loss: Callable[[Mapping[str, Tensor]], Tensor], params: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """The gradient of a loss by name, by plain autograd; zeros for parameters that it does not depend on."""
+    leaves = {name: tensor.detach().requires_grad_() for name, tensor in params.items()}
+    with torch.enable_grad():
+        value = loss(leaves)
+    gradient = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
+    return {
+        name: torch.zeros_like(leaf) if entry is None else entry
+        for (name, leaf), entry in zip(leaves.items(), gradient, strict=True)
+    }

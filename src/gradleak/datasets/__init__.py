@@ -7,11 +7,10 @@ return a `gradleak.data.Population` to play an inference game on, or the `Table`
 from gradleak.datasets.adult import adult_census, adult_files, adult_files_table, adult_population, adult_table
 from gradleak.datasets.digits import mnist_digits, scikit_digits
 from gradleak.datasets.files import idx_file, image_file
-from gradleak.datasets.sentences import Vocabulary, sentences
+from gradleak.datasets.sentences import one_hot, sentences, words_of_rows
 from gradleak.datasets.synthetic import constructed_users
 
 __all__ = [
-    "Vocabulary",
     "adult_census",
     "adult_files",
     "adult_files_table",
@@ -21,6 +20,8 @@ __all__ = [
     "idx_file",
     "image_file",
     "mnist_digits",
+    "one_hot",
     "scikit_digits",
     "sentences",
+    "words_of_rows",
 ]

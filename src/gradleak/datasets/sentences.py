@@ -1,114 +1,47 @@
-"""Labeled sentences as rows of one-hot tokens, and the vocabulary behind them."""
+"""Labeled sentences as rows of one-hot tokens."""
 
 from __future__ import annotations
 
 import os
-import re
 import warnings
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from gradleak.core import Domain, DomainKind
+from gradleak.core import Domain, DomainKind, Vocabulary
+from gradleak.core.vocabulary import text_lines, tokens
 from gradleak.data import Population
 from gradleak.results import InputError, check_count
 from gradleak.results.fields import check_fits
 
 _Path = str | os.PathLike[str]
 
-_TOKEN = re.compile(r"\w+(?:['\u2019]\w+)*|[^\w\s]")
+
+def one_hot_domain(vocabulary: Vocabulary, length: int) -> Domain:
+    """The domain of a sentence of one-hot rows: shape (length, words), values in [0, 1]."""
+    return Domain(shape=(length, len(vocabulary)), kind=DomainKind.SIGNAL)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Vocabulary:
-    """The words that a text model knows, by index; the first stands for every other word.
-
-    A vocabulary is public: everybody who runs the model has it. Take its words from public text, since one that is made of
-    the private sentences tells their words.
-
-    Attributes:
-        words: in order, all different, at least two.
-
-    Raises:
-        InputError: for fewer words, or one that is there twice.
+def one_hot(vocabulary: Vocabulary, sentence: str, *, length: int) -> Tensor:
+    """One-hot rows (length, words) float32 of the first tokens of a sentence; rows beyond the end are zeros.
 
     Examples:
-        >>> vocabulary = Vocabulary(words=("?", "the", "cat", "."))
-        >>> vocabulary.indices("The dog.")
-        [1, 0, 3]
+        >>> one_hot(Vocabulary(words=("?", "the", "cat")), "The cat", length=3).argmax(dim=1).tolist()
+        [1, 2, 0]
     """
-
-    words: Sequence[str]
-
-    def __post_init__(self) -> None:
-        """Check the words."""
-        if isinstance(self.words, str) or len(self.words) < 2:
-            raise InputError(f"Vocabulary.words: expected at least two words, got {self.words!r}")
-        object.__setattr__(self, "words", tuple(self.words))
-        twice = [word for word, times in Counter(self.words).items() if times > 1]
-        if twice:
-            raise InputError(f"Vocabulary.words: expected every word once, got {twice[0]!r} more often")
-
-    @classmethod
-    def of_text(cls, path: _Path, *, words: int = 500) -> Vocabulary:
-        """The most frequent tokens of a public text, in lower case, after "<other>"; ties in alphabetical order.
-
-        Args:
-            path: of UTF-8 text.
-            words: how many, "<other>" among them; fewer where the text has fewer.
-
-        Raises:
-            InputError: for a missing file, one that is not text, or fewer than two words.
-        """
-        check_count("Vocabulary.of_text.words", words, least=2)
-        counts = Counter(token for line in _lines(Path(path)) for token in tokens(line))
-        ranked = sorted(counts, key=lambda token: (-counts[token], token))
-        return cls(words=("<other>", *ranked[: words - 1]))
-
-    def __len__(self) -> int:
-        """The number of words."""
-        return len(self.words)
-
-    @cached_property
-    def _places(self) -> dict[str, int]:
-        return {word: place for place, word in enumerate(self.words)}
-
-    def domain(self, length: int) -> Domain:
-        """The domain of a sentence: shape (length, words), values in [0, 1]."""
-        return Domain(shape=(length, len(self)), kind=DomainKind.SIGNAL)
-
-    def indices(self, sentence: str) -> list[int]:
-        """The index of each token; 0 where it is not in the vocabulary."""
-        return [self._places.get(token, 0) for token in tokens(sentence)]
-
-    def encode(self, sentence: str, *, length: int) -> Tensor:
-        """One-hot rows (length, words) float32 of the first tokens; rows beyond the end are zeros."""
-        check_count("Vocabulary.encode.length", length)
-        places = self.indices(sentence)[:length]
-        rows = torch.zeros(length, len(self))
-        rows[torch.arange(len(places)), torch.tensor(places, dtype=torch.int64)] = 1.0
-        return rows
-
-    def decode(self, rows: Tensor) -> list[str]:
-        """The word with the largest weight at each position (length, words); positions whose weights are all 0 are left out."""
-        if rows.dim() != 2 or rows.shape[1] != len(self):
-            raise InputError(f"Vocabulary.decode: expected (length, {len(self)}), got {tuple(rows.shape)}")
-        return [self.words[int(row.argmax())] for row in rows if bool((row != 0).any())]
+    check_count("one_hot.length", length)
+    places = vocabulary.indices(sentence)[:length]
+    rows = torch.zeros(length, len(vocabulary))
+    rows[torch.arange(len(places)), torch.tensor(places, dtype=torch.int64)] = 1.0
+    return rows
 
 
-def tokens(sentence: str) -> list[str]:
-    """The words (with their apostrophes) and signs of a sentence, in lower case.
-
-    Examples:
-        >>> tokens("You've really lived it up.")
-        ["you've", 'really', 'lived', 'it', 'up', '.']
-    """
-    return _TOKEN.findall(sentence.lower())
+def words_of_rows(vocabulary: Vocabulary, rows: Tensor) -> list[str]:
+    """The word with the largest weight at each position (length, words); positions whose weights are all 0 are left out."""
+    if rows.dim() != 2 or rows.shape[1] != len(vocabulary):
+        raise InputError(f"words_of_rows: expected (length, {len(vocabulary)}), got {tuple(rows.shape)}")
+    return [vocabulary.words[int(row.argmax())] for row in rows if bool((row != 0).any())]
 
 
 def sentences(
@@ -157,7 +90,7 @@ def sentences(
     file = Path(path)
     vocabulary = Vocabulary.of_text(public_text, words=words)
     labels, texts = [], []
-    for number, line in enumerate(_lines(file), start=1):
+    for number, line in enumerate(text_lines(file), start=1):
         if not line.strip():
             continue
         parts = line.split("\t")
@@ -177,24 +110,14 @@ def sentences(
         warnings.warn(f"sentences: {cut} of {len(texts)} are longer than {length} tokens and were cut", stacklevel=2)
     return Population(
         name=f"{file.name}: length",
-        inputs=torch.stack([vocabulary.encode(text, length=length) for text in texts]),
+        inputs=torch.stack([one_hot(vocabulary, text, length=length) for text in texts]),
         targets=torch.tensor(labels),
         sensitive=torch.tensor([int(len(text.split()) >= long_from) for text in texts]),
         values=(f"below {long_from} words", f"{long_from} words or more"),
-        domain=vocabulary.domain(length),
+        domain=one_hot_domain(vocabulary, length),
         holds_sensitive=True,
     )
 
 
 def _whole(text: str) -> bool:
     return text.isascii() and text.isdigit()
-
-
-def _lines(file: Path) -> list[str]:
-    if not file.is_file():
-        raise InputError(f"{file}: expected a text file, got no such file")
-    try:
-        # Not splitlines: a sentence may hold characters that Unicode counts as ends of lines.
-        return file.read_text(encoding="utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file}: expected UTF-8 text, got byte {error.start} of another encoding") from error
