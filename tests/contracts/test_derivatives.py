@@ -16,13 +16,15 @@ from gradleak.core import Defense, Exposure, Protocol, Release
 from gradleak.defenses import DPSGD, Clip, ClipPerExample, ClipPerLayer, GaussianNoise, Prune, TopK
 from gradleak.operators import DerivativeCheck, GradientJacobian
 from gradleak.protocols import FedAvg, FedSGD, LocalAdam
-from gradleak.results import UnsupportedError
+from gradleak.results import Outcome, UnsupportedError
 from tools.support_matrix import Case, cases, exposure_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch, on its first jvp
 
 # Relative error of A, and of the rows of a tensor, against differences whose own error is below 1e-8.
 RIGHT = 1e-6
+# What a check that has converged confirms where it does not say exact.
+ROUGHLY = 1e-3
 BATCHES = (1, 3)
 PROTOCOLS: tuple[Protocol, ...] = (
     FedSGD(),
@@ -78,6 +80,8 @@ WRONG_ONCE = (
     Case(name="_cdist_backward", build=lambda: Then(lambda x: torch.cdist(x, x.sin())), shape=(3, 4)),
 )
 LAYERS = (*cases(), *WRONG_ONCE)
+# Its second local step goes through a value whose derivative autograd does not know.
+NO_LOSS = "gradient of no loss"
 COMBINED = tuple(product(DEFENSES, PROTOCOLS, BATCHES))
 
 
@@ -121,6 +125,15 @@ def right_products(exposure: Exposure, directions: Tensor) -> Tensor:
         return torch.stack([product_with(direction) for direction in directions.T], dim=1)
 
 
+def cuts_a_tie(exposure: Exposure) -> bool:
+    """True if a defense that keeps the largest entries drops one that is as large as one that it keeps."""
+    if not isinstance(exposure.release.defenses[0], Prune | TopK):
+        return False
+    kept = exposure.released_mean() != 0
+    sizes = replace(exposure, release=Release(exposure.release.protocol)).released_mean().abs()
+    return bool(sizes[~kept].max() >= (1 - 1e-9) * sizes[kept].min())
+
+
 def off(exposure: Exposure, found: Tensor, right: Tensor) -> float:
     """The larger of the relative error over all tensors and of that of the worst tensor whose rows count."""
     size = float(right.norm())
@@ -159,16 +172,26 @@ def hold(case: Case, defense: Defense, protocol: Protocol, examples: int, *, den
     }
     if whole is not None:
         pairs |= {"A": (whole, want), "a column of A V": (pushed[6], want @ right_block)}
-    told = [f"{name}: {error:.1e}" for name, pair in pairs.items() if (error := off(exposure, *pair)) > RIGHT]
+    errors = {name: off(exposure, *pair) for name, pair in pairs.items()}
     for columns, product_ in pulled.items():
         # ⟨Aᵀu, v⟩ = ⟨u, A v⟩, for all v where A is known
         if whole is not None:
             error = float((product_ - want.T @ left_block[:, :columns]).norm() / product_.norm())
         else:
             error = float((product_[:, 0] @ right_block[:, 0] - left_block[:, 0] @ want[:, 0]).abs() / want.norm())
-        told += [f"Aᵀu of {columns}: {error:.1e}"] if error > RIGHT else []
+        errors[f"Aᵀu of {columns}"] = error
+    told = [f"{name}: {error:.1e}" for name, error in errors.items() if error > RIGHT]
     if check.refusal and told:
         return ""  # it is wrong, and said to be
+    if not told and check.outcome is Outcome.NOT_INFORMATIVE and cuts_a_tie(exposure):
+        return ""  # differences jump there
+    if (
+        case.name == NO_LOSS
+        and check.outcome is Outcome.CONVERGED
+        and not check.exact
+        and max(errors.values()) <= ROUGHLY
+    ):
+        return ""  # an estimate, and as near as it says
     return "; ".join(told) if check.exact else f"check: {check}; {'; '.join(told)}"
 
 

@@ -253,6 +253,21 @@ def test_a_release_that_hardly_changes_is_not_held_against_round_off() -> None:
     assert _check(constant).outcome is Outcome.NOT_INFORMATIVE
 
 
+def test_a_direction_in_which_nothing_changes_holds_round_off_alone() -> None:
+    """A layer that divides by the size of its input has no slope along the input."""
+    first = exposure_of(nn.Sequential(nn.RMSNorm(6, eps=0.0), nn.Linear(6, 3)), (6,), examples=1)
+    right = DerivativeCheck(outcome=Outcome.CONVERGED, exact=True)
+    for seed in range(20):
+        inputs = torch.randn(1, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        exposure = replace(first, batch=first.batch.with_inputs(inputs))
+        operator = GradientJacobian(exposure)
+        along = exposure.inputs
+        product = operator.matmat(along[:, None])[:, 0]
+        assert float(product.norm()) < 1e-14
+        assert room.check_at_truth(exposure, operator.value, along, product, right) == right
+        assert not room.check_at_truth(exposure, operator.value, along, product + 1e-6, right).exact
+
+
 def test_a_product_that_only_tests_is_not_in_the_record() -> None:
     operator = GradientJacobian(exposure_of(between(torch.tanh), (4,)))
     route = operator.route

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from gradleak.core import derive_generator
 from gradleak.core.process import ONE_CALL
 
 # What a model says that has no rule for a derivative.
@@ -16,8 +17,12 @@ REFUSALS = (RuntimeError, NotImplementedError, ValueError, UserWarning)
 
 
 def drawn_rows(rows: int, size: int, like: Tensor, *, seed: int = 0) -> Tensor:
-    """Standard normal rows (rows, size), the same every time, where and in the dtype that a tensor is."""
-    generator = torch.Generator().manual_seed(seed)
+    """Standard normal rows (rows, size), the same every time, where and in the dtype that a tensor is.
+
+    They are of a stream of their own: inputs that a user draws with the same seed would be the direction itself, along
+    which a normalization changes nothing.
+    """
+    generator = derive_generator(seed, "rows of a probe")
     return torch.randn(rows, size, generator=generator, dtype=like.dtype).to(like.device)
 
 

@@ -178,12 +178,14 @@ def check_at_truth(
         return beside
     coarse, fine = (ahead - behind) / (2 * step), (near - near_behind) / step
     kink = (near - 2 * here + near_behind) / (step / 2)
+    # All that differences hold along a direction in which nothing changes, such as the input itself before a normalization.
+    round_off = torch.finfo(torch.float64).eps * float(here.norm()) / (step * here.numel() ** 0.5)
     found = FiniteDifference(
         value=fine,
         outcome=Outcome.CONVERGED,
         smoothness=0.0,
         step=_STEP,
-        spread=kink.abs() + (coarse - fine).abs(),
+        spread=kink.abs() + (coarse - fine).abs() + round_off,
     )
     worst, name = _worst_tensor(wide, product.to(torch.float64), found, torch.finfo(product.dtype).eps ** 0.6)
     if worst <= _EXACT[product.dtype]:

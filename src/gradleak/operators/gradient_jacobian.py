@@ -10,7 +10,7 @@ from typing import TypedDict, final
 import torch
 from torch import Tensor
 
-from gradleak.core import Exposure, out_of_scale
+from gradleak.core import Exposure, derive_generator, out_of_scale
 from gradleak.core.module_copy import first_line
 from gradleak.linalg import (
     Gram,
@@ -145,7 +145,7 @@ class GradientJacobian(LinearOperator):
         if self.shared_check is None:
             self.shared_check = check_derivative(
                 self.exposure,
-                generator=torch.Generator().manual_seed(0),
+                generator=derive_generator(0, "derivative check"),
                 dtype=self.dtype,
                 route=self._options["route"],
                 adjoint=self._options["adjoint"],
