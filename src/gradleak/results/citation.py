@@ -565,3 +565,11 @@ HOLMES_NEMENMAN_2019 = Citation(
     venue="Physical Review E 100",
     year=2019,
 )
+DAGER_2024 = Citation(
+    key="petrov2024dager",
+    authors="Petrov, Dimitrov, Baader, Müller and Vechev",
+    title="DAGER: Exact Gradient Inversion for Large Language Models",
+    venue="NeurIPS",
+    year=2024,
+    identifier="arXiv:2405.15586",
+)

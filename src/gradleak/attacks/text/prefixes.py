@@ -1,0 +1,155 @@
+"""Sentences behind a decoder: prefixes that grow while what the layers read stays in the span of their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradleak.attacks.text.readers import Reach, Reader, Span, Taps, span_of
+
+_CHUNK = 4096
+_MOST_PREFIXES = 4096
+_MOST_TRIALS = 400_000
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Spans:
+    """Layers whose gradients are shared, with the row space of each.
+
+    Attributes:
+        own: layers that read single tokens, before any attention.
+        mixed: layers of the first block that read what attention mixed, and those of the next attention.
+    """
+
+    own: tuple[tuple[Reader, Span], ...]
+    mixed: tuple[tuple[Reader, Span], ...]
+
+    @property
+    def rank(self) -> int:
+        """Largest number of dimensions of a layer that reads single tokens: at most the number of tokens."""
+        return max(span.rank for _, span in self.own)
+
+    @property
+    def tokens(self) -> int | None:
+        """Number of tokens of the batch as the widest layer counts them; None where none has room for more."""
+        open_spans = [span for _, span in self.mixed if not span.full]
+        widest = max(open_spans, key=lambda span: span.basis.shape[0], default=None)
+        return None if widest is None else widest.rank
+
+
+def spans_of(
+    readers: Sequence[Reader], gradients: Mapping[str, Tensor], *, eps: float, std: Mapping[str, float] | None = None
+) -> Spans:
+    """The spans of the layers up to the second attention.
+
+    Args:
+        readers: of `find_readers`.
+        gradients: by name of the parameter.
+        eps: relative rounding error of their numbers.
+        std: of Gaussian noise on each, by name; None for none.
+    """
+    own: list[tuple[Reader, Span]] = []
+    mixed: list[tuple[Reader, Span]] = []
+    for reader in readers:
+        gradient = reader.gradient(gradients)
+        if gradient is None:
+            continue
+        noise = max((std or {}).get(name, 0.0) for name in reader.weights)
+        if reader.reach is Reach.OWN:
+            own.append((reader, span_of(gradient, eps=eps, std=noise)))
+        elif len(mixed) < 4:
+            mixed.append((reader, span_of(gradient, eps=eps, std=noise)))
+    return Spans(own=tuple(own), mixed=tuple(mixed))
+
+
+def fitting(pairs: Sequence[tuple[Reader, Span]], inputs: Sequence[Tensor]) -> Tensor:
+    """Mask (n,) of the inputs (n, width) that lie in the span of every layer, by its own tolerance."""
+    fits = [span.residuals(value) < span.tolerance for (_, span), value in zip(pairs, inputs, strict=True)]
+    return torch.stack(fits).all(dim=0)
+
+
+def candidate_words(taps: Taps, spans: Spans, words: Tensor, length: int) -> list[Tensor]:
+    """The words that may stand at each place: those whose first input lies in the span, (n_p,) for p = 0 to length - 1.
+
+    Inputs of words and places that are joined through repeated words span each other, so that false ones are among them
+    exactly, and no tolerance tells them apart.
+
+    Args:
+        taps: the model.
+        spans: of its gradients.
+        words: ids to try.
+        length: number of places.
+
+    Cost: the embedding of every word at every place.
+    """
+    pairs = [pair for pair in spans.own if not pair[1].full]
+    layers = [reader.layer for reader, _ in pairs]
+    # Words fill sentences of full length; turning them by one place at a time brings every word to every place.
+    rows = -(-len(words) // length)
+    filled = torch.cat([words, words[:1].expand(rows * length - len(words))]).reshape(rows, length)
+    kept: list[list[Tensor]] = [[] for _ in range(length)]
+    for turn in range(length):
+        ids = filled.roll(turn, dims=1)
+        for chunk in ids.split(max(1, _CHUNK // length)):
+            values = taps.inputs(chunk, layers)
+            fits = fitting(pairs, [value.flatten(0, 1) for value in values]).reshape(chunk.shape)
+            for place in range(length):
+                kept[place].append(chunk[fits[:, place], place])
+    return [torch.cat(parts).unique() for parts in kept]
+
+
+def grow_prefixes(taps: Taps, spans: Spans, candidates: Sequence[Tensor]) -> tuple[list[list[int]], bool]:
+    """Sentences from prefixes: each candidate of the next place is tried after each prefix, and kept where it fits.
+
+    A decoder's inputs at a place depend on the prefix alone, so that wrong words are dropped one by one. The second matrix of
+    the feed-forward net reads four times as many numbers as a token has, and its input bends with the token, so that the exact
+    coincidences of single tokens do not reach it.
+
+    Args:
+        taps: the model.
+        spans: of its gradients.
+        candidates: of `candidate_words`.
+
+    Returns:
+        Ids of each sentence, and True if their different prefixes are as many as the tokens that the widest layer counts.
+        No sentence where there are too many prefixes to follow.
+
+    Cost: prefixes times candidates for each place, each one pass through the first layers.
+    """
+    pairs = [pair for pair in spans.mixed if not pair[1].full]
+    layers = [reader.layer for reader, _ in pairs]
+
+    def fits_last(prefixes: Tensor) -> Tensor:
+        kept = []
+        for chunk in prefixes.split(max(1, 4 * _CHUNK // prefixes.shape[1])):
+            values = taps.inputs(chunk, layers)
+            kept.append(fitting(pairs, [value[:, -1] for value in values]))
+        return torch.cat(kept)
+
+    if not pairs or not len(candidates[0]):
+        return [], False
+    ended: list[list[int]] = []
+    prefixes = candidates[0][:, None]
+    prefixes = prefixes[fits_last(prefixes)]
+    for words in candidates[1:]:
+        if not len(prefixes):
+            break
+        if len(prefixes) > _MOST_PREFIXES or len(prefixes) * len(words) > _MOST_TRIALS:
+            return [], False
+        if not len(words):
+            break
+        longer = torch.cat([prefixes.repeat_interleave(len(words), 0), words.repeat(len(prefixes))[:, None]], dim=1)
+        fits = fits_last(longer)
+        goes_on = fits.reshape(len(prefixes), len(words)).any(dim=1)
+        ended += prefixes[~goes_on].tolist()
+        prefixes = longer[fits]
+    ended += prefixes.tolist()
+    return ended, spans.tokens == _distinct_prefixes(ended)
+
+
+def _distinct_prefixes(sentences: Sequence[Sequence[int]]) -> int:
+    """Number of different prefixes: so many different inputs a decoder reads."""
+    return len({tuple(sentence[: end + 1]) for sentence in sentences for end in range(len(sentence))})

@@ -1,0 +1,283 @@
+"""Sentences from the spans of gradients: prefixes behind a decoder, attention outputs behind an encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from gradleak.attacks.attack import Attack, Monitor
+from gradleak.attacks.text.encoder_block import read_encoder_block
+from gradleak.attacks.text.encoder_sentences import Pairs, PairTest, SentenceSolver, nonnegative_least_squares
+from gradleak.attacks.text.prefixes import Spans, candidate_words, grow_prefixes, spans_of
+from gradleak.attacks.text.readers import Reach, Reader, Taps, find_readers
+from gradleak.attacks.text.used_rows import noise_std, used_rows
+from gradleak.core import NO_TOKEN, Batch, Knowledge, Objective, Reconstruction, TokenTables, Update
+from gradleak.results import DAGER_2024, Citation, InputError, Outcome, UnsupportedError
+
+_MOST_CLAIMS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanSearch(Attack):
+    """Whole sentences of a batch, exactly, where it has fewer tokens than a token has numbers.
+
+    The gradient of a linear layer is Σ δ xᵀ, so that its rows span the inputs x of the batch's tokens while these are fewer
+    than the layer's inputs. Words at places whose first input lies in the span of query, key and value are candidates (key
+    alone loses a dimension a sentence, query the first place of a decoder). Then:
+
+    - **decoders**: prefixes grow by every candidate of the next place and stay while the inputs of the first block's further
+      layers lie in their spans; the second matrix of the feed-forward net has room for four times as many tokens;
+    - **encoders** that normalize after the skip connection: the feed-forward net gives the attention output of a candidate
+      (`PairTest`), and that one its sentence, by a linear system (`SentenceSolver`).
+
+    Layers are found from what the model computes (`find_readers`), so that names and classes make no difference. The words to
+    try are those of the table's gradient (`used_rows`), or all.
+
+    Outcomes: `converged` with the certificate that the sentences' tokens are as many as the span of the widest layer counts;
+    `not_identifiable` where only some sentences were found, or none: no span is left where tokens are as many as numbers,
+    and under noise, half precision or pruning it drowns. Then nothing, or less, is claimed.
+
+    **Assumptions**: one gradient (local steps blur the spans), weights of the first block shared, no dropout. A decoder's last
+    token is not read by a causal loss and is not claimed.
+
+    **Cost**: counted in multiplications, divided by those of a gradient: the embedding of every word tried at every place,
+    then passes of prefixes through the first block, or steps of pair tests.
+
+    **Source**: Petrov et al. 2024 (DAGER) for spans, candidates and prefixes; values beside queries and keys, the feed-forward
+    net as test, ranks by their largest gap, and encoders by attention outputs are ours.
+
+    Attributes:
+        most_steps: steps of pair tests at most, behind an encoder.
+    """
+
+    name: ClassVar[str] = "span_search"
+    needs: ClassVar[tuple[str, ...]] = ("objective", "domain")
+    citations: ClassVar[tuple[Citation, ...]] = (DAGER_2024,)
+    claims_tokens: ClassVar[bool] = True
+    summary: ClassVar[str] = "Sentences whose tokens lie in the spans of the first layers' gradients."
+
+    most_steps: int = 4000
+
+    def __post_init__(self) -> None:
+        """Check the number of steps."""
+        super().__post_init__()
+        if self.most_steps < 1:
+            raise InputError(f"SpanSearch.most_steps: expected at least 1, got {self.most_steps}")
+
+    def _check(self, knowledge: Knowledge) -> None:
+        domain, objective = knowledge.domain, knowledge.objective
+        assert domain is not None
+        assert objective is not None
+        tables = objective.token_tables(domain.shape[0])
+        if tables is None:
+            raise UnsupportedError(
+                "the attack span_search needs a model that looks ids up in an nn.Embedding, got none"
+            )
+        if knowledge.lengths is None:
+            return
+        # Sentences that begin with the same token share its input.
+        shared = len(knowledge.lengths) - 1 if domain.vocabulary and 0 in domain.vocabulary.places.values() else 0
+        tokens = int(knowledge.lengths.sum()) - shared
+        if tokens >= tables.width:
+            raise UnsupportedError(
+                f"the attack span_search needs fewer tokens than a token has numbers ({tables.width}), got {tokens}: their "
+                "inputs span everything"
+            )
+
+    def estimate(self, knowledge: Knowledge) -> float:
+        """About a hundred plain gradients: 5 to 250 were seen."""
+        return 100.0
+
+    def _recover(
+        self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
+    ) -> Reconstruction:
+        objective, domain = knowledge.objective, knowledge.domain
+        assert objective is not None
+        assert domain is not None
+        tables = objective.token_tables(domain.shape[0])
+        assert tables is not None
+        model = objective.parts(nn.Module)[0].eval()
+        length = _places(update, knowledge, tables, domain.shape[0])
+        eps = max(torch.finfo(dtype).eps for dtype in (update.dtype, objective.dtype))
+        readers = find_readers(model, tables.size, domain.shape[0])
+        gradients = update.tensors
+        stds = {name: noise_std(knowledge, name) or 0.0 for name in gradients}
+        spans = spans_of(readers, gradients, eps=eps, std=stds)
+        spent = _Work(objective=objective, readers=readers, tokens=spans.tokens or length)
+        if all(span.full for _, span in spans.own):
+            return _nothing(
+                "what the first layers read spans everything: as many tokens as numbers, or noise, rounding or pruning that "
+                "hides the rank"
+            )
+        taps = Taps(model=model)
+        words = used_rows(update, knowledge)[tables.word].rows if tables.word in gradients else None
+        candidates = candidate_words(taps, spans, torch.arange(tables.size) if words is None else words, length)
+        found: Sequence[Sequence[int]]
+        if any(reader.reach is Reach.ALL for reader in readers):
+            found, complete = self._encoder(model, knowledge, tables, readers, spans, candidates, taps, spent)
+        else:
+            found, complete = grow_prefixes(taps, spans, candidates)
+        spent.passed(taps)
+        if not found:
+            return _nothing(f"no sentence fits the spans ({spans.rank} dimensions)", spent.plain_gradients)
+        size = knowledge.batch_size
+        if size is not None and len(found) > size:
+            if len(found) > _MOST_CLAIMS:
+                return _nothing(
+                    f"{len(found)} sentences fit the spans, and the batch has {size}", spent.plain_gradients
+                )
+            found, passed = matching_sentences(found, size, spans, update, objective)
+            spent.plain_gradients += passed / spent.tokens
+        return _claimed(found, domain.shape[0], complete, spans, spent.plain_gradients)
+
+    def _encoder(
+        self,
+        model: nn.Module,
+        knowledge: Knowledge,
+        tables: TokenTables,
+        readers: Sequence[Reader],
+        spans: Spans,
+        candidates: Sequence[Tensor],
+        taps: Taps,
+        spent: _Work,
+    ) -> tuple[Sequence[Sequence[int]], bool]:
+        assert knowledge.domain is not None
+        block = read_encoder_block(model, readers, tables.size, knowledge.domain.shape[0])
+        by_name = {reader.weights[0]: span for reader, span in spans.mixed}
+        contexts, hidden = (by_name.get(name) for name in block.names)
+        # A LayerNorm before it takes one more dimension.
+        if contexts is None or hidden is None or hidden.rank >= block.width - 1:
+            return [], False
+        words, places, inputs = [], [], []
+        for place, kept in enumerate(candidates):
+            if not len(kept):
+                continue
+            ids = torch.cat([kept.new_zeros(len(kept), place), kept[:, None]], dim=1)
+            inputs.append(taps.inputs(ids, [block.reader.layer])[0][:, place].double())
+            words.append(kept)
+            places.append(torch.full_like(kept, place))
+        if not words:
+            return [], False
+        special = {} if knowledge.domain.vocabulary is None else knowledge.domain.vocabulary.places
+        pairs = Pairs(
+            words=torch.cat(words),
+            places=torch.cat(places),
+            inputs=torch.cat(inputs),
+            first=frozenset(token for token, place in special.items() if place == 0),
+            last=frozenset(token for token, place in special.items() if place == -1),
+        )
+        test = PairTest(block, contexts, hidden)
+        solver = SentenceSolver(block=block, pairs=pairs, test=test, tokens=hidden.rank, most_steps=self.most_steps)
+        found = solver.run()
+        spent.add(test.steps * 4.0 * hidden.basis.shape[0] * contexts.rank**2)
+        spent.add(solver.systems * 60.0 * block.width * len(pairs.words))
+        return found, sum(len(sentence) for sentence in found) == hidden.rank
+
+
+@dataclass(kw_only=True, eq=False)
+class _Work:
+    """Multiplications done, in units of those of a gradient on the batch."""
+
+    objective: Objective
+    readers: Sequence[Reader]
+    tokens: int
+    plain_gradients: float = 0.0
+
+    def _entries(self, readers: Sequence[Reader]) -> int:
+        tensors = {**self.objective.frozen, **self.objective.params}
+        return sum(tensors[name].numel() for reader in readers for name in reader.weights if name in tensors)
+
+    def add(self, multiplications: float) -> None:
+        """Count multiplications."""
+        self.plain_gradients += multiplications / max(3.0 * self._entries(self.readers) * self.tokens, 1.0)
+
+    def passed(self, taps: Taps) -> None:
+        """Count tokens that went through the first block."""
+        self.add(float(taps.cost) * self._entries(self.readers[:4]))
+
+
+def _places(update: Update, knowledge: Knowledge, tables: TokenTables, length: int) -> int:
+    """Places of the longest sentence, as the rows of the position table say, or the padded length."""
+    if tables.position is None or tables.position not in update.tensors or noise_std(knowledge, tables.position) != 0.0:
+        return length
+    moved = (update.tensors[tables.position][tables.offset : tables.offset + length] != 0).any(dim=1).nonzero()
+    return int(moved.max()) + 1 if len(moved) else length
+
+
+def _nothing(reason: str, spent: float = 0.0) -> Reconstruction:
+    return Reconstruction(
+        inputs=None,
+        targets=None,
+        loss=None,
+        outcome=Outcome.NOT_IDENTIFIABLE,
+        plain_gradients=spent,
+        note=f"nothing is claimed: {reason}",
+    )
+
+
+def matching_sentences(
+    found: Sequence[Sequence[int]], size: int, spans: Spans, update: Update, objective: Objective
+) -> tuple[list[Sequence[int]], int]:
+    """The sentences, as many as the batch has, whose gradients together give that of the first block best.
+
+    The update is a sum over sentences, each with one of the classes, so that non-negative least squares says how much of each
+    is in it; the largest shares are taken.
+
+    Args:
+        found: ids of more sentences than the batch has.
+        size: of the batch.
+        spans: their layers are compared.
+        update: aligned with the model.
+        objective: of the client.
+
+    Returns:
+        The sentences, and how many tokens went through a gradient for it.
+    """
+    names = [name for reader, _ in (*spans.own, *spans.mixed) for name in reader.weights if name in update.tensors]
+    columns: list[Tensor] = []
+    owners: list[int] = []
+    passed = 0
+    for place, sentence in enumerate(found):
+        ids = torch.tensor([list(sentence)])
+        outputs = objective.outputs(objective.params, ids)
+        by_place = isinstance(outputs, Tensor) and outputs.dim() == 3
+        targets = [ids] if by_place else [torch.tensor([label]) for label in range(outputs.shape[-1])]
+        for target in targets:
+            gradient = objective.gradient(objective.params, Batch(ids, target))
+            columns.append(torch.cat([gradient[name].double().flatten() for name in names]))
+            owners.append(place)
+            passed += len(sentence)
+    goal = torch.cat([update.tensors[name].double().flatten() for name in names])
+    matrix = torch.stack(columns, dim=1)
+    shares = nonnegative_least_squares(matrix.numpy(), goal.numpy())
+    weights = [
+        sum(share for share, owner in zip(shares, owners, strict=True) if owner == place) for place in range(len(found))
+    ]
+    best = sorted(range(len(found)), key=lambda place: -weights[place])[:size]
+    return [found[place] for place in sorted(best)], passed
+
+
+def _claimed(
+    sentences: Sequence[Sequence[int]], length: int, complete: bool, spans: Spans, spent: float
+) -> Reconstruction:
+    tokens = torch.full((len(sentences), length), NO_TOKEN)
+    for row, sentence in enumerate(sentences):
+        tokens[row, : len(sentence)] = torch.tensor(sentence)
+    number = sum(len(sentence) for sentence in sentences)
+    return Reconstruction(
+        inputs=None,
+        targets=None,
+        loss=None,
+        outcome=Outcome.CONVERGED if complete else Outcome.NOT_IDENTIFIABLE,
+        tokens=tokens,
+        bag=tokens[tokens != NO_TOKEN].sort().values,
+        plain_gradients=spent,
+        note="the sentences' tokens are as many as the spans count"
+        if complete
+        else f"{number} tokens are claimed where the spans count {spans.tokens or 'more than they can'}",
+        details={"tokens": number, "rank": spans.rank, "complete": complete},
+    )

@@ -1,0 +1,195 @@
+"""Sentences from spans of gradients, behind a small decoder and a small encoder."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.optimize
+import torch
+from torch import Tensor, nn
+
+from gradleak.attacks.text.encoder_block import read_encoder_block
+from gradleak.attacks.text.encoder_sentences import nonnegative_least_squares
+from gradleak.attacks.text.prefixes import spans_of
+from gradleak.attacks.text.readers import Reach, Taps, find_readers, span_of
+from gradleak.attacks.text.span_search import SpanSearch, matching_sentences
+from gradleak.core import (
+    Batch,
+    Defense,
+    Domain,
+    HonestButCurious,
+    Knowledge,
+    Objective,
+    Reconstruction,
+    Release,
+    Update,
+    Vocabulary,
+)
+from gradleak.defenses import Clip, GaussianNoise, Prune
+from gradleak.models import Transformer, transformer
+from gradleak.protocols import FedSGD
+from gradleak.results import Outcome, UnsupportedError
+
+WORDS, LENGTH, WIDTH = 120, 10, 48
+VOCABULARY = Vocabulary(size=WORDS, padding=0, special={1: 0, 2: -1})
+
+
+def sentences(*lengths: int, seed: int = 0) -> Tensor:
+    """Ids as words are frequent, between the first and the last token; -1 behind."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = 1.0 / torch.arange(1, WORDS - 2)
+    ids = torch.full((len(lengths), max(lengths)), -1)
+    for row, length in enumerate(lengths):
+        ids[row, 0], ids[row, length - 1] = 1, 2
+        ids[row, 1 : length - 1] = 3 + torch.multinomial(weights, length - 2, replacement=True, generator=generator)
+    return ids
+
+
+def network(*, causal: bool, classes: int = 2) -> Transformer:
+    return transformer(
+        words=WORDS,
+        length=LENGTH,
+        width=WIDTH,
+        layers=2,
+        heads=4,
+        causal=causal,
+        classes=classes,
+        tied=not classes,
+        std=0.15,
+        generator=torch.Generator().manual_seed(0),
+    )
+
+
+def seen(
+    model: nn.Module, ids: Tensor, *defenses: Defense, loss: str = "cross_entropy", targets: Tensor | None = None
+) -> tuple[Update, Knowledge]:
+    objective = Objective.from_module(model, loss=loss)
+    labels = targets if targets is not None else torch.arange(len(ids)) % 2
+    batch = Batch(ids, labels, Domain.tokens(VOCABULARY, ids.shape[1]))
+    release = Release(FedSGD(), list(defenses))
+    update = release(objective, batch, torch.Generator().manual_seed(1))
+    return update, HonestButCurious().disclose(objective, release, batch)
+
+
+def attack(update: Update, knowledge: Knowledge, **settings: int) -> Reconstruction:
+    return SpanSearch(**settings)(update, knowledge, generator=torch.Generator().manual_seed(0))
+
+
+def rows(found: Tensor | None) -> set[tuple[int, ...]]:
+    return set() if found is None else {tuple(row[row >= 0].tolist()) for row in found}
+
+
+@pytest.mark.parametrize("lengths", [(7,), (10, 6, 8, 4)], ids=["one", "four"])
+@pytest.mark.parametrize("causal", [True, False], ids=["decoder", "encoder"])
+def test_every_sentence_is_claimed_and_no_other(causal: bool, lengths: tuple[int, ...]) -> None:
+    ids = sentences(*lengths)
+    found = attack(*seen(network(causal=causal), ids))
+    assert rows(found.tokens) == rows(ids)
+    assert found.outcome is Outcome.CONVERGED
+    assert found.details["complete"]
+    assert found.plain_gradients > 0
+
+
+def test_a_language_model_gives_all_but_the_last_token() -> None:
+    ids = sentences(9, 6, 7)
+    found = attack(
+        *seen(network(causal=True, classes=0), ids, loss="causal_lm", targets=ids.masked_fill(ids < 0, -100))
+    )
+    assert rows(found.tokens) == {row[:-1] for row in rows(ids)}
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["decoder", "encoder"])
+def test_clipping_changes_nothing_and_noise_and_pruning_leave_nothing_wrong(causal: bool) -> None:
+    ids = sentences(8, 6)
+    assert rows(attack(*seen(network(causal=causal), ids, Clip(max_norm=0.01))).tokens) == rows(ids)
+    for defense in (GaussianNoise(std=0.1), Prune(ratio=0.9)):
+        found = attack(*seen(network(causal=causal), ids, defense))
+        assert rows(found.tokens) <= rows(ids)
+        assert found.tokens is not None or "nothing is claimed" in found.note
+
+
+def test_of_more_sentences_than_the_batch_has_those_that_match_are_claimed() -> None:
+    ids = sentences(8, 6)
+    update, known = seen(network(causal=True), ids)
+    assert known.objective is not None
+    model = known.objective.parts(nn.Module)[0]
+    spans = spans_of(find_readers(model, WORDS, LENGTH), update.tensors, eps=torch.finfo(torch.float32).eps)
+    true, false = [list(row) for row in sorted(rows(ids))], [[1, 9, 4, 2], [1, 3, 3, 3, 2], [1, 7, 2]]
+    chosen, passed = matching_sentences([*false, *true], 2, spans, update, known.objective)
+    assert [list(sentence) for sentence in chosen] == true
+    assert passed == 2 * sum(len(sentence) for sentence in (*false, *true))  # once for each class
+
+
+def test_as_many_tokens_as_numbers_are_refused_before_anything_is_computed() -> None:
+    ids = sentences(*[LENGTH] * 6)
+    update, known = seen(network(causal=True), ids)
+    objective, domain = known.objective, known.domain
+    told = Knowledge(objective=objective, domain=domain, lengths=torch.tensor([LENGTH] * 6))
+    assert "needs fewer tokens than a token has numbers (48), got 55" in str(SpanSearch().refusal(told))
+    assert SpanSearch().refusal(known) is None
+    found = attack(update, known)
+    assert (found.tokens, found.outcome) == (None, Outcome.NOT_IDENTIFIABLE)
+
+
+def test_an_encoder_of_another_structure_is_refused_by_name() -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=True)
+    model = nn.Sequential(nn.Embedding(50, 16), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)).eval()
+    with pytest.raises(UnsupportedError, match="an encoder that normalizes before attention"):
+        read_encoder_block(model, find_readers(model, 50, 8), 50, 8)
+
+
+def test_layers_are_found_whatever_they_are_built_of() -> None:
+    """torch's own encoder layer holds query, key and value in one weight and calls no layer for its output."""
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    model = nn.Sequential(nn.Embedding(50, 16), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)).eval()
+    readers = find_readers(model, 50, 8)
+    assert [(reader.weights, reader.reach) for reader in readers[:3]] == [
+        (("1.layers.0.self_attn.in_proj_weight",), Reach.OWN),
+        (("1.layers.0.linear1.weight",), Reach.ALL),
+        (("1.layers.0.linear2.weight",), Reach.ALL),
+    ]
+    block = read_encoder_block(model, readers, 50, 8)
+    assert (block.heads, block.names) == (2, ("1.layers.0.self_attn.out_proj.weight", "1.layers.0.linear2.weight"))
+    ids = torch.tensor([[4, 9, 1, 7]])
+    x, hidden = Taps(model=model).inputs(ids, ["1.layers.0.self_attn", "1.layers.0.linear2"])
+    torch.testing.assert_close(block.hidden(x[0].double(), block.context(x[0].double())).float(), hidden[0])
+
+
+def test_adapters_of_low_rank_are_read_as_layers_of_their_own() -> None:
+    class Adapted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.base, self.down, self.up = nn.Linear(16, 16), nn.Linear(16, 4, bias=False), nn.Linear(4, 16)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.base(x) + self.up(self.down(x))
+
+    readers = find_readers(nn.Sequential(nn.Embedding(30, 16), Adapted()), 30, 8)
+    assert [(reader.weights, reader.width) for reader in readers] == [
+        (("1.base.weight", "1.down.weight"), 16),
+        (("1.up.weight",), 4),
+    ]
+
+
+def test_the_rank_of_a_gradient_is_the_number_of_its_inputs() -> None:
+    """Rows that differ by orders of magnitude count alike; a whole gap decides, not a fixed tolerance."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(20, 64, generator=generator, dtype=torch.float64)
+    outputs = torch.randn(96, 20, generator=generator, dtype=torch.float64)
+    outputs[:48] *= 1e-4
+    clean = span_of((outputs @ inputs).float(), eps=torch.finfo(torch.float32).eps)
+    assert clean.rank == 20
+    assert float(clean.residuals(inputs).max()) < clean.tolerance
+    assert float(clean.residuals(torch.randn(50, 64, generator=generator, dtype=torch.float64)).min()) > 0.5
+    outputs[:48] *= 1e4
+    noisy = outputs @ inputs + 0.01 * torch.randn(96, 64, generator=generator, dtype=torch.float64)
+    assert span_of(noisy, eps=1e-16, std=0.01).rank == 20
+    assert span_of(torch.randn(96, 64, generator=generator), eps=1e-7).full
+
+
+def test_nonnegative_least_squares_agrees_with_scipy() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        matrix, goal = rng.normal(size=(30, 12)), rng.normal(size=30)
+        expected, _ = scipy.optimize.nnls(matrix, goal)
+        np.testing.assert_allclose(nonnegative_least_squares(matrix, goal), expected, atol=1e-9)
