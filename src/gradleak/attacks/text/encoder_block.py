@@ -70,7 +70,7 @@ class EncoderBlock:
         return ((query @ key.transpose(1, 2)).softmax(dim=2) @ value).transpose(0, 1).reshape(len(x), -1)
 
     def hidden(self, x: Tensor, context: Tensor) -> Tensor:
-        """What the second matrix of the feed-forward net reads (n, hidden), given inputs and attention outputs."""
+        """Inputs of the second matrix of the feed-forward net (n, hidden), given inputs and attention outputs."""
         weight, bias, eps = self.norm
         middle = F.layer_norm(x + F.linear(context, *self.out), (self.width,), weight, bias, eps)
         return self.curve(F.linear(middle, *self.up))
