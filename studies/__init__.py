@@ -28,6 +28,7 @@ from studies.privacy_utility import Family, PrivacyUtility, ProbeAttack, Utility
 from studies.private_images import SmallNetwork
 from studies.pruning_bound import PruningBound
 from studies.shields import Shield
+from studies.shuffled_clients import ShuffledClients
 from studies.spectral_noise import SpectralNoiseGain
 from studies.study import Finding, Study, StudyResult, Table
 from studies.unfairness import Unfairness
@@ -76,6 +77,7 @@ __all__ = [
     "RiskGame",
     "Scale",
     "Shield",
+    "ShuffledClients",
     "SmallNetwork",
     "SpectralNoiseGain",
     "Study",

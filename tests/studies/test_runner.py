@@ -34,6 +34,7 @@ from studies import (
     NullControls,
     PrivacyUtility,
     PruningBound,
+    ShuffledClients,
     SpectralNoiseGain,
     Unfairness,
 )
@@ -65,6 +66,7 @@ def test_studies_are_found_by_name() -> None:
         "null_controls": NullControls,
         "privacy_utility": PrivacyUtility,
         "pruning_bound": PruningBound,
+        "shuffled_clients": ShuffledClients,
         "spectral_noise": SpectralNoiseGain,
         "unfairness": Unfairness,
     }
