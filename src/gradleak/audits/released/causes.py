@@ -106,6 +106,8 @@ def _of_scale(believed: Replay, observed: Tensor, mean: Tensor, fitting: Sequenc
         yield "the sign is reversed: load the update with sign=-1 (a delta is initial minus final parameters)"
         if abs(scale - 1) > SCALE_TOLERANCE:
             yield f"besides, the update is {scale:.4g} times as long: a learning rate, sum reduction or loss scaling"
+    elif abs(scale - 1) <= SCALE_TOLERANCE:
+        return
     elif believed.release.protocol.kind is UpdateKind.DELTA and not fitting:
         yield (
             f"the direction agrees, but the update is {scale:.4g} times as long: another learning rate, momentum "

@@ -115,16 +115,13 @@ def check_update(objective: Objective, release: Release, batch: Batch, update: U
         cause = "the update or the recomputed one is zero, the other is not"
         return GateResult(status=GateStatus.INCONSISTENT, cosine=cosine, scale=scale, causes=(cause,))
     assert scale is not None
-    if cosine >= COSINE and abs(scale - 1) <= SCALE_TOLERANCE:
-        residual = float((observed - mean).double().norm() / mean.double().norm())
-        if residual <= RESIDUAL:
-            return GateResult(status=GateStatus.CONSISTENT, cosine=cosine, scale=scale)
-        cause = (
-            f"the direction nearly agrees, but the relative residual is {residual:.2g}: probably another example of the "
-            "same class, or a computation in low precision"
-        )
-        return GateResult(status=GateStatus.INCONSISTENT, cosine=cosine, scale=scale, causes=(cause,))
-    causes = tuple(causes_of(objective, release, batch, update))
+    residual = float((observed - mean).double().norm() / mean.double().norm())
+    if cosine >= COSINE and abs(scale - 1) <= SCALE_TOLERANCE and residual <= RESIDUAL:
+        return GateResult(status=GateStatus.CONSISTENT, cosine=cosine, scale=scale)
+    causes = tuple(causes_of(objective, release, batch, update)) or (
+        f"the direction nearly agrees, but the relative residual is {residual:.2g}: probably another example of the same "
+        "class, or a computation in low precision",
+    )
     if update.kind is not release.protocol.kind:
         name = type(release.protocol).__name__
         causes = (f"the update is a {update.kind.value}, but {name} makes a {release.protocol.kind.value}", *causes)
