@@ -114,7 +114,7 @@ class ShuffledClients(Study):
         generator = derive_generator(self.seed, "attack", str(place))
         claim = self._attack(way)(update, knowledge, generator=generator)
         psnr = next(score for score in score_images(claim, batch) if score.name == "psnr")
-        return mean(value for value in psnr.details["per_example"] if value is not None)
+        return float(mean(value for value in psnr.details["per_example"] if value is not None))
 
     def _attack(self, way: str) -> Attack:
         if way == "shuffled, DLFA":
