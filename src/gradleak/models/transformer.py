@@ -62,19 +62,19 @@ class Transformer(nn.Module):
         words: size of the vocabulary.
         length: most tokens of a sentence.
         width: numbers of a token.
-        layers: number of blocks.
+        blocks: how many follow each other.
         heads: of each attention; they divide the width.
         causal: a decoder as GPT-2 is; False for an encoder as BERT is.
         classes: number of logits of a sentence; 0 for a head that answers with a word at each place.
     """
 
     def __init__(
-        self, *, words: int, length: int, width: int, layers: int, heads: int, causal: bool, classes: int
+        self, *, words: int, length: int, width: int, blocks: int, heads: int, causal: bool, classes: int
     ) -> None:
         super().__init__()
         self.causal, self.classes = causal, classes
         self.word, self.place = nn.Embedding(words, width), nn.Embedding(length, width)
-        self.blocks = nn.ModuleList(Block(width, heads, causal=causal) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(width, heads, causal=causal) for _ in range(blocks))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, classes or words, bias=bool(classes))
 
@@ -98,7 +98,7 @@ def transformer(
     words: int = 200,
     length: int = 16,
     width: int = 32,
-    layers: int = 2,
+    blocks: int = 2,
     heads: int = 4,
     causal: bool = False,
     classes: int = 2,
@@ -115,7 +115,7 @@ def transformer(
         words: size of the vocabulary.
         length: most tokens of a sentence.
         width: numbers of a token.
-        layers: number of blocks.
+        blocks: how many follow each other.
         heads: of each attention; they divide the width.
         causal: a decoder; False for an encoder.
         classes: number of logits of a sentence; 0 for a word at each place (language models).
@@ -136,7 +136,7 @@ def transformer(
         >>> transformer()(torch.tensor([[3, 1, 4]])).shape
         torch.Size([1, 2])
     """
-    check_sizes({"words": words, "length": length, "width": width, "layers": layers, "heads": heads})
+    check_sizes({"words": words, "length": length, "width": width, "blocks": blocks, "heads": heads})
     if width % heads or classes < 0 or (tied and classes) or not std > 0:
         raise InputError(
             "transformer: expected heads that divide the width, classes of at least 0, std > 0, and tied=True with classes=0 "
@@ -148,7 +148,7 @@ def transformer(
             words=words,
             length=length,
             width=width,
-            layers=layers,
+            blocks=blocks,
             heads=heads,
             causal=causal,
             classes=classes,

@@ -16,6 +16,7 @@ from gradleak.risk.reconstruction_probability import ReconstructionProbability
 from gradleak.risk.sensitivity import JacobianNorm, Sensitivity, mean_sensitivity, sensitivity_profile
 from gradleak.risk.setting_measure import Setting, SettingMeasure
 from gradleak.risk.subspace_distance import GrassmannMetric, SubspaceDistance, principal_angles
+from gradleak.risk.token_error import TokenDistances, TokenError
 from gradleak.risk.v_information import (
     ClaimError,
     CosineError,
@@ -69,6 +70,8 @@ __all__ = [
     "StructuralDissimilarity",
     "SubspaceDistance",
     "TargetInformation",
+    "TokenDistances",
+    "TokenError",
     "Unit",
     "VisibleLayers",
     "Vulnerability",

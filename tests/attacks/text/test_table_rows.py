@@ -25,7 +25,7 @@ def network(*, causal: bool, classes: int = 2, seed: int = 0, std: float = 0.02)
         words=WORDS,
         length=32,
         width=WIDTH,
-        layers=2,
+        blocks=2,
         heads=4,
         causal=causal,
         classes=classes,
