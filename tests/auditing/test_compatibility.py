@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
 from collections.abc import Sequence
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from gradleak.attacks import Attack, GaussNewton, InvertingGradients
 from gradleak.auditing import catalog
@@ -22,6 +21,7 @@ from gradleak.auditing.compatibility import (
     small_setting,
 )
 from gradleak.audits.base import Adversary
+from gradleak.cli.commands import app
 from gradleak.core import Knowledge, Update
 from gradleak.results import KnowledgeError, UnsupportedError
 from tests.contracts.test_attacks import EXAMPLES
@@ -140,7 +140,6 @@ def test_a_refusal_of_an_order_of_defenses_names_it(matrix: list[Pair]) -> None:
 
 
 def test_gradleak_list_prints_it() -> None:
-    command = [sys.executable, "-m", "gradleak.cli", "list"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout
+    shown = CliRunner().invoke(app, ["list"], catch_exceptions=False).stdout
     assert "attack x defense: + static and adaptive" in shown
     assert "Sign before GaussianNoise" in " ".join(shown.split())

@@ -126,7 +126,7 @@ def test_a_zero_update_is_not_called_consistent(model: nn.Module, batch: Batch) 
     assert result.cosine is None
 
 
-LOCAL = FedAvg(learning_rate=0.5, epochs=4, batch_size=3, momentum=0.5)
+LOCAL = FedAvg(learning_rate=0.5, epochs=2, batch_size=3, momentum=0.5)
 
 
 @pytest.mark.parametrize(
