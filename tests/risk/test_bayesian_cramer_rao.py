@@ -291,6 +291,9 @@ def test_a_batch_draws_as_many_labels() -> None:
     assert pair.details["prior_error"] == pytest.approx(2 * alone.details["prior_error"])
     with pytest.raises(InputError, match="batch_size: expected the number of targets, 1, got 3"):
         measure(objective, PLAIN, batch_size=3, targets=torch.tensor([1]))
+    alike = measure(objective, PLAIN, batch_size=2, copies=2)
+    assert alike.value is None
+    assert "stands 2 times in the batch" in alike.note
     assert measure.estimate(2) == 0.5 * 2 * 16 + 240
     assert measure.public_inputs is public.inputs
     assert measure.unsupported("no derivative").outcome is Outcome.UNSUPPORTED

@@ -139,6 +139,18 @@ def test_a_batch_counts_every_guess_at_every_example() -> None:
     assert many.value == 1.0
 
 
+def test_copies_move_the_sum_together() -> None:
+    once = ReconstructionProbability(candidates=1000)
+    release = Release(FedSGD(), [_private(1.0)])
+    score = once(_objective(), release, batch_size=4, copies=3)
+    assert score.details["each_example"] == pytest.approx(norm.cdf(3 * 0.5 + norm.ppf(4e-3)))
+    assert "stands there 3 times" in score.note
+    client = Release(FedSGD(), [Clip(0.5), GaussianNoise(std=1.0)])
+    assert once(_objective(), client, batch_size=4, copies=3) == once(_objective(), client, batch_size=4)
+    with pytest.raises(InputError, match="at most the number of examples, 4, got 5"):
+        once(_objective(), release, batch_size=4, copies=5)
+
+
 def test_a_hidden_client_hides_its_examples() -> None:
     release = Release(FedSGD(), [Clip(0.5), GaussianNoise(std=1.0)])
     score = ReconstructionProbability(candidates=1000)(_objective(), release, batch_size=4)

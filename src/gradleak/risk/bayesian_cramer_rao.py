@@ -135,6 +135,9 @@ class BayesianCramerRao(SettingMeasure):
                 Outcome.UNSUPPORTED, f"the noise of this release is not Gaussian: {noise.reason}"
             )
         carried = 0.0 if noise is None else min(noise.std.values())
+        if setting.copies > 1:
+            note = f"an example stands {setting.copies} times in the batch, and the prior draws each by itself"
+            return self._without_value(Outcome.UNSUPPORTED, note)
         noise_std = carried if self.noise_std is None else self.noise_std
         if noise_std == 0.0:
             note = "the release carries no noise" if noise is None else "some tensors of the release carry no noise"

@@ -51,6 +51,7 @@ class ReconstructionProbability(SettingMeasure):
     **A batch of b examples**: claims come in no order and are paired with the truth by the scorer, so κ counts b guesses.
     The value is for *at least one* example rebuilt, as the verdict *leaks* is: at most b times the bound on each, or, where
     the whole update of the client is hidden, F of b times κ. The bound on each example is in the details.
+    What hides one example hides k copies of it less: together they move the sum by kΔ, so that μ is k times as large.
 
     Assumptions: evidence is upper_bound. (i) The prior is stated, and is what the attacker knows of an example *given* all
     the others and its label; one who knows more may do better. `public`: an example is an independent draw of the same law
@@ -137,10 +138,11 @@ class ReconstructionProbability(SettingMeasure):
         if isinstance(blind, str):
             return self._without_value(Outcome.NOT_INFORMATIVE, blind)
         kappa, prior = blind
-        mu = math.sqrt(self.rounds * mechanism.steps) / mechanism.noise_multiplier
+        whole = mechanism.unit is Hidden.CLIENT
+        copies = 1 if whole else setting.copies
+        mu = copies * math.sqrt(self.rounds * mechanism.steps) / mechanism.noise_multiplier
         each = success_bound(mu, kappa)
         size = setting.batch_size
-        whole = mechanism.unit is Hidden.CLIENT
         value = success_bound(mu, min(1.0, size * kappa)) if whole else min(1.0, size * each)
         details: dict[str, Any] = {
             "within": self.within,
@@ -156,21 +158,23 @@ class ReconstructionProbability(SettingMeasure):
             "std": mechanism.std,
             "epsilon": exact_gaussian_epsilon(mu, 1.0, self.delta).value,
             "delta": self.delta,
-        }
+        } | ({"copies": copies} if copies > 1 else {})
         return Score(
             name=self.name,
             value=value,
             unit=self._unit,
             leakier=self.leakier,
             evidence=Evidence.UPPER_BOUND,
-            note=self._note(mechanism, size),
+            note=self._note(mechanism, size, copies),
             details=details,
         )
 
-    def _note(self, mechanism: GaussianMechanism, size: int) -> str:
+    def _note(self, mechanism: GaussianMechanism, size: int, copies: int) -> str:
         notes = ["average over the noise and the stated prior"]
         if size > 1:
             notes.append(f"that at least one of the {size} examples is rebuilt")
+        if copies > 1:
+            notes.append(f"one of them stands there {copies} times, and is hidden {copies} times less")
         if mechanism.unit is Hidden.CLIENT:
             notes.append("the whole update of the client is hidden")
         if self.rounds > 1:

@@ -134,6 +134,7 @@ class Setting:
         objective: the client's loss.
         release: protocol and defenses.
         batch_size: examples behind a release.
+        copies: how often the most frequent of them stands there; what hides one does not hide so many alike.
         targets: their labels (b, ...), which the adversary is taken to know, or None for labels of a measure's own.
         domain: shape, range and normalization of an example, or None for unknown.
         check: of the derivative of the release, where it was made already.
@@ -142,6 +143,7 @@ class Setting:
     objective: Objective
     release: Release
     batch_size: int = 1
+    copies: int = 1
     targets: Tensor | None = field(default=None, repr=False)
     domain: Domain | None = None
     check: DerivativeCheck | None = None
@@ -170,6 +172,7 @@ class SettingMeasure(LayerMeasure):
         *,
         targets: Tensor | None = None,
         batch_size: int | None = None,
+        copies: int = 1,
         domain: Domain | None = None,
         generator: torch.Generator | None = None,
         check: DerivativeCheck | None = None,
@@ -181,6 +184,7 @@ class SettingMeasure(LayerMeasure):
             release: protocol and defenses.
             targets: (b, ...) the labels of the batch, known to the adversary; None for labels of the measure's own.
             batch_size: b where no targets are given, by default 1.
+            copies: how often the most frequent example stands in the batch, where some are alike.
             domain: of an example, where the measure does not know it already.
             generator: of all random numbers; None is a fresh one with seed 0.
             check: of the derivative of this release, where it was made already; else a measure that reads it makes one.
@@ -206,8 +210,17 @@ class SettingMeasure(LayerMeasure):
             check_count("batch_size", batch_size)
             if batch_size != size:
                 raise InputError(f"batch_size: expected the number of targets, {size}, got {batch_size}")
+        check_count("copies", copies)
+        if copies > (size or 1):
+            raise InputError(f"copies: expected at most the number of examples, {size or 1}, got {copies}")
         setting = Setting(
-            objective=objective, release=release, batch_size=size or 1, targets=targets, domain=domain, check=check
+            objective=objective,
+            release=release,
+            batch_size=size or 1,
+            copies=copies,
+            targets=targets,
+            domain=domain,
+            check=check,
         )
         return self._measure(setting, generator or torch.Generator().manual_seed(0))
 

@@ -13,6 +13,7 @@ from tests.auditing.small_model import small_mlp, substitute_gradient_model, tin
 
 import gradleak as gl
 from gradleak.auditing import Plan, build_plan, run_plan
+from gradleak.models import mlp
 from gradleak.results import InputError, Record, Status, VerdictKind
 from gradleak.risk import BayesianCramerRao
 
@@ -121,6 +122,29 @@ def test_differential_privacy_needs_no_derivative_and_public_examples_make_its_p
     assert risks(record, "derivative")[0].derivative.check == "wrong"
     assert {verdict.verdict for verdict in record.verdicts} == {VerdictKind.BOUNDED}
     assert "public examples, κ at 95% confidence" in record.verdicts[0].explanation
+
+
+def test_copies_of_an_example_hide_each_other_less() -> None:
+    rows = torch.rand(1, 12, generator=torch.Generator().manual_seed(0)).expand(8, 12)
+    domain = gl.Domain(shape=(12,), low=0.0, high=1.0, kind="tabular")
+    model = mlp(features=12, classes=2, hidden=(4,), activation="tanh", generator=torch.Generator().manual_seed(0))
+    release = gl.Release(gl.FedSGD(), [gl.DPSGD(clip_norm=1.0, noise_std=2.0, noise="sum")])
+    measure = gl.risk.ReconstructionProbability(candidates=10**6)
+    apart = measure(gl.Objective.from_module(model), release, batch_size=8)
+    assert apart.value is not None
+    assert apart.value < 0.05
+    record = gl.audit(
+        model,
+        gl.Batch(rows, torch.zeros(8, dtype=torch.long), domain),
+        release=release,
+        measures=[measure],
+        attacks={},
+        options=gl.AuditOptions(quiet=True),
+    )
+    assert record.verdicts[-1].verdict is VerdictKind.INCONCLUSIVE
+    (score,) = [score for _, score in record.scores if score.name == measure.name]
+    assert score.details["mu"] == 4.0
+    assert score.value == 1.0  # 8 Φ(4 + Φ⁻¹(8e-6)) is more
 
 
 def test_an_isotropic_prior_and_a_network_that_jumps(tmp_path: Path) -> None:

@@ -42,7 +42,13 @@ class Settings:
         batch, measures = site.batches[first], distinct(self.measures)
         reads = any(measure.reads_derivative for measure in measures)
         check = derivative_of(site, scenario.release, first) if reads else None
-        scores = tuple(_score(site, scenario, measure, batch, place, check) for place, measure in enumerate(measures))
+        often = {index: _copies(site.batches[index].inputs) for index in self.indices}
+        by_copies = {
+            copies: tuple(
+                _score(site, scenario, measure, batch, place, check, copies) for place, measure in enumerate(measures)
+            )
+            for copies in dict.fromkeys(often.values())
+        }
         seconds = time.perf_counter() - started
         return [
             RiskFinding(
@@ -51,7 +57,7 @@ class Settings:
                 scenario=self.scenario,
                 subject=site.subject(index),
                 seconds=seconds if index == first else 0.0,
-                scores=scores,
+                scores=by_copies[often[index]],
             )
             for index in self.indices
         ]
@@ -71,14 +77,26 @@ def _labels(targets: torch.Tensor) -> Hashable:
     return str(targets.device), values.dtype, values.shape, values.view(torch.uint8).numpy().tobytes()
 
 
+def _copies(inputs: torch.Tensor) -> int:
+    """Number of times that the most frequent example stands in a batch."""
+    return int(torch.unique(inputs.detach().cpu().flatten(1), dim=0, return_counts=True)[1].max())
+
+
 def _score(
-    site: Site, scenario: Scenario, measure: SettingMeasure, batch: Batch, place: int, check: DerivativeCheck | None
+    site: Site,
+    scenario: Scenario,
+    measure: SettingMeasure,
+    batch: Batch,
+    place: int,
+    check: DerivativeCheck | None,
+    copies: int,
 ) -> Score:
     try:
         return measure(
             site.objective,
             scenario.release,
             targets=batch.targets,
+            copies=copies,
             domain=batch.domain,
             generator=derive_generator(site.seed, "setting", str(place)),
             check=check,
