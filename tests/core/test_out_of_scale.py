@@ -96,3 +96,20 @@ def test_usual_models_have_nothing_to_say() -> None:
     exploded = broken("1.running_var", 1e18)
     assert out_of_scale(exploded.in_mode("train"), IMAGES) == ""  # the batch's own moments count there
     assert out_of_scale(Objective.from_module(nn.Linear(8, 3)), IMAGES[:, 0, 0]) == ""
+
+
+@pytest.mark.parametrize("form", ["one byte", "sparse"])
+def test_buffers_that_torch_has_no_rule_for_are_looked_at(form: str) -> None:
+    class Kept(nn.Module):
+        def __init__(self, entry: float) -> None:
+            super().__init__()
+            self.inner = nn.Linear(64, 3)
+            kept = torch.tensor([1.0, entry])
+            self.register_buffer("kept", kept.to(torch.float8_e5m2) if form == "one byte" else kept.to_sparse())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x.flatten(1))
+
+    assert out_of_scale(Objective.from_module(Kept(0.5)), IMAGES) == ""
+    found = out_of_scale(Objective.from_module(Kept(math.inf)), IMAGES)
+    assert found == "kept holds NaN or infinity in 1 of 2 entries"

@@ -60,8 +60,13 @@ def non_finite(tensors: Mapping[str, Tensor]) -> str:
         'norm.running_var holds NaN or infinity in 1 of 2 entries'
     """
     for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            count = int((~torch.isfinite(tensor)).sum())
+        if not tensor.is_floating_point() or tensor.is_meta:
+            continue
+        # Formats of one byte and sparse tensors have no rule for it.
+        dense = tensor if tensor.layout is torch.strided else tensor.to_dense()
+        finite = torch.isfinite(dense.float() if dense.dtype.itemsize == 1 else dense)
+        if not bool(finite.all()):
+            count = int((~finite).sum())
             return f"{name} holds NaN or infinity in {count} of {tensor.numel()} entries"
     return ""
 
