@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import collections
+import enum
 import functools
 import itertools
+import sys
+import types
 import weakref
 from typing import Any, ClassVar
 
@@ -112,6 +115,20 @@ def found_in(root: Any, target: Any) -> list[str]:
 SECRET = torch.ones(7)
 
 
+def with_attribute(value: Any, held: Any) -> Any:
+    value.kept = held
+    return value
+
+
+def importing(held: Any) -> Any:
+    """A function that imports what it reads when it runs."""
+    shelf = sys.modules["own_shelf"] = types.ModuleType("own_shelf")
+    shelf.KEPT = held  # type: ignore[attr-defined]
+    names: dict[str, Any] = {"__name__": "own_user"}
+    exec("def f():\n    from own_shelf import KEPT\n    return KEPT", names)
+    return names["f"]
+
+
 @pytest.mark.parametrize(
     ("make", "place"),
     [
@@ -132,9 +149,15 @@ SECRET = torch.ones(7)
         (lambda s: nn.ParameterDict({"a": nn.Parameter(torch.ones(1))}), None),
         (lambda s: property(lambda self: s), "root.fget (closure: s)"),
         (lambda s: frozenset([s]), "root (in frozenset)"),
+        (lambda s: with_attribute(type("Named", (bytes,), {})(b"a"), s), "root.kept"),
+        (lambda s: enum.Enum("Shelf", {"A": (s,)}).A, "root._value_[0]"),
+        (lambda s: type("Made", (), {"__kept__": s})(), "root (class Made).__kept__"),
+        (lambda s: type("Meta", (type,), {"kept": s})("Made", (), {}), "root (metaclass).kept"),
+        (importing, "root (global: own_shelf.KEPT)"),
     ],
 )
-def test_whatever_holds_an_object_leads_to_it(make: Any, place: str | None) -> None:
+def test_whatever_holds_an_object_leads_to_it(make: Any, place: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "own_shelf", raising=False)
     if place is not None:
         assert place in found_in(make(SECRET), SECRET)
     else:

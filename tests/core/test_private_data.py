@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import io
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,6 +35,13 @@ def images(kind: str) -> Batch:
     return Batch(inputs, torch.tensor([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]))
 
 
+def written(save: Callable[..., Any], value: Any) -> io.BytesIO:
+    """What `save` writes of a value, behind its header."""
+    file = io.BytesIO()
+    save(file, value)
+    return file
+
+
 SCALE, SHIFT = torch.tensor([0.2, 0.3, 0.1])[:, None, None], torch.tensor([0.4, 0.5, 0.6])[:, None, None]
 COPIES: dict[str, Any] = {
     "batch": lambda x: x.clone(),
@@ -45,6 +56,12 @@ COPIES: dict[str, Any] = {
     "bytes": lambda x: x[1].numpy().tobytes(),
     "sparse": lambda x: x[2].flatten(1).to_sparse(),
     "complex": lambda x: torch.complex(x[2], torch.zeros_like(x[2])),
+    "complex array": lambda x: x[2].numpy() + 1j,
+    "array of objects": lambda x: np.array(x[2].flatten().tolist(), dtype=object),
+    "field of a structured array": lambda x: np.rec.fromarrays([np.arange(192), x[2].flatten().numpy()], names="n, x"),
+    "bytes of a tensor": lambda x: x[1].clone().view(torch.uint8),
+    "array of C": lambda x: (ctypes.c_float * 192)(*x[1].flatten().tolist()),
+    "column of rows": lambda x: [("name", n, value) for n, value in enumerate(x[4].flatten().tolist())],
 }
 RICH = {
     "crop": lambda x: x[2, 1, 1:5].clone(),
@@ -53,6 +70,9 @@ RICH = {
     "by feature": lambda x: (x - x.mean(dim=0)) / x.std(dim=0),
     "transposed": lambda x: x.flatten(1).T.contiguous(),
     "bytes of levels": lambda x: (x * 255).round().to(torch.uint8),
+    "bytes behind a header": lambda x: b"abc" + x[1].numpy().tobytes(),
+    "file of numpy": lambda x: written(np.save, x[1].numpy()).getvalue(),
+    "file of torch in memory": lambda x: written(lambda file, value: torch.save(value, file), x[1].clone()),
     "whole numbers": lambda x: ((x - SHIFT) / SCALE * 1000).round().to(torch.int32),
     "off the grid": lambda x: torch.cat([torch.zeros(5), x[3].flatten(), torch.ones(2)]),
     "set": lambda x: set(x[4, 0].flatten().tolist()),
@@ -73,6 +93,14 @@ def test_copies_are_found(kind: str, name: str) -> None:
 def test_copies_of_images_with_many_values_are_found_in_any_order(kind: str, name: str) -> None:
     batch = images(kind)
     assert PrivateData([batch]).among(RICH[name](batch.inputs)) == "inputs"
+
+
+def test_quantized_copies_are_found() -> None:
+    batch = images("real")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        quantized = torch.quantize_per_tensor(batch.inputs, 1 / 255, 0, torch.quint8)
+    assert PrivateData([batch]).among(quantized) == "inputs"
 
 
 @pytest.mark.parametrize("kind", ["real", "8 bits", "dark", "two levels", "double"])
@@ -140,6 +168,9 @@ ONE_HOT = torch.nn.functional.one_hot(LABELS, 10)
         ONE_HOT[:, :10].flatten(),
         torch.nn.functional.one_hot(LABELS, 100),
         bytes(LABELS.tolist()),
+        [(f"picture {n}.png", int(label)) for n, label in enumerate(LABELS)],
+        torch.stack([torch.arange(8), LABELS], dim=1),
+        np.array(LABELS.tolist(), dtype=object),
     ],
 )
 def test_labels_are_found_from_eight_on(copy: Any) -> None:

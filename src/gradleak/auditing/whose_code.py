@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copyreg
-import dis
 import functools
 import hashlib
 import importlib
@@ -12,10 +11,10 @@ import types
 import warnings
 from collections.abc import Iterator
 from enum import Enum
-from importlib import util
 from typing import Any
 
 from gradleak.core.installed import COMPILED, files_beside, lies_with_installed, lies_with_python, place_of
+from gradleak.core.object_walk import imports_in
 
 # Libraries beside Python's own whose versions a record states, by the name that their code has: that of the distribution.
 STATED = {
@@ -28,7 +27,6 @@ STATED = {
     "typing_extensions": "typing_extensions",
 }
 _HEAP_TYPE = 1 << 9
-_IMPORT = dis.opmap["IMPORT_NAME"]
 
 
 class Whose(Enum):
@@ -99,25 +97,6 @@ def names_in(code: types.CodeType) -> tuple[set[str], set[str]]:
             names |= inner[0]
             texts |= inner[1]
     return names, texts
-
-
-def imports_in(code: types.CodeType, package: str) -> Iterator[str]:
-    """The modules that a code object imports when it runs.
-
-    Args:
-        code: of a function.
-        package: that of its module.
-    """
-    if _IMPORT in code.co_code[::2]:
-        steps = list(dis.get_instructions(code))
-        for place, step in enumerate(steps):
-            if step.opname == "IMPORT_NAME":
-                level = steps[place - 2].argval
-                dots = "." * level if isinstance(level, int) else ""
-                yield util.resolve_name(f"{dots}{step.argval}", package) if dots and package else str(step.argval)
-    for one in code.co_consts:
-        if isinstance(one, types.CodeType):
-            yield from imports_in(one, package)
 
 
 def imported(function: types.FunctionType) -> dict[str, types.ModuleType]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import array
+import ctypes
+import dis
 import gc
+import io
 import math
+import sys
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator
-from enum import Enum
 from functools import cache, cached_property
+from importlib import util
 from types import CellType, CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any, NamedTuple
 
@@ -27,7 +31,7 @@ _INERT = frozenset(
     (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.Size, ModuleType, CodeType)
 )
 _CONTAINERS = frozenset((dict, OrderedDict, list, tuple, set, frozenset))
-_LEAVES = (bytes, bytearray, memoryview, torch.UntypedStorage, torch.Generator, Enum)
+_LEAVES = (bytearray, memoryview, torch.UntypedStorage, torch.Generator)
 _WRAPPERS = {
     property: ("fget", "fset", "fdel"),
     classmethod: ("__func__",),
@@ -37,6 +41,7 @@ _WRAPPERS = {
 # Methods of a module that an evaluation begins with.
 _CALLED = ("forward", "__call__", "__getattr__")
 _TABLES = ("_parameters", "_buffers", "_modules")
+_IMPORT = dis.opmap["IMPORT_NAME"]
 
 
 class Place(NamedTuple):
@@ -107,7 +112,7 @@ class _Children:
 
     def of(self, value: Any) -> Iterator[tuple[str, Any]]:
         kind = type(value)
-        if issubclass(kind, _LEAVES):
+        if kind is bytes or issubclass(kind, _LEAVES):
             return
         if issubclass(kind, FunctionType):
             yield from self._of_function(value)
@@ -179,8 +184,9 @@ class _Children:
             return
         yield from ((" (constant)", constant) for constant in _constants(function.__code__))
         names = sorted(_names(function.__code__))
-        for name in names:
-            found = dict.get(function.__globals__, name)
+        imported = set(imports_in(function.__code__, str(dict.get(function.__globals__, "__package__") or "")))
+        for name in (*names, *sorted(imported.difference(names))):
+            found = dict.get(function.__globals__, name, sys.modules.get(name) if name in imported else None)
             kind = type(found)
             if issubclass(kind, ModuleType):
                 inside = vars(ModuleType)["__dict__"].__get__(found)
@@ -208,8 +214,10 @@ def _of_class(kind: type) -> Iterator[tuple[str, Any]]:
         functions = list(_functions(member))
         if functions:
             yield from ((f".{name}", function) for function in functions if name in reached)
-        elif type(member) not in (GetSetDescriptorType, MemberDescriptorType) and not name.startswith("__"):
+        elif type(member) not in (GetSetDescriptorType, MemberDescriptorType):
             yield f".{name}", member
+    if not is_installed(_module(type(kind))):
+        yield " (metaclass)", type(kind)
 
 
 def _functions(member: Any) -> Iterator[FunctionType]:
@@ -225,6 +233,25 @@ def _names(code: CodeType) -> frozenset[str]:
     """The names of global variables and attributes that a code object reads, nested functions included."""
     inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
     return frozenset(code.co_names).union(*map(_names, inner))
+
+
+def imports_in(code: CodeType, package: str) -> Iterator[str]:
+    """The modules that a code object imports when it runs.
+
+    Args:
+        code: of a function.
+        package: that of its module.
+    """
+    if _IMPORT in code.co_code[::2]:
+        steps = list(dis.get_instructions(code))
+        for place, step in enumerate(steps):
+            if step.opname == "IMPORT_NAME":
+                level = steps[place - 2].argval
+                dots = "." * level if isinstance(level, int) else ""
+                yield util.resolve_name(f"{dots}{step.argval}", package) if dots and package else str(step.argval)
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield from imports_in(one, package)
 
 
 def _constants(code: CodeType) -> Iterator[Any]:
@@ -253,7 +280,7 @@ CHUNK = 2**22
 FEWEST_NUMBERS = 8
 _NUMBERS = (bool, int, float)
 _SEQUENCES = (list, tuple, deque, set, frozenset, dict)
-_BYTES = (bytes, bytearray, memoryview, array.array)
+_BYTES = (bytes, bytearray, memoryview, array.array, io.BytesIO, ctypes.Array)
 _DEEPEST = 6
 
 
@@ -310,30 +337,59 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
                 return  # no values, or not this way: what it wraps is met by itself
     elif issubclass(kind, np.ndarray):
         numbers = np.ndarray.view(value, np.ndarray)
-        if numbers.dtype.kind in "biuf" and numbers.dtype.itemsize <= 8:
+        if numbers.dtype.names:
+            for name in numbers.dtype.names:
+                yield from tensors_in(numbers[name])
+        elif numbers.dtype.hasobject:
+            yield from tensors_in(numbers.reshape(-1).tolist())
+        elif numbers.dtype.kind == "c":
+            yield from (part for half in (numbers.real, numbers.imag) for part in tensors_in(half))
+        elif numbers.dtype.kind in "biuf" and numbers.dtype.itemsize <= 8:
             plain = np.ascontiguousarray(numbers, dtype=numbers.dtype.newbyteorder("="))
             yield torch.from_numpy(
                 plain.astype(np.int64) if plain.dtype.kind == "u" and plain.itemsize > 1 else plain.copy()
             )
     elif issubclass(kind, _SEQUENCES):
-        found: list[float] = []
-        if _flat(value, found, _DEEPEST) and len(found) > 1:
-            yield torch.tensor(found, dtype=torch.float64)
+        for items in (value, *_columns(value)):
+            found: list[float] = []
+            if _flat(items, found, _DEEPEST) and len(found) > 1:
+                yield torch.tensor(found, dtype=torch.float64)
     elif issubclass(kind, _BYTES):
-        raw = bytes(value)
-        for dtype in (torch.uint8, torch.float32, torch.float64, torch.int64):
-            if len(raw) and len(raw) % dtype.itemsize == 0:
-                yield torch.frombuffer(bytearray(raw), dtype=dtype)
+        yield from _in_bytes(
+            io.BytesIO.getvalue(value) if issubclass(kind, io.BytesIO) else memoryview(value).tobytes()
+        )
+
+
+def _in_bytes(raw: bytes) -> Iterator[Tensor]:
+    """The bytes as numbers of each size, whatever stands before them (a file's header)."""
+    for dtype in (torch.uint8, torch.float32, torch.float64, torch.int64):
+        for start in range(dtype.itemsize):
+            count = (len(raw) - start) // dtype.itemsize
+            if count > 1:
+                yield torch.frombuffer(bytearray(raw[start : start + count * dtype.itemsize]), dtype=dtype)
+
+
+def _columns(value: Any) -> Iterator[tuple[Any, ...]]:
+    """The columns of a list of tuples of one length, such as (path, label)."""
+    items = _items(value)
+    kinds = len(items) >= FEWEST_NUMBERS and all(type(item) is tuple or type(item) is list for item in items)
+    if kinds and all(len(item) == len(items[0]) for item in items):
+        yield from zip(*items, strict=True)
 
 
 def _dense(tensor: Tensor) -> Iterator[Tensor]:
     if tensor.is_quantized:
+        yield tensor.int_repr().cpu()
         tensor = tensor.dequantize()
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())
     tensor = tensor.resolve_neg().cpu()
+    if tensor.dtype is torch.uint8 and tensor.numel() <= 4 * CHUNK:
+        yield from _in_bytes(tensor.numpy().tobytes())
+    if tensor.is_floating_point() and tensor.dtype.itemsize == 1:
+        tensor = tensor.to(torch.float32)
     yield tensor.to(torch.int64) if tensor.dtype in (torch.uint16, torch.uint32, torch.uint64) else tensor
 
 

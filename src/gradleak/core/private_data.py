@@ -34,7 +34,8 @@ _FACTORS = np.random.default_rng(0).integers(1, 2**63, _RUN, dtype=np.int64) | 1
 class PrivateData:
     """The inputs, labels and sensitive variables of batches, to be searched for in other objects.
 
-    Found are, whatever the container (tensor, array, list, nested list, bytes, storage):
+    Found are, whatever the container (tensor, array or field of one, list, nested list, column of rows, bytes behind any
+    header, storage):
 
     - memory that is shared with a batch, of any part of it;
     - copies of runs of eight neighboring values, or of whole examples where they are shorter, in the number format of the
@@ -234,6 +235,8 @@ class _Vectors:
 
     def _in_blocks(self, blocks: Tensor, tolerance: float) -> bool:
         shapes = _shape(blocks)
+        # Bytes that are no numbers make infinite ones.
+        shapes[~np.isfinite(shapes).all(axis=1)] = np.nan
         # Rounding of single values averages out in moments.
         slack = np.array([12 / math.sqrt(self._length)] * 2 + [1.0, 1.0]) * tolerance * (1 + np.abs(shapes))
         low, high = (np.searchsorted(self._shapes[:, 0], shapes[:, 0] + sign * slack[:, 0]) for sign in (-1, 1))
@@ -340,6 +343,9 @@ def _holds_labels(numbers: Tensor, labels: Tensor) -> bool:
         shapes = [numbers.reshape(size, -1)] + ([numbers.T] if numbers.dim() == 2 and numbers.shape[1] == size else [])
         if any(_is_one_hot(rows, labels) for rows in shapes):
             return True
+    columns = numbers.unbind(1) if numbers.dim() == 2 and 1 < numbers.shape[1] <= _MOST_COLUMNS else ()
+    if any(_holds_labels(column, labels) for column in columns):
+        return True
     flat = numbers.reshape(-1)
     if count > size:
         shares = torch.bincount(labels - labels.min()).double() / size
