@@ -81,7 +81,8 @@ def test_page_and_document_agree(report: Report) -> None:
     for scenario in document["scenarios"]:
         for score in scenario["scores"]:
             assert score["leakiest"] is None or score["leakiest"] in values
-    (tiles,) = [block for block in document["front"] if block["block"] == "tiles"]
+    (fold,) = [block for block in document["front"] if block["block"] == "fold"]
+    (tiles,) = [block for block in fold["blocks"] if block["block"] == "tiles"]
     assert tiles["tiles"][0]["value"]["value"] in values
 
 

@@ -87,10 +87,10 @@ def test_headings_are_in_order_and_pictures_have_texts(page: Page) -> None:
 def test_the_verdict_comes_first_with_reason_and_next_step(page: Page) -> None:
     parts = (
         "Leaks Dead units found. A unit",
-        "What to do next.",
         "The claim is broken.",
-        "Largest share",
+        "What to do next.",
         "By scenario",
+        "Largest share",
     )
     further = (
         "Units that never answer",

@@ -188,7 +188,9 @@ def test_pictures_of_the_worst_alone_are_read(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(Context, "picture", watched)
     html = render_html(assemble(record))
-    assert read == [f"{place}.png" for place in range(MOST)]
+    # The worst one stands on the first screen, too.
+    assert list(dict.fromkeys(read)) == [f"{place}.png" for place in range(MOST)]
+    assert len(read) <= MOST + 2
     assert "5 more, not as near, stand in the record, and their pictures beside it." in html
     monkeypatch.setattr("gradleak.reporting.pages.reconstruction.LARGEST_GALLERY", 20 * len(PNG))
     few = render_html(assemble(record))

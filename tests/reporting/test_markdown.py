@@ -18,10 +18,10 @@ def test_the_order_is_that_of_the_page(report: Report) -> None:
     parts = (
         "# toy: what the shared updates give away",
         "**Leaks.** Dead units found. A unit of a/example 0 is dead.",
-        "**What to do next.** Do not share",
         "> **THE CLAIM IS BROKEN.**",
-        "- Largest share: 25 % \\[exact\\] (of a layer)",
+        "**What to do next.** Do not share",
         "## By scenario",
+        "- Largest share: 25 % \\[exact\\] (of a layer)",
         "## Dead units (worst first)",
         "Units that **never** answer, by *layer*, in `code`.",
         "### A heading",

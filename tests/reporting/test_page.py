@@ -51,7 +51,8 @@ def test_what_to_do_goes_by_the_reason(toy: None, kind: VerdictKind, reason: str
 def test_sections_stand_in_the_order_of_the_page(report: Report) -> None:
     anchors = [one.anchor for one in report.sections]
     assert anchors == ["dead", "controls", "problems", "scores", "reading", "made"]
-    assert [type(block).__name__ for block in report.front] == ["Note", "Tiles", "Text", "Text", "Text", "Table"]
+    assert [type(block).__name__ for block in report.evidence] == ["Note"]
+    assert [type(block).__name__ for block in report.front] == ["Text", "Text", "Text", "Table", "Fold"]
 
 
 def shipped(scenarios: list[dict[str, Any]], **changes: object) -> str:
@@ -98,7 +99,7 @@ def test_noise_that_the_closed_form_asks_for_is_held_against_what_leaks(toy: Non
 def test_the_policy_stands_beside_the_verdicts(toy: None) -> None:
     record = toy_kind.record()
     scenarios = [{"name": "a", "require": "not leaks"}, {"name": "b", "reference": True}]
-    shown = assemble(replace(record, run={**record.run, "plan": {"scenarios": scenarios}})).front[-1]
+    shown = assemble(replace(record, run={**record.run, "plan": {"scenarios": scenarios}})).front[-2]
     assert isinstance(shown, Table)
     assert [column.label for column in shown.columns][2] == "Policy"
     first, second = (row[2] for row in shown.rows)
@@ -116,7 +117,7 @@ def test_advice_names_what_is_bounded_and_cites_no_prediction_that_is_not_there(
 
 
 def test_scenarios_come_worst_first(report: Report) -> None:
-    shown = report.front[-1]
+    shown = report.front[-2]
     assert isinstance(shown, Table)
     assert [list(row) for row in shown.rows] == [
         ["a", Chip(VerdictKind.LEAKS), "1 of 1", "dead units found"],
@@ -130,7 +131,7 @@ def test_scenarios_of_one_verdict_stand_in_the_order_of_their_noise(toy: None) -
     made = Record.of([toy_kind.found()], given)
     stds = {"loud": [{"std": 1e-2}], "quiet": [{"std": "inf?"}, {"std": 1e-4}], "none": []}
     scenarios = [{"name": name, "release": {"defenses": defenses}} for name, defenses in stds.items()]
-    shown = assemble(replace(made, run={**made.run, "plan": {"scenarios": scenarios}})).front[-1]
+    shown = assemble(replace(made, run={**made.run, "plan": {"scenarios": scenarios}})).front[-2]
     assert isinstance(shown, Table)
     assert [row[0] for row in shown.rows] == ["none", "quiet", "loud"]
 

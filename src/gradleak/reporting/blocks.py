@@ -1,4 +1,4 @@
-"""The seven blocks that pages are made of; renderers know them, and no kind of audit.
+"""The eight blocks that pages are made of; renderers know them, and no kind of audit.
 
 Texts may hold `**strong**`, `*stressed*` and `` `code` ``; every renderer escapes all else, since the texts of a record
 are not trusted. A name or note out of a record goes through `as_is`, so that an asterisk in it stays one.
@@ -234,11 +234,13 @@ class Picture:
         source: a data address, or None where there is no file.
         alt: what it shows.
         caption: lines under it.
+        wide: whether it shows several examples in a row.
     """
 
     source: str | None
     alt: str
     caption: Sequence[Words] = ()
+    wide: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,7 +288,35 @@ class Fold:
     printed: bool = False
 
 
-Block = Text | Table | Tiles | Figure | Note | Gallery | Fold
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One of several views of the same thing.
+
+    Attributes:
+        title: how it differs from the others: a scenario.
+        verdict: on it, or None.
+        blocks: what it shows; of single examples alone.
+    """
+
+    title: str
+    verdict: VerdictKind | None
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """Views of the same thing, of which a reader sees one at a time, the first one first; on paper they all stand.
+
+    Attributes:
+        label: what a reader steps through.
+        steps: in their order.
+    """
+
+    label: str
+    steps: Sequence[Step]
+
+
+Block = Text | Table | Tiles | Figure | Note | Gallery | Fold | Steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,7 +329,8 @@ class Section:
         blocks: what it shows.
         aside: a word or two beside the heading: "worst first".
         label: what it is called in the table of contents; "" for the title, None for not listed.
-        front: what of it stands on the first screen, below the verdict: tiles, loud notes.
+        evidence: the strongest of what it shows, directly below the verdict.
+        front: what else of it stands on the first screen: loud notes, numbers.
         reading: what of it stands under "How to read this": what its numbers mean, when a verdict on it says "leaks".
         sections: further parts below it, with headings of their own.
     """
@@ -309,6 +340,7 @@ class Section:
     blocks: Sequence[Block] = ()
     aside: str = ""
     label: str | None = ""
+    evidence: Sequence[Block] = ()
     front: Sequence[Block] = ()
     reading: Sequence[Block] = ()
     sections: Sequence[Section] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -117,6 +118,18 @@ class Context:
         folder: Path | None = self.record.path.parent if self.record.path else None
         return data_uri(folder, path)
 
+    def rows(self, path: str | None) -> Sequence[Sequence[float]]:
+        """The rows of a table in a file beside the record, none where there is no such file or it holds something else."""
+        folder: Path | None = self.record.path.parent if self.record.path else None
+        content = _beside(folder, path)
+        try:
+            rows = json.loads(content) if content else None
+        except (ValueError, RecursionError):
+            return []
+        listed = rows if isinstance(rows, list) else []
+        known = [[as_number(value) for value in row] for row in listed if isinstance(row, list)]
+        return [[value for value in row if value is not None] for row in known if row and None not in row]
+
     def blind(self, error: Score | None, scenario: str | None, subject: Subject | None) -> Score | None:
         """The error of the blind adversary, on the example of a batch of which the error of an attack is.
 
@@ -207,12 +220,20 @@ class Context:
 def data_uri(folder: Path | None, name: Any) -> str | None:
     """A PNG file beside the record as a `data:` address, or None if there is none that may be shown.
 
-    A record is untrusted: only PNG files inside its own folder are read, links out of it and files above 4 MiB are
-    not.
-
     Args:
         folder: folder of the record.
         name: path relative to it, as the record says.
+    """
+    content = _beside(folder, name)
+    if content is None or not content.startswith(_PNG):
+        return None
+    return "data:image/png;base64," + base64.b64encode(content).decode("ascii")
+
+
+def _beside(folder: Path | None, name: Any) -> bytes | None:
+    """The content of a file beside the record, None for one that may not be shown.
+
+    A record is untrusted: only files inside its own folder are read, links out of it and files above 4 MiB are not.
     """
     if folder is None or not isinstance(name, str) or not name or "\0" in name:
         return None
@@ -221,9 +242,6 @@ def data_uri(folder: Path | None, name: Any) -> str | None:
         file = (root / name).resolve()
         if not file.is_relative_to(root) or not file.is_file() or file.stat().st_size > LARGEST_PICTURE:
             return None
-        content = file.read_bytes()
+        return file.read_bytes()
     except OSError:
         return None
-    if not content.startswith(_PNG):
-        return None
-    return "data:image/png;base64," + base64.b64encode(content).decode("ascii")

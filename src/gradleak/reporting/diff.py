@@ -174,6 +174,7 @@ def difference(before: Record, after: Record) -> Report:
         reason=f"{said}. The verdict on the run was {_named(old)} and is {_named(new)}.",
         explanation=f"{len(found.verdicts)} verdicts changed; of {found.compared} scores in both records "
         f"{len(found.scores)} have other values, {changed} beyond their intervals.",
+        opened=True,
         remedy="Look at what is worse, and at the keys of the plan that changed with it."
         if count
         else "None is needed.",

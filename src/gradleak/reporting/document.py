@@ -21,6 +21,7 @@ from gradleak.reporting.blocks import (
     Note,
     Section,
     Small,
+    Steps,
     Style,
     Table,
     Tag,
@@ -96,6 +97,7 @@ def summarize(report: Report, *, per_record: bool = False) -> dict[str, Any]:
         "findings": [finding.to_dict() for finding in findings if finding.control is None],
         "verdicts": [one.to_dict() for one in record.verdicts if per_record or not _is_single(one.subject)],
         "notes": list(_blocks(report.notes, per_record=per_record)),
+        "evidence": list(_blocks(report.evidence, per_record=per_record)),
         "front": list(_blocks(report.front, per_record=per_record)),
         "sections": [_section(section, per_record=per_record) for section in report.sections],
     }
@@ -178,7 +180,8 @@ def _section(section: Section, *, per_record: bool) -> dict[str, Any]:
 
 def _blocks(blocks: Iterable[Block], *, per_record: bool) -> Iterable[dict[str, Any]]:
     for block in blocks:
-        if per_record or not (isinstance(block, Gallery) or (isinstance(block, Table) and block.single)):
+        single = isinstance(block, Gallery | Steps) or (isinstance(block, Table) and block.single)
+        if per_record or not single:
             yield _block(block, per_record=per_record)
 
 
@@ -210,6 +213,16 @@ def _block(block: Block, *, per_record: bool) -> dict[str, Any]:
     if isinstance(block, Fold):
         inner = list(_blocks(block.blocks, per_record=per_record))
         return {"block": "fold", "title": plain(block.title), "blocks": inner}
+    if isinstance(block, Steps):
+        steps = [
+            {
+                "title": plain(step.title),
+                "verdict": step.verdict.value if step.verdict else None,
+                "blocks": list(_blocks(step.blocks, per_record=per_record)),
+            }
+            for step in block.steps
+        ]
+        return {"block": "steps", "label": plain(block.label), "steps": steps}
     exhibits = [
         {
             "title": _words(exhibit.title),

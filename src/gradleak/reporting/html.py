@@ -28,6 +28,7 @@ from gradleak.reporting.blocks import (
     Picture,
     Section,
     Small,
+    Steps,
     Style,
     Table,
     Tag,
@@ -96,11 +97,8 @@ def render_html(report: Report) -> str:
         *(f'<a href="#{_anchor(anchor)}">{_text(label)}</a>' for anchor, label in links),
         "</nav>\n</header>\n<main>",
         *(_note(note) for note in report.notes),
-        '<section id="verdict" class="first">',
-        _verdict(report),
-        *_blocks(report.front, 2),
-        "</section>",
-        *(_section(section, 2) for section in report.sections),
+        _first_screen(report),
+        *(_section(section, 2, opened=report.opened) for section in report.sections),
         f"</main>\n<footer><p>{_FOOTER}</p></footer>\n</body>\n</html>\n",
     ]
     return "\n".join(line for line in lines if line)
@@ -128,29 +126,39 @@ def _anchor(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "section"
 
 
+def _first_screen(report: Report) -> str:
+    """The verdict, the strongest evidence, what to do, and what may be shipped; every term with its meaning."""
+    after = f'<p class="next"><strong>What to do next.</strong> {_text(report.remedy)}</p>'
+    shown, used = words.explained(
+        "\n".join([_verdict(report), *_blocks(report.evidence, 2), after, *_blocks(report.front, 2)])
+    )
+    meanings = _paragraphs(Text(parts=[[term, meaning] for term, meaning in used.items()], style=Style.TERMS), 3)
+    glossary = _fold("The terms of this screen", meanings, printed=True) if used else ""
+    return f'<section id="verdict" class="first">\n{shown}\n{glossary}\n</section>'
+
+
 def _verdict(report: Report) -> str:
     kind = report.verdict.verdict if report.verdict else None
     word = words.VERDICT_TITLES[kind] if kind else "No verdict"
     explanation = f"<p>{_text(report.explanation)}</p>" if report.explanation else ""
     return (
         f'<div class="verdict verdict-{kind.value if kind else "none"}">\n<p class="verdict-word">{word}</p>\n<div>'
-        f'<p class="verdict-reason">{_text(report.reason)}</p>{explanation}'
-        f'<p class="next"><strong>What to do next.</strong> {_text(report.remedy)}</p></div>\n</div>'
+        f'<p class="verdict-reason">{_text(report.reason)}</p>{explanation}</div>\n</div>'
     )
 
 
-def _section(section: Section, level: int) -> str:
-    """A section; parts of one have smaller headings and no rule above them."""
-    tag = "section" if level == 2 else "div"
+def _section(section: Section, level: int, *, opened: bool = False) -> str:
+    """A section, folded away below its heading; parts of one have smaller headings and no rule above them."""
     aside = f" <small>{_text(section.aside)}</small>" if section.aside else ""
-    lines = [
-        f'<{tag} id="{_anchor(section.anchor)}">',
-        f"<h{level}>{_text(section.title)}{aside}</h{level}>",
-        *_blocks(section.blocks, level + 1),
-        *(_section(part, level + 1) for part in section.sections),
-        f"</{tag}>",
-    ]
-    return "\n".join(line for line in lines if line)
+    heading = f"<h{level}>{_text(section.title)}{aside}</h{level}>"
+    inner = [*_blocks(section.blocks, level + 1), *(_section(part, level + 1) for part in section.sections)]
+    place = f'id="{_anchor(section.anchor)}"'
+    if level > 2:
+        return "\n".join(line for line in (f"<div {place}>", heading, *inner, "</div>") if line)
+    # A link to what lies inside a fold opens it.
+    state = " open" if opened else ""
+    head = f'<section>\n<details class="part print-open"{state}><summary>{heading}</summary>\n<div {place}>'
+    return "\n".join(line for line in (head, *inner, "</div></details>\n</section>") if line)
 
 
 def _blocks(blocks: Iterable[Block], level: int, *, folded: bool = False) -> Iterable[str]:
@@ -168,6 +176,8 @@ def _blocks(blocks: Iterable[Block], level: int, *, folded: bool = False) -> Ite
             yield _note(block)
         elif isinstance(block, Gallery):
             yield _gallery(block, level, folded=folded)
+        elif isinstance(block, Steps):
+            yield _steps(block, level)
         else:
             inner = "\n".join(_blocks(block.blocks, level, folded=True))
             yield _fold(block.title, inner, printed=block.printed)
@@ -303,12 +313,27 @@ def _gallery(gallery: Gallery, level: int, *, folded: bool) -> str:
     return f'{shown}\n<p class="fine">{gallery.further:,} {BESIDE}</p>' if gallery.further else shown
 
 
+def _steps(steps: Steps, level: int) -> str:
+    """Views of which the chosen one shows; radio buttons and the style sheet do that, without a script."""
+    lines = [f'<fieldset class="steps"><legend>{_text(steps.label)}</legend>']
+    for place, step in enumerate(steps.steps):
+        chip = _inline(Chip(step.verdict)) if step.verdict else ""
+        checked = "" if place else " checked"
+        lines += [
+            f'<input type="radio" name="step" id="step-{place}"{checked}><label for="step-{place}">{_text(step.title)}</label>',
+            f'<div class="step"><p class="step-title">{_text(step.title)} {chip}</p>',
+            *_blocks(step.blocks, level + 1, folded=True),
+            "</div>",
+        ]
+    return "\n".join([*lines, "</fieldset>"])
+
+
 def _exhibits(exhibits: Sequence[Exhibit], level: int) -> str:
     lines = ['<div class="exhibits">']
     for exhibit in exhibits:
         pictures = "\n".join(_picture(picture) for picture in exhibit.pictures)
         note = f'<p class="fine">{_words(exhibit.note)}</p>' if exhibit.note else ""
-        title = f"<h{level}>{_words(exhibit.title)}</h{level}>"
+        title = f"<h{level}>{_words(exhibit.title)}</h{level}>" if exhibit.title else ""
         lines.append(f'<article class="exhibit">{title}<div class="pictures">{pictures}</div>{note}</article>')
     return "\n".join([*lines, "</div>"])
 
@@ -318,7 +343,8 @@ def _picture(picture: Picture) -> str:
     if picture.source is not None:
         shown = f'<img src="{escape(picture.source)}" alt="{escape(picture.alt)}">'
     caption = "<br>".join(_breakable(line) if isinstance(line, str) else _words(line) for line in picture.caption)
-    return f"<figure>{shown}<figcaption>{caption}</figcaption></figure>"
+    name = ' class="wide"' if picture.wide else ""
+    return f"<figure{name}>{shown}<figcaption>{caption}</figcaption></figure>"
 
 
 def _fold(title: str, inner: str, *, printed: bool) -> str:

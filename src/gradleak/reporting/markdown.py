@@ -22,6 +22,7 @@ from gradleak.reporting.blocks import (
     Note,
     Section,
     Small,
+    Steps,
     Style,
     Table,
     Text,
@@ -66,6 +67,7 @@ def render_markdown(report: Report) -> str:
         lines += _note(note)
     title = words.VERDICT_TITLES[report.verdict.verdict] if report.verdict else "No verdict"
     lines += [f"**{title}.** {_text(report.reason)} {_text(report.explanation)}".rstrip(), ""]
+    lines += _blocks(report.evidence, 2)
     lines += [f"**What to do next.** {_text(report.remedy)}", "", *_blocks(report.front, 2)]
     for section in report.sections:
         lines += _section(section, 2)
@@ -102,6 +104,10 @@ def _blocks(blocks: Iterable[Block], level: int) -> list[str]:
         elif isinstance(block, Fold) and block.printed:
             inner = _blocks(block.blocks, level)
             lines += [f"**{_text(block.title)}**", "", *inner] if inner else []
+        elif isinstance(block, Steps):
+            for step in block.steps:
+                inner = _blocks(step.blocks, level)
+                lines += [f"**{_text(step.title)}**", "", *inner] if inner else []
     return lines
 
 

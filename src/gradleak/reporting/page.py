@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 from gradleak.reporting import words
 from gradleak.reporting.beyond import MOST_SCORES, STAND_IN_RECORD, Rows
 from gradleak.reporting.blocks import (
-    MOST,
     Badge,
     Block,
     Chip,
@@ -68,8 +67,10 @@ class Report:
         reason: of the verdict, in words.
         explanation: of the verdict.
         remedy: what to do next.
-        front: what stands on the first screen, below the verdict.
+        front: what else stands on the first screen.
         sections: the rest.
+        evidence: loud notes and the strongest evidence to look at, directly below the verdict.
+        opened: whether the sections stand open.
     """
 
     record: Record
@@ -81,6 +82,8 @@ class Report:
     remedy: str
     front: Sequence[Block]
     sections: Sequence[Section]
+    evidence: Sequence[Block] = ()
+    opened: bool = False
 
 
 def assemble(record: Record | str | os.PathLike[str]) -> Report:
@@ -112,6 +115,7 @@ def assemble(record: Record | str | os.PathLike[str]) -> Report:
         reason=f"{words.sentence(reason)}.",
         explanation=as_is(explanation),
         remedy=remedy,
+        evidence=[*_loud(pages), *(block for page in pages for block in page.evidence)],
         front=list(_front(pages, context)),
         sections=[*pages, *(section for section in generic if section is not None)],
     )
@@ -179,14 +183,18 @@ def _left_out(lines: int, what: str, why: str) -> Note:
     return Note(title=title, text=f"and {'is' if lines == 1 else 'are'} left out{why}", level=Level.WARN)
 
 
+def _loud(pages: Sequence[Section]) -> Iterable[Block]:
+    return [block for page in pages for block in page.front if isinstance(block, Note)]
+
+
 def _front(pages: Sequence[Section], context: Context) -> Iterable[Block]:
-    """The first screen: what is loud and the numbers of all pages, the scenarios, and then the rest."""
-    blocks = [block for page in pages for block in page.front]
-    yield from (block for block in blocks if isinstance(block, Note))
-    yield from (block for block in blocks if isinstance(block, Tiles))
+    """The first screen below the evidence: what may be shipped, the scenarios, and the numbers behind them."""
+    blocks = [block for page in pages for block in page.front if not isinstance(block, Note)]
     yield from _shipping(context)
     yield from _by_scenario(context)
-    yield from (block for block in blocks if not isinstance(block, Note | Tiles))
+    if blocks:
+        tiles_first = sorted(blocks, key=lambda block: not isinstance(block, Tiles))
+        yield Fold(title="The numbers behind it", blocks=tiles_first, printed=True)
 
 
 def _shipping(context: Context) -> Iterable[Block]:
@@ -431,7 +439,7 @@ def _made(context: Context) -> Section:
     blocks: list[Block] = [Text(parts=[*facts, ["Run it again", f"`{_command(command)}`"]], style=Style.FACTS)]
     plan = run.get("plan")
     if plan:
-        text = json.dumps(_abridged(plan), indent=2, ensure_ascii=False, default=str)
+        text = json.dumps(words.abridged(plan), indent=2, ensure_ascii=False, default=str)
         blocks.append(Fold(title="The resolved plan", blocks=[Text(parts=[text], style=Style.CODE)]))
     listed = [words.mapping(one) for one in words.sequence(run.get("citations"))]
     cited = {str(one.get("key", "")): one for one in reversed(listed) if one.get("text")}
@@ -444,17 +452,6 @@ def _made(context: Context) -> Section:
     bibliography = Section(anchor="bibliography", title="Bibliography", label=None, blocks=cites)
     sections = [bibliography] if references else []
     return Section(anchor="made", title="How it was made", blocks=blocks, sections=sections)
-
-
-def _abridged(plan: Any) -> Any:
-    """The plan without the ends of its long lists: of indices, and of batches that are all alike."""
-    if isinstance(plan, Mapping):
-        return {key: _abridged(value) for key, value in plan.items()}
-    if not isinstance(plan, list):
-        return plan
-    if len(plan) <= MOST:
-        return [_abridged(one) for one in plan]
-    return [*map(_abridged, plan[:3]), f"... {len(plan) - 3:,} more in the record"]
 
 
 def _facts(context: Context) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ from gradleak.reporting.blocks import (
     Badge,
     Block,
     Chip,
+    Fold,
     Inline,
     Mark,
     Note,
@@ -27,7 +28,7 @@ from gradleak.results.errors import one_line
 
 def render_terminal(report: Report) -> str:
     """The verdicts, and the numbers of the first screen, as plain text."""
-    lines = [*_blocks(report.notes), *verdict_lines(report.record), *_blocks(report.front)]
+    lines = [*_blocks(report.notes), *verdict_lines(report.record), *_blocks(report.evidence), *_blocks(report.front)]
     return "\n".join([*lines, f"What to do next. {_plain(report.remedy)}"])
 
 
@@ -50,6 +51,8 @@ def _blocks(blocks: Iterable[Block]) -> Iterable[str]:
                 evidence = f" [{tile.evidence.value.replace('_', ' ')}]" if tile.evidence else ""
                 sub = f" ({_words(tile.sub)})" if tile.sub else ""
                 yield f"  {_plain(tile.label)}: {_words(tile.value)}{evidence}{sub}"
+        elif isinstance(block, Fold):
+            yield from _blocks(block.blocks)
 
 
 def _words(found: Words) -> str:

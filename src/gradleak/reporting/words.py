@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
-from gradleak.reporting.blocks import Hint, Inline
+from gradleak.reporting.blocks import MOST, Hint, Inline
 from gradleak.reporting.numerals import MISSING, as_number, decimal
-from gradleak.results import Outcome, Score, Verdict, VerdictKind, entry_noun, error_name
+from gradleak.results import Evidence, Outcome, Score, Verdict, VerdictKind, entry_noun, error_name
 
 VERDICT_TITLES: Mapping[VerdictKind, str] = {
     VerdictKind.LEAKS: "Leaks",
@@ -210,6 +212,22 @@ CONTROL_NOT_RUN = (
 )
 
 
+WRONG_PAIRING = (
+    "Claims on a batch come in no order and are paired with its examples one to one before they are scored. The same "
+    "claims, each held against a wrong example, reach the errors below on average: an error near its own has found nothing "
+    "about single examples, however small it looks."
+)
+ADVERSARIES = (
+    "The adversary of a defended release either knows the defenses and their constants (adaptive), or takes the update for an "
+    "undefended one (static); both start from the same guesses. The stronger counts: a defense that stops the static adversary "
+    "alone does not protect, and a refused attack is no evidence of safety. Error and blind baseline are those of the example of "
+    "a batch that came out closest, which need not be the same one in every row."
+)
+NO_PICTURES = (
+    "Pictures are off: the plan did not ask for them (`pictures = true`), or their files are not beside the record."
+)
+
+
 def named(*parts: str) -> str:
     """One name of several, with a mark between them that names hardly hold."""
     return " · ".join(dict.fromkeys(part for part in parts if part))
@@ -317,3 +335,152 @@ def unit(name: str, kind: str | None) -> str:
         "1": "no unit",
     }
     return known.get(name, name.replace("gradient", "release").replace("^2", "²"))
+
+
+# Terms of reports and what they mean: the source of tooltips and of docs/explanation/glossary.md.
+_TERMS: Mapping[str, str] = {
+    "update": "What a client sends to the server: gradients, or the change of its weights, after all defenses.",
+    "release": "One update that leaves the client, with the examples behind it.",
+    "scenario": "A setting that an audit tries: a protocol with its defenses.",
+    "attack": "A method that rebuilds examples, or infers a fact on them, from an update, without seeing them.",
+    "reference": "A scenario to compare with; no verdict on the run and no gate counts it.",
+    "blind guess": "The best answer of an adversary who ignores the update, chosen with the truth: deliberately strong.",
+    "blind adversary": "An adversary who ignores the update, made strong: its answer is chosen with the truth.",
+    "blind baseline": "The error of the best guess without the update, chosen with the truth: deliberately strong.",
+    "pixel RMSE": "The root of the mean squared difference of pixels scaled to [0, 1]: 0 is a copy, 0.1 is clearly recognizable.",
+    "column RMSE": "The root of the mean squared difference of columns, each scaled by its range: 0 is a copy.",
+    "entry RMSE": "The root of the mean squared difference of entries scaled to [0, 1]: 0 is a copy.",
+    "PSNR": "The pixel RMSE on a log scale, in decibels: higher is nearer, 20 is an RMSE of 0.1, and a copy has no limit.",
+    "exact hits": "Examples that an attack rebuilt to an error below 0.001.",
+    "std": "Standard deviation, here of noise that is added to every shared number.",
+    "closed form": "A formula of the derivative of the release, without any attack.",
+    "unbiased": "Of an attacker who uses no prior and no limits of the data; one with a prior comes nearer.",
+    "guarantee": "A statement that holds for every attacker, under the assumptions that stand beside it.",
+    "prior": "What is assumed to be known of an example before the update is seen.",
+    "differential privacy": "Noise on clipped contributions, so that nobody can tell well whether an example took part.",
+    "DP-SGD": "Training with clipped gradients of single examples and Gaussian noise on their sum.",
+    "epsilon": "The privacy loss: seeing the update changes the odds of any guess by a factor of at most e to the epsilon, "
+    "but for a chance of delta.",
+    "delta": "The chance with which the limit of epsilon may be passed.",
+    "van Trees": "An inequality that bounds the average error of every attacker from below, over a stated prior.",
+    "Fano": "An inequality that bounds what any adversary can infer by the information that the updates hold.",
+    "AUROC": "The chance to rank a batch with the property above one without: 0.5 is guessing, 1 is always right.",
+    "advantage": "The share of a blind guesser's errors that the adversary avoids: 0 is no better, 1 is always right.",
+    "static": "Of an adversary who takes the update for an undefended one.",
+    "adaptive": "Of an adversary who knows the defenses and their constants.",
+    "canary": "An example that is made to be told apart as easily as possible.",
+    "test accuracy": "The share of right answers on rows that nobody trained on.",
+    "hypotheses": "Two releases that differ in one thing alone, such as an attribute of one record.",
+    "nats": "A unit of information: ln 2, that is 0.693, tells one of two equally likely answers.",
+    "sensitivity": "The change of a layer's part of the release, for a change of the input of length one.",
+    "latent information": "What a classifier reads of the attribute in the gradients of a layer, in nats.",
+    "interval": "Where the number lies with the stated confidence, 95 % unless another one is named.",
+    "control": "A check of the audit itself: a planted leak must be found, and in noise nothing may be.",
+}
+
+GLOSSARY: Mapping[str, str] = {
+    **_TERMS,
+    **{kind.value: VERDICT_MEANINGS[kind] for kind in VerdictKind},
+    **{kind.value.replace("_", " "): f"{sentence(EVIDENCE[kind])}." for kind in Evidence if kind != "attack"},
+}
+# The longest first, so that "blind baseline" is not read as less; a verdict and a kind of evidence have marks of their own.
+_FOUND = re.compile(
+    r"(?<![\w-])(" + "|".join(re.escape(term) for term in sorted(_TERMS, key=len, reverse=True)) + r")s?(?![\w-])",
+    re.IGNORECASE,
+)
+_BY_LOWER = {term.lower(): term for term in _TERMS}
+# Within these nothing is explained, and neither is what has a title already.
+_BARE = ("abbr", "svg", "legend", "label", "summary", "code", "th")
+
+
+def explained(html: str) -> tuple[str, Mapping[str, str]]:
+    """A part of a page whose terms carry their meaning where they stand first, and all terms and marks in it.
+
+    Args:
+        html: well-formed, made by this package.
+    """
+    used: dict[str, str] = {}
+    shown: list[str] = []
+    open_: list[tuple[str, bool]] = []
+
+    def mark(match: re.Match[str]) -> str:
+        term = _BY_LOWER[match[1].lower()]
+        if term in used:
+            return match[0]
+        used[term] = GLOSSARY[term]
+        return f'<abbr title="{escape(GLOSSARY[term])}">{match[0]}</abbr>'
+
+    for piece in re.split(r"(<[^>]*>)", html):
+        if not piece.startswith("<"):
+            shown.append(piece if any(bare for _, bare in open_) else _FOUND.sub(mark, piece))
+            continue
+        shown.append(piece)
+        name = re.match(r"</?(\w+)", piece)
+        if name is None or name[1] in ("br", "img", "input", "wbr"):
+            continue
+        if piece.startswith("</"):
+            open_.pop()
+        elif not piece.endswith("/>"):
+            open_.append((name[1], name[1] in _BARE or " title=" in piece))
+    marked = [kind.replace("_", " ") for kind in re.findall(r'class="(?:chip chip|badge badge)-(\w+)"', html)]
+    marks = {term: GLOSSARY[term] for term in marked if term in GLOSSARY}
+    return "".join(shown), dict(sorted({**used, **marks}.items(), key=lambda pair: pair[0].lower()))
+
+
+def glossary_page() -> str:
+    """The page of the documentation, as Markdown."""
+    lines = [
+        "# Glossary",
+        "",
+        "The terms of reports. This page is made by `python -m tools.glossary` of the tooltips of the reports.",
+        "",
+        "| Term | Meaning |",
+        "| --- | --- |",
+        *(
+            f"| **{term}** | {meaning} |"
+            for term, meaning in sorted(GLOSSARY.items(), key=lambda pair: pair[0].lower())
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def errors_read(error: str, entries: str, *, image: bool) -> list[str]:
+    """Rule by which an attack is said to have rebuilt an example, and the meaning of its numbers.
+
+    Args:
+        error: its name.
+        entries: the name of the numbers of an example.
+        image: whether examples are images.
+    """
+    tenth = "clearly recognizable" if image else "a tenth of the valid range"
+    constants = "mid-gray, the best constant a channel" if image else "the middle of the valid range, the best constant"
+    return [
+        "Attacks on a release say “leaks” where one that never saw the truth rebuilt at least one example: its error is "
+        "below the threshold, at most the stated share of what guessing blindly gives, and smaller than luck brings.",
+        f"**{sentence(error)}** is the root of the mean squared difference of {entries} scaled to "
+        f"[0, 1]: 0 is a perfect copy, 0.1 is {tenth}. **PSNR** is the same on a log scale, −20 log₁₀ RMSE in dB; it is "  # noqa: RUF001
+        "infinite for a perfect copy, so counts and medians are given and never means. The **blind baseline** is the "
+        f"error of the best guess that ignores the update: {constants} *chosen with the truth by the scorer*, or the "
+        f"mean public {'picture' if image else 'example'} where one is known. It is deliberately strong, so that "
+        "“leaks” is conservative.",
+    ]
+
+
+def abridged(plan: Any) -> Any:
+    """The plan without the ends of its long lists: of indices, and of batches that are all alike.
+
+    Args:
+        plan: resolved, as the header of a record has it.
+    """
+    if isinstance(plan, Mapping):
+        return {key: abridged(value) for key, value in plan.items()}
+    if not isinstance(plan, list):
+        return plan
+    return (
+        [abridged(one) for one in plan]
+        if len(plan) <= MOST
+        else [
+            *map(abridged, plan[:3]),
+            f"... {len(plan) - 3:,} more in the record",
+        ]
+    )

@@ -198,7 +198,7 @@ def test_the_largest_advantage_stands_on_the_first_screen(two_defenses: list[Inf
 
 def test_a_run_of_games_alone_says_nothing_of_pictures(two_defenses: list[InferenceFinding]) -> None:
     shown = html(*two_defenses)
-    assert "Largest advantage" in shown
+    assert "Largest advantage" in Page(shown).text
     for absent in ('id="pictures"', 'id="noise"', 'id="spectrum"', "Exact hits"):
         assert absent not in shown
     assert page([], Context(record=Record.of(two_defenses))) is None

@@ -197,8 +197,17 @@ def pictured(tmp_path: Path) -> Record:
 
 def test_the_original_stands_beside_what_attacks_made_of_it(pictured: Record) -> None:
     page = render_html(assemble(pictured))
-    exhibits = page.split('<article class="exhibit">')[1:]
+    first, _, rest = page.partition('id="pictures"')
+    exhibits = rest.split('<article class="exhibit">')[1:]
     assert [exhibit.count("<img") for exhibit in exhibits] == [2, 3]
+    # On the first screen, the strongest attack of each scenario, the worst first.
+    steps = first.split('<div class="step">')[1:]
+    assert [step.count("<img") for step in steps] == [2, 2]
+    assert ["other" in steps[0], "undefended" in steps[1]] == [True, True]
+    assert "clearly recognizable" in steps[0]
+    assert "some of it, and not near enough" in steps[1]
+    assert page.count('name="step"') == 2
+    assert page.count(" checked>") == 1
     assert ["(other)" in exhibits[0], "(undefended)" in exhibits[1]] == [True, True]
     assert "Original of example 0" in exhibits[0]
     assert "invented, in part at least, by the prior" in exhibits[1]

@@ -1,13 +1,15 @@
-"""Files beside a record: pictures, only when the plan says so, and the states from which a killed run goes on."""
+"""Files beside a record: pictures and rows, only when the plan says so, and the states from which a killed run goes on."""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import json
 import re
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 from torch import Tensor
 
@@ -20,26 +22,42 @@ FOLDER = "pictures"
 
 
 def save_picture(out: Path, name: str, inputs: Tensor | None, domain: Domain) -> str | None:
-    """The path, relative to `out`, of a PNG with the examples of a batch side by side; None if it is no image.
+    """The path, relative to `out`, of a file that shows the examples of a batch; None for data that no page can show.
+
+    Images are a PNG, side by side; rows of a table a JSON list of lists, in the units of the data.
 
     Args:
         out: folder of the record.
-        name: what the picture shows; made into a file name.
-        inputs: (b, c, h, w) in model-input units; pixels outside [0, 1] are cut off.
+        name: what the file shows; made into its name.
+        inputs: (b, c, h, w) or (b, columns) in model-input units; pixels outside [0, 1] are cut off.
         domain: how to undo the normalization.
     """
-    if inputs is None or domain.kind is not DomainKind.IMAGE or len(domain.shape) != 3 or domain.shape[0] not in (1, 3):
+    if inputs is None:
         return None
-    pixels = domain.to_pixels(inputs.detach().cpu().double()).clamp(0, 1)
+    values = inputs.detach().cpu().double()
+    if domain.kind is DomainKind.IMAGE and len(domain.shape) == 3 and domain.shape[0] in (1, 3):
+        content, suffix = _png(domain.to_pixels(values).clamp(0, 1)), "png"
+    elif domain.kind is DomainKind.TABULAR and len(domain.shape) == 1:
+        content, suffix = json.dumps(_in_data_units(values, domain).tolist()).encode("ascii"), "json"
+    else:
+        return None
+    relative = f"{FOLDER}/{file_name(name)}.{suffix}"
+    make_folder(out / FOLDER)
+    write_file(out / relative, content)
+    return relative
+
+
+def _png(pixels: Tensor) -> bytes:
     row = np.concatenate([image.permute(1, 2, 0).numpy() for image in pixels], axis=1)
     values = np.round(row * 255).astype(np.uint8)
-    picture = Image.fromarray(values[:, :, 0] if values.shape[2] == 1 else values)
-    relative = f"{FOLDER}/{file_name(name)}.png"
     content = io.BytesIO()
-    picture.save(content, format="PNG")
-    make_folder(out / FOLDER)
-    write_file(out / relative, content.getvalue())
-    return relative
+    Image.fromarray(values[:, :, 0] if values.shape[2] == 1 else values).save(content, format="PNG")
+    return content.getvalue()
+
+
+def _in_data_units(rows: Tensor, domain: Domain) -> Tensor:
+    low, high = (torch.as_tensor(end, dtype=rows.dtype) for end in (domain.low, domain.high))
+    return low + domain.to_pixels(rows) * (high - low)
 
 
 def file_name(name: str) -> str:

@@ -17,6 +17,8 @@ from gradleak.reporting.blocks import (
     Picture,
     Section,
     Small,
+    Step,
+    Steps,
     Style,
     Table,
     Text,
@@ -28,22 +30,9 @@ from gradleak.reporting.blocks import (
     numbers,
 )
 from gradleak.reporting.context import Context
-from gradleak.reporting.numerals import MISSING, Quantity, as_number, count, quantity
+from gradleak.reporting.numerals import MISSING, Quantity, as_number, count, decimal, quantity
 from gradleak.results import Evidence, Outcome, Score
 from gradleak.results.findings.reconstruction import ReconstructionFinding
-
-WRONG_PAIRING = (
-    "Claims on a batch come in no order and are paired with its examples one to one before they are scored. The same "
-    "claims, each held against a wrong example, reach the errors below on average: an error near its own has found nothing "
-    "about single examples, however small it looks."
-)
-
-ADVERSARIES = (
-    "The adversary of a defended release either knows the defenses and their constants (adaptive), or takes the update for an "
-    "undefended one (static); both start from the same guesses. The stronger counts: a defense that stops the static adversary "
-    "alone does not protect, and a refused attack is no evidence of safety. Error and blind baseline are those of the example of "
-    "a batch that came out closest, which need not be the same one in every row."
-)
 
 _ROUTES: Mapping[str, str] = {"disclosed": "given"}
 ROWS = 12
@@ -51,9 +40,10 @@ _COST = "cost in gradients of the same model on the same batch size"
 EXHIBITS = 9
 # Characters of pictures beyond those, so that the page opens.
 LARGEST_GALLERY = 3 * 2**20
-_NO_PICTURES = (
-    "Pictures are off: the plan did not ask for them (`pictures = true`), or their files are not beside the record."
-)
+# Scenarios to step through, and columns of a row, on the first screen.
+MOST_STEPS = MOST_COLUMNS = 12
+# Below the first nobody sees a difference, below the second a number is no news.
+_COPY, _TINY, _FINE = 1e-3, 1e-6, 0.01
 
 
 def page(findings: Sequence[ReconstructionFinding], context: Context) -> Section | None:
@@ -71,6 +61,7 @@ def page(findings: Sequence[ReconstructionFinding], context: Context) -> Section
         anchor="reconstruction",
         title="Reconstruction",
         aside="what attacks made of the updates alone",
+        evidence=rebuilt(views, context),
         front=[_tiles(views, context)],
         reading=[*_errors(context), *_support(views)],
         sections=[part for part in parts if part is not None],
@@ -135,15 +126,13 @@ def _pictures(views: Sequence[AttemptView], context: Context) -> Section | None:
         text = "Each row: the private original, then what each attack made of its update alone, best attack first."
         blocks = [Text(parts=[text]), Gallery(exhibits=shown, shown=EXHIBITS, further=further)]
     else:
-        blocks = [Text(parts=[_NO_PICTURES])]
+        blocks = [Text(parts=[words.NO_PICTURES])]
     return Section(anchor="pictures", title="Original beside reconstruction", label="Pictures", blocks=blocks)
 
 
 def _exhibit(beside: Sequence[tuple[AttemptView, str]], context: Context) -> Exhibit:
     first = beside[0][0]
-    about = context.grounds.about(first.finding.scenario, first.finding.subject)
-    paths = (getattr(one, "picture", None) for one in about if not isinstance(one, ReconstructionFinding))
-    original = next((source for path in paths if (source := context.picture(path)) is not None), None)
+    original = context.picture(original_of(first, context))
     caption: list[Words] = ["**Original**", ["blind baseline: RMSE", replace(first.baseline, evidence="")]]
     pictures = [Picture(source=original, alt=f"Original of {first.place}", caption=caption)]
     for view, source in beside:
@@ -189,24 +178,8 @@ def _attacks(findings: Sequence[ReconstructionFinding], context: Context) -> Sec
 
 def _errors(context: Context) -> list[Block]:
     """Rule by which an attack is said to have rebuilt an example, and the meaning of its numbers."""
-    image = context.data_kind == "image"
-    tenth = "clearly recognizable" if image else "a tenth of the valid range"
-    constants = "mid-gray, the best constant a channel" if image else "the middle of the valid range, the best constant"
-    return [
-        Text(
-            parts=[
-                "Attacks on a release say “leaks” where one that never saw the truth rebuilt at least one example: its error is "
-                "below the threshold, at most the stated share of what guessing blindly gives, and smaller than luck brings.",
-                f"**{words.sentence(context.error)}** is the root of the mean squared difference of {context.entries} scaled to "
-                f"[0, 1]: 0 is a perfect copy, 0.1 is {tenth}. **PSNR** is the same on a log scale, −20 log₁₀ RMSE in dB; it is "  # noqa: RUF001
-                "infinite for a perfect copy, so counts and medians are given and never means. The **blind baseline** is the "
-                f"error of the best guess that ignores the update: {constants} *chosen with the truth by the scorer*, or the "
-                f"mean public {'picture' if image else 'example'} where one is known. It is deliberately strong, so that "
-                "“leaks” is conservative.",
-            ],
-            style=Style.FINE,
-        )
-    ]
+    parts = words.errors_read(context.error, context.entries, image=context.data_kind == "image")
+    return [Text(parts=parts, style=Style.FINE)]
 
 
 def _support(views: Sequence[AttemptView]) -> list[Block]:
@@ -220,7 +193,137 @@ def _support(views: Sequence[AttemptView]) -> list[Block]:
     ]
 
 
-__all__ = ["page"]
+def attempt_section(
+    views: Sequence[AttemptView], findings: Sequence[ReconstructionFinding], context: Context
+) -> Section:
+    """The attacks example by example, with their notes, the wrong pairings of batches, and what each attack went by."""
+    attack = Evidence.ATTACK
+    columns = [
+        *labels("Example", "Scenario", "Attack"),
+        *numbers("PSNR", words.sentence(context.error), evidence=attack),
+        *numbers("Blind baseline", evidence=Evidence.EXACT),
+        *numbers("SSIM", evidence=attack),
+        *labels("Labels found", evidence=attack),
+        *labels("Outcome"),
+        *numbers("Steps"),
+        *numbers("Plain gradients", hint=_COST),
+    ]
+    # Of the attacks that the page shows.
+    notes = list(dict.fromkeys(view.note for view in views[:MOST] if view.note))
+    numbered = {note: number for number, note in enumerate(notes, 1)}
+    rows = Rows(views, lambda view: _row(view, numbered))
+    blocks: list[Block] = [Table(columns=columns, rows=rows, shown=ROWS, folded="more attacks", single=True)]
+    blocks += [Text(parts=list(map(as_is, notes)), style=Style.NUMBERED)] if notes else []
+    blocks += [*_wrong_pairings(views, context), *_information(findings)]
+    return Section(
+        anchor="examples", title="Attacks, example by example", aside="worst first", label="Examples", blocks=blocks
+    )
+
+
+def _row(view: AttemptView, notes: Mapping[str, int]) -> list[Words]:
+    finding = view.finding
+    several = [Small(f"closest of {view.examples}")] if view.examples > 1 else []
+    note = [Small(f"note {notes[view.note]}")] if view.note in notes else []
+    return [
+        [view.place, *several],
+        view.scenario,
+        view.label,
+        view.number("psnr"),
+        view.error,
+        view.baseline,
+        view.number("ssim"),
+        _labels(view),
+        [words.outcome(finding.outcome), *note],
+        count(finding.iterations),
+        count(finding.plain_gradients),
+    ]
+
+
+def _labels(view: AttemptView) -> Words:
+    """The share of labels found; in a batch as counts first, since its order cannot be recovered.
+
+    Labels that are paired by poor images look unknown.
+    """
+    score = view.finding.score("label_accuracy")
+    share = None if score is None else as_number(score.details.get("by_counts"))
+    if score is None or score.value is None:
+        return [quantity(score)]
+    found: list[Quantity | str] = [quantity(score)]
+    if view.examples == 1:
+        found = [replace(quantity(score), text="yes" if score.value == 1 else "no")]
+    elif share is not None and share != score.value:
+        found = [quantity(replace(score, value=share, note="")), "as counts,", quantity(score), "by example"]
+    route = _ROUTES.get(str(view.finding.labels), str(view.finding.labels or ""))
+    return [*found, *([f", {as_is(route)}"] if route else [])]
+
+
+def _wrong_pairings(views: Sequence[AttemptView], context: Context) -> list[Block]:
+    found = [view for view in views if view.number("wrong_pairing_rmse").value is not None]
+    rows = Rows(found, lambda one: [one.place, one.scenario, one.label, one.error, one.number("wrong_pairing_rmse")])
+    columns = [
+        *labels("Batch", "Scenario", "Attack"),
+        *numbers(f"Smallest {context.error}", evidence=Evidence.ATTACK),
+        *numbers(f"{words.sentence(context.error)} against wrong examples", evidence=Evidence.EXACT),
+    ]
+    table = Table(columns=columns, rows=rows, shown=ROWS, folded="more attacks on batches", single=True)
+    return [Text(parts=[words.WRONG_PAIRING], style=Style.FINE), table] if found else []
+
+
+def _information(findings: Sequence[ReconstructionFinding]) -> list[Block]:
+    """Information that the attacks used besides the update: each list of facts once, in the order of the record."""
+    users: dict[tuple[str, ...], dict[str, None]] = {}
+    for one in findings:
+        facts = tuple(as_is(fact) for fact in words.sequence(one.details.get("information")))
+        if one.control is None and facts:
+            users.setdefault(facts, {})[AttemptView(one, None).label] = None
+    parts = [f"**{', '.join(names)}**: {'; '.join(facts)}" for facts, names in users.items()]
+    title, listed = "Information that each attack used besides the update", Text(parts=parts, style=Style.LIST)
+    return [Fold(title=title, blocks=[listed], printed=True)] if parts else []
+
+
+def adversary_section(views: Sequence[AttemptView], context: Context) -> Section | None:
+    """One row for every attack on a defended release, the worst first; None where no release is defended."""
+    found: dict[tuple[str, str, str], dict[str, AttemptView]] = {}
+    for view in views:
+        if view.finding.adversary:
+            place = (view.scenario, view.place, as_is(view.finding.attack))
+            found.setdefault(place, {})[view.finding.adversary] = view
+    if not found:
+        return None
+    error = words.sentence(context.error)
+    columns = [
+        *labels("Scenario", "Example", "Attack"),
+        *numbers(f"{error}, static", f"{error}, adaptive", evidence=Evidence.ATTACK),
+        *numbers("Blind baseline", evidence=Evidence.EXACT),
+    ]
+    rows = Rows(list(found.items()), lambda one: _side_by_side(*one))
+    notes = dict.fromkeys(
+        f"{view.scenario}: {view.label}: {as_is(view.note)}"
+        for by in found.values()
+        for view in by.values()
+        if view.finding.outcome is Outcome.UNSUPPORTED
+    )
+    blocks: list[Block] = [
+        Text(parts=[words.ADVERSARIES]),
+        Table(columns=columns, rows=rows, shown=ROWS, folded="more attacks on defended releases", single=True),
+    ]
+    blocks += [Text(parts=list(notes), style=Style.FINE)] if notes else []
+    return Section(anchor="adversaries", title="Static and adaptive, side by side", label="Adversaries", blocks=blocks)
+
+
+def _side_by_side(place: tuple[str, str, str], by: Mapping[str, AttemptView]) -> list[Words]:
+    blind = next((view.baseline for view in by.values() if view.baseline.value is not None), Quantity())
+    return [*place, _reached(by.get("static")), _reached(by.get("adaptive")), blind]
+
+
+def _reached(view: AttemptView | None) -> Quantity:
+    if view is None:
+        return Quantity(text="not run")
+    outcome = view.finding.outcome
+    if view.error.value is not None or outcome is None:
+        return view.error
+    text = "refused" if outcome is Outcome.UNSUPPORTED else outcome.label.replace("_", " ")
+    return replace(view.error, text=text, outcome=outcome, note=view.note)
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,134 +403,96 @@ def exact_hits(views: Sequence[AttemptView]) -> tuple[int, int]:
     return sum(map(sum, best.values())), sum(map(len, best.values()))
 
 
-def attempt_section(
-    views: Sequence[AttemptView], findings: Sequence[ReconstructionFinding], context: Context
-) -> Section:
-    """The attacks example by example, with their notes, the wrong pairings of batches, and what each attack went by."""
-    attack = Evidence.ATTACK
-    columns = [
-        *labels("Example", "Scenario", "Attack"),
-        *numbers("PSNR", words.sentence(context.error), evidence=attack),
-        *numbers("Blind baseline", evidence=Evidence.EXACT),
-        *numbers("SSIM", evidence=attack),
-        *labels("Labels found", evidence=attack),
-        *labels("Outcome"),
-        *numbers("Steps"),
-        *numbers("Plain gradients", hint=_COST),
-    ]
-    # Of the attacks that the page shows.
-    notes = list(dict.fromkeys(view.note for view in views[:MOST] if view.note))
-    numbered = {note: number for number, note in enumerate(notes, 1)}
-    rows = Rows(views, lambda view: _row(view, numbered))
-    blocks: list[Block] = [Table(columns=columns, rows=rows, shown=ROWS, folded="more attacks", single=True)]
-    blocks += [Text(parts=list(map(as_is, notes)), style=Style.NUMBERED)] if notes else []
-    blocks += [*_wrong_pairings(views, context), *_information(findings)]
-    return Section(
-        anchor="examples", title="Attacks, example by example", aside="worst first", label="Examples", blocks=blocks
-    )
+def original_of(view: AttemptView, context: Context) -> str | None:
+    """The file of what was attacked, beside the record, or None.
 
-
-def _row(view: AttemptView, notes: Mapping[str, int]) -> list[Words]:
-    finding = view.finding
-    several = [Small(f"closest of {view.examples}")] if view.examples > 1 else []
-    note = [Small(f"note {notes[view.note]}")] if view.note in notes else []
-    return [
-        [view.place, *several],
-        view.scenario,
-        view.label,
-        view.number("psnr"),
-        view.error,
-        view.baseline,
-        view.number("ssim"),
-        _labels(view),
-        [words.outcome(finding.outcome), *note],
-        count(finding.iterations),
-        count(finding.plain_gradients),
-    ]
-
-
-def _labels(view: AttemptView) -> Words:
-    """The share of labels found; in a batch as counts first, since its order cannot be recovered.
-
-    Labels that are paired by poor images look unknown.
+    Args:
+        view: an attack on it.
+        context: the rest of the record.
     """
-    score = view.finding.score("label_accuracy")
-    share = None if score is None else as_number(score.details.get("by_counts"))
-    if score is None or score.value is None:
-        return [quantity(score)]
-    found: list[Quantity | str] = [quantity(score)]
-    if view.examples == 1:
-        found = [replace(quantity(score), text="yes" if score.value == 1 else "no")]
-    elif share is not None and share != score.value:
-        found = [quantity(replace(score, value=share, note="")), "as counts,", quantity(score), "by example"]
-    route = _ROUTES.get(str(view.finding.labels), str(view.finding.labels or ""))
-    return [*found, *([f", {as_is(route)}"] if route else [])]
+    about = context.grounds.about(view.finding.scenario, view.finding.subject)
+    kept = (getattr(one, "picture", None) for one in about if not isinstance(one, ReconstructionFinding))
+    return next((path for path in kept if path), None)
 
 
-def _wrong_pairings(views: Sequence[AttemptView], context: Context) -> list[Block]:
-    found = [view for view in views if view.number("wrong_pairing_rmse").value is not None]
-    rows = Rows(found, lambda one: [one.place, one.scenario, one.label, one.error, one.number("wrong_pairing_rmse")])
-    columns = [
-        *labels("Batch", "Scenario", "Attack"),
-        *numbers(f"Smallest {context.error}", evidence=Evidence.ATTACK),
-        *numbers(f"{words.sentence(context.error)} against wrong examples", evidence=Evidence.EXACT),
+def rebuilt(views: Sequence[AttemptView], context: Context) -> list[Block]:
+    """The strongest attack of every scenario, the worst first, on the same example where that was attacked.
+
+    Args:
+        views: the worst first.
+        context: the rest of the record.
+    """
+    scored = [view for view in views if view.error.value is not None]
+    if not scored:
+        return []
+    first = scored[0].place
+    by_scenario: dict[str, AttemptView] = {}
+    for view in sorted(scored, key=lambda one: one.place != first):
+        by_scenario.setdefault(view.scenario, view)
+    chosen = sorted(by_scenario.values(), key=lambda one: one.error.value or 0.0)
+    steps = [
+        Step(
+            title=view.scenario,
+            verdict=verdict.verdict if (verdict := context.verdict_on(str(view.finding.scenario))) else None,
+            blocks=[*_shown(view, context), Text(parts=[_in_words(view, context)])],
+        )
+        for view in chosen[:MOST_STEPS]
     ]
-    table = Table(columns=columns, rows=rows, shown=ROWS, folded="more attacks on batches", single=True)
-    return [Text(parts=[WRONG_PAIRING], style=Style.FINE), table] if found else []
-
-
-def _information(findings: Sequence[ReconstructionFinding]) -> list[Block]:
-    """Information that the attacks used besides the update: each list of facts once, in the order of the record."""
-    users: dict[tuple[str, ...], dict[str, None]] = {}
-    for one in findings:
-        facts = tuple(as_is(fact) for fact in words.sequence(one.details.get("information")))
-        if one.control is None and facts:
-            users.setdefault(facts, {})[AttemptView(one, None).label] = None
-    parts = [f"**{', '.join(names)}**: {'; '.join(facts)}" for facts, names in users.items()]
-    title, listed = "Information that each attack used besides the update", Text(parts=parts, style=Style.LIST)
-    return [Fold(title=title, blocks=[listed], printed=True)] if parts else []
-
-
-def adversary_section(views: Sequence[AttemptView], context: Context) -> Section | None:
-    """One row for every attack on a defended release, the worst first; None where no release is defended."""
-    found: dict[tuple[str, str, str], dict[str, AttemptView]] = {}
-    for view in views:
-        if view.finding.adversary:
-            place = (view.scenario, view.place, as_is(view.finding.attack))
-            found.setdefault(place, {})[view.finding.adversary] = view
-    if not found:
-        return None
-    error = words.sentence(context.error)
-    columns = [
-        *labels("Scenario", "Example", "Attack"),
-        *numbers(f"{error}, static", f"{error}, adaptive", evidence=Evidence.ATTACK),
-        *numbers("Blind baseline", evidence=Evidence.EXACT),
+    return [
+        Text(parts=["What an attack rebuilt from the update alone"], style=Style.HEADING),
+        Steps(label="Scenario", steps=steps),
     ]
-    rows = Rows(list(found.items()), lambda one: _side_by_side(*one))
-    notes = dict.fromkeys(
-        f"{view.scenario}: {view.label}: {as_is(view.note)}"
-        for by in found.values()
-        for view in by.values()
-        if view.finding.outcome is Outcome.UNSUPPORTED
-    )
-    blocks: list[Block] = [
-        Text(parts=[ADVERSARIES]),
-        Table(columns=columns, rows=rows, shown=ROWS, folded="more attacks on defended releases", single=True),
-    ]
-    blocks += [Text(parts=list(notes), style=Style.FINE)] if notes else []
-    return Section(anchor="adversaries", title="Static and adaptive, side by side", label="Adversaries", blocks=blocks)
 
 
-def _side_by_side(place: tuple[str, str, str], by: Mapping[str, AttemptView]) -> list[Words]:
-    blind = next((view.baseline for view in by.values() if view.baseline.value is not None), Quantity())
-    return [*place, _reached(by.get("static")), _reached(by.get("adaptive")), blind]
+def _shown(view: AttemptView, context: Context) -> list[Block]:
+    """Original beside rebuilt, where the plan allowed them to be kept."""
+    original = original_of(view, context)
+    true, claimed = context.picture(original), context.picture(view.finding.picture)
+    if true is not None and claimed is not None:
+        wide = view.examples > 1
+        pictures = [
+            Picture(source=true, alt=f"Original of {view.place}", caption=["**Original**"], wide=wide),
+            Picture(
+                source=claimed,
+                alt=f"{view.place} as {view.label} rebuilt it",
+                caption=["**Rebuilt**", as_is(f"by {view.label}")],
+                wide=wide,
+            ),
+        ]
+        return [Gallery(exhibits=[Exhibit(title="", pictures=pictures)])]
+    return _rows(context.rows(original), context.rows(view.finding.picture))
 
 
-def _reached(view: AttemptView | None) -> Quantity:
-    if view is None:
-        return Quantity(text="not run")
-    outcome = view.finding.outcome
-    if view.error.value is not None or outcome is None:
-        return view.error
-    text = "refused" if outcome is Outcome.UNSUPPORTED else outcome.label.replace("_", " ")
-    return replace(view.error, text=text, outcome=outcome, note=view.note)
+def _rows(true: Sequence[Sequence[float]], claimed: Sequence[Sequence[float]]) -> list[Block]:
+    """The true row and the rebuilt one that are nearest to each other, column by column."""
+    width = len(true[0]) if true else 0
+    pairs = [(a, b) for a in true for b in claimed if len(a) == len(b) == width]
+    if not pairs:
+        return []
+    spans = [max(_FINE, *map(abs, column)) for column in zip(*(row for pair in pairs for row in pair), strict=True)]
+    near = min(pairs, key=lambda pair: sum(((a - b) / span) ** 2 for a, b, span in zip(*pair, spans, strict=True)))
+    columns = [*labels("Row"), *numbers(*(f"Column {place + 1}" for place in range(min(width, MOST_COLUMNS))))]
+    shown: list[list[Words]] = []
+    for name, row in zip(("True", "Rebuilt"), near, strict=True):
+        # What is small beside its column is no news to a reader.
+        told = [0.0 if abs(value) < _COPY * span else value for value, span in zip(row, spans, strict=True)]
+        shown.append([name, *map(decimal, told[:MOST_COLUMNS])])
+    further = f"the first {MOST_COLUMNS} of {width} columns, in the units of the data" if width > MOST_COLUMNS else ""
+    return [Table(columns=columns, rows=shown, caption=further, single=True)]
+
+
+def _in_words(view: AttemptView, context: Context) -> Words:
+    """The number in plain words: how near, and how near a blind guess comes."""
+    error, blind = view.error.value or 0.0, view.baseline.value
+    limit, share = context.thresholds.get("pixel_rmse", 0.1), context.thresholds.get("baseline_ratio", 0.5)
+    if error < _COPY:
+        how = "a copy"
+    elif error <= limit and (blind is None or error <= share * blind):
+        how = "clearly recognizable" if context.data_kind == "image" else "near the truth"
+    elif blind is None or error < blind:
+        how = "some of it, and not near enough to count as rebuilt"
+    else:
+        how = "no nearer than a blind guess"
+    reached = replace(view.error, text=f"below {decimal(_TINY)}") if 0 < error < _TINY else view.error
+    beside = () if blind is None else (", where the best blind guess is at", replace(view.baseline, evidence=""))
+    return [f"**{words.sentence(view.place)}:** {how}. {words.sentence(context.error)}", reached, *beside, "."]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gradleak.reporting.blocks import (
     Block,
+    Chip,
     Inline,
     Level,
     Note,
@@ -48,6 +49,8 @@ FANO = (
     "With the information that a trained adversary shows it is an estimate, from below: a stronger adversary may exceed it."
 )
 
+# Scenarios and games on the first screen.
+MOST_SHOWN = 8
 _AUROC = "0.5 is guessing, 1 tells every batch"
 _WHO = labels("Scenario and game", "Adversary")
 
@@ -64,6 +67,7 @@ def page(findings: Sequence[InferenceFinding], context: Context) -> Section | No
         anchor="inference",
         title="Inference",
         label="Inference",
+        evidence=_who_was_told(views, context),
         front=list(_front(views)),
         reading=list(_reading(context)),
         blocks=[
@@ -74,6 +78,47 @@ def page(findings: Sequence[InferenceFinding], context: Context) -> Section | No
         ],
         sections=[*figures(views), *_defenses(views), *_bounds(views)],
     )
+
+
+def _who_was_told(views: Sequence[InferenceView], context: Context) -> list[Block]:
+    """The strongest adversary of every scenario and game, the worst first, as right answers of a hundred."""
+    best: dict[str, InferenceView] = {}
+    for view in sorted(views, key=lambda one: one.advantage.value or 0.0, reverse=True):
+        if view.advantage.value is not None:
+            best.setdefault(view.label, view)
+    if not best:
+        return []
+    rows: list[list[Words]] = []
+    for view in list(best.values())[:MOST_SHOWN]:
+        rate, verdict = view.score("attack_success_rate"), context.verdict_on(view.scenario)
+        rows.append(
+            [
+                as_is(view.label),
+                Chip(verdict.verdict) if verdict else MISSING,
+                _of_a_hundred(rate.value if rate else None),
+                _of_a_hundred(view.detail("advantage", "blind")),
+                view.adversary,
+            ]
+        )
+    columns = [
+        *labels("Scenario and game", "Verdict of the scenario"),
+        *numbers(
+            "Right answers in 100",
+            evidence=Evidence.ATTACK,
+            hint="of the strongest adversary, on batches not seen before",
+        ),
+        *numbers("Best blind guess", hint="right answers in 100 without the updates"),
+        *labels("Adversary"),
+    ]
+    text = "From the updates of all observed rounds together, an adversary answers the question of the game:"
+    return [
+        Text(parts=["What was told from the updates alone"], style=Style.HEADING),
+        Table(caption=text, columns=columns, rows=rows),
+    ]
+
+
+def _of_a_hundred(share: float | None) -> str:
+    return MISSING if share is None else f"{100 * share:.0f}"
 
 
 def _front(views: Sequence[InferenceView]) -> list[Block]:

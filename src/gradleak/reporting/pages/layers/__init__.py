@@ -76,7 +76,7 @@ def page(findings: Sequence[LayersFinding], context: Context) -> Section | None:
     return Section(
         anchor="layers",
         title="Where it leaks",
-        front=list(_front(maps)),
+        evidence=_evidence(maps),
         reading=[Text(parts=[LEAKS])],
         blocks=[Text(parts=[TEXT, KNOWN]), Text(parts=[SCALE], style=Style.FINE)],
         sections=[
@@ -87,9 +87,10 @@ def page(findings: Sequence[LayersFinding], context: Context) -> Section | None:
     )
 
 
-def _front(maps: Sequence[LayerMap]) -> list[Block]:
+def _evidence(maps: Sequence[LayerMap]) -> list[Block]:
     """The leakiest layer for each thing that can leak, and what to protect first."""
-    return [Tiles(tiles=[*_leading(one), *_counted(one)]) for one in leading_maps(maps)]
+    tiles = [Tiles(tiles=[*_leading(one), *_counted(one)]) for one in leading_maps(maps)]
+    return [Text(parts=["Layers that leak most"], style=Style.HEADING), *tiles] if tiles else []
 
 
 def _leading(one: LayerMap) -> list[Tile]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from gradleak.reporting import words
 from gradleak.reporting.blocks import (
     Badge,
     Block,
+    Chip,
     Fold,
     Level,
     Note,
@@ -60,6 +63,10 @@ NO_PROOF = (
     "A bound of 0 is no evidence of safety: another record, another statistic or more trials may tell the two hypotheses of an "
     "audit apart."
 )
+# Scenarios on the first screen.
+MOST_SHOWN = 8
+# Beyond it a factor of odds is no news.
+_MILLION = math.log(1e6)
 THEORIES = (
     "Exact for these hypotheses: the epsilon of the very two releases, which bounds from trials approach from below. The others "
     "speak of the release whatever its record is: by the exact Gaussian mechanism for a record that is there or not, or that is "
@@ -78,6 +85,7 @@ def page(findings: Sequence[PrivacyFinding], context: Context) -> Section | None
         anchor="privacy",
         title="Measured privacy loss",
         label="Privacy loss",
+        evidence=_odds(views, context),
         front=list(_front(views)),
         reading=list(_reading(context)),
         blocks=[
@@ -88,6 +96,47 @@ def page(findings: Sequence[PrivacyFinding], context: Context) -> Section | None
         ],
         sections=[*figures(views), *_theory(views), *_measured(views)],
     )
+
+
+def _odds(views: Sequence[PrivacyView], context: Context) -> list[Block]:
+    """The largest lower bound of every scenario, the worst first, as a factor of odds."""
+    best: dict[str, PrivacyView] = {}
+    for view in sorted(views, key=lambda one: one.epsilon.value or 0.0, reverse=True):
+        if view.epsilon.value is not None:
+            best.setdefault(view.scenario, view)
+    if not best:
+        return []
+    rows: list[list[Words]] = []
+    for view in list(best.values())[:MOST_SHOWN]:
+        verdict = context.verdict_on(view.scenario)
+        rows.append(
+            [
+                [as_is(view.scenario), Small(as_is(words.named(view.audit, view.pair.name)))],
+                Chip(verdict.verdict) if verdict else MISSING,
+                _factor(view.epsilon.value),
+                _factor(view.claim.value),
+                view.epsilon,
+            ]
+        )
+    columns = [
+        *labels("Scenario", "Verdict"),
+        *numbers("Odds change at least", hint="by this factor, for some release, but for a chance of delta"),
+        *numbers("At most, as claimed", hint="e to the claimed epsilon"),
+        *numbers("Lower bound on epsilon"),
+    ]
+    text = "Who sees one release, and wonders which of two versions of a record is behind it, changes the odds so far:"
+    return [
+        Text(parts=["What one release tells of a record"], style=Style.HEADING),
+        Table(caption=text, columns=columns, rows=rows),
+    ]
+
+
+def _factor(epsilon: float | None) -> str:
+    if epsilon is None:
+        return MISSING
+    if epsilon > _MILLION:
+        return "without limit" if math.isinf(epsilon) else "over a million times"
+    return f"{decimal(math.exp(epsilon), 2)} times"
 
 
 def _front(views: Sequence[PrivacyView]) -> list[Block]:
