@@ -1,4 +1,4 @@
-"""A client and a server of Flower: partition 0 holds one digit, which leaks, partition 1 holds sixty-four, or one with noise."""
+"""A client and a server of Flower: partition 0 holds one digit, which leaks, 1 holds sixty-four, and 2 adds noise."""
 
 from __future__ import annotations
 
@@ -13,31 +13,38 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from gradleak.core import Batch
+from gradleak.core import Batch, Release
 from gradleak.integrations.flower import LeakGate, save_updates
-from tests.integrations.cases import gate, network, rows, trained
+from tests.integrations.cases import CLIENTS, gate, network, rows, trained_by
 
 ACTION = os.environ.get("GATE_ON_LEAK", "")
 FOLDER = Path(os.environ.get("GATE_FOLDER", "."))
 
 
-def data(context: Any) -> Batch:
-    """The digits of the client."""
-    return rows(1 if int(context.node_config["partition-id"]) == 0 else 64)
+def mine(context: Any) -> tuple[Batch, Release]:
+    """The digits of the client, and how it makes its update."""
+    count, release = CLIENTS[int(context.node_config["partition-id"])]
+    return rows(count), release
+
+
+def guarded(message: Message, context: Any, call_next: Any) -> Message:
+    """The gate of the client: all of them run one app here, and each has a release of its own."""
+    batch, release = mine(context)
+    judge = gate(ACTION, release, log=str(FOLDER / f"gate{context.node_config['partition-id']}.jsonl"))
+    return LeakGate(gate=judge, batch=batch)(message, context, call_next)
 
 
 def client() -> ClientApp:
     """The client, with a gate in front if GATE_ON_LEAK says so."""
-    mods = [LeakGate(gate=gate(ACTION, log=str(FOLDER / "gate.jsonl")), batch=data)] if ACTION else []
-    app = ClientApp(mods=mods)
+    app = ClientApp(mods=[guarded] if ACTION else [])
 
     @app.train()
     def train(message: Message, context: Any) -> Message:
         model = network()
         model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-        batch = data(context)
+        batch, release = mine(context)
         content = {
-            "arrays": ArrayRecord(trained(model, batch)),
+            "arrays": ArrayRecord(trained_by(release, model, batch)),
             "metrics": MetricRecord({"num-examples": batch.size}),
         }
         return Message(content=RecordDict(content), reply_to=message)
@@ -52,7 +59,7 @@ def server() -> ServerApp:
     @app.main()
     def main(grid: Any, context: Any) -> None:
         strategy = save_updates(
-            FedAvg(fraction_evaluate=0.0, min_train_nodes=2, min_available_nodes=2), FOLDER / "kept"
+            FedAvg(fraction_evaluate=0.0, min_train_nodes=3, min_available_nodes=3), FOLDER / "kept"
         )
         aggregate = strategy.aggregate_train
 
