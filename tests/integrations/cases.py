@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -43,6 +46,11 @@ def gate(on_leak: str, release: Release = PLAIN, log: str | None = None) -> Gate
         budget="60s",
         log=log,
     )
+
+
+def nothing_found(decision: Mapping[str, Any]) -> bool:
+    """True if a gate held nothing against an update; a loaded machine leaves its attacks no time."""
+    return decision["leaks"] is False or decision["reason"] == "no_attack_finished"
 
 
 def trained(model: nn.Module, batch: Batch) -> dict[str, Tensor]:

@@ -59,7 +59,8 @@ class Once(ModelController):
     """One round, whose results are kept by site; the last site gets adapters alone."""
 
     def __init__(self, folder: str) -> None:
-        super().__init__()
+        # A refused result is an error, which would end the job.
+        super().__init__(ignore_result_error=True)
         self.folder = folder
 
     def run(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -48,13 +48,18 @@ def loaded(monkeypatch: pytest.MonkeyPatch, name: str, **modules: dict[str, Any]
     """The adapter of that name, imported with these modules (dots written `__`) in place of the framework."""
     for path, content in modules.items():
         parts = path.split("__")
-        for place in range(len(parts)):
-            made = ModuleType(".".join(parts[: place + 1]))
-            monkeypatch.setitem(sys.modules, made.__name__, sys.modules.get(made.__name__, made))
-        vars(sys.modules[".".join(parts)]).update(content)
-    monkeypatch.delitem(sys.modules, f"gradleak.integrations.{name}", raising=False)
-    module = importlib.import_module(f"gradleak.integrations.{name}")
-    monkeypatch.delitem(sys.modules, f"gradleak.integrations.{name}")
+        names = [".".join(parts[: place + 1]) for place in range(len(parts))]
+        for one in names:
+            monkeypatch.setitem(sys.modules, one, sys.modules.get(one, ModuleType(one)))
+        # Where the framework is installed, its module gets its own back.
+        for key, value in content.items():
+            monkeypatch.setattr(sys.modules[names[-1]], key, value, raising=False)
+    spec = importlib.util.find_spec(f"gradleak.integrations.{name}")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
     return module
 
 
