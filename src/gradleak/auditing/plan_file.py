@@ -12,6 +12,7 @@ from typing import Any
 
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.plan_reader import PlanReader, check_keys
+from gradleak.auditing.sweep import swept
 from gradleak.audits.base import SEED, Audit, Controls, Site, table_of, tables_of, typed
 from gradleak.core.process import in_turn
 from gradleak.results import NonNegative, PlanError, Thresholds, kinds
@@ -160,8 +161,9 @@ def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
     reader = replace(reader, private=batches)
     shared = {key: content[key] for key in ("adversaries",) if key in content}
     scenarios = [
-        reader.scenario({**shared, **table_of(spec, f"scenarios[{place}]")}, place, len(batches))
+        reader.scenario({**shared, **one}, place, len(batches))
         for place, spec in enumerate(tables_of(content["scenarios"], "scenarios"))
+        for one in swept(table_of(spec, f"scenarios[{place}]"), reader)
     ]
     site = Site(
         name=typed(str, content.get("name", "audit"), "name"),

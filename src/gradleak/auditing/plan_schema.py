@@ -76,12 +76,24 @@ def _objective(writer: SchemaWriter) -> Schema:
     return writer.table({"loss": loss, "mode": writer.value(Mode), "mask_seed": writer.value(Seed), "dtype": dtypes})
 
 
+def _swept(writer: SchemaWriter) -> Schema:
+    """A defense, with lists in place of its numbers: a scenario for each."""
+    before = set(writer.definitions)
+    choice = writer.choice("defenses")
+    for name in set(writer.definitions) - before:
+        for key, own in writer.definitions[name].get("properties", {}).items():
+            if own.get("type") in ("number", "integer"):
+                several: Schema = {"type": "array", "items": own, "minItems": 1}
+                writer.definitions[name]["properties"][key] = {"anyOf": [own, several]}
+    return choice
+
+
 def _scenarios(writer: SchemaWriter) -> Schema:
     one = writer.table(
         {
             "name": TEXT,
             "protocol": writer.choice("protocols"),
-            "defenses": {"type": "array", "items": writer.choice("defenses")},
+            "defenses": {"type": "array", "items": _swept(writer)},
             "examples": _INDICES,
             "attacks": writer.named(_INDICES),
             "perfect_attacker": writer.settings(PerfectAttackerRule),

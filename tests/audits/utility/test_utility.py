@@ -17,7 +17,20 @@ from gradleak.audits.utility import UtilityAudit
 from gradleak.reporting.html import render_html
 from gradleak.reporting.markdown import render_markdown
 from gradleak.reporting.page import assemble
-from gradleak.results import Grounds, InputError, Outcome, PlanError, Record, Status
+from gradleak.results import (
+    Evidence,
+    Grounds,
+    InputError,
+    Leakier,
+    Outcome,
+    PlanError,
+    Record,
+    Score,
+    Status,
+    Verdict,
+    VerdictKind,
+)
+from gradleak.results.findings.reconstruction import ReconstructionFinding
 from gradleak.results.findings.utility import ReleaseSize, UtilityFinding
 
 PLAN = """
@@ -233,6 +246,26 @@ def test_a_run_without_an_attack_is_finished(tmp_path: Path) -> None:
     before = (tmp_path / "record.jsonl").read_bytes()
     run_plan(made(content(rounds=2, seeds=1)), tmp_path, jobs=1)
     assert (tmp_path / "record.jsonl").read_bytes() == before
+
+
+def test_utility_is_drawn_against_what_is_given_away(small: tuple[Plan, Path]) -> None:
+    found = [one for one in Record.load(small[1]).findings if isinstance(one, UtilityFinding)]
+    error = Score(name="pixel_rmse", value=0.02, unit="pixel_rmse", leakier=Leakier.LOWER, evidence=Evidence.ATTACK)
+    attacks = [
+        ReconstructionFinding(item=f"{one.scenario}/gn", audit="gn", scenario=one.scenario, scores=(error,))
+        for one in found
+    ]
+    bounded = Verdict(
+        item="private", scenario="private", verdict=VerdictKind.BOUNDED, reason="dp_bound", explanation=""
+    )
+    page = render_html(assemble(Record.of([*found, *attacks], [bounded])))
+    # Of epsilon there is a single point.
+    assert page.count("Utility against what is given away") == 1
+    assert "smallest pixel RMSE reached" in page
+    assert "epsilon of the training" not in page
+    assert ">bounded<" in page
+    alone = render_html(assemble(Record.of(found, [bounded])))
+    assert "Utility against what is given away" not in alone
 
 
 def test_utility_of_some_scenarios_leaves_the_others_out() -> None:

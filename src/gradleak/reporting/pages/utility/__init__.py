@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradleak.reporting.blocks import (
     Badge,
@@ -19,13 +20,19 @@ from gradleak.reporting.blocks import (
     as_is,
     labels,
     numbers,
+    plot,
 )
 from gradleak.reporting.context import Context
 from gradleak.reporting.numerals import as_number, decimal, percent, quantity
 from gradleak.reporting.worth import learned_little
-from gradleak.results import Evidence, Outcome, Score
+from gradleak.results import Evidence, Outcome, Score, VerdictKind
 from gradleak.results.findings.utility import ReleaseSize, Replacement, Standing, UtilityFinding
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Nothing smaller makes a difference to anyone.
+_SMALLEST = 1e-4
 _METRICS = {"test_accuracy": "accuracy", "test_auroc": "AUROC", "test_r2": "R²"}
 _STANDINGS = {Standing.ABOVE: "yes", Standing.UNRESOLVED: "not resolvable"}
 TEXT = (
@@ -55,9 +62,58 @@ def page(findings: Sequence[UtilityFinding], context: Context) -> Section | None
         *labels("Layers replaced"),
     ]
     blocks.append(Table(columns=columns, rows=[_row(one, context) for one in findings]))
+    blocks += _trade_off(findings, context)
     if notes:
         blocks.append(Text(style=Style.FINE, parts=[f"{as_is(one.scenario)}: {as_is(note)}" for one, note in notes]))
     return Section(anchor="utility", title="Utility beside privacy", label="Utility", blocks=blocks)
+
+
+def _trade_off(findings: Sequence[UtilityFinding], context: Context) -> list[Block]:
+    """Utility against the smallest error that an attack reached and against epsilon, a point a scenario."""
+    measured = [(one, one.worth) for one in findings if one.worth is not None and one.worth.value is not None]
+    lost: dict[str, list[tuple[float, float, bool]]] = {
+        f"smallest {context.error} reached": [],
+        "epsilon of the training": [],
+    }
+    for one, score in measured:
+        verdict = context.verdict_on(str(one.scenario))
+        bounded = verdict is not None and verdict.verdict is VerdictKind.BOUNDED
+        for points, number in zip(lost.values(), (context.reached(one.scenario), one.epsilon), strict=True):
+            if number is not None and number.value is not None and math.isfinite(number.value):
+                points.append((max(number.value, _SMALLEST), score.value or 0.0, bounded))
+    # A single point shows nothing that the table does not.
+    panels = {label: points for label, points in lost.items() if len(points) > 1}
+
+    def paint(every: Sequence[Axes]) -> None:
+        from gradleak.reporting.drawing import SERIES
+
+        for axes, (label, points) in zip(every, panels.items(), strict=True):
+            for kind, color, marker, name in (
+                (True, SERIES[0], "s", "bounded"),
+                (False, SERIES[3], "o", "not bounded"),
+            ):
+                mine = [(x, y) for x, y, bounded in points if bounded is kind]
+                if mine:
+                    axes.plot(
+                        *zip(*mine, strict=True), marker, color=color, fillstyle="full" if kind else "none", label=name
+                    )
+            axes.set_xscale("log")
+            axes.set_xlabel(label)
+        every[0].set_ylabel(_METRICS.get(measured[0][1].name, "utility"))
+
+    if not panels:
+        return []
+    return [
+        plot(
+            paint,
+            prefix="worth",
+            title="Utility against what is given away",
+            alt="One marker a scenario, a filled square where it is bounded; the table holds the numbers.",
+            caption=f"One marker a scenario, a filled square where it is *bounded*; {decimal(_SMALLEST)} is the least shown.",
+            panels=len(panels),
+            shared=True,
+        )
+    ]
 
 
 def warnings(findings: Sequence[UtilityFinding]) -> list[str]:
