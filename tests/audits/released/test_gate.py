@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from gradleak.audits.released import GateStatus, check_update
-from gradleak.core import Batch, Domain, Objective, Release, Update
+from gradleak.audits.released.gate import without_noise
+from gradleak.core import Batch, DiagonalGaussian, Domain, Objective, Release, Update
 from gradleak.defenses import Clip, ClipPerExample, GaussianNoise, Prune, Sign
 from gradleak.protocols import FedAvg, FedSGD, LocalAdam
 
@@ -116,6 +117,36 @@ def test_another_noise_level_is_found(model: nn.Module, batch: Batch, real: floa
     assert result.chi_square_z is not None
     assert abs(result.chi_square_z) > 5
     assert f"{real:.1g}"[:3] in result.causes[0] or "not the stated 0.01" in result.causes[0]
+
+
+@pytest.mark.parametrize("std", [1e-2, 10.0])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.1])
+def test_entries_that_carry_less_noise_are_found(model: nn.Module, batch: Batch, share: float, std: float) -> None:
+    objective = Objective.from_module(model)
+    release = Release(FedSGD(), [GaussianNoise(std=std)])
+    mean = release.mean(objective, objective.params, batch)
+    sent = dict(release(objective, batch, generator()).tensors)
+    assert check_update(objective, release, batch, Update(tensors=sent)).status is not GateStatus.INCONSISTENT
+    name = "4.weight"
+    row = torch.lerp(mean[name][:1], sent[name][:1], share)
+    sent[name] = torch.cat([row, sent[name][1:]])
+    result = check_update(objective, release, batch, Update(tensors=sent))
+    assert result.status is GateStatus.INCONSISTENT
+    assert result.chi_square_z is not None
+    assert abs(result.chi_square_z) < 5
+    assert f"{name} does not carry the stated noise of standard deviation {std:.3g}" in result.causes[0]
+
+
+def test_honest_noise_hardly_ever_seems_to_leave_entries_out() -> None:
+    shapes, noise = {"a": (3,), "b": (40,), "c": (1000,)}, DiagonalGaussian(std={"a": 1.0, "b": 2.0, "c": 0.1})
+    drawn = generator()
+    draws = [
+        {name: noise.std[name] * torch.randn(shape, generator=drawn).double() for name, shape in shapes.items()}
+        for _ in range(200)
+    ]
+    assert not any(without_noise(draw, noise) for draw in draws)
+    clear = draws[0] | {"a": torch.zeros(3).double()}
+    assert len(without_noise(clear, noise)) == 1
 
 
 def test_a_zero_update_is_not_called_consistent(model: nn.Module, batch: Batch) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import torch
+from scipy.stats import binom, chi2
 from torch import Tensor
 
 from gradleak.audits.released.causes import (
@@ -25,6 +27,10 @@ from gradleak.results.findings.released import Gate
 RESIDUAL = 0.05
 COSINE = 0.99
 CHI_SQUARE_Z = 5.0
+# Chance that the noise of an honest client seems to leave entries out, over all tests; that of 5 standard deviations.
+LEFT_OUT = 5.7e-7
+# Multiples of the standard deviation below which noise is small.
+SMALL = (0.1, 0.01, 0.001)
 
 
 class GateStatus(StrEnum):
@@ -83,7 +89,8 @@ def check_update(objective: Objective, release: Release, batch: Batch, update: U
 
     Without noise the cosine to the recomputed mean has to be at least 0.99, the norms have to agree within 1 %, and the
     relative residual may be 5 % at most; under Gaussian noise ‖u − mean‖²/σ² has to lie within P ± 5√(2P), and where
-    the noise is so large that any batch would pass, the gate does not apply. Noise below round-off counts as none.
+    the noise is so large that any batch would pass, the gate does not apply. In no tensor may the noise have too little energy,
+    or too many small entries, as where a client leaves some out. Noise below round-off counts as none.
 
     Of a client that shuffles its examples 99 orders are drawn, with all else that the release draws, and the update may be
     as unusual among these updates as the most unusual of them is among the others (`Orders`): one in a hundred that is
@@ -174,6 +181,11 @@ def _check_noisy(objective: Objective, observed: Tensor, mean: Tensor, noise: Di
     count = int(noisy.sum())
     z = (squares - count) / (2 * count) ** 0.5
     cosine, scale = cosine_of(observed, mean), scale_of(observed, mean)
+    left_out = without_noise(objective.unflatten(residual), noise) if abs(z) <= CHI_SQUARE_Z else ()
+    if left_out:
+        return GateResult(
+            status=GateStatus.INCONSISTENT, cosine=cosine, scale=scale, chi_square_z=z, causes=tuple(left_out)
+        )
     power = float(((mean.double()[noisy] / std[noisy]) ** 2).sum()) / (2 * count) ** 0.5
     if power <= CHI_SQUARE_Z:
         cause = "the noise is so large against the update that any batch would pass; the gate cannot tell"
@@ -187,6 +199,32 @@ def _check_noisy(objective: Objective, observed: Tensor, mean: Tensor, noise: Di
         f"not the stated {stated:.3g}: another noise level, another noise law, or another model, mode, loss or batch",
     )
     return GateResult(status=GateStatus.INCONSISTENT, cosine=cosine, scale=scale, chi_square_z=z, causes=causes)
+
+
+def without_noise(residual: Mapping[str, Tensor], noise: DiagonalGaussian) -> list[str]:
+    """The tensors in which some entries carry less noise than is stated, which the energy of all need not show.
+
+    Args:
+        residual: of the update, by tensor.
+        noise: as stated.
+    """
+    found = []
+    level = LEFT_OUT / ((1 + len(SMALL)) * len(residual))
+    for name, entries in residual.items():
+        if noise.std[name] == 0.0:
+            continue
+        sizes, count = entries.abs() / noise.std[name], entries.numel()
+        chances = [float(chi2.cdf(float(sizes.square().sum()), count))]
+        for limit in SMALL:
+            chances.append(float(binom.sf(int((sizes < limit).sum()) - 1, count, chi2.cdf(limit**2, 1))))
+        if min(chances) < level:
+            share = float((sizes < SMALL[0]).float().mean())
+            found.append(
+                f"{name} does not carry the stated noise of standard deviation {noise.std[name]:.3g}: {share:.1%} of its "
+                f"entries are within a tenth of it, where {chi2.cdf(SMALL[0] ** 2, 1):.1%} are expected; what carries no "
+                "noise is not hidden"
+            )
+    return found
 
 
 def _above_round_off(noise: DiagonalGaussian, mean: Tensor) -> bool:
