@@ -320,6 +320,7 @@ UNREAD: dict[str, tuple[Callable[[], Any], str]] = {
     "open file": (lambda: io.FileIO(__file__), r"loss\.act \(_io\.FileIO\)"),
     "function of ctypes": (lambda: ctypes.CDLL(None).abs, r"loss\.act \(ctypes\..*_FuncPtr\)"),
     "tensor without values": (lambda: torch.ones(2, device="meta"), r"loss\.act \(torch\.Tensor\)"),
+    "function made of one's own": (lambda: np.frompyfunc(lambda x: x, 1, 1), r"loss\.act \(numpy\.ufunc\)"),
     "local of a thread": (threading.local, r"loss\.act \(_thread\._local\)"),
     "object that forbids it": (
         lambda: kind(__reduce_ex__=lambda self, protocol: operator.truediv(1, 0))(),
@@ -388,6 +389,15 @@ def test_another_release_of_an_installed_package_counts(monkeypatch: pytest.Monk
 class Level(enum.IntFlag):
     ONE = 1
     TWO = 2
+
+
+def test_attributes_that_members_are_given_later_count() -> None:
+    def member(weight: float) -> enum.Enum:
+        made = enum.Enum("Made", {"ONE": 1}).ONE
+        made.weight = weight
+        return made
+
+    assert fingerprint(member(1.0)) == fingerprint(member(1.0)) != fingerprint(member(2.0))
 
 
 def test_flags_are_told_apart() -> None:

@@ -45,6 +45,7 @@ _COMPILED = "_torchdynamo_orig_callable"
 _BINDINGS = ("pybind11", "nanobind")
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+_OF_EVERY_MEMBER = ("_value_", "_name_", "__objclass__", "_sort_order_")
 # Of a class: what Python makes of its code.
 _MADE = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
@@ -232,7 +233,9 @@ class _Walk:
             return _join(*parts, self.token(value.identity_in_plans()))
         found, owner = self._copied_from(value), whose(kind)
         if isinstance(found, str):
-            # A global name: of a function that Cython compiled, say.
+            # A global name: of a function that Cython compiled, say. What `numpy.frompyfunc` makes has none.
+            if not found.replace(".", "_").isidentifier():
+                self._miss(value)
             parts.append(_join(found.encode(), file_print(str(getattr(value, "__module__", None) or ""))))
         if found is None or owner is Whose.OWN:
             parts.append(self._table("attributes", attributes(value)))
@@ -272,7 +275,7 @@ class _Walk:
         if issubclass(kind, Enum):
             # In place of the tables by which Python finds them.
             members = {name: one for name, one in members.items() if not name.startswith("_") or callable(one)}
-            members |= {name: one.value for name, one in kind.__members__.items()}
+            members |= {name: (one.value, _further(one)) for name, one in kind.__members__.items()}
         return _join(head, self._all("bases", [type(kind), *kind.__bases__]), self._table("members", members))
 
     def _function(self, function: types.FunctionType) -> bytes:
@@ -338,6 +341,11 @@ def _join(*parts: bytes) -> bytes:
     for part in parts:
         digest.update(part)
     return digest.digest()
+
+
+def _further(member: Enum) -> dict[str, Any]:
+    """The attributes of a member of an enumeration beside Python's own."""
+    return {name: value for name, value in sorted(vars(member).items()) if name not in _OF_EVERY_MEMBER}
 
 
 def _held(cell: types.CellType) -> list[Any]:
