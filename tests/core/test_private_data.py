@@ -197,6 +197,7 @@ def test_binary_labels_are_no_part_of_a_long_mask() -> None:
     data = PrivateData([Batch(torch.rand(10, 5, generator=drawn()), labels)])
     mask = torch.cat([torch.randint(0, 2, (4000,), generator=drawn(1)), labels])
     assert data.among(mask) is None
+    assert data.among(torch.stack([1 - labels, labels], dim=1)[:, [0, 0, 1]]) is None
     assert data.among(labels.bool()) == "labels"
 
 

@@ -343,17 +343,17 @@ def _holds_labels(numbers: Tensor, labels: Tensor) -> bool:
         shapes = [numbers.reshape(size, -1)] + ([numbers.T] if numbers.dim() == 2 and numbers.shape[1] == size else [])
         if any(_is_one_hot(rows, labels) for rows in shapes):
             return True
+    shares = torch.bincount(labels - labels.min()).double() / size
+    entropy = float(-(shares[shares > 0] * shares[shares > 0].log2()).sum())
+    if count > size and size * entropy - math.log2(count) < _LABEL_BITS:
+        return False
     columns = numbers.unbind(1) if numbers.dim() == 2 and 1 < numbers.shape[1] <= _MOST_COLUMNS else ()
-    if any(_holds_labels(column, labels) for column in columns):
-        return True
-    flat = numbers.reshape(-1)
-    if count > size:
-        shares = torch.bincount(labels - labels.min()).double() / size
-        entropy = float(-(shares[shares > 0] * shares[shares > 0].log2()).sum())
-        if size * entropy - math.log2(count) < _LABEL_BITS:
-            return False
-    starts = torch.nonzero(flat[: count - size + 1] == labels[0]).reshape(-1)
-    for place in range(1, size):
+    return any(_in_order(one, labels) for one in (numbers.reshape(-1), *columns))
+
+
+def _in_order(flat: Tensor, labels: Tensor) -> bool:
+    starts = torch.nonzero(flat[: max(0, len(flat) - len(labels) + 1)] == labels[0]).reshape(-1)
+    for place in range(1, len(labels)):
         if not len(starts):
             return False
         starts = starts[flat[starts + place] == labels[place]]
