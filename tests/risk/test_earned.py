@@ -192,3 +192,31 @@ def test_a_wrong_rule_of_torch_that_no_exchange_sees_is_found() -> None:
         assert "the derivative of ClipPerExample is wrong (that of the model alone is right)" in score.note
     else:
         assert score.value == pytest.approx(want, rel=1e-5)
+
+
+def test_single_precision_does_not_call_what_it_loses_exact() -> None:
+    class Uneven(nn.Module):
+        """One input of four hardly counts: its eigenvalue is 1e-8 of the others'."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x * torch.tensor([1.0, 1.0, 1.0, 1e-4], dtype=x.dtype))
+
+    with torch.random.fork_rng(devices=[]):
+        torch.random.default_generator.manual_seed(0)
+        exposure = exposure_of(Uneven(), (4,))
+    wide, narrow = (GradientJacobian(exposure, dtype=dtype) for dtype in (torch.float64, torch.float32))
+    delta = torch.ones(exposure.objective.size, dtype=torch.float64)
+    for measure in (VulnerabilityFusion(), InversionInfluence()):
+        right, lost = (measure(exposure, delta=delta.to(one.dtype), operator=one) for one in (wide, narrow))
+        assert right.evidence is Evidence.EXACT
+        assert right.outcome is Outcome.CONVERGED
+        assert right.value is not None
+        assert lost.value is not None
+        assert lost.value < right.value / 2
+        assert lost.outcome is Outcome.NOT_IDENTIFIABLE
+        assert lost.evidence is Evidence.ESTIMATE
+        assert "take dtype=torch.float64" in lost.note

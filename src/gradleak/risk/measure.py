@@ -107,7 +107,8 @@ class Measure(LayerMeasure):
         check = operator.check
         if check.refusal:
             return self._without_value(outcome_of(check), check.refusal)
-        return _of_chance(earned(self._measure(exposure, flat, operator), check), exposure)
+        score = earned(self._measure(exposure, flat, operator), check)
+        return _of_chance(_of_precision(score, operator.dtype), exposure)
 
     def by_layer(self, site: LayerSite, groups: Groups) -> LayerProfile:
         """The means over the site's releases, with Student's intervals, once their derivative was checked."""
@@ -325,6 +326,15 @@ def earned(score: Score, check: DerivativeCheck) -> Score:
     if check.exact or score.value is None or score.evidence in (Evidence.ESTIMATE, Evidence.ATTACK):
         return score
     why = f"an estimate, since its derivative was not confirmed by differences of values: {check.note}"
+    return replace(score, evidence=Evidence.ESTIMATE, note="; ".join(filter(None, [score.note, why])))
+
+
+def _of_precision(score: Score, dtype: torch.dtype) -> Score:
+    """The score, as an estimate where single precision loses directions that may be there."""
+    lost = dtype is torch.float32 and score.outcome is Outcome.NOT_IDENTIFIABLE and score.evidence is Evidence.EXACT
+    if not lost:
+        return score
+    why = "an estimate, since single precision takes small eigenvalues for zero: take dtype=torch.float64"
     return replace(score, evidence=Evidence.ESTIMATE, note="; ".join(filter(None, [score.note, why])))
 
 
