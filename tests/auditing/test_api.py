@@ -416,6 +416,18 @@ def test_a_model_that_lets_nothing_through_is_named_everywhere(
     assert said.lower() in Path(gl.write_html(record, tmp_path / "report.html")).read_text(encoding="utf-8").lower()
 
 
+def test_a_model_that_opens_single_examples_is_a_caution_where_a_plan_has_enough_rows() -> None:
+    rows = torch.rand(80, 1, 6, 6, generator=torch.Generator().manual_seed(3))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 48), nn.ReLU(), nn.Linear(48, 4))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(generator=torch.Generator().manual_seed(3))
+        model[1].bias.copy_(-torch.quantile(rows.flatten(1) @ model[1].weight.T, 31 / 32, dim=0))
+    told = [cautions(default_plan(model, gl.Batch(rows[:count], torch.arange(count) % 4))) for count in (80, 63)]
+    assert told[0][0].startswith("mind the model: Do not compute a gradient on this model: refuse the round. layer 1: ")
+    assert told[1] == []
+
+
 def test_dark_images_of_a_plan_do_not_make_its_range_wrong(tmp_path: Path) -> None:
     plan = default_plan(classifier(), gl.Batch(0.3 * images(), torch.tensor([2]), gl.Domain(shape=(1, 6, 6))))
     bright = gl.Batch(0.5 + 0.5 * images(), torch.tensor([1]), gl.Domain(shape=(1, 6, 6)))

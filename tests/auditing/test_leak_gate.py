@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradleak.attacks import GaussNewton
 from gradleak.auditing import Gate
@@ -123,3 +123,46 @@ def test_bad_settings_are_refused() -> None:
         gate(on_leak="stop")
     with pytest.raises(InputError, match=r"Gate.model: expected a torch.nn.Module"):
         gate(model=3)
+
+
+def malicious() -> nn.Module:
+    """Biases that open every unit for one row in thirty-two."""
+    made = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(6)))
+        made[1].bias.copy_(-torch.quantile(batch(512).inputs.flatten(1) @ made[1].weight.T, 31 / 32, dim=0))
+    return made
+
+
+def test_a_model_that_opens_single_examples_is_refused_before_a_gradient(tmp_path: Path, caplog: Any) -> None:
+    made = gate(model=malicious(), public=batch(256), log=tmp_path / "gate.jsonl")
+    with caplog.at_level(logging.WARNING, logger="gradleak.gate"):
+        decision = made.decide_model()
+    assert (decision.passes, decision.leaks, decision.reason) == (False, True, "server_model")
+    assert decision.explanation.startswith("Do not compute a gradient on this model: refuse the round. layer 1: ")
+    assert "this server's model leaks; it is kept back (server_model)" in caplog.text
+    assert json.loads((tmp_path / "gate.jsonl").read_text(encoding="utf-8"))["reason"] == "server_model"
+    # The model is looked at before an update is: this one would be refused as not fitting.
+    strange = Update(tensors={"a": torch.ones(1)})
+    assert made.decide(strange, batch()).reason == "server_model"
+    with pytest.raises(LeakRefusedError, match=r"^gradleak: this update was withheld by the client$"):
+        made.guard(strange, batch())
+    warned = gate(model=malicious(), public=batch(256), on_leak="warn").decide_model()
+    assert (warned.passes, warned.leaks) == (True, True)
+
+
+def test_the_numbers_that_came_are_looked_at_and_honest_ones_pass() -> None:
+    made = gate(model=malicious(), public=batch(256))
+    honest = {name: tensor.clone() for name, tensor in made.model.state_dict().items()}
+    honest["1.bias"] = torch.zeros(64)
+    decision = made.decide_model(honest, batch_size=8)
+    assert (decision.passes, decision.leaks, decision.reason) == (True, False, "server_model")
+    unchecked = gate(model=malicious()).decide_model()
+    assert (unchecked.passes, unchecked.leaks) == (True, None)
+    assert "no public rows" in unchecked.explanation
+    few = gate(model=malicious(), public=batch(8), on_unclear="refuse").decide_model()
+    assert (few.passes, few.leaks, few.reason) == (False, None, "gate_failed")
+    assert "expected at least 64" in few.explanation
+    with pytest.raises(InputError, match=r"Gate.public: expected a gradleak.Batch of public rows, got int"):
+        gate(public=3)

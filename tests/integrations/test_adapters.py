@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -28,6 +29,12 @@ class Judge:
         self.passes, self.release = passes, release or Release(FedAvg(learning_rate=0.5))
         self.asked: list[SimpleNamespace] = []
         self.unclear_because: list[str] = []
+        self.public: Batch | None = None
+        self.models: list[Any] = []
+
+    def decide_model(self, start: Any) -> Decision:
+        self.models.append(start)
+        return Decision(passes=self.passes, leaks=not self.passes)
 
     def decide(self, update: Update, batch: Batch, **others: Any) -> Decision:
         self.asked.append(SimpleNamespace(update=update, batch=batch, **others))
@@ -127,6 +134,17 @@ def test_the_mod_of_flower_reads_gradients_lists_and_nothing_else(flower: Any) -
     assert judge.unclear_because == ["The gate expected one record of arrays each way, got 2 and 1."]
 
 
+def test_the_mod_of_flower_looks_at_the_model_before_the_client_trains(flower: Any) -> None:
+    for passes in (True, False):
+        judge, client = Judge(passes), Mock(return_value=Message(MADE))
+        judge.public = ROWS
+        got = flower.LeakGate(gate=judge, batch=ROWS)(Message(START), None, client)
+        assert judge.models[0]["w"].tolist() == [1.0, 2.0]
+        assert (client.call_count, len(judge.asked)) == ((1, 1) if passes else (0, 0))
+        if not passes:
+            assert vars(got.error) == {"code": 7301, "reason": "gradleak: this update was withheld by the client"}
+
+
 def test_the_server_of_flower_keeps_updates_that_the_command_line_reads(flower: Any, tmp_path: Path) -> None:
     class Strategy:
         def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
@@ -206,6 +224,11 @@ def test_the_filter_of_nvflare_takes_json_and_leaves_results_alone(nvflare: Any)
     judge.passes = False
     with pytest.raises(LeakRefusedError, match="withheld by the client"):
         made.process_dxo(weights, None, None)
+    checking = nvflare.LeakGate(
+        model=f"{here}:a_model", batch=f"{here}:a_batch", public=f"{here}:a_batch", on_unclear="warn"
+    )
+    assert checking.process_dxo(difference, None, None) is None
+    assert checking._gate.public is ROWS
     with pytest.raises(InputError, match=r'LeakGate.model: expected "package.module:name", got \'nowhere\''):
         nvflare.LeakGate(model="nowhere", batch="x:y")
 

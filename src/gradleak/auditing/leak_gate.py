@@ -24,7 +24,7 @@ from gradleak.protocols import FedSGD
 from gradleak.results import GradleakError, InputError, LeakRefusedError, Record, Status, Thresholds, VerdictKind
 from gradleak.results.errors import kind_of, shown
 from gradleak.results.files import append_to
-from gradleak.risk import Measure, SettingMeasure
+from gradleak.risk import Measure, SettingMeasure, check_server_model
 
 LOGGER = logging.getLogger("gradleak.gate")
 # Reasons for which a verdict reads no attack, however near it came; a gate errs on the side of a leak.
@@ -39,6 +39,9 @@ _UNCLEAR = (
     "wrong_derivative",
 )
 FAILED = "gate_failed"
+SERVER_MODEL = "server_model"
+# What a model that cannot be looked at, or numbers that are not its own, raise.
+_FAILURES = (GradleakError, RuntimeError, ValueError, TypeError, LookupError)
 
 
 class OnLeak(StrEnum):
@@ -55,9 +58,10 @@ class Decision:
 
     Attributes:
         passes: whether the update may leave.
-        leaks: whether an attack rebuilt an example from it; None where the gate could not tell.
+        leaks: whether an attack rebuilt an example from it, or the model makes examples readable; None where the gate could
+            not tell.
         verdict: of the audit; "" where there is none.
-        reason: code of the verdict's reason, or "gate_failed".
+        reason: code of the verdict's reason, "server_model" for the model, or "gate_failed".
         explanation: in sentences.
         left_out: what the budget left no time for, or what was found hopeless, with the reasons.
         seconds: that the gate took.
@@ -94,6 +98,8 @@ class Gate:
         budget: time for one update, as seconds or a text such as "30s"; None for as long as it takes.
         attacks: by name; None for the default ones.
         measures: closed forms; None for the one by which an attack can be seen to be hopeless.
+        public: rows like those of the client, its own or others, at least 64. With them every model that the server sent is
+            checked first (`gradleak.risk.check_server_model`): one that makes single examples readable counts as a leak.
         thresholds: when an example counts as rebuilt.
         seed: of all randomness of the gate.
         log: file of the client to which every decision is appended as a line of JSON, or None.
@@ -109,6 +115,7 @@ class Gate:
     budget: Budget | str | float | None = "30s"
     attacks: Mapping[str, Attack] | None = None
     measures: Sequence[Measure | SettingMeasure] | None = None
+    public: Batch | None = None
     thresholds: Thresholds = field(default_factory=Thresholds)
     seed: int = 0
     log: str | Path | None = None
@@ -122,6 +129,8 @@ class Gate:
             object.__setattr__(self, name, OnLeak(value))
         if self.budget is not None and not isinstance(self.budget, Budget):
             object.__setattr__(self, "budget", Budget(self.budget))
+        if not isinstance(self.public, Batch | None):
+            raise InputError(f"Gate.public: expected a gradleak.Batch of public rows, got {kind_of(self.public)}")
         if not isinstance(self.model, nn.Module | None):
             raise InputError(f"Gate.model: expected a torch.nn.Module, got {kind_of(self.model)}")
 
@@ -146,11 +155,43 @@ class Gate:
         started = time.perf_counter()
         try:
             there = self.started_from(start) if model is None else model
-            made = self._audited(update, batch, there, release or self.release)
-        except (GradleakError, RuntimeError, ValueError, TypeError, LookupError) as error:
+            reason = self._readable(there, batch.size)
+            made = None if reason else self._audited(update, batch, there, release or self.release)
+        except _FAILURES as error:
             explanation = f"The gate could not audit this update ({type(error).__name__}: {error})."
             return self.unclear(explanation, seconds=time.perf_counter() - started)
-        decision = self._decision(made, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        decision = self._refusing(reason, seconds) if made is None else self._decision(made, seconds)
+        self._say(decision)
+        return decision
+
+    def decide_model(
+        self, start: Mapping[str, Tensor] | None = None, *, model: nn.Module | None = None, batch_size: int = 32
+    ) -> Decision:
+        """The decision on a model that the server sent, before a gradient of the client's data is computed.
+
+        It does not pass where single examples would be readable and `on_leak` is to refuse. Without `public` rows it
+        passes unchecked; one that passes is not logged.
+
+        Args:
+            start: the numbers that the server sent, by name or as a list by place; None for those of `model`.
+            model: as it was sent, in place of the gate's with the numbers of `start`.
+            batch_size: of the client.
+        """
+        started = time.perf_counter()
+        if self.public is None:
+            return Decision(
+                passes=True, leaks=None, explanation="The model was not checked: the gate has no public rows."
+            )
+        try:
+            reason = self._readable(self.started_from(start) if model is None else model, batch_size)
+        except _FAILURES as error:
+            explanation = f"The gate could not check this model ({type(error).__name__}: {error})."
+            return self.unclear(explanation, seconds=time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        if not reason:
+            return Decision(passes=True, leaks=False, reason=SERVER_MODEL, seconds=seconds)
+        decision = self._refusing(reason, seconds)
         self._say(decision)
         return decision
 
@@ -215,6 +256,18 @@ class Gate:
         model.load_state_dict(state, strict=False)
         return model
 
+    def _readable(self, model: nn.Module, batch_size: int) -> str:
+        """The advice on a model that makes single examples readable; "" for others, and without public rows."""
+        if self.public is None:
+            return ""
+        objective = Objective.from_module(model, loss=self.loss, mode=self.mode)
+        return check_server_model(objective, self.public, batch_size=batch_size).advice
+
+    def _refusing(self, reason: str, seconds: float) -> Decision:
+        """The decision on a model that makes single examples readable."""
+        passes = self.on_leak is not OnLeak.REFUSE
+        return Decision(passes=passes, leaks=True, reason=SERVER_MODEL, explanation=f"{reason}.", seconds=seconds)
+
     def _audited(self, update: Update, batch: Batch, model: nn.Module, release: Release) -> Record:
         options = AuditOptions(
             quiet=True, seed=self.seed, thresholds=self.thresholds, budget=self.budget, name="leak gate"
@@ -258,7 +311,8 @@ class Gate:
     def _say(self, decision: Decision) -> None:
         if decision.leaks is not False:
             action = self.on_leak if decision.leaks else self.on_unclear
-            told = "this update leaks" if decision.leaks else "cannot tell whether this update leaks"
+            subject = "update" if decision.reason != SERVER_MODEL else "server's model"
+            told = f"this {subject} leaks" if decision.leaks else "cannot tell whether this update leaks"
             kept = "" if decision.passes else "; it is kept back"
             level = logging.DEBUG if action is OnLeak.RECORD else logging.WARNING
             LOGGER.log(level, "gate: %s%s (%s). %s", told, kept, decision.reason, decision.explanation)

@@ -29,7 +29,8 @@ WITHHELD = 7301
 class LeakGate:
     """A client mod: the gate sees what really leaves if it stands first in `ClientApp(mods=[...])`, before mods that add noise.
 
-    The reply of a training message holds weights, whose difference to those that came is the update; where the gate's
+    A gate with `public` rows looks at the model that came before the client trains on it. The reply of a training message
+    holds weights, whose difference to those that came is the update; where the gate's
     protocol shares gradients, what it holds is taken as a gradient. A refused reply becomes an error with a constant text.
 
     Attributes:
@@ -42,10 +43,15 @@ class LeakGate:
 
     def __call__(self, message: Any, context: Any, call_next: Callable[[Any, Any], Any]) -> Any:
         """The reply of the client, untouched, or an error in its place."""
+        if message.metadata.message_type.split(".")[0] != "train":
+            return call_next(message, context)
+        sent = list(message.content.array_records.values())
+        if self.gate.public is not None and len(sent) == 1 and not self.gate.decide_model(tensors_of(sent[0])).passes:
+            return self._withheld(message)
         reply = call_next(message, context)
-        if message.metadata.message_type.split(".")[0] != "train" or reply.has_error():
+        if reply.has_error():
             return reply
-        records = [list(one.content.array_records.values()) for one in (message, reply)]
+        records = [sent, list(reply.content.array_records.values())]
         if any(len(one) != 1 for one in records):
             counts = " and ".join(str(len(one)) for one in records)
             decision = self.gate.unclear(f"The gate expected one record of arrays each way, got {counts}.")
@@ -55,8 +61,11 @@ class LeakGate:
             decision = self.gate.decide(
                 update_between(start, made, self.gate.release.protocol.kind), batch, start=start
             )
-        if decision.passes:
-            return reply
+        return reply if decision.passes else self._withheld(message)
+
+    @staticmethod
+    def _withheld(message: Any) -> Message:
+        """An error with a constant text, in place of a reply."""
         return Message(Error(code=WITHHELD, reason=str(LeakRefusedError())), reply_to=message)
 
 

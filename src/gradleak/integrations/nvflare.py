@@ -43,6 +43,7 @@ class LeakGate(DXOFilter):
         on_unclear: str = "warn",
         budget: str | float | None = "30s",
         log: str | None = None,
+        public: str | None = None,
     ) -> None:
         """Read the arguments; model and data are made at the first update.
 
@@ -57,6 +58,7 @@ class LeakGate(DXOFilter):
             on_unclear: the same, where the gate cannot tell.
             budget: time for one update.
             log: file of the site for decisions.
+            public: "package.module:name" of a function that gives public rows, on which the model that came is checked.
         """
         super().__init__(
             supported_data_kinds=[DataKind.WEIGHTS, DataKind.WEIGHT_DIFF],
@@ -65,9 +67,11 @@ class LeakGate(DXOFilter):
         # A job writes its components down by attributes of the arguments' names.
         self.model, self.batch, self.protocol, self.defenses = model, batch, protocol, defenses
         self.loss, self.mode, self.on_leak, self.on_unclear = loss, mode, on_leak, on_unclear
-        self.budget, self.log = budget, log
+        self.budget, self.log, self.public = budget, log, public
         _check_path(model, "model")
         _check_path(batch, "batch")
+        if public is not None:
+            _check_path(public, "public")
         reader = PlanReader(folder=Path(), seed=0)
         stated = {"use": "FedAvg", "learning_rate": 0.1} if protocol is None else dict(protocol)
         parts = [reader.build(dict(one), "defenses", f"defenses[{place}]") for place, one in enumerate(defenses)]
@@ -101,6 +105,7 @@ class LeakGate(DXOFilter):
                 on_unclear=self.on_unclear,
                 budget=self.budget,
                 log=self.log,
+                public=None if self.public is None else _named(self.public)(),
             )
         sent, kind = tensors_of(dxo.data), self._release.protocol.kind
         if self._start is None:

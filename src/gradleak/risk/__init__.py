@@ -14,6 +14,7 @@ from gradleak.risk.perfect_attacker import PerfectAttack, perfect_attacker
 from gradleak.risk.posterior import GaussianPrior, LinearizedPosteriorError
 from gradleak.risk.reconstruction_probability import ReconstructionProbability
 from gradleak.risk.sensitivity import JacobianNorm, Sensitivity, mean_sensitivity, sensitivity_profile
+from gradleak.risk.server_model import LayerOpenness, ServerModel, check_server_model
 from gradleak.risk.setting_measure import Setting, SettingMeasure
 from gradleak.risk.subspace_distance import GrassmannMetric, SubspaceDistance, principal_angles
 from gradleak.risk.token_error import TokenDistances, TokenError
@@ -49,6 +50,7 @@ __all__ = [
     "LatentInformation",
     "LayerAdvice",
     "LayerMeasure",
+    "LayerOpenness",
     "LayerProfile",
     "LayerScale",
     "LayerSite",
@@ -65,6 +67,7 @@ __all__ = [
     "PerturbationDirections",
     "ReconstructionProbability",
     "Sensitivity",
+    "ServerModel",
     "Setting",
     "SettingMeasure",
     "StructuralDissimilarity",
@@ -77,6 +80,7 @@ __all__ = [
     "Vulnerability",
     "VulnerabilityFusion",
     "advise",
+    "check_server_model",
     "each_example",
     "layer_groups",
     "mean_sensitivity",
