@@ -21,8 +21,9 @@ from tests.risk.server_models import (
 )
 from torch import nn
 
-from gradleak.core import Batch, Objective
+from gradleak.core import Batch, Domain, Objective, Vocabulary
 from gradleak.datasets import mnist_digits
+from gradleak.models import transformer
 from gradleak.results import Evidence, InputError, UnsupportedError
 from gradleak.risk import ServerModel, check_server_model
 
@@ -142,6 +143,21 @@ def test_batch_norm_in_train_mode_is_looked_at_in_batches() -> None:
     found = check_server_model(Objective.from_module(model, mode="train"), digits()[1])
     assert [layer.name for layer in found.layers] == ["0", "4", "9"]
     assert not found.readable
+
+
+@pytest.mark.parametrize("classes", [2, 0])
+def test_tokens_are_looked_at_as_they_are(classes: int) -> None:
+    ids = torch.randint(200, (96, 12), generator=torch.Generator().manual_seed(4))
+    rows = Batch(ids, ids[:, 0] % 2 if classes else ids, Domain.tokens(Vocabulary(size=200), 12))
+    model = transformer(classes=classes, causal=not classes)
+    loss = "cross_entropy" if classes else next_word
+    found = check_server_model(Objective.from_module(model, loss=loss), rows)
+    assert len(found.layers) > 6
+    assert not found.readable
+
+
+def next_word(outputs: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(outputs[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
 
 
 @pytest.mark.slow

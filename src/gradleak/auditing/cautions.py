@@ -41,6 +41,6 @@ def _readable(plan: Plan) -> str:
         return ""
     try:
         inputs, targets = (torch.cat([getattr(one, part) for one in taken])[:_ROWS] for part in ("inputs", "targets"))
-        return check_server_model(site.objective, Batch(inputs, targets)).advice
+        return check_server_model(site.objective, Batch(inputs, targets, taken[0].domain)).advice
     except (GradleakError, RuntimeError):  # rows of several shapes, or outputs of several parts
         return ""

@@ -190,8 +190,8 @@ def check_server_model(objective: Objective, public: Batch, *, batch_size: int =
             "that are like those of the client"
         )
     objective = objective.to(torch.float64)
-    public = replace(public.to(torch.float64), inputs=public.inputs.to(objective.device, torch.float64))
-    public = replace(public, targets=public.targets.to(objective.device))
+    public = public.to(torch.float64)
+    public = replace(public, inputs=public.inputs.to(objective.device), targets=public.targets.to(objective.device))
     objective.check(public)
     size = max(FEW, min(max(batch_size, SMALLEST_BATCH), public.size // 2))
     sensed, one_direction = _sense(objective, public, size)
