@@ -119,6 +119,7 @@ from gradleak.attacks.labels import (
     recover_labels,
 )
 from gradleak.attacks.rounds import pool_rounds
+from gradleak.attacks.text.token_rows import TokenRows
 from gradleak.attacks.text.used_rows import UsedRows, used_rows
 
 __all__ = [
@@ -222,6 +223,7 @@ __all__ = [
     "StepDecay",
     "Steps",
     "Support",
+    "TokenRows",
     "TotalVariation",
     "Translation",
     "UntrainedGenerator",

@@ -60,7 +60,7 @@ class AuditOptions:
 @in_turn
 def audit(
     model: nn.Module,
-    batch: Batch | tuple[Tensor, Tensor],
+    batch: Batch | tuple[Tensor, Tensor] | Mapping[str, Tensor],
     *,
     loss: str | Callable[[Any, Tensor], Tensor] = "cross_entropy",
     mode: str = "eval",
@@ -77,15 +77,18 @@ def audit(
 
     The whole batch is one update, as a client would send it. By default the server knows the model, the protocol, the
     batch size and the domain; labels are recovered by the attack; `GaussNewton` attacks where there are at most 4,096
-    unknowns, and beside it `InvertingGradients(iterations=1000, restarts=1)`. The estimated cost is printed first.
+    unknowns, and beside it `InvertingGradients(iterations=1000, restarts=1)`. Sentences are
+    attacked by `TokenRows`. The estimated cost is printed first.
 
     It works in any thread and installs no signal handlers. Runs in one process take turns, since models draw from
     generators that belong to all threads; these and other state of the process are as before afterwards.
 
     Args:
         model: any `nn.Module`; stays as it is.
-        batch: a `Batch`, or a pair (inputs (b, ...), targets); state a `Domain` in the batch, else one is guessed.
-        loss: "cross_entropy", "mse", "bce_with_logits", "nll" or a callable (outputs, targets) -> scalar.
+        batch: a `Batch`, or a pair (inputs (b, ...), targets); state a `Domain` in the batch, else one is guessed. Or what
+            a tokenizer returns, a dict with `input_ids` (`Batch.from_encoding`); its `labels` are the targets, else the ids.
+        loss: "cross_entropy", "mse", "bce_with_logits", "nll", "causal_lm", "masked_lm" or a callable (outputs, targets) ->
+            scalar.
         mode: "eval" or "train", as the client runs the model.
         release: protocol and defenses; default FedSGD without defenses.
         threat: what the server knows; default `HonestButCurious(batch_size=True, domain=True)`.
@@ -157,6 +160,15 @@ def _what_to_write(name: str) -> str:
 
 def _batch(batch: Any) -> Batch:
     """The batch, cut from any graph: what made its inputs is no part of the audit."""
+    if isinstance(batch, Mapping) and "input_ids" in batch:
+        batch = Batch.from_encoding(batch)
+    if (
+        isinstance(batch, tuple | list)
+        and len(batch) == 2
+        and isinstance(batch[0], Mapping)
+        and "input_ids" in batch[0]
+    ):
+        batch = Batch.from_encoding(batch[0], batch[1])
     if isinstance(batch, tuple | list) and len(batch) == 2 and all(isinstance(part, Tensor) for part in batch):
         batch = Batch(*batch)
     if isinstance(batch, Batch):

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradleak.attacks import Attack, GaussNewton, InvertingGradients
+from gradleak.attacks import Attack, GaussNewton, InvertingGradients, TokenRows
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.plan_file import read_audits
 from gradleak.auditing.plan_reader import PlanReader
 from gradleak.audits.base import Scenario, Site
-from gradleak.core import Batch, DiagonalGaussian, Domain, Objective, Release
+from gradleak.core import Batch, DiagonalGaussian, Domain, Objective, Release, Vocabulary
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError
 from gradleak.risk import (
@@ -67,7 +67,12 @@ def default_plan(
             f"loss: expected a loss function or object, got the class {loss.__name__}; write {loss.__name__}()"
         )
     objective = Objective.from_module(model, loss=loss, mode=mode)
+    guessed = batch.domain is None
+    if guessed and not batch.inputs.is_floating_point():
+        batch = replace(batch, domain=_of_ids(objective, batch))
     objective.check(batch.to(objective.dtype))
+    if batch.domain is None:
+        batch = replace(batch, domain=Domain.guess(batch.inputs))
     chosen = _attacks(objective, batch) if attacks is None else dict(attacks)
     scenario = Scenario(
         name="release",
@@ -79,18 +84,40 @@ def default_plan(
         name="audit",
         seed=0,
         objective=objective,
-        batches=[batch if batch.domain is not None else replace(batch, domain=Domain.guess(batch.inputs))],
-        domain_guessed=batch.domain is None,
+        batches=[batch],
+        domain_guessed=guessed,
         scenarios=[scenario],
     )
     if measures is None:
-        measures = [_posterior(objective, batch, scenario.release)] if quick else _measures()
+        measures = (
+            [_posterior(objective, batch, scenario.release)] if quick and not _of_tokens(batch) else _measures(batch)
+        )
     content = {"attacks": chosen, "measures": dict(enumerate(measures))}
     return Plan(site=site, audits=read_audits(content, PlanReader(folder=Path(), seed=0, about=site)))
 
 
+def _of_ids(objective: Objective, batch: Batch) -> Domain | None:
+    """A domain of sentences, whose vocabulary is that of the model's table; None for other whole numbers."""
+    if batch.inputs.dim() != 2:
+        return None
+    found = objective.token_tables(batch.inputs.shape[1])
+    if found is None:
+        raise InputError(
+            "batch.inputs: expected floating point numbers, got ids, which the model looks up in no nn.Embedding; state "
+            "Domain.tokens(vocabulary, length) in the Batch, or pass inputs.float()"
+        )
+    vocabulary = Vocabulary(size=found.size, padding=found.padding)
+    return replace(Domain.tokens(vocabulary, batch.inputs.shape[1]), guessed=True)
+
+
+def _of_tokens(batch: Batch) -> bool:
+    return batch.declared_domain().vocabulary is not None
+
+
 def _attacks(objective: Objective, batch: Batch) -> dict[str, Attack]:
     found: dict[str, Attack] = {}
+    if _of_tokens(batch):
+        return {"token_rows": TokenRows()}
     strong = GaussNewton()
     # The dense Jacobian has P · n entries of 8 bytes.
     if batch.inputs.numel() <= strong.max_unknowns and 8 * objective.size * batch.inputs.numel() <= DENSE_BYTES:
@@ -99,7 +126,9 @@ def _attacks(objective: Objective, batch: Batch) -> dict[str, Attack]:
     return found
 
 
-def _measures() -> list[Measure | SettingMeasure]:
+def _measures(batch: Batch) -> list[Measure | SettingMeasure]:
+    if _of_tokens(batch):
+        return [InversionInfluence(), InversionInfluenceLowerBound(), GradientNorm()]
     return [
         InversionInfluence(unit="pixel_rmse"),
         InversionInfluenceLowerBound(unit="pixel_rmse"),

@@ -236,14 +236,18 @@ class Behavior:
 
 def _drawn(like: Batch, objective: Objective) -> Batch | None:
     """Seeded rows of the form of a batch; nothing of their values is that of the batch. None for inputs that are no numbers."""
-    if not like.inputs.is_floating_point():
+    tokens = like.domain is not None and like.domain.vocabulary is not None
+    if not like.inputs.is_floating_point() and not tokens:
         return None
     generator = derive_generator(0, "rows that behavior is compared at")
     inputs = torch.rand(like.inputs.shape, generator=generator, dtype=torch.float64)
-    if like.domain is not None:
+    if tokens:
+        assert like.domain is not None
+        inputs = like.domain.middle(inputs, len(inputs))
+    elif like.domain is not None:
         low, high = (end.cpu() for end in like.domain.bounds(inputs))
         inputs = low + (high - low) * inputs
-    inputs = inputs.to(objective.device, objective.dtype)
+    inputs = inputs.to(objective.device) if tokens else inputs.to(objective.device, objective.dtype)
     found = _tried(partial(_output, objective, inputs))
     by_class = isinstance(found, Tensor) and found.dim() > 1 and not like.targets.is_floating_point()
 

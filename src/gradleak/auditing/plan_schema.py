@@ -31,7 +31,7 @@ def plan_schema(rooms: Rooms | None = None) -> Schema:
 
     Examples:
         >>> sorted(plan_schema()["properties"]["thresholds"]["properties"])
-        ['advantage', 'baseline_ratio', 'epsilon', 'pixel_rmse', 'reconstruction_probability']
+        ['advantage', 'baseline_ratio', 'epsilon', 'pixel_rmse', 'reconstruction_probability', 'token_error']
     """
     writer = SchemaWriter(rooms=catalog() if rooms is None else rooms)
     sections = {key: write(writer) for key, write in SECTIONS.items()}

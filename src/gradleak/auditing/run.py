@@ -32,7 +32,7 @@ from gradleak.results import (
 )
 from gradleak.results.errors import record_stays
 from gradleak.results.files import clear_partials, make_folder
-from gradleak.scoring import pixels_of_truth
+from gradleak.scoring import check_truth
 
 Progress = Callable[[int, int, str], None]
 VERDICTS = "verdict"
@@ -194,7 +194,7 @@ def preflight(plan: Plan) -> None:
     refuse_inference_mode()
     for batch in site.batches:
         objective.check(batch.to(objective.dtype))
-        pixels_of_truth(batch)
+        check_truth(batch)
     site.search()
     for audit in plan.audits:
         audit.check(site)

@@ -7,6 +7,7 @@ from typing import Any
 
 from gradleak.audits.base import Audit
 from gradleak.results import (
+    ERRORS,
     RUN,
     Citation,
     Finding,
@@ -109,8 +110,9 @@ def _how_bad(verdict: Verdict) -> tuple[int, float]:
     """Worst first: a broken claim, an example rebuilt (its error), something inferred (its advantage), an epsilon, no number."""
     if verdict.reason == "claim_broken":
         return 0, -float(verdict.details["epsilon"])
-    if verdict.details.get("pixel_rmse") is not None:
-        return 1, float(verdict.details["pixel_rmse"])
+    error = next((found for name in ERRORS if (found := verdict.details.get(name)) is not None), None)
+    if error is not None:
+        return 1, float(error)
     if verdict.details.get("advantage") is not None:
         return 2, -float(verdict.details["advantage"])
     if verdict.details.get("epsilon") is not None:

@@ -28,7 +28,17 @@ SCORES = {
     "psnr": "-10 log10 of the mean squared error, in dB; of a batch the largest.",
     "ssim": "Mean structural similarity of images of at least 11 by 11 pixels (Wang et al. 2004), at most 1; of a batch "
     "the largest.",
-    "exact_hits": "The share of examples with a pixel RMSE below 1e-3.",
+    "exact_hits": "The share of examples with a pixel RMSE below 1e-3; of sentences with every word in place and none besides.",
+    "token_error": "The share of the words of a sentence that a claim does not have at their place, the smallest of a batch "
+    "after claims and sentences were paired; special tokens and padding count nowhere. What the verdict 'leaks' reads for text.",
+    "chance_token_error": "The token error that the best sentence of a guesser without the update falls below in 1 % of draws: "
+    "frequent words, words in their shares, public sentences, random words. The verdict 'leaks' asks for less.",
+    "rouge_1": "ROUGE-1 of the claim on token ids, F: shared words. 1 where the bag of words is known, whatever their order.",
+    "rouge_2": "ROUGE-2 on token ids, F: shared pairs of neighbors.",
+    "rouge_l": "ROUGE-L on token ids, F: the longest sequence that both hold in this order.",
+    "google_bleu": "The smaller of precision and recall over all runs of 1 to 4 tokens (Wu et al. 2016).",
+    "bag_recall": "The share of the words of a batch that a claim names, each as often as it stands there, whatever the places.",
+    "bag_precision": "The share of the words that a claim names that are in the batch so often.",
     "label_accuracy": "The share of examples whose class was claimed rightly, each claim held against the example that its "
     "image was paired with. The order of a batch cannot be recovered, so that labels behind poor images look unknown: the "
     "details (and reports) hold the share by counts of the batch, whatever the images, which is what is known of the labels.",

@@ -66,7 +66,8 @@ def running_statistics(objective: Objective) -> dict[str, LayerStatistics]:
 def batch_norm_statistics(objective: Objective, inputs: Tensor) -> Mapping[str, LayerStatistics]:
     """Statistics that a batch of inputs (b, *shape) leaves in the model's BatchNorm layers, by layer; one pass."""
     with watch_batch_norm(objective) as seen, torch.no_grad():
-        objective.outputs(objective.params, inputs.to(objective.device, objective.dtype))
+        given = inputs.to(objective.dtype) if inputs.is_floating_point() else inputs
+        objective.outputs(objective.params, given.to(objective.device))
     return seen
 
 

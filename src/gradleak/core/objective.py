@@ -418,12 +418,13 @@ class Objective:
             UnsupportedError: if the model looks ids up in no `nn.Embedding`.
         """
         found = self.token_tables(8 if ids is None else ids.shape[1])
-        return replace(self, _at=AtEmbeddings.of(found, self._module, ids))
+        return replace(self, _at=AtEmbeddings.of(found, self._module, ids, {**self.frozen, **self.params}))
 
     def embed(self, ids: Tensor) -> Tensor:
         """The rows of the word table (b, T, d) for ids (b, T); places without a token (-1) have that of the padding."""
-        at = self._at or AtEmbeddings.of(self.token_tables(ids.shape[1]), self._module, None)
-        return at.rows({**self.frozen, **self.params}[at.tables.word], ids)
+        weights = {**self.frozen, **self.params}
+        at = self._at or AtEmbeddings.of(self.token_tables(ids.shape[1]), self._module, None, weights)
+        return at.rows(weights[at.tables.word], ids)
 
     def output_shape(self, domain: Domain) -> tuple[int, ...] | None:
         """The shape of the output for one example of the domain, or None if the output is not a tensor."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ class TokenTables:
         tied: whether the word table is used a second time, as the weight of a head, which moves rows of words that were
             not read.
         shared: whether the update holds the word table.
+        padding: the id that the word table holds fixed for padding (`padding_idx`), or None.
     """
 
     word: str
@@ -44,6 +45,7 @@ class TokenTables:
     others: Sequence[str] = ()
     tied: bool = False
     shared: bool = True
+    padding: int | None = None
 
 
 def arguments(module: nn.Module, inputs: Tensor) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
@@ -148,7 +150,15 @@ def find_tables(
         except IndexError:  # more ids than this table has, as many as another one
             most //= 2
             continue
-        return _read(recorders, probes, tensors, shared)
+        found = _read(recorders, probes, tensors, shared)
+        if found is not None and found.position is None:
+            # A slice of a table in place of a lookup.
+            own = {f"{path}.weight".removeprefix(".") for path, part in module.named_modules() if part in embeddings}
+            shapes = {name: tensors[name].shape for name in (recorders[0].used & own) - {found.word, *found.others}}
+            sliced = [name for name, (rows, width) in shapes.items() if rows >= length and width == found.width]
+            found = replace(found, position=sliced[0]) if len(sliced) == 1 else found
+        fixed = [part.padding_idx for part in embeddings if found is not None and part.num_embeddings == found.size]
+        return found if found is None else replace(found, padding=next((one for one in fixed if one is not None), None))
     return None
 
 
@@ -200,14 +210,18 @@ class AtEmbeddings:
         tables: of the model.
         ids: (b, T) whose rows of the table get the gradient of the lookup; None for no gradient of the table by it.
         padding: the id that the model fills up with.
+        start: the rows of the table (b, T, d) behind the ids: what is added to them goes with them where the table is trained.
     """
 
     tables: TokenTables
     ids: Tensor | None
     padding: int
+    start: Tensor | None = None
 
     @classmethod
-    def of(cls, tables: TokenTables | None, module: nn.Module, ids: Tensor | None) -> AtEmbeddings:
+    def of(
+        cls, tables: TokenTables | None, module: nn.Module, ids: Tensor | None, weights: Mapping[str, Tensor]
+    ) -> AtEmbeddings:
         """A model at embeddings, of these ids.
 
         Raises:
@@ -218,7 +232,8 @@ class AtEmbeddings:
                 "at_embeddings: expected a model that looks ids up in an nn.Embedding, got one that does not; pass inputs "
                 "that can be differentiated"
             )
-        return cls(tables, None if ids is None else ids.detach().clone(), padding_of(module))
+        found = cls(tables, None if ids is None else ids.detach().clone(), padding_of(module))
+        return found if ids is None else replace(found, start=found.rows(weights[tables.word].detach(), ids))
 
     def rows(self, table: Tensor, ids: Tensor) -> Tensor:
         """The rows of the word table (b, T, d) for ids (b, T); those of the padding where there is no token."""
@@ -248,13 +263,13 @@ class AtEmbeddings:
             table: the word table that is in place, the very tensor.
             embeddings: (b, T, d).
         """
-        return _Replaced(table, embeddings, scatter=self.ids is not None)
+        return _Replaced(table, embeddings, self.start)
 
 
 class _Replaced(TorchFunctionMode):
-    def __init__(self, table: Tensor, embeddings: Tensor, *, scatter: bool) -> None:
+    def __init__(self, table: Tensor, embeddings: Tensor, start: Tensor | None) -> None:
         super().__init__()
-        self.table, self.embeddings, self.scatter = table, embeddings, scatter
+        self.table, self.embeddings, self.start = table, embeddings, start
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call through, but for the lookup."""
@@ -262,4 +277,6 @@ class _Replaced(TorchFunctionMode):
         ours = func is F.embedding and _argument(args, kwargs, 1, "weight") is self.table
         if not ours or result.shape != self.embeddings.shape:
             return result
-        return self.embeddings + (result - result.detach()) if self.scatter else self.embeddings
+        if self.start is None:
+            return self.embeddings
+        return result + (self.embeddings - self.start.to(self.embeddings))

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+from gradleak.reporting import words
 from gradleak.reporting.blocks import (
     MOST,
     Badge,
+    Block,
     Chip,
     Column,
     Hint,
@@ -18,10 +20,12 @@ from gradleak.reporting.blocks import (
     Tag,
     Text,
     Words,
+    labels,
+    numbers,
     pieces,
     plain,
 )
-from gradleak.reporting.numerals import MISSING, Quantity
+from gradleak.reporting.numerals import MISSING, Quantity, decimal
 
 # So many different words of a column are told apart, and so many are named.
 _APART, _NAMED = 1000, 4
@@ -33,6 +37,8 @@ MOST_SCORES = 10 * MOST
 STAND_IN_RECORD = (
     "of releases that came out no worse stand in the record; the JSON document has the range of each score by scenario."
 )
+# Columns of a row side by side; below the first share of a column a number is no news, below the second it is a copy.
+MOST_COLUMNS, _FINE, _SMALL = 12, 0.01, 1e-3
 One = TypeVar("One")
 
 
@@ -147,3 +153,35 @@ def _word(piece: Inline) -> str:
     if isinstance(piece, Chip):
         return piece.verdict.value if piece.verdict else ""
     return piece.text if isinstance(piece, Tag | Hint | Quantity) else ""
+
+
+def side_by_side(true: Sequence[Sequence[float]], claimed: Sequence[Sequence[float]]) -> list[Block]:
+    """The true row and the rebuilt one that are nearest to each other, column by column.
+
+    Args:
+        true: rows in the units of the data.
+        claimed: rebuilt ones.
+    """
+    width = len(true[0]) if true else 0
+    pairs = [(a, b) for a in true for b in claimed if len(a) == len(b) == width]
+    if not pairs:
+        return []
+    spans = [max(_FINE, *map(abs, column)) for column in zip(*(row for pair in pairs for row in pair), strict=True)]
+    near = min(pairs, key=lambda pair: sum(((a - b) / span) ** 2 for a, b, span in zip(*pair, spans, strict=True)))
+    columns = [*labels("Row"), *numbers(*(f"Column {place + 1}" for place in range(min(width, MOST_COLUMNS))))]
+    shown: list[list[Words]] = []
+    for name, row in zip(("True", "Rebuilt"), near, strict=True):
+        # What is small beside its column is no news to a reader.
+        told = [0.0 if abs(value) < _SMALL * span else value for value, span in zip(row, spans, strict=True)]
+        shown.append([name, *map(decimal, told[:MOST_COLUMNS])])
+    further = f"the first {MOST_COLUMNS} of {width} columns, in the units of the data" if width > MOST_COLUMNS else ""
+    return [Table(columns=columns, rows=shown, caption=further, single=True)]
+
+
+def support_terms() -> list[Block]:
+    """Meaning of the words about pictures out of a generator."""
+    parts: list[Words] = [[name, meaning] for name, meaning in words.SUPPORT_MEANINGS.items()]
+    return [
+        Text(parts=["Pictures out of a generator, and what the update itself says of them"], style=Style.HEADING),
+        Text(parts=parts, style=Style.TERMS),
+    ]

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from gradleak.reporting.numerals import as_number
 from gradleak.results import (
+    ERRORS,
     Evidence,
     Finding,
     Grounds,
@@ -29,6 +30,11 @@ from gradleak.results import (
 
 F = TypeVar("F", bound=Finding)
 LARGEST_PICTURE = 4 * 2**20
+# Scores beside the error, by kind of data: in front of it and behind it.
+_SIMILAR: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
+    "image": (("psnr",), ("ssim",)),
+    "tokens": (("exact_hits",), ("rouge_l", "google_bleu", "bag_recall", "bag_precision")),
+}
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -69,7 +75,7 @@ class Context:
 
     @cached_property
     def data_kind(self) -> str:
-        """The kind of the audited data: "image", "tabular" or "signal"."""
+        """The kind of the audited data: "image", "tabular", "signal" or "tokens"."""
         data = self.plan.get("data")
         first = data[0] if isinstance(data, list) and data and isinstance(data[0], Mapping) else {}
         domain = first.get("domain")
@@ -89,6 +95,11 @@ class Context:
     def error(self) -> str:
         """The name of the error of a reconstruction."""
         return error_name(self.data_kind)
+
+    @property
+    def similar(self) -> tuple[Sequence[str], Sequence[str]]:
+        """The scores that stand beside the error of a reconstruction, in front of it and behind it."""
+        return _SIMILAR.get(self.data_kind, _SIMILAR["image"])
 
     @property
     def noise_needed(self) -> float | None:
@@ -130,6 +141,15 @@ class Context:
         known = [[as_number(value) for value in row] for row in listed if isinstance(row, list)]
         return [[value for value in row if value is not None] for row in known if row and None not in row]
 
+    def texts(self, path: str | None) -> Mapping[str, Any]:
+        """The JSON object of a file of sentences beside the record; empty where there is none that may be shown."""
+        content = _beside(self.record.path.parent if self.record.path else None, path)
+        try:
+            found = json.loads(content or b"{}")
+        except (ValueError, RecursionError):
+            found = {}
+        return found if isinstance(found, Mapping) else {}
+
     def blind(self, error: Score | None, scenario: str | None, subject: Subject | None) -> Score | None:
         """The error of the blind adversary, on the example of a batch of which the error of an attack is.
 
@@ -140,7 +160,7 @@ class Context:
             scenario: of which release.
             subject: of which release.
         """
-        found = (score for _, score in self.grounds.scores("pixel_rmse", scenario, subject))
+        found = (score for name in ERRORS for _, score in self.grounds.scores(name, scenario, subject))
         blind = next((score for score in found if score.evidence is Evidence.EXACT), None)
         own, beside = by_example(error), by_example(blind)
         known = [place for place, value in enumerate(own) if value is not None]
@@ -200,7 +220,7 @@ class Context:
         found: dict[tuple[str | None, Subject | None], Score] = {}
         for one in self.record.findings:
             for score in one.scores if one.control is None else ():
-                if score.name == "pixel_rmse" and score.evidence is Evidence.ATTACK and score.value is not None:
+                if score.name in ERRORS and score.evidence is Evidence.ATTACK and score.value is not None:
                     for place in {(one.scenario, one.subject), (one.scenario, None)}:
                         best = found.setdefault(place, score)
                         if best.value is not None and score.value < best.value:

@@ -42,6 +42,7 @@ REASONS: Mapping[str, str] = {
     "no_signal": "the update carries no signal",
     "control_failed": "a control failed",
     "control_not_run": "the noise control of the attack could not be run",
+    "words_leak": "the words of the batch leak, their order was not shown",
     "no_better_than_blind": "guessing blindly does nearly as well",
     "no_better_than_chance": "blind guesses come as near by luck",
     "item_failed": "the release could not be made",
@@ -99,6 +100,8 @@ NEXT_STEPS: Mapping[str, str] = {
     "number of this run says anything about the release.",
     "inconsistent_update": "Compare mode (train or eval), normalization, loss, reduction, scale and the order of "
     "tensors with the client's code, then run the audit again.",
+    "words_leak": "Treat the words as told: a name or a diagnosis needs no order. Keep the tables of embeddings from the "
+    "update, or add noise to them, and try an attack that finds the order.",
     "control_not_run": "See why the noise control was refused; disclose what the attack needs, or use another attack.",
     "no_better_than_blind": "Audit other examples too: on an almost constant one nothing can be told apart. Mind the declared "
     "range: in units of one that is far too wide every image is almost constant.",
@@ -151,6 +154,14 @@ SCORE_NAMES: Mapping[str, str] = {
     "ssim": "SSIM",
     "st_lpips": "ST-LPIPS",
     "exact_hits": "exact hits",
+    "token_error": "token error",
+    "chance_token_error": "token error of luck",
+    "rouge_1": "ROUGE-1",
+    "rouge_2": "ROUGE-2",
+    "rouge_l": "ROUGE-L",
+    "google_bleu": "Google BLEU",
+    "bag_recall": "words found",
+    "bag_precision": "named words that are there",
     "label_accuracy": "labels found",
     "wrong_pairing_rmse": "{entry} RMSE against wrong examples",
     "chance_pixel_rmse": "{entry} RMSE of luck",

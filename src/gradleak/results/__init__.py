@@ -73,6 +73,7 @@ from gradleak.results.citation import (
     Citation,
 )
 from gradleak.results.errors import (
+    ERRORS,
     GradleakError,
     InconsistentUpdateError,
     InputError,
@@ -84,6 +85,7 @@ from gradleak.results.errors import (
     entries_noun,
     entry_noun,
     error_name,
+    error_score,
 )
 from gradleak.results.fields import (
     BelowOne,
@@ -147,6 +149,7 @@ __all__ = [
     "DOROSHENKO_2022",
     "DWORK_2006",
     "DWORK_ROTH_2014",
+    "ERRORS",
     "FANG_2024",
     "FRANK_HALL_2001",
     "FRIEDMAN_1989",
@@ -258,6 +261,7 @@ __all__ = [
     "entries_noun",
     "entry_noun",
     "error_name",
+    "error_score",
     "finding_class",
     "is_number",
     "kinds",

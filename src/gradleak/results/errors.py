@@ -152,11 +152,13 @@ def nearest(name: Any, known: Sequence[str]) -> str:
     return f"did you mean {same[near[0]]!r}?" if near else ""
 
 
-ENTRIES: Mapping[str, str] = {"image": "pixel", "tabular": "feature", "signal": "sample"}
+ENTRIES: Mapping[str, str] = {"image": "pixel", "tabular": "feature", "signal": "sample", "tokens": "token"}
+ERRORS = ("pixel_rmse", "token_error")
+"""The scores that say how near a claim comes to an example, one or the other by the kind of data."""
 
 
 def entry_noun(kind: str | None) -> str:
-    """Noun for one number of an example: "pixel", "feature" or "sample"; "entry" for a kind that is not known.
+    """Noun for one number of an example: "pixel", "feature", "sample" or "token"; "entry" for a kind that is not known.
 
     Args:
         kind: value of a `DomainKind`; None for data of no stated kind.
@@ -169,9 +171,9 @@ def entry_noun(kind: str | None) -> str:
 
 
 def error_name(kind: str | None) -> str:
-    """Name of the root mean squared error of a reconstruction, over entries scaled to [0, 1].
+    """Name of the error of a reconstruction: root mean squared over entries scaled to [0, 1], or the share of tokens missed.
 
-    The unit of such scores is `pixel_rmse` in every record, whatever the data are.
+    The unit of scores in numbers is `pixel_rmse` in every record, whatever the data are.
 
     Args:
         kind: value of a `DomainKind`; None for data of no stated kind.
@@ -180,7 +182,20 @@ def error_name(kind: str | None) -> str:
         >>> error_name("tabular")
         'feature RMSE'
     """
-    return f"{entry_noun(kind)} RMSE"
+    return "token error" if error_score(kind) == "token_error" else f"{entry_noun(kind)} RMSE"
+
+
+def error_score(kind: str | None) -> str:
+    """Name of the score that says how near a claim comes to an example.
+
+    Args:
+        kind: value of a `DomainKind`; None for data of no stated kind.
+
+    Examples:
+        >>> error_score("tokens")
+        'token_error'
+    """
+    return ERRORS[kind == "tokens"]
 
 
 def entries_noun(kind: str | None) -> str:

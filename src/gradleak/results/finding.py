@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, PlainValidator, ValidationError
 
-from gradleak.results.errors import InputError
+from gradleak.results.errors import ERRORS, InputError
 from gradleak.results.fields import is_number
 from gradleak.results.score import DEEPEST, Evidence, Outcome, Score, jsonable
 
@@ -236,9 +236,9 @@ class Attempt(Finding):
 
     @property
     def error(self) -> Score | None:
-        """The error of the reconstruction, of entries scaled to [0, 1]; None where it was not scored."""
-        found = self.score("pixel_rmse")
-        return found if found is not None and found.evidence is Evidence.ATTACK else None
+        """The error of the reconstruction, of entries scaled to [0, 1] or of tokens; None where it was not scored."""
+        found = (self.score(name) for name in ERRORS)
+        return next((one for one in found if one is not None and one.evidence is Evidence.ATTACK), None)
 
     @property
     def errors(self) -> Sequence[float | None]:

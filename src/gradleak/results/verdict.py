@@ -110,6 +110,8 @@ class Thresholds(Settings):
     Attributes:
         pixel_rmse: largest error, in pixels scaled to [0, 1].
         baseline_ratio: largest share of the blind adversary's error on the same example.
+        token_error: of sentences in place of both: largest share of the words that are not in place; luck and the blind
+            adversary are to be beaten, by any margin.
         reconstruction_probability: largest chance of any attacker to rebuild an example of a release that is *bounded* by
             differential privacy.
         advantage: largest advantage that Fano's inequality may leave to any adversary of an inference game that is *bounded*.
@@ -125,6 +127,15 @@ class Thresholds(Settings):
     reconstruction_probability: Share = 0.05
     advantage: Share = 0.05
     epsilon: Positive = 1.0
+    token_error: Share = 0.5
+
+    def for_data(self, kind: str | None) -> Thresholds:
+        """The thresholds for examples of a kind: for tokens `token_error` stands in the place of `pixel_rmse`.
+
+        Args:
+            kind: value of a `DomainKind`.
+        """
+        return replace(self, pixel_rmse=self.token_error, baseline_ratio=1.0) if kind == "tokens" else self
 
     def to_dict(self) -> dict[str, float]:
         """The thresholds by name."""

@@ -8,6 +8,7 @@ from gradleak.scoring.chance import (
     blind_baseline,
     chance_pixel_rmse,
 )
+from gradleak.scoring.claims import blind_scores, check_truth, luck_of, score_claim, score_tokens
 from gradleak.scoring.classification import confusion, leaks, score_posteriors
 from gradleak.scoring.image import SSIM_WINDOW, mse, psnr, rmse, ssim, ssim_obstacle
 from gradleak.scoring.pairing import Pairing, label_accuracy, pair, wrong_pairing_rmse
@@ -52,12 +53,15 @@ __all__ = [
     "bag_overlap",
     "beyond_luck",
     "blind_baseline",
+    "blind_scores",
     "chance_pixel_rmse",
+    "check_truth",
     "confusion",
     "feature_mse",
     "google_bleu",
     "label_accuracy",
     "leaks",
+    "luck_of",
     "mse",
     "pair",
     "pixels_of_truth",
@@ -68,11 +72,13 @@ __all__ = [
     "rmse",
     "rouge_l",
     "rouge_n",
+    "score_claim",
     "score_images",
     "score_perceptual",
     "score_posteriors",
     "score_sentence",
     "score_sentences",
+    "score_tokens",
     "ssim",
     "ssim_obstacle",
     "st_lpips",

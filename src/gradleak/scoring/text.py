@@ -275,6 +275,37 @@ class Guessers:
         if not any(len(sentence) for sentence in self.public):
             raise InputError("Guessers.public: expected at least one token, got none")
 
+    def limit(self, truths: Sequence[Ids], *, generator: torch.Generator, draws: int = 200) -> float:
+        """The share in place that a guesser's best sentence of the batch exceeds in 1 % of draws, the largest of all guessers.
+
+        That of `levels`, without the other scores.
+
+        Args:
+            truths: ordinary ids of each true sentence.
+            generator: draws the guesses.
+            draws: guesses of each guesser at all sentences.
+
+        Cost: guessers times draws times words.
+        """
+        check_count("Guessers.limit.draws", draws, least=FEWEST_GUESSES)
+        limit = 0.0
+        for guess in self._guessers.values():
+            largest = [
+                max(_in_place(truth, guess(truth, generator)) for truth in truths if len(truth)) for _ in range(draws)
+            ]
+            limit = max(limit, float(torch.tensor(largest).quantile(GUESS_LEVEL, interpolation="higher")))
+        return limit
+
+    @cached_property
+    def _guessers(self) -> Mapping[str, Callable[[Ids, torch.Generator], Ids]]:
+        return {
+            "most frequent word": lambda truth, _: [self._frequent] * len(truth),
+            "unigram draw": self._draw,
+            "bigram greedy": lambda truth, _: self._chain(len(truth)),
+            "another sentence": self._another,
+            "random words": lambda truth, rng: torch.randint(self.size, (len(truth),), generator=rng).tolist(),
+        }
+
     @cached_property
     def _counts(self) -> Counter[int]:
         return Counter(chain.from_iterable(self.public))
@@ -311,13 +342,7 @@ class Guessers:
         check_count("Guessers.levels.draws", draws, least=FEWEST_GUESSES)
         if not truths or not all(len(truth) for truth in truths):
             raise InputError("Guessers.levels: expected sentences of at least one token")
-        guessers: dict[str, Callable[[Ids, torch.Generator], Ids]] = {
-            "most frequent word": lambda truth, _: [self._frequent] * len(truth),
-            "unigram draw": self._draw,
-            "bigram greedy": lambda truth, _: self._chain(len(truth)),
-            "another sentence": self._another,
-            "random words": lambda truth, rng: torch.randint(self.size, (len(truth),), generator=rng).tolist(),
-        }
+        guessers = dict(self._guessers)
         if bag_known:
             guessers |= {"bag in random order": _shuffled, "bag in order of pairs": self._ordered}
         means: dict[str, dict[str, float]] = {}
@@ -365,6 +390,10 @@ class Guessers:
             place = max(range(len(left)), key=lambda index: following[left[index]])
             words.append(left.pop(place))
         return words
+
+
+def _in_place(truth: Ids, guess: Ids) -> float:
+    return sum(left == right for left, right in zip(truth, guess, strict=False)) / max(len(truth), 1)
 
 
 def _runs(ids: Ids, n: int) -> Counter[tuple[int, ...]]:

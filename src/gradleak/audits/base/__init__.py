@@ -2,7 +2,7 @@
 
 from gradleak.audits.base.adversary import Adversary
 from gradleak.audits.base.audit import Audit, Refusal, Task
-from gradleak.audits.base.pictures import STATES, file_name, save_picture, state_of, state_path
+from gradleak.audits.base.pictures import STATES, file_name, save_picture, save_text, state_of, state_path
 from gradleak.audits.base.reader import (
     ALL_OR_NAMES,
     TEXT,
@@ -58,6 +58,7 @@ __all__ = [
     "luck",
     "released_by",
     "save_picture",
+    "save_text",
     "state_of",
     "state_path",
     "table_of",

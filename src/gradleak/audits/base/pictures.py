@@ -1,4 +1,4 @@
-"""Files beside a record: pictures and rows, only when the plan says so, and the states from which a killed run goes on."""
+"""Files beside a record: pictures, rows and texts, only when the plan says so, and states from which a killed run goes on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,9 @@ from torch import Tensor
 
 from gradleak.attacks import Checkpoint
 from gradleak.audits.base.site import Site
-from gradleak.core import Domain, DomainKind
+from gradleak.core import NO_TOKEN, Batch, Domain, DomainKind, Reconstruction, Vocabulary
 from gradleak.results.files import make_folder, write_file
+from gradleak.scoring import score_sentences
 
 FOLDER = "pictures"
 
@@ -58,6 +60,55 @@ def _png(pixels: Tensor) -> bytes:
 def _in_data_units(rows: Tensor, domain: Domain) -> Tensor:
     low, high = (torch.as_tensor(end, dtype=rows.dtype) for end in (domain.low, domain.high))
     return low + domain.to_pixels(rows) * (high - low)
+
+
+def save_text(out: Path, name: str, batch: Batch, claim: Reconstruction | None = None) -> str | None:
+    """The path, relative to `out`, of a JSON file with the sentences of a batch, or of a claim on it; None for other data.
+
+    A line is a list of pairs: a piece of text, and "word", "special" (a token that is no word), or, of a claim, "right",
+    "wrong" (at this place) and "open" (nothing is claimed).
+
+    Args:
+        out: folder of the record.
+        name: what the text is; made into a file name.
+        batch: the truth.
+        claim: on it; None for the truth itself.
+    """
+    vocabulary = None if batch.domain is None else batch.domain.vocabulary
+    if vocabulary is None or (claim is not None and claim.tokens is None and claim.bag is None):
+        return None
+    truths = [row[:length].tolist() for row, length in zip(batch.inputs, batch.lengths.tolist(), strict=True)]
+    lines = []
+    for ids in truths if claim is None else []:
+        states = ["word" if vocabulary.ordinary(one) else "special" for one in ids]
+        lines.append(list(zip(vocabulary.pieces(ids), states, strict=True)))
+    if claim is not None and claim.tokens is not None:
+        claims = [
+            row[: 1 + max((row >= 0).nonzero()[:, 0].tolist(), default=-1)].tolist() for row in claim.tokens.cpu()
+        ]
+        pairing = score_sentences(truths, claims, apart=vocabulary.apart).pairing
+        for truth, place in zip(truths, pairing.claim_of, strict=True):
+            ids = [NO_TOKEN] * len(truth) if place is None else claims[place]
+            states = [_state(one, truth, at, vocabulary) for at, one in enumerate(ids)]
+            lines.append(list(zip(vocabulary.pieces(ids), states, strict=True)))
+    elif claim is not None and claim.bag is not None:
+        held = {one for truth in truths for one in truth}
+        ids = claim.bag.tolist()
+        lines = [list(zip(vocabulary.pieces(ids), ["right" if one in held else "wrong" for one in ids], strict=True))]
+    relative = f"{FOLDER}/{file_name(name)}.json"
+    make_folder(out / FOLDER)
+    content = {"bag": claim is not None and claim.tokens is None, "lines": lines}
+    write_file(out / relative, json.dumps(content, ensure_ascii=False).encode())
+    return relative
+
+
+def _state(one: int, truth: Sequence[int], at: int, vocabulary: Vocabulary) -> str:
+    """State of a claimed token, held against the truth at its place."""
+    if one == NO_TOKEN:
+        return "open"
+    if not vocabulary.ordinary(one):
+        return "special"
+    return "right" if at < len(truth) and truth[at] == one else "wrong"
 
 
 def file_name(name: str) -> str:

@@ -13,7 +13,7 @@ from gradleak.audits.base.site import Site, domain_of
 from gradleak.core import Batch, HonestButCurious, derive_generator
 from gradleak.data import Population
 from gradleak.results import Score
-from gradleak.scoring import chance_pixel_rmse
+from gradleak.scoring import luck_of
 
 PROBED = 4
 
@@ -29,8 +29,7 @@ def held(rows: Any) -> dict[str, Any]:
 
 def few(rows: Batch | Population) -> Batch:
     """The first rows, at which the behavior of a model is compared."""
-    sensitive = None if rows.sensitive is None else rows.sensitive[:PROBED]
-    return Batch(rows.inputs[:PROBED], rows.targets[:PROBED], rows.domain, sensitive)
+    return Batch(rows.inputs, rows.targets, rows.domain, rows.sensitive).rows(slice(PROBED))
 
 
 def held_privately(public: Tensor, private: Iterable[Batch]) -> Tensor:
@@ -66,11 +65,6 @@ def luck(site: Site, batch: Batch, name: str) -> Score | None:
     public = site.threat.public if isinstance(site.threat, HonestButCurious) else None
     rows = None if public is None else public.inputs
     generator = derive_generator(site.seed, "chance", name)
-    return chance_pixel_rmse(
-        batch,
-        domain_of(batch),
-        rows,
-        generator=generator,
-        within=site.thresholds.pixel_rmse,
-        share=site.thresholds.baseline_ratio,
-    )
+    domain = domain_of(batch)
+    limits = site.thresholds.for_data(domain.kind)
+    return luck_of(batch, domain, rows, generator=generator, within=limits.pixel_rmse, share=limits.baseline_ratio)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradleak.audits.base import Site
-from gradleak.results import Attempt, Evidence, Finding, Grounds, Score, Status, by_example
+from gradleak.results import ERRORS, Attempt, Evidence, Finding, Grounds, Score, Status, by_example
 from gradleak.risk import LinearizedPosteriorError, ReconstructionProbability
 
 # An attack is not begun where the closed form leaves at least so many times the error that counts as rebuilt: it is
@@ -81,9 +81,15 @@ def reaches(attempt: Attempt, about: Sequence[Finding], grounds: Grounds) -> boo
     """
     blind = next((score for one in about if (score := _blind(one)) is not None), None)
     baselines = by_example(blind)
-    return bool(baselines) and attempt.best is not None and grounds.thresholds.leaks(attempt.errors, baselines)
+    limits = grounds.thresholds.for_data(next((kind for one in about if (kind := _kind(one))), None))
+    return bool(baselines) and attempt.best is not None and limits.leaks(attempt.errors, baselines)
+
+
+def _kind(finding: Finding) -> str | None:
+    return None if finding.score("token_error") is None else "tokens"
 
 
 def _blind(finding: Finding) -> Score | None:
-    score = None if isinstance(finding, Attempt) else finding.score("pixel_rmse")
+    found = (finding.score(name) for name in ERRORS if not isinstance(finding, Attempt))
+    score = next((one for one in found if one is not None), None)
     return score if score is not None and score.evidence is Evidence.EXACT else None

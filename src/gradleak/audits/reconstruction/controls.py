@@ -14,6 +14,7 @@ from gradleak.attacks import Attack, Checkpoint
 from gradleak.audits.base import Adversary, Scenario, Site, domain_of, internal_example, luck, state_of
 from gradleak.audits.reconstruction.task import claim_support, estimate, run_attack, wide
 from gradleak.core import (
+    NO_TOKEN,
     Batch,
     Domain,
     HonestButCurious,
@@ -22,18 +23,20 @@ from gradleak.core import (
     Objective,
     Release,
     Update,
+    Vocabulary,
     derive_generator,
     describe,
 )
-from gradleak.models import initialize_default, linear_model
+from gradleak.models import initialize_default, linear_model, transformer
 from gradleak.protocols import FedSGD
-from gradleak.results import Control, GradleakError, InputError, Score, Status
+from gradleak.results import ERRORS, Control, GradleakError, InputError, Score, Status, error_score
 from gradleak.results.findings.reconstruction import Draws, ReconstructionFinding
 from gradleak.results.score import jsonable
-from gradleak.scoring import blind_baseline, score_images
+from gradleak.scoring import blind_scores, score_claim
 
 CONTROL_STEPS = 12
 POSITIVE_CLASSES = 10
+PLANTED_TOKENS, PLANTED_WIDTH = 16, 32
 
 
 def shortened(attack: Attack) -> Attack:
@@ -46,6 +49,8 @@ def planted_leak(
 ) -> tuple[Objective, Batch, Release]:
     """A synthetic example of the domain, released undefended through a linear layer with bias and cross entropy.
 
+    For tokens it is a sentence, through an encoder of one layer: the rows of its tables name words and places.
+
     Its gradient is (p − y)xᵀ for the weight and p − y for the bias, so the input can be read off by division: an
     attack that does not find it is broken or was set up wrongly.
 
@@ -55,6 +60,8 @@ def planted_leak(
         images: a generator that the adversary searches: the example is then an image of its own, of class 0 where it is
             conditional, since no such search can find anything but an image.
     """
+    if domain.vocabulary is not None:
+        return _planted_sentence(domain.vocabulary, domain.size, generator)
     pixels = torch.rand((1, *domain.shape), generator=generator)
     inputs = domain.from_pixels(pixels)
     label = torch.randint(POSITIVE_CLASSES, (1,), generator=generator)
@@ -65,6 +72,25 @@ def planted_leak(
     model = linear_model(features=domain.size, classes=POSITIVE_CLASSES)
     initialize_default(model, generator=generator)
     return Objective.from_module(model), Batch(inputs, label, domain), Release(FedSGD())
+
+
+def _planted_sentence(
+    vocabulary: Vocabulary, length: int, generator: torch.Generator
+) -> tuple[Objective, Batch, Release]:
+    """A sentence of random words, special tokens at their fixed places, through an undefended encoder of one layer."""
+    ordinary = torch.tensor([one for one in range(vocabulary.size) if vocabulary.ordinary(one)])
+    chosen = ordinary[torch.randperm(len(ordinary), generator=generator)[:length]]
+    words = min(length, PLANTED_TOKENS)
+    ids = torch.full((1, length), NO_TOKEN)
+    ids[0, :words] = chosen.repeat(1 + words // len(chosen))[:words]
+    for token, place in vocabulary.places.items():
+        if place is not None and words > len(vocabulary.places):
+            ids[0, place if place >= 0 else words + place] = token
+    model = transformer(
+        words=vocabulary.size, length=length, width=PLANTED_WIDTH, blocks=1, heads=2, std=0.2, generator=generator
+    )
+    label = torch.randint(2, (1,), generator=generator)
+    return Objective.from_module(model), Batch(ids, label, Domain.tokens(vocabulary, length)), Release(FedSGD())
 
 
 def noise_update(update: Update, generator: torch.Generator) -> Update:
@@ -86,13 +112,12 @@ def noise_update(update: Update, generator: torch.Generator) -> Update:
 
 
 NEGATIVE_DRAWS = 5
-MEASURE = "pixel_rmse"
 PLANTED = Control(
     planted=True,
     title="Positive control: a planted leak",
-    expects="A public or synthetic example, released undefended through a linear layer, must be rebuilt.",
+    expects="A public or synthetic example, released undefended through a small network, must be rebuilt.",
     meaning="The attack engine or its setting is broken: a failed attack elsewhere in this run means nothing.",
-    measure=MEASURE,
+    measure=ERRORS[0],
 )
 NOISE = Control(
     planted=False,
@@ -101,7 +126,7 @@ NOISE = Control(
     "leaks; a small error that luck brings, too, passes.",
     meaning="Something leads to the truth without the update: the truth has reached the attack, or the threshold is so "
     "lax that guessing passes. A verdict “leaks” of this run cannot be trusted.",
-    measure=MEASURE,
+    measure=ERRORS[0],
 )
 
 
@@ -349,17 +374,22 @@ def _control(
     found, made = run_attack(attack, update, knowledge, generator, (blank, state))
     if found is None:
         return made, None
-    blind = blind_baseline(batch, domain_of(batch), beside=site.beside)
-    baseline = next(score for score in blind if score.name == MEASURE)
+    domain = domain_of(batch)
+    blind, measure = blind_scores(batch, domain, beside=site.beside), error_score(domain.kind)
+    baseline = next(score for score in blind if score.name == measure)
 
     def rebuilt(scores: Sequence[Score]) -> bool:
-        errors = next(score for score in scores if score.name == MEASURE).details.get("per_example", [])
-        return bool(errors) and site.thresholds.leaks(errors, list(baseline.details["per_example"]), limits)
+        errors = next(score for score in scores if score.name == measure).details.get("per_example", [])
+        return bool(errors) and site.thresholds.for_data(domain.kind).leaks(
+            errors, list(baseline.details["per_example"]), limits
+        )
 
-    scores = score_images(found, batch, beside=site.beside)
+    scores = score_claim(found, batch, beside=site.beside)
     leaks = rebuilt(scores)
     assert made.control is not None
-    made = made.but(scores=tuple(scores), control=made.control.model_copy(update={"baseline": baseline.value}))
+    made = made.but(
+        scores=tuple(scores), control=made.control.model_copy(update={"measure": measure, "baseline": baseline.value})
+    )
     checked = claim_support(attack, found, update, knowledge)
     if checked is not None:
         made = made.but(
@@ -367,8 +397,8 @@ def _control(
             seconds=made.seconds + checked.seconds,
         )
         if checked.refined is not None:
-            refined = score_images(checked.refined, batch, beside=site.beside)
-            reached = next(score.value for score in refined if score.name == MEASURE)
+            refined = score_claim(checked.refined, batch, beside=site.beside)
+            reached = next(score.value for score in refined if score.name == measure)
             made = made.but(refined_pixel_rmse=reached)
             leaks = leaks or rebuilt(refined)
     return made, leaks

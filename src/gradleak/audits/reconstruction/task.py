@@ -19,13 +19,14 @@ from gradleak.audits.base import (
     attack_generator,
     internal_example,
     save_picture,
+    save_text,
     state_of,
 )
 from gradleak.core import HALF, Knowledge, Protocol, Reconstruction, Update, derive_generator, describe
 from gradleak.results import GradleakError, KnowledgeError, Outcome, Status, UnsupportedError
 from gradleak.results.findings.reconstruction import ReconstructionFinding
 from gradleak.results.score import jsonable
-from gradleak.scoring import score_images
+from gradleak.scoring import score_claim
 
 
 def runs(site: Site, attacks: Mapping[str, Attack]) -> Iterator[tuple[Scenario, str, int, bool]]:
@@ -325,8 +326,11 @@ class AttackTask:
         self, site: Site, out: Path, found: Reconstruction, made: ReconstructionFinding
     ) -> ReconstructionFinding:
         """The finding of a claim with its picture and its scores. Here the truth comes in."""
-        picture = save_picture(out, made.item, found.inputs, site.domain(self.index)) if site.pictures else None
-        scores = score_images(found, site.batches[self.index], beside=site.beside)
+        batch, picture = site.batches[self.index], None
+        if site.pictures:
+            domain = site.domain(self.index)
+            picture = save_picture(out, made.item, found.inputs, domain) or save_text(out, made.item, batch, found)
+        scores = score_claim(found, batch, beside=site.beside)
         return made.but(picture=picture, scores=tuple(scores))
 
 

@@ -25,6 +25,7 @@ from gradleak.audits.base import (
     luck,
     released_by,
     save_picture,
+    save_text,
 )
 from gradleak.audits.released.gate import check_update, in_words
 from gradleak.audits.released.verdict import judge
@@ -41,7 +42,7 @@ from gradleak.results import Finding, Grounds, Score, Verdict
 from gradleak.results.files import make_folder
 from gradleak.results.findings.released import ReleaseFinding, TensorPrecision, UpdatePrecision
 from gradleak.results.score import jsonable
-from gradleak.scoring import blind_baseline
+from gradleak.scoring import blind_scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,10 @@ class ReleaseTask:
     def __call__(self, site: Site, out: Path) -> list[ReleaseFinding]:
         """A finding for every scenario that releases this batch."""
         batch, name = site.batches[self.index], internal_example(self.index)
-        original = save_picture(out, f"{name} original", batch.inputs, domain_of(batch)) if site.pictures else None
+        original = None
+        if site.pictures:
+            name_of_file, domain = f"{name} original", domain_of(batch)
+            original = save_picture(out, name_of_file, batch.inputs, domain) or save_text(out, name_of_file, batch)
         chance = luck(site, batch, name)
         return [
             self._release(site, scenario, original, [] if chance is None else [chance], out)
@@ -92,7 +96,7 @@ class ReleaseTask:
         seconds = time.perf_counter() - started
         public = site.threat.public if isinstance(site.threat, HonestButCurious) else None
         rows = None if public is None else public.inputs
-        baseline = blind_baseline(batch, domain, public=rows, beside=site.beside)
+        baseline = blind_scores(batch, domain, rows, beside=site.beside)
         return ReleaseFinding(
             item=item,
             audit=self.audit,

@@ -154,12 +154,15 @@ def _replays(believed: Replay, observed: Tensor) -> Iterator[Replay]:
         text=f"the client ran in {other.value} mode, the audit in {objective.mode.value} mode",
         objective=objective.in_mode(other),
     )
-    if batch.domain is not None and (batch.domain.mean is not None or batch.domain.std is not None):
+    if not batch.inputs.is_floating_point():
+        pass
+    elif batch.domain is not None and (batch.domain.mean is not None or batch.domain.std is not None):
         raw = batch.with_inputs(batch.domain.to_pixels(batch.inputs))
         yield replace(believed, text="the client did not normalize its inputs", batch=raw)
         twice = batch.with_inputs(batch.domain.from_pixels(batch.inputs))
         yield replace(believed, text="the inputs of the audit are not normalized, the client's were", batch=twice)
-    yield replace(believed, text="the client's inputs were in 0..255", batch=batch.with_inputs(batch.inputs * 255))
+    if batch.inputs.is_floating_point():
+        yield replace(believed, text="the client's inputs were in 0..255", batch=batch.with_inputs(batch.inputs * 255))
     protocol = release.protocol
     if protocol.kind is UpdateKind.DELTA:
         text = f"the update is one gradient, not what {type(protocol).__name__} makes"

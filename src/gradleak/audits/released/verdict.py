@@ -22,10 +22,13 @@ from gradleak.results import (
     beyond_luck,
     by_example,
     error_name,
+    error_score,
 )
 from gradleak.results.findings.released import ReleaseFinding
 
 CONVERGED_LOSS = 0.01
+# Of the words of a batch, found and right.
+BAG = 0.5
 # A row or signal that is rebuilt so well is hardly another one of the same kind.
 UNLIKE = 0.01
 NOUN = "attacked releases"
@@ -157,23 +160,25 @@ def _unjudged(release: ReleaseFinding) -> Verdict:
 
 
 def _judge_release(release: ReleaseFinding, grounds: Grounds, proof: _Proof) -> Verdict:
-    thresholds, noun = grounds.thresholds, error_name(release.domain_kind)
+    thresholds, noun = grounds.thresholds.for_data(release.domain_kind), error_name(release.domain_kind)
+    measure = error_score(release.domain_kind)
     about = grounds.about(release.scenario, release.subject)
     attempts = [finding for finding in about if isinstance(finding, Attempt)]
-    baselines = by_example(release.score("pixel_rmse"))
-    luck = release.score("chance_pixel_rmse")
+    baselines = by_example(release.score(measure))
+    luck = release.score(f"chance_{measure}")
     chance = [] if luck is None else list(luck.details.get("limits") or ())
     near = [a for a in attempts if baselines and a.best is not None and thresholds.leaks(a.errors, baselines)]
     reached = [a for a in near if thresholds.leaks(a.errors, baselines, chance)]
     best = min((a for a in attempts if a.best is not None), key=lambda a: a.best or 0.0, default=None)
     details: dict[str, Any] = {
-        "threshold_pixel_rmse": thresholds.pixel_rmse,
+        f"threshold_{measure}": thresholds.pixel_rmse,
         "threshold_baseline_ratio": thresholds.baseline_ratio,
         "best_attack": best.attack if best else None,
         **({"adversary": best.adversary} if best and best.adversary else {}),
-        "pixel_rmse": best.best if best else None,
-        "baseline_pixel_rmse": min((b for b in baselines if b is not None), default=None),
-        **({"chance_pixel_rmse": chance[0]} if chance else {}),
+        measure: best.best if best else None,
+        f"baseline_{measure}": min((b for b in baselines if b is not None), default=None),
+        **({f"chance_{measure}": chance[0]} if chance else {}),
+        **({"bag": bag} if (bag := _bag(attempts)) else {}),
     }
     refused = bool(attempts) and all(attempt.status is not Status.DONE for attempt in attempts)
     if proof.broken and not refused:
@@ -201,12 +206,12 @@ def _judge_release(release: ReleaseFinding, grounds: Grounds, proof: _Proof) -> 
     reached = [attempt for attempt in reached if proof.bears_out(attempt)]
     if reached:
         winner = min(reached, key=lambda a: a.best or 0.0)
-        details |= {"best_attack": winner.attack, "pixel_rmse": winner.best}
+        details |= {"best_attack": winner.attack, measure: winner.best}
         details |= {"adversary": winner.adversary} if winner.adversary else {}
         explanation = (
             f"{winner.title} rebuilt {_what(noun, winner, thresholds, baselines, chance)} (limits: "
             f"{thresholds.pixel_rmse:g}, and {thresholds.baseline_ratio:g} of the blind adversary's)."
-            f"{_alike(release, winner, luck)}{proof.needless}"
+            f"{_of_sentences(winner)}{_alike(release, winner, luck)}{proof.needless}"
         )
         return _verdict(release, VerdictKind.LEAKS, "attack_reached_threshold", explanation, details)
     bound = bound_on(
@@ -216,8 +221,8 @@ def _judge_release(release: ReleaseFinding, grounds: Grounds, proof: _Proof) -> 
             error=thresholds.pixel_rmse,
             baseline_ratio=thresholds.baseline_ratio,
             probability=thresholds.reconstruction_probability,
-            reached=details["pixel_rmse"],
-            blind=details["baseline_pixel_rmse"],
+            reached=details[measure],
+            blind=details[f"baseline_{measure}"],
             noun=noun,
         ),
     )
@@ -234,6 +239,14 @@ def _judge_release(release: ReleaseFinding, grounds: Grounds, proof: _Proof) -> 
             explanation = f"{explanation} Besides: {by_luck}"
     if _wrong_derivative(grounds, release):
         reason, explanation = "wrong_derivative", f"{explanation} {WRONG_DERIVATIVE}"
+    bag = details.get("bag")
+    if bag and reason in (
+        "no_attack_finished",
+        "no_attack_reached_threshold",
+        "no_better_than_blind",
+        "no_better_than_chance",
+    ):
+        reason, explanation = "words_leak", f"{_words_leak(bag)} {explanation}"
     untried = _untried(attempts)
     if untried:
         explanation = f"{explanation} {untried}"
@@ -244,6 +257,31 @@ def _judge_release(release: ReleaseFinding, grounds: Grounds, proof: _Proof) -> 
     else:
         explanation += proof.needless
     return _verdict(release, VerdictKind.INCONCLUSIVE, reason, explanation, details)
+
+
+def _bag(attempts: Sequence[Attempt]) -> dict[str, Any] | None:
+    """The best claim of the words of a batch without places, where at least half are right and half were found."""
+    found = [
+        (min(recall, precision), {"attack": one.title, "recall": recall, "precision": precision})
+        for one in attempts
+        if (recall := one.value("bag_recall")) is not None and (precision := one.value("bag_precision")) is not None
+    ]
+    best = max(found, key=lambda pair: pair[0], default=None)
+    return best[1] if best is not None and best[0] >= BAG else None
+
+
+def _words_leak(bag: Mapping[str, Any]) -> str:
+    return (
+        f"The bag of words leaks: {bag['attack']} named {bag['recall']:.0%} of the words of the batch from the update alone, and "
+        f"{bag['precision']:.0%} of what it named is there. Whose sentence they stand in, and where, was not shown."
+    )
+
+
+def _of_sentences(winner: Attempt) -> str:
+    """Number of sentences that came out whole, in words; "" for other data."""
+    whole = None if winner.score("token_error") is None else winner.score("exact_hits")
+    listed = by_example(whole) if whole is not None else ()
+    return f" {sum(map(bool, listed))} of {len(listed)} sentences are exact, word for word." if listed else ""
 
 
 def _wrong_derivative(grounds: Grounds, release: ReleaseFinding) -> bool:
@@ -305,10 +343,11 @@ def _what(
 ) -> str:
     """Examples that an attack rebuilt, in words: one example, or as many as are together more than luck."""
     rebuilt = thresholds.rebuilt(winner.errors, baselines)
+    example = "a sentence" if winner.score("token_error") is not None else "an example"
     together = beyond_luck(rebuilt, chance) if chance else 1
     if together <= 1:
         beyond = f", below the {chance[0]:.2g} that luck reaches" if chance else ""
-        return f"an example from the update alone, to a {noun} of {rebuilt[0]:.2g}{beyond}"
+        return f"{example} from the update alone, to a {noun} of {rebuilt[0]:.2g}{beyond}"
     return (
         f"{together} examples from the update alone, to a {noun} of at most {rebuilt[together - 1]:.2g}, which luck does not "
         f"reach for so many at once"

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from gradleak.audits.base import Scenario, Site, internal_example
-from gradleak.audits.risk.derivative import derivative_finding, derivative_of, distinct, quiet
+from gradleak.audits.risk.derivative import derivative_finding, derivative_of, differentiable, distinct, quiet
 from gradleak.core import DiagonalGaussian, Exposure, Reconstruction, Update
 from gradleak.operators import GradientJacobian
 from gradleak.results import Evidence, GradleakError, Leakier, Outcome, Score, Status, UnsupportedError
@@ -47,15 +47,17 @@ class Releases:
         found: list[RiskFinding] = []
         known: dict[str, GradientJacobian] = {}
         for scenario in map(site.scenario, self.scenarios):
+            plain = Exposure(site.objective, site.batches[self.index], scenario.release)
             work = _Release(
                 site=site,
                 scenario=scenario,
                 index=self.index,
                 audit=self.audit,
                 update=site.released(scenario, self.index),
-                exposure=Exposure(site.objective, site.batches[self.index], scenario.release),
+                exposure=plain,
             )
             try:
+                work = replace(work, exposure=differentiable(plain))
                 operator = _shared(site, work.exposure, self.index, known)
                 found.append(derivative_finding(work.blank("derivative"), operator.check))
                 found += work.measured(self.measures, operator)
@@ -73,7 +75,7 @@ def _shared(site: Site, exposure: Exposure, index: int, known: dict[str, Gradien
         known[key] = GradientJacobian(
             replace(exposure, release=without_noise),
             max_bytes=site.max_bytes,
-            check=derivative_of(site, exposure.release, index),
+            check=derivative_of(site, exposure, index),
         )
     return known[key]
 
@@ -163,6 +165,9 @@ class _Release:
                 for unit in Unit
                 if unit not in asked
             ]
+        if self.exposure.batch is not self.site.batches[self.index]:
+            # The threshold of sentences is in tokens, and no norm of embeddings is.
+            return []
         unit = self._score(GaussianReconstructionError(std=1.0, unit="pixel_rmse"), operator)
         refused = bool(operator.check.refusal)
         if self.exposure.noise is not None or not (refused or 0 < (unit.value or 0.0) < float("inf")):

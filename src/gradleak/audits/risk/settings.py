@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 from gradleak.audits.base import Scenario, Site, internal_example
-from gradleak.audits.risk.derivative import derivative_of, distinct
-from gradleak.core import Batch, derive_generator
+from gradleak.audits.risk.derivative import derivative_of, differentiable, distinct
+from gradleak.core import Batch, Exposure, derive_generator
 from gradleak.operators import DerivativeCheck
 from gradleak.results import GradleakError, Score
 from gradleak.results.findings.risk import RiskFinding
@@ -41,7 +41,8 @@ class Settings:
         first = self.indices[0]
         batch, measures = site.batches[first], distinct(self.measures)
         reads = any(measure.reads_derivative for measure in measures)
-        check = derivative_of(site, scenario.release, first) if reads else None
+        plain = Exposure(site.objective, batch, scenario.release)
+        check = derivative_of(site, differentiable(plain), first) if reads else None
         often = {index: _copies(site.batches[index].inputs) for index in self.indices}
         by_copies = {
             copies: tuple(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from gradleak.reporting import words
-from gradleak.reporting.beyond import Rows
+from gradleak.reporting.beyond import Rows, side_by_side, support_terms
 from gradleak.reporting.blocks import (
     MOST,
     Block,
@@ -40,10 +40,10 @@ _COST = "cost in gradients of the same model on the same batch size"
 EXHIBITS = 9
 # Characters of pictures beyond those, so that the page opens.
 LARGEST_GALLERY = 3 * 2**20
-# Scenarios to step through, and columns of a row, on the first screen.
-MOST_STEPS = MOST_COLUMNS = 12
+# Scenarios to step through on the first screen.
+MOST_STEPS = 12
 # Below the first nobody sees a difference, below the second a number is no news.
-_COPY, _TINY, _FINE = 1e-3, 1e-6, 0.01
+_COPY, _TINY = 1e-3, 1e-6
 
 
 def page(findings: Sequence[ReconstructionFinding], context: Context) -> Section | None:
@@ -53,7 +53,7 @@ def page(findings: Sequence[ReconstructionFinding], context: Context) -> Section
         return None
     parts = (
         adversary_section(views, context),
-        _pictures(views, context),
+        _sentences(views, context) if context.data_kind == "tokens" else _pictures(views, context),
         attempt_section(views, findings, context),
         _attacks(findings, context),
     )
@@ -63,7 +63,7 @@ def page(findings: Sequence[ReconstructionFinding], context: Context) -> Section
         aside="what attacks made of the updates alone",
         evidence=rebuilt(views, context),
         front=[_tiles(views, context)],
-        reading=[*_errors(context), *_support(views)],
+        reading=[*_errors(context), *(support_terms() if any(view.finding.support for view in views) else [])],
         sections=[part for part in parts if part is not None],
     )
 
@@ -98,6 +98,11 @@ def _tiles(views: Sequence[AttemptView], context: Context) -> Tiles:
             Evidence.ATTACK,
         ),
     )
+    if context.data_kind == "tokens":
+        from gradleak.reporting.sentences import told_of_sentences
+
+        found = [one for view in views if (one := view.number("bag_recall")).value is not None]
+        told = told_of_sentences(told, MISSING if worst is None else worst.number("rouge_l"), found)
     # A number of pictures says nothing of a row of a table.
     named = [one for one in told if context.data_kind == "image" or one[0] != "Its PSNR"]
     return Tiles(tiles=[Tile(label=label, value=value, sub=sub, evidence=kind) for label, value, sub, kind in named])
@@ -128,6 +133,16 @@ def _pictures(views: Sequence[AttemptView], context: Context) -> Section | None:
     else:
         blocks = [Text(parts=[words.NO_PICTURES])]
     return Section(anchor="pictures", title="Original beside reconstruction", label="Pictures", blocks=blocks)
+
+
+def _sentences(views: Sequence[AttemptView], context: Context) -> Section:
+    # Where there are none the page enters one file less.
+    from gradleak.reporting.sentences import sentence_section
+
+    kept = [view for view in views if view.finding.picture is not None]
+    titles = [f"{words.sentence(view.place)} ({view.scenario}), {view.label}" for view in kept]
+    files = [(view.finding.picture, original_of(view, context)) for view in kept]
+    return sentence_section([(title, *pair) for title, pair in zip(titles, files, strict=True)], context)
 
 
 def _exhibit(beside: Sequence[tuple[AttemptView, str]], context: Context) -> Exhibit:
@@ -178,19 +193,12 @@ def _attacks(findings: Sequence[ReconstructionFinding], context: Context) -> Sec
 
 def _errors(context: Context) -> list[Block]:
     """Rule by which an attack is said to have rebuilt an example, and the meaning of its numbers."""
+    if context.data_kind == "tokens":
+        from gradleak.reporting.sentences import OF_SENTENCES
+
+        return [Text(parts=OF_SENTENCES, style=Style.FINE)]
     parts = words.errors_read(context.error, context.entries, image=context.data_kind == "image")
     return [Text(parts=parts, style=Style.FINE)]
-
-
-def _support(views: Sequence[AttemptView]) -> list[Block]:
-    """Meaning of the words about pictures out of a generator, where there are such."""
-    if not any(view.finding.support for view in views):
-        return []
-    parts: list[Words] = [[name, meaning] for name, meaning in words.SUPPORT_MEANINGS.items()]
-    return [
-        Text(parts=["Pictures out of a generator, and what the update itself says of them"], style=Style.HEADING),
-        Text(parts=parts, style=Style.TERMS),
-    ]
 
 
 def attempt_section(
@@ -198,11 +206,12 @@ def attempt_section(
 ) -> Section:
     """The attacks example by example, with their notes, the wrong pairings of batches, and what each attack went by."""
     attack = Evidence.ATTACK
+    before, after = context.similar
     columns = [
         *labels("Example", "Scenario", "Attack"),
-        *numbers("PSNR", words.sentence(context.error), evidence=attack),
+        *numbers(*map(words.sentence, map(words.score_name, before)), words.sentence(context.error), evidence=attack),
         *numbers("Blind baseline", evidence=Evidence.EXACT),
-        *numbers("SSIM", evidence=attack),
+        *numbers(*map(words.sentence, map(words.score_name, after)), evidence=attack),
         *labels("Labels found", evidence=attack),
         *labels("Outcome"),
         *numbers("Steps"),
@@ -211,7 +220,7 @@ def attempt_section(
     # Of the attacks that the page shows.
     notes = list(dict.fromkeys(view.note for view in views[:MOST] if view.note))
     numbered = {note: number for number, note in enumerate(notes, 1)}
-    rows = Rows(views, lambda view: _row(view, numbered))
+    rows = Rows(views, lambda view: _row(view, numbered, (before, after)))
     blocks: list[Block] = [Table(columns=columns, rows=rows, shown=ROWS, folded="more attacks", single=True)]
     blocks += [Text(parts=list(map(as_is, notes)), style=Style.NUMBERED)] if notes else []
     blocks += [*_wrong_pairings(views, context), *_information(findings)]
@@ -220,7 +229,7 @@ def attempt_section(
     )
 
 
-def _row(view: AttemptView, notes: Mapping[str, int]) -> list[Words]:
+def _row(view: AttemptView, notes: Mapping[str, int], similar: tuple[Sequence[str], Sequence[str]]) -> list[Words]:
     finding = view.finding
     several = [Small(f"closest of {view.examples}")] if view.examples > 1 else []
     note = [Small(f"note {notes[view.note]}")] if view.note in notes else []
@@ -228,10 +237,10 @@ def _row(view: AttemptView, notes: Mapping[str, int]) -> list[Words]:
         [view.place, *several],
         view.scenario,
         view.label,
-        view.number("psnr"),
+        *map(view.number, similar[0]),
         view.error,
         view.baseline,
-        view.number("ssim"),
+        *map(view.number, similar[1]),
         _labels(view),
         [words.outcome(finding.outcome), *note],
         count(finding.iterations),
@@ -447,6 +456,10 @@ def rebuilt(views: Sequence[AttemptView], context: Context) -> list[Block]:
 def _shown(view: AttemptView, context: Context) -> list[Block]:
     """Original beside rebuilt, where the plan allowed them to be kept."""
     original = original_of(view, context)
+    if context.data_kind == "tokens":
+        from gradleak.reporting.sentences import sentence_blocks
+
+        return sentence_blocks([("", view.finding.picture, original)], context)
     true, claimed = context.picture(original), context.picture(view.finding.picture)
     if true is not None and claimed is not None:
         wide = view.examples > 1
@@ -460,31 +473,15 @@ def _shown(view: AttemptView, context: Context) -> list[Block]:
             ),
         ]
         return [Gallery(exhibits=[Exhibit(title="", pictures=pictures)])]
-    return _rows(context.rows(original), context.rows(view.finding.picture))
-
-
-def _rows(true: Sequence[Sequence[float]], claimed: Sequence[Sequence[float]]) -> list[Block]:
-    """The true row and the rebuilt one that are nearest to each other, column by column."""
-    width = len(true[0]) if true else 0
-    pairs = [(a, b) for a in true for b in claimed if len(a) == len(b) == width]
-    if not pairs:
-        return []
-    spans = [max(_FINE, *map(abs, column)) for column in zip(*(row for pair in pairs for row in pair), strict=True)]
-    near = min(pairs, key=lambda pair: sum(((a - b) / span) ** 2 for a, b, span in zip(*pair, spans, strict=True)))
-    columns = [*labels("Row"), *numbers(*(f"Column {place + 1}" for place in range(min(width, MOST_COLUMNS))))]
-    shown: list[list[Words]] = []
-    for name, row in zip(("True", "Rebuilt"), near, strict=True):
-        # What is small beside its column is no news to a reader.
-        told = [0.0 if abs(value) < _COPY * span else value for value, span in zip(row, spans, strict=True)]
-        shown.append([name, *map(decimal, told[:MOST_COLUMNS])])
-    further = f"the first {MOST_COLUMNS} of {width} columns, in the units of the data" if width > MOST_COLUMNS else ""
-    return [Table(columns=columns, rows=shown, caption=further, single=True)]
+    return side_by_side(context.rows(original), context.rows(view.finding.picture))
 
 
 def _in_words(view: AttemptView, context: Context) -> Words:
     """The number in plain words: how near, and how near a blind guess comes."""
     error, blind = view.error.value or 0.0, view.baseline.value
     limit, share = context.thresholds.get("pixel_rmse", 0.1), context.thresholds.get("baseline_ratio", 0.5)
+    if context.data_kind == "tokens":
+        limit, share = context.thresholds.get("token_error", 0.5), 1.0
     if error < _COPY:
         how = "a copy"
     elif error <= limit and (blind is None or error <= share * blind):

@@ -101,6 +101,12 @@ def _scenario_row(
 def _thresholds(releases: Sequence[ReleaseFinding], context: Context) -> Words:
     """Thresholds at which an example counts as rebuilt and a release as bounded, in words."""
     limits = context.thresholds
+    if context.data_kind == "tokens":
+        half = decimal(limits["token_error"]) if "token_error" in limits else "the threshold of the plan"
+        return (
+            f"A sentence counts as rebuilt where its token error is at most {half}, at most that of the blind baseline, and "
+            "below what guessers reach by luck. All thresholds are values of the plan."
+        )
     text = f"An example counts as rebuilt where the {context.error} is at most "
     text += decimal(limits["pixel_rmse"]) if "pixel_rmse" in limits else "the threshold of the plan"
     if "baseline_ratio" in limits:
@@ -178,6 +184,8 @@ def _disclosed(releases: Sequence[ReleaseFinding], context: Context) -> Iterator
         yield "The BatchNorm statistics of the private batch were given to the adversary."
     if card.get("masks") is not None:
         yield "The client's own draw of dropout masks and other random layers was given to the adversary."
+    if card.get("lengths") is not None:
+        yield "The numbers of tokens of the private sentences were given to the adversary."
 
 
 def _guessed(card: Mapping[str, Any]) -> bool:
@@ -191,7 +199,7 @@ def _facts(card: Mapping[str, Any]) -> Iterator[Words]:
         if key in (*_BY_SCENARIO, "assumed"):
             continue
         known = value is not None and key not in assumed
-        truth = key in ("targets", "statistics", "masks") or (key == "domain" and _guessed(card))
+        truth = key in ("targets", "statistics", "masks", "lengths") or (key == "domain" and _guessed(card))
         text = ("assumed, not known: " if key in assumed else "") + knowledge(key, value)
         label = KNOWLEDGE_LABELS.get(key, key.replace("_", " "))
         mark = Mark("known" if known else "not known", filled=known, loud=truth and known)
@@ -310,6 +318,7 @@ KNOWLEDGE_LABELS: Mapping[str, str] = {
     "domain": "Kind, shape and range of the data",
     "public": "Public data of the same kind",
     "statistics": "BatchNorm statistics of the private batch",
+    "lengths": "Number of tokens of each sentence",
     "masks": "The client's draw of dropout masks and other random layers",
     "generator": "A generator of images that the adversary brings along",
 }
@@ -394,6 +403,11 @@ def domain(card: Mapping[str, Any]) -> str:
     """A domain in words: "image of 1 × 28 × 28, values from 0 to 1"."""
     shape = " × ".join(words.plain(size) for size in words.sequence(card.get("shape")))  # noqa: RUF001 - multiplication sign
     text = f"{words.plain(card.get('kind'))} of {shape or 'unknown shape'}"
+    vocabulary = words.mapping(card.get("vocabulary"))
+    if vocabulary:
+        size = count(as_number(vocabulary.get("size")))
+        text = f"sentences of {shape or 'an unknown number of'} places, ids of a vocabulary of {size}"
+        return f"{text}; not stated, but guessed from batch and model" if card.get("guessed") else text
     low, high = card.get("low"), card.get("high")
     if as_number(low) is not None and as_number(high) is not None:
         text += f", values from {words.plain(low)} to {words.plain(high)}"

@@ -1,0 +1,157 @@
+"""Words and places of a sentence from the rows of the tables of embeddings alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import scipy.stats
+import torch
+from torch import Tensor
+
+from gradleak.attacks.attack import Attack, Monitor
+from gradleak.attacks.text.table_rows import place_words, rows_outside_head
+from gradleak.attacks.text.used_rows import noise_std, used_rows
+from gradleak.core import NO_TOKEN, Knowledge, Reconstruction, TokenTables, Update
+from gradleak.protocols.average_gradient import without_decay
+from gradleak.results import Citation, Outcome, UnsupportedError
+
+_COST = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenRows(Attack):
+    """The words of a batch from the table of words, and the order of a sentence from the table of places.
+
+    The row of a word in the gradient is the sum of what its places pass back, the row of a place the sum over the batch of
+    what is passed back there: for a single sentence both tables get the gradient of their sum, so that the rows of the words
+    are sums of rows of places, and which ones is read off (`place_words`). A tied table is read outside of the span of its
+    head (`rows_outside_head`). Of several sentences, and without learned places, the bag of words is claimed alone.
+
+    **Assumptions**: those of `used_rows` and `place_words`. The number of words is that of the rows of places that moved, or
+    the disclosed length. A last word that a causal language model only predicts stands in the bag and at no place.
+
+    **Cost**: two forward passes that find the tables, counted as one plain gradient; the rest is a search in rows.
+
+    **Source**: Melis et al. 2019 for the words; places from the table of places are ours.
+
+    Attributes:
+        false_alarms: probability of naming a word or place that is not there, over a table, under known noise.
+    """
+
+    name: ClassVar[str] = "token_rows"
+    needs: ClassVar[tuple[str, ...]] = ("objective", "domain")
+    citations: ClassVar[tuple[Citation, ...]] = ()
+    summary: ClassVar[str] = (
+        "Reads the words of a batch off the table of words, and their order off the table of places."
+    )
+    claims_tokens: ClassVar[bool] = True
+
+    false_alarms: float = 0.01
+
+    def estimate(self, knowledge: Knowledge) -> float:
+        """One plain gradient."""
+        return _COST
+
+    def _check(self, knowledge: Knowledge) -> None:
+        tables = _tables(knowledge)
+        if not tables.shared:
+            raise UnsupportedError(
+                f"the attack {self.name} reads the table of words {tables.word}, which is frozen and not shared; use an attack "
+                "that matches the rest of the update"
+            )
+
+    def _recover(
+        self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
+    ) -> Reconstruction:
+        tables = _tables(knowledge)
+        read = used_rows(update, knowledge, false_alarms=self.false_alarms)[tables.word]
+        if read.rows is None:
+            return _claim(read.outcome, read.note)
+        domain, objective = knowledge.domain, knowledge.objective
+        assert domain is not None
+        assert domain.vocabulary is not None
+        assert objective is not None
+        if knowledge.protocol is not None and knowledge.batch_size is not None and not knowledge.defenses:
+            update = without_decay(update, knowledge.protocol, knowledge.batch_size, objective.params)
+        padding = domain.vocabulary.padding
+        rows = read.rows if padding is None else read.rows[read.rows != padding]
+        why = _no_places(tables, update, knowledge)
+        places = Tensor() if why else self._places(update, knowledge, tables, domain.size)
+        if not why and not len(places):
+            why = f"no row of {tables.position} moves"
+        if why or not len(rows):
+            return _claim(Outcome.CONVERGED, f"{read.note}; the bag of words alone: {why}", bag=rows)
+        words = update.tensors[tables.word][rows].double()
+        if tables.tied:
+            std = noise_std(knowledge, tables.word) or 0.0
+            free = rows_outside_head(update.tensors[tables.word], std=std, false_alarms=self.false_alarms).free
+            words, places = words @ free, places @ free
+        found = place_words(words, places)
+        tokens = torch.full((1, domain.size), NO_TOKEN)
+        tokens[0, : len(places)] = rows[found.words]
+        left_over = rows[~torch.isin(rows, tokens)]
+        return _claim(
+            Outcome.CONVERGED,
+            f"{read.note}; {len(places)} places, relative misfit of words and places {found.misfit:.1e}",
+            tokens=tokens,
+            bag=torch.cat([tokens[tokens != NO_TOKEN], left_over]).sort().values,
+            loss=found.misfit,
+            details={"misfit": found.misfit, "margins": found.margins.tolist()},
+        )
+
+    def _places(self, update: Update, knowledge: Knowledge, tables: TokenTables, length: int) -> Tensor:
+        """The rows (n, d) of the places that a sentence reaches, float64."""
+        assert tables.position is not None
+        rows = update.tensors[tables.position][tables.offset : tables.offset + length].double()
+        if knowledge.lengths is not None:
+            return rows[: int(knowledge.lengths[0])]
+        squares, std = rows.square().sum(dim=1), noise_std(knowledge, tables.position) or 0.0
+        each = 1.0 - (1.0 - self.false_alarms) ** (1.0 / max(len(rows), 1))
+        least = std**2 * float(scipy.stats.chi2.isf(each, rows.shape[1])) if std > 0.0 else 0.0
+        moved = (squares > least).nonzero()[:, 0]
+        return rows[: int(moved.max()) + 1] if len(moved) else rows[:0]
+
+
+def _tables(knowledge: Knowledge) -> TokenTables:
+    assert knowledge.objective is not None
+    assert knowledge.domain is not None
+    found = knowledge.objective.token_tables(knowledge.domain.size)
+    if found is None:
+        raise UnsupportedError(
+            "the attack token_rows reads tables of embeddings, and the model looks ids up in no nn.Embedding"
+        )
+    return found
+
+
+def _no_places(tables: TokenTables, update: Update, knowledge: Knowledge) -> str:
+    """Reason why no order can be read off, or ""."""
+    if tables.position is None:
+        return "the model has no table of places"
+    if tables.position not in update.tensors:
+        return f"the table of places {tables.position} is not shared"
+    if knowledge.batch_size != 1:
+        return "the rows of places are sums over the sentences of a batch"
+    return ""
+
+
+def _claim(
+    outcome: Outcome,
+    note: str,
+    *,
+    tokens: Tensor | None = None,
+    bag: Tensor | None = None,
+    loss: float | None = None,
+    details: dict[str, object] | None = None,
+) -> Reconstruction:
+    return Reconstruction(
+        inputs=None,
+        targets=None,
+        loss=loss,
+        outcome=outcome,
+        plain_gradients=_COST,
+        note=note,
+        details=details or {},
+        tokens=tokens,
+        bag=bag,
+    )

@@ -1,0 +1,219 @@
+"""Claims of any kind against their truth: images, rows and signals by their numbers, sentences by their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradleak.core import Batch, Domain, Reconstruction, Vocabulary
+from gradleak.results import Evidence, InputError, Leakier, Outcome, Score, median
+from gradleak.scoring.chance import CHANCE_LEVEL, blind_baseline, chance_pixel_rmse
+from gradleak.scoring.pairing import label_accuracy
+from gradleak.scoring.reconstruction import pixels_of_truth, score_images
+from gradleak.scoring.text import UNCLAIMED, Guessers, SentenceScore, bag_overlap, score_sentences
+
+_DRAWS = 100
+_UNIT = "share"
+# By sentence: the larger the more was found, but for the first.
+_OF_SENTENCES = ("token_error", "rouge_1", "rouge_2", "rouge_l", "google_bleu")
+_OF_BAGS = ("bag_recall", "bag_precision")
+
+
+def check_truth(batch: Batch) -> None:
+    """Refuse a batch that no claim can be held against: without a domain, or out of its range or vocabulary.
+
+    Raises:
+        InputError: naming what is wrong.
+    """
+    if batch.declared_domain().vocabulary is None:
+        pixels_of_truth(batch)
+    elif not all(_words(batch)):
+        raise InputError(
+            "batch.inputs: expected at least one word in every sentence, got one of padding and special tokens alone; "
+            "leave it out"
+        )
+
+
+def score_claim(reconstruction: Reconstruction, batch: Batch, *, beside: Sequence[Batch] = ()) -> list[Score]:
+    """The scores of a reconstruction by the kind of the truth: `score_tokens` or `score_images`."""
+    if batch.declared_domain().vocabulary is not None:
+        return score_tokens(reconstruction, batch)
+    return score_images(reconstruction, batch, beside=beside)
+
+
+def blind_scores(
+    batch: Batch, domain: Domain | None = None, public: Tensor | None = None, *, beside: Sequence[Batch] = ()
+) -> list[Score]:
+    """The scores of an adversary without the update: of sentences `token_error` of one word everywhere, else `blind_baseline`.
+
+    The word is the most frequent one of the sentence, chosen with the truth by the scorer, as the best constant of a picture
+    is: deliberately strong. A sentence of a single word has none, since it would be the truth.
+
+    Args:
+        batch: the truth.
+        domain: its domain; None takes that of the batch.
+        public: public data of the same kind.
+        beside: further batches, for the note on a range.
+    """
+    domain = domain or batch.declared_domain()
+    if domain.vocabulary is None:
+        return blind_baseline(batch, domain, public=public, beside=beside)
+    errors = [
+        1.0 if len(words) < 2 else 1.0 - max(map(words.count, set(words))) / len(words) for words in _words(batch)
+    ]
+    details = {**_listed(errors, min(errors)), "which": "most frequent word of the sentence"}
+    found = partial(Score, unit=_UNIT, leakier=Leakier.LOWER, evidence=Evidence.EXACT, n=len(errors))
+    return [found(name="token_error", value=min(errors), details=details)]
+
+
+def luck_of(
+    batch: Batch, domain: Domain, public: Tensor | None, *, generator: torch.Generator, within: float, share: float
+) -> Score | None:
+    """The error that blind guesses reach by luck: `chance_pixel_rmse`, or `chance_token_error` of guessers of sentences.
+
+    The guessers know public sentences where there are some, else the vocabulary alone (`Guessers`), and the number of words
+    of each sentence.
+
+    Args:
+        batch: the truth.
+        domain: its domain.
+        public: public examples of the same kind, ids for sentences; None for none.
+        generator: draws the guesses.
+        within: largest error that is asked about.
+        share: of the distance to the nearest public row.
+    """
+    if domain.vocabulary is None:
+        return chance_pixel_rmse(batch, domain, public, generator=generator, within=within, share=share)
+    ordinary = [one for one in range(domain.vocabulary.size) if domain.vocabulary.ordinary(one)]
+    known = [ordinary] if public is None else [row for row in _ordinary(public, domain.vocabulary) if row]
+    reached = Guessers(public=known, size=domain.vocabulary.size).limit(
+        _words(batch), generator=generator, draws=_DRAWS
+    )
+    return Score(
+        name="chance_token_error",
+        value=1.0 - reached,
+        unit=_UNIT,
+        leakier=Leakier.LOWER,
+        evidence=Evidence.ESTIMATE,
+        n=_DRAWS,
+        note="the best sentence of guessers without the update comes below in about 1 % of draws",
+        details={
+            "limits": [1.0 - reached] * batch.size,
+            "draws": _DRAWS,
+            "level": CHANCE_LEVEL,
+            "public": public is not None,
+        },
+    )
+
+
+def score_tokens(reconstruction: Reconstruction, batch: Batch) -> list[Score]:
+    """The scores of claimed sentences and of a claimed bag of words; special tokens and padding count nowhere.
+
+    By sentence, after claims and sentences were paired one to one, the value being that of the sentence that came out best:
+    `token_error` (share of the words that are not in place), `rouge_1`, `rouge_2`, `rouge_l` (F; recall and precision in the
+    details), `google_bleu`; `exact_hits` is the share of sentences with every word in place and none besides. Of the batch:
+    `bag_recall`, `bag_precision` (words as often as they stand there, without places), from the claimed bag, or the tokens
+    where there is none. `label_accuracy` comes where targets are classes.
+
+    Args:
+        reconstruction: with `tokens` (b, T), `bag` (n,), both or neither.
+        batch: the truth.
+
+    Returns:
+        Scores with evidence "attack"; every value of what was not claimed is None.
+
+    Cost: see `score_sentences`.
+    """
+    vocabulary = batch.declared_domain().vocabulary
+    assert vocabulary is not None
+    words, found = _words(batch), reconstruction
+    claimed = found.outcome.has_value is not False
+    scores: list[Score] = []
+    pairing = None
+    if claimed and found.tokens is not None and bool((found.tokens != UNCLAIMED).any()):
+        truths = [row[:length].tolist() for row, length in zip(batch.inputs, batch.lengths.tolist(), strict=True)]
+        claims = [row[: 1 + max(_said(row), default=-1)].tolist() for row in found.tokens.cpu()]
+        scored = score_sentences(truths, claims, apart=vocabulary.apart)
+        pairing = scored.pairing
+        scores = _of_sentences(
+            scored.sentences, found.outcome, {"claim_of": list(pairing.claim_of)} if batch.size > 1 else {}
+        )
+    else:
+        scores = [_nothing(name, found) for name in (*_OF_SENTENCES, "exact_hits")]
+    bag = found.bag if found.bag is not None else found.tokens
+    if claimed and bag is not None and bool((bag != UNCLAIMED).any()):
+        said = [one for one in bag.flatten().tolist() if one not in vocabulary.apart]
+        overlap, details = bag_overlap(words, [said]), {"aggregation": "share", "words": sum(map(len, words))}
+        kind = partial(_share, outcome=found.outcome, n=batch.size, details=details)
+        scores += [kind("bag_recall", overlap.recall), kind("bag_precision", overlap.precision)]
+    else:
+        scores += [_nothing(name, found) for name in _OF_BAGS]
+    labels = label_accuracy(found, batch, pairing)
+    return [*scores, *([labels] if labels else [])]
+
+
+def _of_sentences(scored: Sequence[SentenceScore], outcome: Outcome, extra: Mapping[str, Any]) -> list[Score]:
+    kind = partial(_share, outcome=outcome, n=len(scored))
+    errors = [1.0 - one.in_place for one in scored]
+    scores = [kind("token_error", min(errors), details={**_listed(errors, min(errors)), **extra})]
+    for name in ("rouge_1", "rouge_2", "rouge_l"):
+        overlaps = [getattr(one, name) for one in scored]
+        values = [one.f for one in overlaps]
+        details = {"recall": [one.recall for one in overlaps], "precision": [one.precision for one in overlaps]}
+        scores.append(kind(name, max(values), details={**_listed(values, max(values)), **details}))
+    values = [one.google_bleu for one in scored]
+    scores.append(kind("google_bleu", max(values), details=_listed(values, max(values))))
+    exact = [one.exact for one in scored]
+    scores.append(kind("exact_hits", sum(exact) / len(exact), details={"aggregation": "share", "per_example": exact}))
+    return scores
+
+
+def _share(
+    name: str,
+    value: float | None,
+    *,
+    outcome: Outcome,
+    n: int = 1,
+    note: str = "",
+    details: Mapping[str, Any] | None = None,
+) -> Score:
+    return Score(
+        name=name,
+        value=value,
+        unit=_UNIT,
+        leakier=Leakier.LOWER if name == "token_error" else Leakier.HIGHER,
+        evidence=Evidence.ATTACK,
+        n=n,
+        outcome=outcome,
+        note=note,
+        details=details or {},
+    )
+
+
+def _nothing(name: str, found: Reconstruction) -> Score:
+    if found.outcome.has_value is True:
+        return _share(name, None, outcome=Outcome.UNSUPPORTED, note="the attack makes no such claim")
+    return _share(name, None, outcome=found.outcome, note=found.note)
+
+
+def _listed(values: Sequence[float], worst: float) -> dict[str, Any]:
+    return {"aggregation": "worst for the client", "median": median(values), "per_example": list(values)}
+
+
+def _said(row: Tensor) -> list[int]:
+    return (row != UNCLAIMED).nonzero()[:, 0].tolist()
+
+
+def _words(batch: Batch) -> list[list[int]]:
+    """The ordinary ids of each true sentence."""
+    vocabulary = batch.declared_domain().vocabulary
+    assert vocabulary is not None
+    return _ordinary(batch.inputs, vocabulary)
+
+
+def _ordinary(ids: Tensor, vocabulary: Vocabulary) -> list[list[int]]:
+    return [[one for one in row if vocabulary.ordinary(one)] for row in ids.tolist()]

@@ -1,0 +1,130 @@
+"""Words and places read off the tables of embeddings, on releases of a small transformer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gradleak.attacks import InvertingGradients, TokenRows
+from gradleak.core import (
+    Batch,
+    Defense,
+    Domain,
+    HonestButCurious,
+    Knowledge,
+    Objective,
+    Protocol,
+    Reconstruction,
+    Release,
+    Update,
+)
+from gradleak.defenses import Clip, GaussianNoise
+from gradleak.protocols import FedAvg, FedSGD
+from gradleak.results import Outcome
+from tests.tokens import VOCABULARY, sentences, tiny
+
+
+def attacked(
+    model: nn.Module,
+    batch: Batch,
+    *,
+    protocol: Protocol | None = None,
+    defenses: tuple[Defense, ...] = (),
+    **threat: Any,
+) -> Reconstruction:
+    loss = "causal_lm" if batch.targets.dim() == 2 else "cross_entropy"
+    objective, release = Objective.from_module(model, loss=loss), Release(protocol or FedSGD(), defenses)
+    update = release(objective, batch, torch.Generator().manual_seed(0))
+    knowledge = HonestButCurious(**threat).disclose(objective, release, batch)
+    return TokenRows()(update, knowledge, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("protocol", [FedSGD(), FedAvg(learning_rate=0.1, epochs=3)])
+def test_a_sentence_comes_out_word_for_word(causal: bool, protocol: Protocol) -> None:
+    batch = sentences(8 if causal else 7)
+    found = attacked(tiny(causal=causal), batch, protocol=protocol)
+    assert torch.equal(found.tokens, batch.inputs)
+    assert found.bag.tolist() == sorted(batch.inputs[batch.inputs >= 0].tolist())
+    assert found.outcome is Outcome.CONVERGED
+    assert found.plain_gradients == 1.0
+
+
+def test_repeated_words_stand_at_all_of_their_places() -> None:
+    ids = torch.tensor([[1, 7, 9, 7, 11, 9, 7, 2]])
+    batch = Batch(ids, torch.tensor([0]), Domain.tokens(VOCABULARY, 8))
+    found = attacked(tiny(), batch)
+    assert torch.equal(found.tokens, ids)
+    assert found.bag.tolist() == sorted(ids[0].tolist())
+
+
+def test_clipping_changes_nothing_and_noise_below_the_rows_neither() -> None:
+    batch = sentences(7)
+    assert torch.equal(attacked(tiny(), batch, defenses=(Clip(0.01),)).tokens, batch.inputs)
+    noisy = attacked(tiny(), batch, defenses=(GaussianNoise(std=1e-4),))
+    assert torch.equal(noisy.tokens, batch.inputs)
+
+
+def test_noise_that_the_adversary_does_not_know_of_leaves_nothing_to_claim() -> None:
+    found = attacked(tiny(), sentences(7), defenses=(GaussianNoise(std=1e-4),))
+    assert found.tokens is not None
+    objective, release = Objective.from_module(tiny()), Release(FedSGD(), [GaussianNoise(std=1e-4)])
+    batch = sentences(7)
+    update = release(objective, batch, torch.Generator().manual_seed(0))
+    static = HonestButCurious(defenses=False).disclose(objective, release, batch)
+    claim = TokenRows()(update, static, generator=torch.Generator())
+    assert (claim.tokens, claim.bag, claim.outcome) == (None, None, Outcome.NOT_IDENTIFIABLE)
+
+
+def test_of_several_sentences_the_bag_is_claimed_alone() -> None:
+    batch = sentences(6, 8)
+    found = attacked(tiny(), batch)
+    assert found.tokens is None
+    assert found.bag.tolist() == sorted(set(batch.inputs[batch.inputs >= 0].tolist()))
+    assert "the rows of places are sums over the sentences of a batch" in found.note
+
+
+def test_a_tied_head_is_read_outside_of_its_span() -> None:
+    batch = sentences(6, length=6, language=True)
+    found = attacked(tiny(classes=None, causal=True, size=400, width=32), batch)
+    # The last word of a causal language model is only predicted: it has no place.
+    assert found.tokens[0, :5].tolist() == batch.inputs[0, :5].tolist()
+    assert found.tokens[0, 5:].tolist() == [-1]
+
+
+def test_a_disclosed_length_is_used() -> None:
+    found = attacked(tiny(), sentences(7), lengths=True)
+    assert int((found.tokens >= 0).sum()) == 7
+
+
+def test_what_cannot_work_is_refused_before_anything_is_computed() -> None:
+    frozen = tiny()
+    frozen.words.weight.requires_grad_(False)
+    batch, release = sentences(7), Release(FedSGD())
+    known = HonestButCurious().disclose(Objective.from_module(frozen), release, batch)
+    assert "is frozen and not shared" in TokenRows().refusal(known)
+    numbers = Batch(torch.rand(1, 8), torch.tensor([0]), Domain(shape=(8,), kind="tabular"))
+    linear = HonestButCurious().disclose(Objective.from_module(nn.Linear(8, 2)), release, numbers)
+    assert "searches tokens, and the examples are no tokens" in TokenRows().refusal(linear)
+    ids = HonestButCurious().disclose(Objective.from_module(tiny()), release, batch)
+    assert "searches numbers, and the examples are ids of tokens" in InvertingGradients().refusal(ids)
+    assert "needs domain" in TokenRows().refusal(replace(ids, domain=None))
+
+
+def test_the_claim_of_a_process_without_the_batch_is_the_same() -> None:
+    """Knowledge made of public facts alone, and the update: no id of the batch is needed."""
+    objective, batch = Objective.from_module(tiny()), sentences(7)
+    update = Release(FedSGD())(objective, batch, torch.Generator())
+    public = Knowledge(
+        objective=Objective.from_module(tiny()),
+        protocol=FedSGD(),
+        defenses=(),
+        batch_size=1,
+        domain=Domain.tokens(VOCABULARY, 8),
+    )
+    sent = Update(tensors={name: Tensor(tensor) for name, tensor in update.tensors.items()})
+    assert torch.equal(TokenRows()(sent, public, generator=torch.Generator()).tokens, batch.inputs)

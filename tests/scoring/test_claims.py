@@ -1,0 +1,84 @@
+"""Scores of claimed sentences by hand, their blind baseline and luck."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.tokens import VOCABULARY, sentences
+from torch import Tensor
+
+from gradleak.core import Batch, Domain, Reconstruction
+from gradleak.results import Evidence, InputError, Outcome, Score
+from gradleak.scoring import blind_scores, check_truth, luck_of, score_claim, score_tokens
+
+IDS = torch.tensor([[1, 5, 6, 7, 8, 2, -1], [1, 9, 9, 10, 2, -1, -1]])
+BATCH = Batch(IDS, torch.tensor([0, 1]), Domain.tokens(VOCABULARY, 7))
+
+
+def claimed(
+    tokens: Tensor | None = None, bag: Tensor | None = None, outcome: Outcome = Outcome.CONVERGED
+) -> dict[str, Score]:
+    found = Reconstruction(inputs=None, targets=None, loss=None, outcome=outcome, tokens=tokens, bag=bag)
+    return {score.name: score for score in score_tokens(found, BATCH)}
+
+
+def test_sentences_are_paired_and_scored_by_ordinary_tokens() -> None:
+    # In the other order: the second whole, of the first one word wrong and one left open.
+    scores = claimed(torch.tensor([[1, 9, 9, 10, 2, -1, -1], [1, 5, 4, -1, 8, 2, -1]]))
+    assert scores["token_error"].value == 0.0
+    assert scores["token_error"].details["per_example"] == [0.5, 0.0]
+    assert scores["token_error"].details["claim_of"] == [1, 0]
+    assert scores["exact_hits"].value == 0.5
+    assert scores["exact_hits"].details["per_example"] == [False, True]
+    assert scores["rouge_1"].details["recall"] == [0.5, 1.0]
+    assert scores["bag_recall"].value == pytest.approx(5 / 7)  # 5 8 9 9 10 of 5 6 7 8 9 9 10
+    assert scores["bag_precision"].value == pytest.approx(5 / 6)
+    assert all(score.evidence is Evidence.ATTACK for score in scores.values())
+
+
+def test_a_bag_alone_has_no_error_and_a_score_of_its_own() -> None:
+    scores = claimed(bag=torch.tensor([2, 5, 6, 9, 12]))
+    assert scores["token_error"].value is None
+    assert scores["token_error"].outcome is Outcome.UNSUPPORTED
+    assert scores["bag_recall"].value == pytest.approx(3 / 7)
+    assert scores["bag_precision"].value == pytest.approx(3 / 4)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.NOT_IDENTIFIABLE, Outcome.NO_SIGNAL])
+def test_nothing_claimed_is_no_value(outcome: Outcome) -> None:
+    for tokens in (None, torch.full((2, 7), -1)):
+        scores = claimed(tokens, outcome=outcome)
+        assert {score.value for score in scores.values()} == {None}
+
+
+def test_the_blind_adversary_has_the_most_frequent_word_of_a_sentence() -> None:
+    (score,) = blind_scores(BATCH)
+    assert score.details["per_example"] == pytest.approx([0.75, 1 / 3])
+    assert (score.name, score.evidence) == ("token_error", Evidence.EXACT)
+    single = Batch(torch.tensor([[1, 5, 2]]), torch.tensor([0]), Domain.tokens(VOCABULARY, 3))
+    assert blind_scores(single)[0].value == 1.0
+
+
+def test_luck_is_what_guessers_reach_in_one_of_a_hundred_draws() -> None:
+    batch = sentences(8, 8)
+    found = luck_of(batch, batch.domain, None, generator=torch.Generator().manual_seed(0), within=0.5, share=1.0)
+    # Six words of 37: the best of two random guesses has 1/6 in place in some of 100 draws, hardly ever 4/6.
+    assert 0.3 < found.value < 1.0
+    known = luck_of(
+        batch, batch.domain, batch.inputs, generator=torch.Generator().manual_seed(0), within=0.5, share=1.0
+    )
+    assert known.value == pytest.approx(0.0)  # who has the sentence among public ones guesses it
+
+
+def test_claims_are_scored_by_the_kind_of_the_truth() -> None:
+    found = Reconstruction(inputs=None, targets=None, loss=None, outcome=Outcome.CONVERGED, tokens=IDS)
+    assert score_claim(found, BATCH)[0].name == "token_error"
+    row = Batch(torch.rand(1, 3), torch.tensor([0]), Domain(shape=(3,), kind="tabular"))
+    pixels = Reconstruction(inputs=row.inputs, targets=None, loss=None, outcome=Outcome.CONVERGED)
+    assert score_claim(pixels, row)[0].name == "mse"
+
+
+def test_a_sentence_without_a_word_is_refused() -> None:
+    check_truth(BATCH)
+    with pytest.raises(InputError, match="expected at least one word in every sentence"):
+        check_truth(Batch(torch.tensor([[1, 2, 0]]), torch.tensor([0]), Domain.tokens(VOCABULARY, 3)))
