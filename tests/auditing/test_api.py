@@ -269,7 +269,7 @@ def test_ignored_and_sparse_parts_of_an_audit(tmp_path: Path) -> None:
 
 
 def test_a_table_row_needs_no_image(tmp_path: Path) -> None:
-    """Tabular data: no SSIM, no pictures, everything else."""
+    """Tabular data: no SSIM, rows in place of pictures, everything else."""
     domain = gl.Domain(shape=(12,), low=-3.0, high=3.0, kind="tabular")
     row = torch.randn((1, 12), generator=generator(4)).clamp(-3, 3)
     model = nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 2))
@@ -279,7 +279,7 @@ def test_a_table_row_needs_no_image(tmp_path: Path) -> None:
     assert record.verdicts[-1].verdict == "leaks"
     ssim = [score for _, score in record.scores if score.name == "ssim"]
     assert all(score.value is None and score.outcome.label == "unsupported" for score in ssim)
-    assert not (tmp_path / "out" / "pictures").exists()
+    assert {file.suffix for file in (tmp_path / "out" / "pictures").iterdir()} == {".json"}
 
 
 def test_a_one_dimensional_signal(tmp_path: Path) -> None:
