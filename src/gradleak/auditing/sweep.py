@@ -30,30 +30,35 @@ def swept(table: Mapping[str, Any], reader: PlanReader) -> Iterator[Mapping[str,
     Raises:
         PlanError: for an empty list, one with a number twice or with something else in it, and too many scenarios.
     """
-    lists = dict(_lists(table, reader))
-    if not lists or "name" not in table:
+    found = dict(lists(table, reader))
+    if not found or "name" not in table:
         yield table
         return
-    for (number, key), values in lists.items():
+    for (number, key), values in found.items():
         where = f"scenario {shown(table['name'])}, defenses[{number}].{key}"
         numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
         if not values or len(numbers) < len(values) or len(set(numbers)) < len(numbers):
             raise PlanError(f"{where}: expected a number, or different ones in a list for a sweep, got {shown(values)}")
-    if math.prod(map(len, lists.values())) > MOST:
+    if math.prod(map(len, found.values())) > MOST:
         raise PlanError(f"scenario {shown(table['name'])}: expected lists that make at most {MOST} scenarios, got more")
-    keys = [key for _, key in lists]
-    for chosen in itertools.product(*lists.values()):
+    keys = [key for _, key in found]
+    for chosen in itertools.product(*found.values()):
         defenses = [dict(spec) if isinstance(spec, Mapping) else spec for spec in table["defenses"]]
         told = []
-        for (number, key), value in zip(lists, chosen, strict=True):
+        for (number, key), value in zip(found, chosen, strict=True):
             defenses[number][key] = value
             label = key if keys.count(key) == 1 else f"{defenses[number]['use']}.{key}"
-            told.append(f"{label}={_printed(value)}")
+            told.append(f"{label}={printed(value)}")
         yield {**table, "name": f"{table['name']} ({', '.join(told)})", "defenses": defenses}
 
 
-def _lists(table: Mapping[str, Any], reader: PlanReader) -> Iterator[tuple[_Place, Sequence[Any]]]:
-    """The lists in place of a number, by the defense and its argument; what is wrong in other ways the reader says."""
+def lists(table: Mapping[str, Any], reader: PlanReader) -> Iterator[tuple[_Place, Sequence[Any]]]:
+    """The lists in place of a number, by the defense and its argument; what is wrong in other ways the reader says.
+
+    Args:
+        table: of `[[scenarios]]`.
+        reader: knows which arguments take a list of their own.
+    """
     defenses = table.get("defenses")
     for number, spec in enumerate(defenses if isinstance(defenses, list) else []):
         if not isinstance(spec, Mapping) or not any(isinstance(value, list) for value in spec.values()):
@@ -74,6 +79,11 @@ def _takes(hint: Any, value: Any) -> bool:
     return True
 
 
-def _printed(value: float) -> str:
+def printed(value: float) -> str:
+    """A number as the name of a scenario has it, short where that loses nothing.
+
+    Args:
+        value: of a defense.
+    """
     short = f"{value:g}"
     return short if float(short) == value else repr(value)

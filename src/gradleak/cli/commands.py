@@ -204,6 +204,35 @@ def check(
         raise InputError(" | ".join(wrong))
 
 
+@app.command("advise")
+def advise_setting(
+    plan: Annotated[Path, typer.Argument(help="Plan file (TOML) with [utility] and one list of numbers in a defense.")],
+    utility: Annotated[float, typer.Option(help="The least utility on test rows, such as an accuracy of 0.8.")],
+    out: Annotated[Path, typer.Option(help="Folder of the runs; an interrupted search there is continued.")],
+    jobs: Annotated[int | None, typer.Option(help="Worker processes; default: number of cores.")] = None,
+) -> None:
+    """Search the weakest setting of a defense that is bounded at a utility, between the ends of the list in a plan."""
+    sys.path.insert(0, str(Path.cwd()))
+    from gradleak.auditing.advise import advise
+    from gradleak.auditing.plan_file import read_toml
+
+    found = advise(read_toml(plan, "a plan file"), folder=plan.parent, utility=utility, out=out, jobs=jobs)
+    for one in found.tried:
+        if not one.unproven:
+            typer.echo(f"{found.key} = {one}")
+    for one in found.tried:
+        if one.unproven:
+            typer.echo(f"unproven, a closed form alone lets it pass: {found.key} = {one}")
+    chosen = (
+        f"the weakest bounded setting: {found.key} = {found.chosen}"
+        if found.chosen
+        else "none: no such setting was found"
+    )
+    typer.echo(chosen)
+    for sentence in found.open:
+        typer.echo(f"not resolved: {sentence}")
+
+
 def _executor(place: Place, cluster: str | None, jobs: int | None) -> Executor:
     """The executor that the flags of a run name."""
     if place is Place.LOKY:
