@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from gradleak.auditing import Plan, load_plan, load_updates, with_updates
-from gradleak.core import Update
+from gradleak.cli import commands
+from gradleak.core import Update, UpdateKind
 from gradleak.results import PlanError, Record
 from tests.cli.command import called
 
@@ -66,6 +67,10 @@ def test_the_gate_speaks_first_and_the_files_are_what_is_audited(plan: Path, tmp
     verdicts = {one.item: one for one in Record.load(tmp_path / "out").verdicts}
     assert verdicts["sent/example 0"].verdict.value == "leaks"
     assert verdicts["sent/example 1"].reason == "inconsistent_update"
+
+
+def test_the_command_takes_every_kind_of_update() -> None:
+    assert [kind.value for kind in commands.UpdateKind] == [kind.value for kind in UpdateKind]
 
 
 def test_bad_files_and_lonely_options_end_in_one_line(plan: Path, tmp_path: Path) -> None:

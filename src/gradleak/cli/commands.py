@@ -76,6 +76,7 @@ class UpdateKind(StrEnum):
 
     GRADIENT = "gradient"
     DELTA = "delta"
+    WEIGHTS = "weights"
 
 
 SUFFIXES = {Format.HTML: ".html", Format.MARKDOWN: ".md", Format.JSON: ".json"}
@@ -103,7 +104,10 @@ def audit(
     ] = None,
     kind: Annotated[
         UpdateKind | None,
-        typer.Option(help="Kind of the updates, where their files do not say; a delta is initial minus final."),
+        typer.Option(
+            help="Kind of the updates, where their files do not say; a delta is initial minus final, weights are whole "
+            "parameters after training."
+        ),
     ] = None,
     sign: Annotated[
         int, typer.Option(help="-1 for updates that are the difference final minus initial parameters.")

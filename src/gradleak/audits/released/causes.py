@@ -32,7 +32,7 @@ MOST_EXAMPLES = 64
 MOST_NUMBERS = 1 << 26
 WHOLE_WEIGHTS = (
     "these are the client's weights, not their change: subtract them from the model that was sent, initial minus final "
-    "(Update.load(..., kind='weights') does)"
+    "(--kind weights, or Update.load(..., kind='weights'), does)"
 )
 
 
@@ -103,7 +103,7 @@ def _of_scale(believed: Replay, observed: Tensor, mean: Tensor, fitting: Sequenc
     if cosine is None or scale is None or abs(cosine) < 0.99:
         return
     if cosine < 0:
-        yield "the sign is reversed: load the update with sign=-1 (a delta is initial minus final parameters)"
+        yield "the sign is reversed: load the update with sign=-1, or --sign -1 (a delta is initial minus final parameters)"
         if abs(scale - 1) > SCALE_TOLERANCE:
             yield f"besides, the update is {scale:.4g} times as long: a learning rate, sum reduction or loss scaling"
     elif abs(scale - 1) <= SCALE_TOLERANCE:
