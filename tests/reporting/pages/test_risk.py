@@ -152,6 +152,14 @@ def test_the_perfect_attacker_is_a_validation(section: Section) -> None:
     assert "No adversary can run it" in str(fold.blocks)
 
 
+def test_a_report_relies_on_a_prediction_only_where_there_is_one(section: Section) -> None:
+    relies = "This report relies on **exact I²F at ε = 0"
+    assert relies in str(part(section, "noise").blocks)
+    alone = str(part(made(RiskFinding(**place("a", 0, "risk"), noise_std=0.1)), "noise").blocks)
+    assert relies not in alone
+    assert "No measure of the plan predicts the error" in alone
+
+
 def test_without_noise_there_is_nothing_to_plot_and_nothing_without_findings() -> None:
     alone = made(RiskFinding(**place("a", 0, "risk")))
     assert "so there is nothing to plot" in str(part(alone, "noise").blocks)

@@ -103,6 +103,9 @@ def _studied(levels: Levels, context: Context) -> list[Block]:
             _share(median(found)),
             " (median).",
         )
+    relies = "This report relies on **exact I²F at ε = 0, for the very noise drawn**. "
+    if not values([point for points in levels.values() for point in points], "predicted"):
+        relies, checked = "No measure of the plan predicts the error (`InversionInfluence` would). ", ()
     exact = Evidence.EXACT
     return [
         Text(
@@ -122,7 +125,7 @@ def _studied(levels: Levels, context: Context) -> list[Block]:
         Text(
             parts=[
                 (
-                    "This report relies on **exact I²F at ε = 0, for the very noise drawn**. ",
+                    relies,
                     *checked,
                     " I²F is a prediction, **no guarantee**: an attacker with a prior on the data, or one that knows the "
                     "valid range, can do better. The perfect attacker starts at the truth; it checks the prediction and is "
