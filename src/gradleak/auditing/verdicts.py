@@ -50,14 +50,14 @@ def worst_of(item: str, verdicts: Sequence[Verdict]) -> Verdict:
         )
     if len(bounded) == len(verdicts):
         weakest = min(verdicts, key=lambda verdict: verdict.details.get("bound_margin") or 0.0)
-        count = "The only one of the" if len(verdicts) == 1 else f"All {len(verdicts)}"
-        members = "scenarios" if item == RUN else "releases"
+        one = "scenario" if item == RUN else "release"
+        members = f"The only {one} is" if len(verdicts) == 1 else f"All {len(verdicts)} {one}s are"
         return Verdict(
             item=item,
             scenario=None if item == RUN else item,
             verdict=VerdictKind.BOUNDED,
             reason="all_bounded",
-            explanation=f"{count} {members} {'is' if len(verdicts) == 1 else 'are'} bounded. {_core(weakest)}",
+            explanation=f"{members} bounded. {_core(weakest)}",
             details={**weakest.details, "leaking": 0, "of": len(verdicts), "reason_text": _core(weakest)},
         )
     # Where something was attacked, that is what the reader wants to know about.

@@ -160,7 +160,10 @@ class Update:
         if stated == UpdateKind.WEIGHTS and kind is None:
             raise InputError(f"{file}: the file says that it holds whole weights; if it does, say kind='weights'")
         if kind is not None and stated is not None and kind != stated:
-            raise InputError(f"{file}: expected kind {kind!r} (the argument), got {stated!r} from the file; drop one")
+            raise InputError(
+                f"{file}: expected kind {kind!r} (the argument), got {stated!r} from the file; leave the argument out if "
+                f"the file is right, or save it again with gradleak.Update(tensors=..., kind={kind!r})"
+            )
         provenance = header.get("provenance", {"file": file.name})
         if sign == -1 and kind == UpdateKind.WEIGHTS:
             raise InputError(f"{file}: expected sign 1 with kind='weights', which is no difference, got -1")

@@ -151,12 +151,13 @@ def _check_shuffled(
             causes.append(WHOLE_WEIGHTS)
         elif orders.hold(-observed):
             causes.append(
-                "the sign is reversed: load the update with sign=-1 (a delta is initial minus final parameters)"
+                "the sign is reversed: load the update with sign=-1, or --sign -1 (a delta is initial minus final parameters)"
             )
         else:
             causes.append(
-                f"none of {ORDERS} drawn orders makes an update as unusual: another learning rate, momentum, decay, number "
-                "of epochs or size of mini-batches, another mode, loss, model or batch, or a client that does not shuffle"
+                f"none of {ORDERS} drawn orders makes an update so far off. Possible causes: another learning rate, "
+                "momentum, decay, number of epochs or size of mini-batches, another mode, loss, model or batch, or a client "
+                "that does not shuffle"
             )
         return replace(fits, status=GateStatus.INCONSISTENT, causes=tuple(causes))
     missed = [
