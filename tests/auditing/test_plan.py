@@ -17,7 +17,7 @@ from gradleak.attacks import GaussNewton
 from gradleak.auditing import build_plan, load_plan
 from gradleak.audits.base import typed
 from gradleak.core import Domain
-from gradleak.defenses import Clip, GaussianNoise
+from gradleak.defenses import DPSGD, Clip, GaussianNoise
 from gradleak.results import GradleakError, PlanError
 from tests.auditing.conftest import SMALL_PLAN
 from tests.auditing.reading import attacking
@@ -95,8 +95,9 @@ def test_the_small_plan_becomes_objects(small_plan: Path) -> None:
 def test_the_example_plan_is_valid() -> None:
     plan = load_plan(Path(__file__).parents[2] / "examples" / "digits.toml")
     assert plan.site.objective.size == 17_038
-    variances = sorted(s.release.defenses[0].std ** 2 for s in plan.site.scenarios if s.release.defenses)
-    assert variances == pytest.approx([1e-8, 1e-7, 1e-6, 1e-5, 1e-4])
+    *noisy, private = [s.release.defenses[0] for s in plan.site.scenarios if s.release.defenses]
+    assert sorted(noise.std**2 for noise in noisy) == pytest.approx([1e-8, 1e-7, 1e-6, 1e-5, 1e-4])
+    assert isinstance(private, DPSGD)
 
 
 def test_same_plan_same_weights_data_and_digest(small_plan: Path) -> None:
