@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from gradleak.auditing import Plan, load_plan, load_updates, with_updates
+from gradleak.auditing.run import preflight
 from gradleak.cli import commands
 from gradleak.core import Update, UpdateKind
-from gradleak.results import PlanError, Record
+from gradleak.results import InconsistentUpdateError, PlanError, Record
 from tests.cli.command import called
 
 PLAN = """
@@ -100,6 +101,9 @@ def test_several_updates_of_one_batch_are_scenarios_of_their_own(plan: Path, tmp
     assert [one.name for one in changed.site.scenarios] == ["round1", "round2"]
     assert all("consistent with the plan" in line for line in changed.opening())
     assert list(loaded.opening()) == []
+    short = {name: tensor for name, tensor in sent["round2"].tensors.items() if name != "1.0.weight"}
+    with pytest.raises(InconsistentUpdateError, match="round2, update 1 of 1: the update does not fit the model"):
+        preflight(with_updates(loaded, {**sent, "round2": Update(tensors=short)}))
     with pytest.raises(PlanError, match="did you mean 'sent'"):
         with_updates(loaded, sent, scenario="snet")
 

@@ -24,6 +24,7 @@ from gradleak.core.process import in_turn
 from gradleak.results import (
     Finding,
     GradleakError,
+    InconsistentUpdateError,
     InputError,
     Record,
     RecordWriter,
@@ -199,8 +200,11 @@ def preflight(plan: Plan) -> None:
     for audit in plan.audits:
         audit.check(site)
     for scenario in site.scenarios:
-        for update in scenario.updates.values():
-            update.align(objective)
+        for place, update in enumerate(scenario.updates.values(), start=1):
+            try:
+                update.align(objective)
+            except (InconsistentUpdateError, InputError) as error:
+                raise type(error)(f"{scenario.name}, update {place} of {len(scenario.updates)}: {error}") from None
         if not scenario.examples:
             continue
         first = site.batches[scenario.examples[0]].to(objective.dtype)
