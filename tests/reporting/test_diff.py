@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.cli.command import called
 
-from gradleak.reporting.diff import Difference, difference
+from gradleak.reporting.diff import Difference, ScoreChange, difference
 from gradleak.reporting.html import render_html
 from gradleak.reporting.markdown import render_markdown
 from gradleak.results import Evidence, Finding, Leakier, Record, Score, Verdict, VerdictKind
@@ -57,6 +57,17 @@ def test_verdicts_are_worse_in_one_direction(before: dict[str, Any], after: dict
     found = Difference(before=recorded(before), after=recorded(after))
     assert list(found.worse) == worse
     assert len(found.verdicts) == len({*before, *after})
+
+
+def test_a_score_is_not_named_by_a_setting_that_changed() -> None:
+    def made(std: float) -> Score:
+        return Score(
+            name="pixel_rmse", value=std, unit="pixel_rmse", leakier=Leakier.LOWER, evidence=Evidence.ATTACK,
+            details={"noise_std": std},
+        )  # fmt: skip
+
+    assert ScoreChange(item="a", before=made(0.1), after=made(0.1)).named == made(0.1)
+    assert ScoreChange(item="a", before=made(0.1), after=made(0.2)).named.details == {}
 
 
 def test_scores_are_worse_beyond_both_intervals_alone() -> None:

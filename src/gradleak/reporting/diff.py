@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -56,6 +56,12 @@ class ScoreChange:
     item: str
     before: Score
     after: Score
+
+    @property
+    def named(self) -> Score:
+        """The score to name both by: the second one, without details that the first one has otherwise."""
+        alike = words.score_setting(self.before.details) == words.score_setting(self.after.details)
+        return self.after if alike else replace(self.after, details={})
 
     @property
     def beyond(self) -> bool | None:
@@ -139,8 +145,9 @@ class Difference:
             elif change.after is None and change.item in Context(record=self.after).scenarios:
                 found.append(f"{change.item}: {_named(change.before)} → no verdict")
         owners = {finding.item: finding.scenario for finding in self.after.findings}
+        entry = Context(record=self.after).entry
         found += [
-            f"{score.item}: {words.score_name(score.after.name)} leaks more, beyond both intervals"
+            f"{score.item}: {words.score_name(score.after.name, entry)} leaks more, beyond both intervals"
             for score in self.scores
             if score.beyond and score.leakier and owners.get(score.item) not in references
         ]
@@ -205,10 +212,11 @@ def _scored(found: Difference) -> Section:
         None: "no interval on one side at least",
     }
     direction = {True: "leaks more", False: "leaks less", None: ""}
+    entry = Context(record=found.after).entry
     rows: list[list[Words]] = [
         [
             as_is(change.item),
-            as_is(words.score_title(change.after)),
+            as_is(words.score_title(change.named, entry)),
             [quantity(change.before), between(change.before)],
             [quantity(change.after), between(change.after)],
             direction[change.leakier],
