@@ -56,7 +56,10 @@ def test_every_attack_meets_every_defense(matrix: list[Pair]) -> None:
     rooms = catalog()
     assert set(defenses()) >= set(rooms["defenses"])
     assert {(pair.attack, pair.defenses) for pair in matrix} >= {
-        (attack, (defense,)) for attack in rooms["attacks"] for defense in defenses()
+        (attack, (defense,))
+        for attack, entry in rooms["attacks"].items()
+        for defense in defenses()
+        if not entry.constructor.claims_tokens
     }
     for name, make in defenses().items():
         assert type(make()).__name__ == name.split("(")[0]

@@ -12,8 +12,8 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from gradleak.core import Vocabulary
 from gradleak.core.vocabulary import tokens
-from gradleak.datasets import one_hot, sentences, words_of_rows
-from gradleak.datasets.sentences import one_hot_domain
+from gradleak.datasets import sentences
+from gradleak.datasets.sentences import one_hot, one_hot_domain, words_of_rows
 from gradleak.results import InputError
 
 pytestmark = pytest.mark.usefixtures("global_rng_unchanged")

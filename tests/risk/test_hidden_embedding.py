@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from gradleak.attacks import GaussNewton, SignRule, used_rows
 from gradleak.core import Batch, Domain, DomainKind, Exposure, HonestButCurious, Objective, Release, Vocabulary
-from gradleak.datasets import one_hot, words_of_rows
-from gradleak.datasets.sentences import one_hot_domain
+from gradleak.datasets.sentences import one_hot, one_hot_domain, words_of_rows
 from gradleak.defenses import GaussianNoise
 from gradleak.models import TokenEmbedding, text_classifier
 from gradleak.protocols import FedSGD

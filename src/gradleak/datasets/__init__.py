@@ -7,7 +7,7 @@ return a `gradleak.data.Population` to play an inference game on, or the `Table`
 from gradleak.datasets.adult import adult_census, adult_files, adult_files_table, adult_population, adult_table
 from gradleak.datasets.digits import mnist_digits, scikit_digits
 from gradleak.datasets.files import idx_file, image_file
-from gradleak.datasets.sentences import one_hot, sentences, words_of_rows
+from gradleak.datasets.sentences import sentences
 from gradleak.datasets.synthetic import constructed_users
 
 __all__ = [
@@ -20,8 +20,6 @@ __all__ = [
     "idx_file",
     "image_file",
     "mnist_digits",
-    "one_hot",
     "scikit_digits",
     "sentences",
-    "words_of_rows",
 ]
