@@ -234,7 +234,8 @@ def _cost(name: str, context: Context) -> Sequence[Inline]:
         (score for score in others if score.name == own.name), key=lambda score: score.value or 0.0, default=None
     )
     beside = [Small(["best of the other scenarios:", quantity(best)])] if best is not None else []
-    return [f"{words.sentence(words.score_name(own.name))}:", quantity(own), *beside]
+    size = "of models trained as the plan's utility says, through releases that may be larger than the audited ones"
+    return [f"{words.sentence(words.score_name(own.name))}:", quantity(own), *beside, Small([size])]
 
 
 def _utility(name: str, context: Context) -> Score | None:
