@@ -27,6 +27,7 @@ from studies.prior_cells import PriorAttack, PriorNetwork
 from studies.privacy_utility import Family, PrivacyUtility, ProbeAttack, UtilityData
 from studies.private_images import SmallNetwork
 from studies.pruning_bound import PruningBound
+from studies.sentence_attacks import SentenceAttacks
 from studies.shields import Shield
 from studies.shuffled_clients import ShuffledClients
 from studies.spectral_noise import SpectralNoiseGain
@@ -76,6 +77,7 @@ __all__ = [
     "PruningBound",
     "RiskGame",
     "Scale",
+    "SentenceAttacks",
     "Shield",
     "ShuffledClients",
     "SmallNetwork",
