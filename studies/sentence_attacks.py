@@ -32,7 +32,7 @@ WORDS, PLACES, DECODER, ENCODER, ENCODER_DEFENDED = "words", "places", "decoder"
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceAttacks(Study):
-    """How many words, places and sentences are named exactly, and at what cost in plain gradients (processor time).
+    """Shares of words, places and sentences that are named exactly, and their cost in plain gradients (processor time).
 
     Words: rows of untied tables that are not zero; rows of the tied table of a small decoder, trained on the Python manual,
     outside of the span of its head, beside two rules on norms (told the number of words, and breaching's mean + 3.5 standard
