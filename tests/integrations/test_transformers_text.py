@@ -16,7 +16,7 @@ IDS = torch.tensor([[7, 19, 4, 55, 23, 11, 90, 42, 8]])
 ENCODING = {"input_ids": IDS, "attention_mask": torch.ones_like(IDS), "token_type_ids": torch.zeros_like(IDS)}
 QUIET = gl.AuditOptions(quiet=True)
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore")]
 
 
 def test_a_sentence_behind_bert_comes_out_word_for_word(tmp_path: Path) -> None:
