@@ -119,6 +119,7 @@ from gradleak.attacks.labels import (
     recover_labels,
 )
 from gradleak.attacks.rounds import pool_rounds
+from gradleak.attacks.text.span_search import SpanSearch
 from gradleak.attacks.text.token_rows import TokenRows
 from gradleak.attacks.text.used_rows import UsedRows, used_rows
 
@@ -216,6 +217,7 @@ __all__ = [
     "SignRule",
     "SketchedSteps",
     "Space",
+    "SpanSearch",
     "SquaredAndAbsoluteError",
     "SquaredError",
     "Start",
