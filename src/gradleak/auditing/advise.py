@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from gradleak.auditing.plan import Plan
 from gradleak.auditing.plan_file import build_plan
 from gradleak.auditing.plan_reader import PlanReader
 from gradleak.auditing.run import run_plan
@@ -88,7 +89,7 @@ def advise(content: Mapping[str, Any], *, folder: Path, utility: float, out: Pat
     Cost: at most 3 + 4 runs of the scenario.
     """
     search = _Search(content=content, folder=folder, out=out, jobs=jobs)
-    if "utility" not in content:
+    if not any(audit.judges_models for audit in search.plan(search.values[0]).audits):
         raise PlanError("advise: expected a section [utility], which says how models are trained and judged, got none")
     ends = sorted(search.values)
     first, last = (search.run(value) for value in (ends[0], ends[-1]))
@@ -148,16 +149,24 @@ class _Search:
             for (number, key), values in lists(table, reader):
                 yield table, number, key, values
 
+    def plan(self, value: float) -> Plan:
+        """The plan with this number in its one scenario, which is all that its audits are about."""
+        defenses = [dict(spec) for spec in self.scenario["defenses"]]
+        defenses[self.number][self.key] = value
+        one = {key: given for key, given in self.scenario.items() if key != "reference"} | {"defenses": defenses}
+        parts = {
+            name: {key: given for key, given in part.items() if key != "scenarios"}
+            if isinstance(part, Mapping)
+            else part
+            for name, part in self.content.items()
+        }
+        return build_plan({**parts, "scenarios": [one]}, folder=self.folder)
+
     def run(self, value: float) -> Tried:
         """The setting of this number, run once."""
         if value not in self.tried:
-            defenses = [dict(spec) for spec in self.scenario["defenses"]]
-            defenses[self.number][self.key] = value
-            one = {key: given for key, given in self.scenario.items() if key != "reference"} | {"defenses": defenses}
-            utility = {key: given for key, given in self.content["utility"].items() if key != "scenarios"}
-            plan = build_plan({**self.content, "scenarios": [one], "utility": utility}, folder=self.folder)
-            record = run_plan(plan, self.out / f"{self.key}={printed(value)}", jobs=self.jobs)
-            self.tried[value] = _tried(value, str(one.get("name")), record)
+            record = run_plan(self.plan(value), self.out / f"{self.key}={printed(value)}", jobs=self.jobs)
+            self.tried[value] = _tried(value, str(self.scenario.get("name")), record)
         return self.tried[value]
 
 

@@ -144,7 +144,7 @@ class ServerModel:
             evidence=Evidence.ESTIMATE,
             n=self.public_rows,
             note=f"of a batch of {self.batch_size}, over public rows",
-            details={"layers": shares, "reasons": list(self.reasons)},
+            details={"by_layer": shares, "reasons": list(self.reasons)},
         )
 
 

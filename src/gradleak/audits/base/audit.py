@@ -77,6 +77,8 @@ class Audit(Settings, ABC, Generic[F]):
     noun: ClassVar[str] = ""
     # Whether it has the public rows that an adversarial perturbation behind a release is trained on.
     trains_perturbations: ClassVar[bool] = False
+    # Whether it says what models that are trained through a release are worth.
+    judges_models: ClassVar[bool] = False
 
     name: str = ""
     scenarios: Sequence[str] | None = None

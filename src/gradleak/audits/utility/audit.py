@@ -35,6 +35,7 @@ class UtilityAudit(Audit[UtilityFinding]):
 
     kind: ClassVar[str] = "utility"
     finding: ClassVar[type[UtilityFinding]] = UtilityFinding
+    judges_models: ClassVar[bool] = True
 
     name: str = "utility"
     task: Task
