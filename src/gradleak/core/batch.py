@@ -157,7 +157,7 @@ class Batch:
             self._check_ids(self.domain.vocabulary)
         elif not self.inputs.is_floating_point():
             hint = "scale images with inputs.float() / 255 and state the domain"
-            if self.inputs.dim() == 2:
+            if self.inputs.dim() == 2 and self.inputs.dtype is not torch.uint8:
                 hint = (
                     "ids of tokens need a domain, Batch(ids, targets, Domain.tokens(vocabulary, length)), and columns of a table "
                     "inputs.float()"

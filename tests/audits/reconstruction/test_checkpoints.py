@@ -136,7 +136,7 @@ def test_attacks_of_controls_leave_their_states_too(tmp_path: Path, monkeypatch:
     _hold_digest(monkeypatch)
     whole, out = run_plan(plan, tmp_path / "whole", jobs=1), tmp_path / "out"
     with monkeypatch.context() as patch:
-        _breaking(patch, controls, "score_images", RuntimeError)
+        _breaking(patch, controls, "score_claim", RuntimeError)
         failed = run_plan(plan, out, jobs=1)
     assert [one.item for one in failed.findings if one.status == "failed"] == _controls(plan)
     assert [path.name.rpartition("-")[0] for path in _states(out)] == [
