@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import random
 import struct
 import sys
 import types
@@ -45,6 +46,7 @@ _COMPILED = "_torchdynamo_orig_callable"
 _BINDINGS = ("pybind11", "nanobind")
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+_GLOBAL_GENERATORS = (random._inst, np.random.mtrand._rand, torch.default_generator)
 _OF_EVERY_MEMBER = ("_value_", "_name_", "__objclass__", "_sort_order_")
 # Of a class: what Python makes of its code.
 _MADE = (types.GetSetDescriptorType, types.MemberDescriptorType)
@@ -164,6 +166,9 @@ class _Walk:
         return self._code_or_object(value)
 
     def _code_or_object(self, value: Any) -> bytes:
+        if any(value is one for one in _GLOBAL_GENERATORS):
+            # Its state is the moment's: distributions of scipy hold numpy's.
+            return f"global generator {type(value).__module__}".encode()
         compiled = value.__dict__.get(_COMPILED) if isinstance(value, types.FunctionType | nn.Module) else None
         if compiled is not None:
             return self._all("compiled", [compiled])
