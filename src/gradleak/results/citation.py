@@ -573,3 +573,11 @@ DAGER_2024 = Citation(
     year=2024,
     identifier="arXiv:2405.15586",
 )
+MELIS_2019 = Citation(
+    key="melis2019unintended",
+    authors="Melis, Song, De Cristofaro and Shmatikov",
+    title="Exploiting Unintended Feature Leakage in Collaborative Learning",
+    venue="IEEE Symposium on Security and Privacy",
+    year=2019,
+    identifier="arXiv:1805.04049",
+)

@@ -14,7 +14,7 @@ from gradleak.attacks.text.table_rows import place_words, rows_outside_head
 from gradleak.attacks.text.used_rows import noise_std, used_rows
 from gradleak.core import NO_TOKEN, Knowledge, Reconstruction, TokenTables, Update
 from gradleak.protocols.average_gradient import without_decay
-from gradleak.results import Citation, Outcome, UnsupportedError
+from gradleak.results import MELIS_2019, Citation, Outcome, UnsupportedError
 
 _COST = 1.0
 
@@ -41,7 +41,7 @@ class TokenRows(Attack):
 
     name: ClassVar[str] = "token_rows"
     needs: ClassVar[tuple[str, ...]] = ("objective", "domain")
-    citations: ClassVar[tuple[Citation, ...]] = ()
+    citations: ClassVar[tuple[Citation, ...]] = (MELIS_2019,)
     summary: ClassVar[str] = (
         "Reads the words of a batch off the table of words, and their order off the table of places."
     )
