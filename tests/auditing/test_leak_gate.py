@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from gradleak.attacks import GaussNewton
-from gradleak.auditing import Gate
+from gradleak.auditing import Gate, leak_gate
 from gradleak.core import Objective, Release, Update
 from gradleak.defenses import DPSGD
 from gradleak.protocols import FedAvg, FedSGD
@@ -166,3 +166,34 @@ def test_the_numbers_that_came_are_looked_at_and_honest_ones_pass() -> None:
     assert "expected at least 64" in few.explanation
     with pytest.raises(InputError, match=r"Gate.public: expected a gradleak.Batch of public rows, got int"):
         gate(public=3)
+
+
+def test_a_model_without_inner_layers_has_no_rows_to_open_and_its_update_is_audited() -> None:
+    made = gate(model=nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).double(), public=batch(64))
+    assert made.decide_model().leaks is False
+    example = batch(1)
+    decision = made.decide(SGD(Objective.from_module(made.model), example, torch.Generator().manual_seed(1)), example)
+    assert (decision.passes, decision.leaks, decision.reason) == (False, True, "attack_reached_threshold")
+
+
+def test_an_update_is_audited_where_the_model_cannot_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise OSError("private words")
+
+    monkeypatch.setattr(leak_gate, "check_server_model", broken)
+    decision = gate(public=batch(64)).decide(update_of(SGD), batch(1))
+    assert (decision.passes, decision.leaks) == (False, True)
+    assert decision.left_out[-1] == "the check of the server's model (OSError: private words)"
+
+
+def test_whatever_fails_inside_of_the_gate_the_server_learns_nothing(tmp_path: Path, caplog: Any) -> None:
+    class Failing(nn.Module):
+        def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            raise OSError("private words")
+
+    caplog.set_level(logging.WARNING)
+    made = gate(loss=Failing(), on_unclear="refuse", log=tmp_path / "missing" / "gate.jsonl")
+    with pytest.raises(LeakRefusedError) as refusal:
+        made.guard(update_of(SGD), batch(1))
+    assert str(refusal.value) == str(LeakRefusedError())
+    assert "could not be logged" in caplog.text

@@ -8,7 +8,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ from gradleak.auditing.budget import Budget
 from gradleak.core import Batch, HonestButCurious, Objective, Release, ThreatModel, Update
 from gradleak.core.tensor_names import is_list, read_list, read_names
 from gradleak.protocols import FedSGD
-from gradleak.results import GradleakError, InputError, LeakRefusedError, Record, Status, Thresholds, VerdictKind
-from gradleak.results.errors import kind_of, shown
+from gradleak.results import InputError, LeakRefusedError, Record, Status, Thresholds, VerdictKind
+from gradleak.results.errors import WriteError, kind_of, shown
 from gradleak.results.files import append_to
 from gradleak.risk import Measure, SettingMeasure, check_server_model
 
@@ -40,8 +40,6 @@ _UNCLEAR = (
 )
 FAILED = "gate_failed"
 SERVER_MODEL = "server_model"
-# What a model that cannot be looked at, or numbers that are not its own, raise.
-_FAILURES = (GradleakError, RuntimeError, ValueError, TypeError, LookupError)
 
 
 class OnLeak(StrEnum):
@@ -155,15 +153,23 @@ class Gate:
         started = time.perf_counter()
         try:
             there = self.started_from(start) if model is None else model
-            reason = self._readable(there, batch.size)
+            reason, unchecked = self._looked_at(there, batch.size)
             made = None if reason else self._audited(update, batch, there, release or self.release)
-        except _FAILURES as error:
+        except Exception as error:  # its text would go to the server
             explanation = f"The gate could not audit this update ({type(error).__name__}: {error})."
             return self.unclear(explanation, seconds=time.perf_counter() - started)
         seconds = time.perf_counter() - started
         decision = self._refusing(reason, seconds) if made is None else self._decision(made, seconds)
+        decision = replace(decision, left_out=(*decision.left_out, *unchecked))
         self._say(decision)
         return decision
+
+    def _looked_at(self, model: nn.Module, batch_size: int) -> tuple[str, tuple[str, ...]]:
+        """The advice on a model, and what could not be looked at in it: its update is audited all the same."""
+        try:
+            return self._readable(model, batch_size), ()
+        except Exception as error:  # whatever a model raises
+            return "", (f"the check of the server's model ({type(error).__name__}: {error})",)
 
     def decide_model(
         self, start: Mapping[str, Tensor] | None = None, *, model: nn.Module | None = None, batch_size: int = 32
@@ -185,7 +191,7 @@ class Gate:
             )
         try:
             reason = self._readable(self.started_from(start) if model is None else model, batch_size)
-        except _FAILURES as error:
+        except Exception as error:  # its text would go to the server
             explanation = f"The gate could not check this model ({type(error).__name__}: {error})."
             return self.unclear(explanation, seconds=time.perf_counter() - started)
         seconds = time.perf_counter() - started
@@ -317,7 +323,11 @@ class Gate:
             level = logging.DEBUG if action is OnLeak.RECORD else logging.WARNING
             LOGGER.log(level, "gate: %s%s (%s). %s", told, kept, decision.reason, decision.explanation)
         if self.log is not None:
-            append_to(Path(self.log), (json.dumps(asdict(decision)) + "\n").encode())
+            try:
+                append_to(Path(self.log), (json.dumps(asdict(decision)) + "\n").encode())
+            except WriteError as error:
+                # The decision stands, and the server is to learn nothing of this machine.
+                LOGGER.warning("gate: the decision could not be logged: %s", error)
 
 
 def _came_near(details: Mapping[str, Any]) -> bool:

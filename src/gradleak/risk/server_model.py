@@ -257,7 +257,9 @@ def _sense(objective: Objective, public: Batch, size: int) -> tuple[list[_Sensed
         direction = _directions(objective, outputs, targets)
         directions.append(direction.flatten(1))
         inner = [call for call in watch.calls if call[3] is not outputs]
-        by_call = torch.autograd.grad(outputs, [zero for _, _, zero, _ in inner], direction, allow_unused=True)
+        zeros = [zero for _, _, zero, _ in inner]
+        # A network whose only trained layer makes the outputs has no row that could be open for an example.
+        by_call = torch.autograd.grad(outputs, zeros, direction, allow_unused=True) if zeros else ()
         for place, ((weight, bias, zero, _), given) in enumerate(zip(inner, by_call, strict=True)):
             if place not in found:
                 found[place] = _Sensed(_layer_name(names, weight, bias, place), weight.detach())
