@@ -185,3 +185,10 @@ def test_adam_is_refused_by_name() -> None:
     update = Release(LocalAdam())(objective(), BATCH, torch.Generator())
     with pytest.raises(UnsupportedError, match="got LocalAdam"):
         average_gradient(update, LocalAdam(), 5)
+
+
+def test_without_momentum_nothing_is_dampened() -> None:
+    """As in torch, whose dampening is of the velocity."""
+    plain, dampened = (FedAvg(learning_rate=0.01, epochs=2, weight_decay=0.1, dampening=one) for one in (0.0, 0.5))
+    assert dampened.mini_batch_weights(3) == plain.mini_batch_weights(3) == [(slice(0, 3), 0.02)]
+    assert dampened.decay(3) == plain.decay(3)

@@ -146,7 +146,8 @@ class FedAvg(LocalSteps):
         for step in reversed(range(len(rates))):
             # Σ_{t ≥ s} η_t m^{t−s}: what a unit of velocity at step s moves in all.
             later = rates[step] + self.momentum * later
-            kept = 1.0 if step == 0 else 1 - self.dampening
+            # Without momentum there is no velocity to dampen.
+            kept = 1.0 if step == 0 or not self.momentum else 1 - self.dampening
             weights[step] = rates[step] + self.momentum * later if self.nesterov else kept * later
         return weights
 
