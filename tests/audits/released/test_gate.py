@@ -157,6 +157,17 @@ def test_a_zero_update_is_not_called_consistent(model: nn.Module, batch: Batch) 
     assert result.cosine is None
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_an_update_that_is_not_finite_is_called_so(model: nn.Module, batch: Batch, value: float) -> None:
+    objective = Objective.from_module(model)
+    for release in (PLAIN, Release(FedSGD(), [GaussianNoise(std=0.1)])):
+        sent = release(objective, batch, generator())
+        next(iter(sent.tensors.values())).view(-1)[0] = value
+        result = check_update(objective, release, batch, sent)
+        assert result.status is GateStatus.INCONSISTENT
+        assert result.causes == ("the update holds NaN or infinite numbers",)
+
+
 LOCAL = FedAvg(learning_rate=0.5, epochs=2, batch_size=3, momentum=0.5)
 
 

@@ -81,6 +81,18 @@ def test_where_orders_change_an_update_too_much_the_gate_cannot_tell() -> None:
     assert "refused would be, of each: " in found.causes[0]
 
 
+@pytest.mark.slow
+def test_orders_that_would_explain_much_are_no_cause() -> None:
+    """Long steps: an update of a client without momentum, which did not shuffle, lies among those of drawn orders."""
+    stated, client = replace(CLIENT, learning_rate=1.0, momentum=0.9, shuffled=False), model(gain=1.5)
+    sent = Release(replace(stated, momentum=0.0))(client, batch(), generator(5))
+    orders = Orders.of(Release(replace(stated, shuffled=True)), client, batch())
+    assert orders.hold(client.flatten(sent.tensors))
+    found = check_update(client, Release(stated), batch(), sent)
+    assert found.status is GateStatus.INCONSISTENT
+    assert not any("fit" in text for text in found.causes)
+
+
 def test_an_exchangeable_update_is_refused_about_once_in_a_hundred_times() -> None:
     """Points of a few directions and a little of all: one of 100 is the most unusual of them."""
     source, refused = generator(3), 0
@@ -149,6 +161,7 @@ def test_the_gate_tries_six_wrong_clients() -> None:
         "twice the learning rate",
         "epochs=2",
         "whole batches in place of mini-batches",
+        "batch_size=4",
         "momentum=0.9",
         "another example in one place of the batch",
     ]

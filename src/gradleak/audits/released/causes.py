@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradleak.audits.released.orders import Orders
+from gradleak.audits.released.orders import POWER, Orders, powers
 from gradleak.core import Batch, Mode, Objective, Protocol, Release, Update, UpdateKind
 from gradleak.core.example_gradients import example_gradients
 from gradleak.protocols import FedAvg, FedSGD, LocalAdam
@@ -318,7 +318,7 @@ def _micro_batches(weights: Tensor) -> list[int] | None:
 
 
 def _shuffled(believed: Replay, observed: Tensor) -> Iterator[str]:
-    """A sentence if a client that shuffles its mini-batches would come as near: by as many drawn orders."""
+    """A sentence if a client that shuffles its mini-batches would come as near, where one that is wrong would not."""
     protocol, size = believed.release.protocol, believed.batch.size
     if not isinstance(protocol, LocalSteps) or protocol.order is not None:
         return
@@ -329,7 +329,10 @@ def _shuffled(believed: Replay, observed: Tensor) -> Iterator[str]:
         orders = Orders.of(release, believed.objective, believed.batch)
     except (GradleakError, RuntimeError, ValueError):
         return
-    if orders.hold(observed):
+    if not orders.hold(observed):
+        return
+    told = powers(release, believed.objective, believed.batch, orders)
+    if all(power >= POWER for power in told.values()):
         yield ("shuffled mini-batches fit: state shuffled=True, or give the orders that the client drew (order=...)")
 
 

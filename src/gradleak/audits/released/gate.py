@@ -107,6 +107,8 @@ def check_update(objective: Objective, release: Release, batch: Batch, update: U
     mismatch; of a client that shuffles some 300.
     """
     observed = objective.flatten(update.tensors).to(objective.dtype)
+    if not bool(torch.isfinite(observed).all()):
+        return GateResult(status=GateStatus.INCONSISTENT, causes=("the update holds NaN or infinite numbers",))
     if release.protocol.chance(batch.size) is not None:
         return _check_shuffled(objective, release, batch, update.kind, observed)
     mean = released_mean(objective, release, batch)

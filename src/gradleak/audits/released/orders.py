@@ -167,7 +167,7 @@ def powers(release: Release, objective: Objective, batch: Batch, orders: Orders)
 def wrong_causes(release: Release, objective: Objective, batch: Batch) -> list[Cause]:
     """Clients that shuffle as this one does and do one thing otherwise: what the gate has to find to say *consistent*.
 
-    Twice the learning rate or the epochs, whole batches, momentum or none, the other mode where
+    Twice the learning rate, the epochs or the mini-batches, whole batches, momentum or none, the other mode where
     it makes a difference, and a batch in which one example is another.
     """
     here = Cause(text="", objective=objective, release=release, batch=batch)
@@ -190,6 +190,9 @@ def _other_protocols(protocol: object, examples: int) -> Iterator[tuple[str, Loc
         yield f"epochs={2 * protocol.epochs}", replace(protocol, epochs=2 * protocol.epochs)
     if len(mini_batches(examples, protocol.batch_size)) > 1:
         yield "whole batches in place of mini-batches", replace(protocol, batch_size=None)
+        twice = 2 * (protocol.batch_size or examples)
+        if twice < examples:
+            yield f"batch_size={twice}", replace(protocol, batch_size=twice)
     momentum: dict[str, Any] = {"momentum": 0.0 if getattr(protocol, "momentum", 0.0) else 0.9}
     if "momentum" in {field.name for field in fields(protocol)} and not getattr(protocol, "nesterov", False):
         yield f"momentum={momentum['momentum']:g}", replace(protocol, **momentum)
