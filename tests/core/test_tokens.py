@@ -254,3 +254,8 @@ def test_lengths_reach_the_adversary_through_knowledge_alone() -> None:
     assert told.lengths.tolist() == [5, 8]
     assert HonestButCurious().disclose(objective, release, batch).lengths is None
     assert PLACES == 12
+
+
+def test_a_number_in_place_of_a_vocabulary_is_refused_with_what_to_write() -> None:
+    with pytest.raises(InputError, match=r"expected a Vocabulary, got int; write Vocabulary\(size=\.\.\.\)"):
+        Domain.tokens(50, 6)  # type: ignore[arg-type]

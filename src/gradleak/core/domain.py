@@ -124,6 +124,10 @@ class Domain:
             vocabulary: of the model, public.
             length: places of a sentence, T, padded ones among them.
         """
+        if not isinstance(vocabulary, Vocabulary):
+            raise InputError(
+                f"Domain.tokens: expected a Vocabulary, got {type(vocabulary).__name__}; write Vocabulary(size=...)"
+            )
         return cls(shape=(length,), kind=DomainKind.TOKENS, vocabulary=vocabulary)
 
     @classmethod
