@@ -129,6 +129,17 @@ def test_the_version_is_that_of_the_package() -> None:
     assert (ended.returncode, ended.stdout) == (0, f"gradleak {version_of('gradleak')}\n")
 
 
+def test_the_shell_completes_commands_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_GRADLEAK_COMPLETE", "complete_bash")
+    for typed, place, expected in (
+        ("gradleak a", "1", {"audit", "advise"}),
+        ("gradleak audit --fail", "2", {"--fail-on"}),
+    ):
+        monkeypatch.setenv("COMP_WORDS", typed)
+        monkeypatch.setenv("COMP_CWORD", place)
+        assert set(called().stdout.split()) == expected
+
+
 def test_a_report_without_a_format_leaves_no_page_of_an_older_version(finished: tuple[Path, Path]) -> None:
     _, out = finished
     pages = [out / name for name in ("report.html", "report.md", "report.json")]

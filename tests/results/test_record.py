@@ -19,6 +19,7 @@ from gradleak.results import (
     Finding,
     InputError,
     Leakier,
+    Outcome,
     PlanError,
     Record,
     RecordWriter,
@@ -421,3 +422,37 @@ def test_a_record_shows_itself_in_a_line(tmp_path: Path) -> None:
     assert len(repr(hostile).splitlines()) == 1
     assert len(repr(hostile)) < 250
     assert "no verdict on the run, 0 findings, 1 verdicts, 7 damaged lines left out, a b" in repr(hostile)
+
+
+def test_findings_scores_and_verdicts_show_themselves_in_a_line() -> None:
+    score = Score(
+        name="advantage",
+        value=0.25,
+        unit="1",
+        leakier=Leakier.HIGHER,
+        evidence=Evidence.ATTACK,
+        interval=(0.125, 0.5),
+        n=8,
+    )
+    none = Score(
+        name="psnr", value=None, unit="dB", leakier=Leakier.HIGHER, evidence=Evidence.ATTACK, outcome=Outcome.NO_SIGNAL
+    )
+    assert repr(score) == "Score(advantage = 0.25 1 in [0.125, 0.5] (attack))"
+    assert str(none) == "psnr = no value dB (attack, no_signal)"
+    found = Finding(kind="toy", item="a/b", audit="toy", scores=(score, none), note="x" * 10_000)
+    assert repr(found) == "Finding('a/b', done, advantage = 0.25 1 in [0.125, 0.5] (attack), 2 scores in all)"
+    verdict = Verdict(item="run", verdict=VerdictKind.BOUNDED, reason="by_dp", explanation="e" * 10_000)
+    assert repr(verdict) == "Verdict('run', bounded, by_dp)"
+
+
+def test_a_report_is_written_and_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    path = tmp_path / "record.jsonl"
+    write(path)
+    page = Record.load(path).open()
+    assert page == tmp_path / "report.html"
+    assert "<!DOCTYPE html>" in page.read_text(encoding="utf-8")
+    assert opened == [page.as_uri()]
+    assert Record.of([Finding(kind="toy", item="a", audit="toy")], name="a").open().name == "report.html"
+    assert len(opened) == 2

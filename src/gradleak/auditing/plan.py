@@ -38,6 +38,10 @@ class Plan(Settings):
     audits: Sequence[Audit[Any]] = ()
     source: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """One line: name and the parts that `counted` has. `resolved` has everything."""
+        return f"Plan({self.site.name!r}, {', '.join(counted(count, noun) for count, noun in self.counted() if count)})"
+
     def __post_init__(self) -> None:
         """Check that names and indices refer to something."""
         super().__post_init__()
@@ -206,6 +210,11 @@ class Plan(Settings):
         whole = {"model and loss": site.objective, "threat": site.threat, "releases": releases, "audits": audits}
         found = read(described, whole)
         return found._replace(digest=found.digest[:16])
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things as people say it: 1 batch, 2 batches."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}{'es' if noun.endswith('ch') else 's'}"
 
 
 def place(audit: Audit[Any]) -> str:

@@ -11,6 +11,7 @@ def main() -> None:
     def commands() -> None:
         from gradleak.cli.commands import app
 
-        app()
+        # By whatever name it was called: shell completion goes by this one.
+        app(prog_name="gradleak")
 
     carry_out(commands)

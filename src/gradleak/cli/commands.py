@@ -27,7 +27,6 @@ app = typer.Typer(
     name="gradleak",
     help="Tells you what a shared gradient gives away.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -458,17 +457,13 @@ def _train_with_progress(plan: Path) -> TrainedGenerator:
 def _before(plan: Plan) -> Iterator[str]:
     """Lines that a user should read before a plan is carried out: its size and cost, what is refused, what to mind."""
     from gradleak.auditing import cautions, estimate
+    from gradleak.auditing.plan import counted
 
-    counts = ", ".join(_counted(count, name) for count, name in plan.counted() if count)
+    counts = ", ".join(counted(count, noun) for count, noun in plan.counted() if count)
     yield f"{plan.site.name}: {counts}, about {estimate(plan):,.0f} plain gradients"
     yield from plan.opening()
     yield from map(str, plan.refusals())
     yield from cautions(plan)
-
-
-def _counted(count: int, name: str) -> str:
-    """As people count: 1 batch, 2 batches."""
-    return f"{count} {name}" if count == 1 else f"{count} {name}{'es' if name.endswith('ch') else 's'}"
 
 
 def _progress() -> Progress:

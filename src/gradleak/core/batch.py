@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -38,6 +38,17 @@ class Batch:
     targets: Tensor = field(repr=False)
     domain: Domain | None = None
     sensitive: Tensor | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        """One line: shapes, types and the kind of data; not the numbers."""
+        told = [f"{name} {tuple(one.shape)} {str(one.dtype).removeprefix('torch.')}" for name, one in self._parts()]
+        return f"Batch({', '.join([*told, *([] if self.domain is None else [str(self.domain.kind.value)])])})"
+
+    def _parts(self) -> Iterator[tuple[str, Tensor]]:
+        yield "inputs", self.inputs
+        yield "targets", self.targets
+        if self.sensitive is not None:
+            yield "sensitive", self.sensitive
 
     def __post_init__(self) -> None:
         """Check the shapes."""

@@ -101,6 +101,11 @@ class Objective:
     _upcast: bool = field(default=False, repr=False)
     _at: AtEmbeddings | None = field(default=None, repr=False)
 
+    def __repr__(self) -> str:
+        """One line: what is shared, the loss and the mode."""
+        shared = f"{len(self.params)} tensors, {self.size:,} parameters, {str(self.dtype).removeprefix('torch.')}"
+        return f"Objective({shared}, {self.loss_name}, {Mode(self.mode).value})"
+
     @classmethod
     def from_module(
         cls, module: nn.Module, *, loss: str | Loss = "cross_entropy", mode: Mode | str = Mode.EVAL, mask_seed: int = 0

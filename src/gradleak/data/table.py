@@ -53,6 +53,10 @@ class Table:
     cells: Mapping[str, Cells] = field(repr=False)
     dropped: int = 0
 
+    def __repr__(self) -> str:
+        """One line: name and sizes."""
+        return f"Table({self.name!r}, {self.size:,} rows, {len(self.columns)} columns)"
+
     def __post_init__(self) -> None:
         """Check that names differ and that every column has a cell in every row."""
         object.__setattr__(self, "columns", tuple(self.columns))

@@ -144,6 +144,13 @@ class Finding(Part):
     scores: tuple[ScoreLine, ...] = ()
     control: Control | None = None
 
+    def __repr__(self) -> str:
+        """One line: what it is about, how it ended, its first score. `to_dict` has everything."""
+        told = [repr(self.item), self.status.value, *([] if self.outcome is None else [self.outcome.label])]
+        told += map(str, self.scores[:1])
+        told += [f"{len(self.scores)} scores in all"] if len(self.scores) > 1 else []
+        return f"{type(self).__name__}({', '.join(told)})"
+
     @property
     def cost(self) -> float | None:
         """The plain gradients of the plan's model that it took; None where nobody counted."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from gradleak.results.errors import InputError
@@ -108,6 +109,12 @@ def load_notebook() -> Callable[[Any], str]:
     """The function that shows a record in a notebook; it stands with the reports, which this room does not know."""
     show: Callable[[Any], str] = _load("gradleak.reporting.html:render_notebook")
     return show
+
+
+def load_report() -> Callable[[Any, Path], Path]:
+    """The function that writes the HTML report of a record."""
+    write: Callable[[Any, Path], Path] = _load("gradleak.reporting.html:write_html")
+    return write
 
 
 def _load(path: str) -> Any:

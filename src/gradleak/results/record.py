@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import tempfile
+import webbrowser
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +22,7 @@ from gradleak.results.citation import Citation
 from gradleak.results.errors import GradleakError, InputError, one_line
 from gradleak.results.files import write_file
 from gradleak.results.finding import Finding
-from gradleak.results.kinds import finding_class, load_notebook
+from gradleak.results.kinds import finding_class, load_notebook, load_report
 from gradleak.results.record_lines import (
     PLACE,
     SCHEMA,
@@ -74,6 +76,16 @@ class Record:
     def _repr_html_(self) -> str:
         """The verdicts, as a notebook shows them."""
         return load_notebook()(self)
+
+    def open(self) -> Path:
+        """The HTML report, written anew beside the record (of one in memory, into a temporary folder), and shown.
+
+        It is shown by the browser of this machine where there is one; where there is none, the file is there all the same.
+        """
+        folder = Path(tempfile.mkdtemp(prefix="gradleak-")) if self.path is None else self.path.parent
+        page = load_report()(self, folder / "report.html").resolve()
+        webbrowser.open(page.as_uri())
+        return page
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Record:

@@ -194,6 +194,17 @@ class Score:
         if self.value is not None and math.isnan(self.value):
             raise InputError(f"score {self.name}: NaN is not a value; use outcome not_finite with value None")
 
+    def __repr__(self) -> str:
+        """One line: name, value, unit, interval, evidence, outcome. `to_dict` has everything."""
+        return f"Score({self})"
+
+    def __str__(self) -> str:
+        """The same without the class: "pixel_rmse = 0.0123 pixel_rmse (attack)"."""
+        value = "no value" if self.value is None else f"{self.value:.6g}"
+        interval = "" if self.interval is None else f" in [{self.interval[0]:.4g}, {self.interval[1]:.4g}]"
+        ended = "" if self.outcome is Outcome.CONVERGED else f", {self.outcome.label}"
+        return f"{self.name} = {value} {self.unit}{interval} ({self.evidence.value}{ended})"
+
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dictionary; infinities become the strings "inf" and "-inf"."""
         found = {entry.name: jsonable(getattr(self, entry.name)) for entry in fields(self)}

@@ -53,6 +53,10 @@ class Verdict:
     noun: str = ""
     tested: bool = True
 
+    def __repr__(self) -> str:
+        """One line: on what, which, and why. `explanation` and `details` have more."""
+        return f"Verdict({self.item!r}, {self.verdict.value}, {self.reason})"
+
     def to_dict(self) -> dict[str, Any]:
         """The fields of a verdict line of a record (without its `type`)."""
         return {

@@ -210,6 +210,12 @@ class Site(Settings):
     domain_guessed: bool = False
     _searched: bool = field(default=False, init=False, repr=False)
 
+    def __repr__(self) -> str:
+        """One line: name and sizes."""
+        return (
+            f"Site({self.name!r}, {self.objective!r}, batches: {len(self.batches)}, scenarios: {len(self.scenarios)})"
+        )
+
     def scenario(self, name: str) -> Scenario:
         """The scenario of that name.
 
