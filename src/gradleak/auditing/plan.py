@@ -141,9 +141,10 @@ class Plan(Settings):
             yield from audit.opening(self.site)
 
     def counted(self) -> Iterator[tuple[int, str]]:
-        """Numbers of the plan's parts, and their nouns: batches, audits, scenarios."""
+        """Numbers of the plan's parts, and their nouns: examples or batches, audits, scenarios."""
         nouns = [audit.noun for audit in self.audits if audit.noun]
-        yield len(self.site.batches), "batch"
+        # As findings name them.
+        yield len(self.site.batches), "batch" if any(batch.size > 1 for batch in self.site.batches) else "example"
         yield from ((nouns.count(noun), noun) for noun in dict.fromkeys(nouns))
         yield len(self.site.scenarios), "scenario"
 

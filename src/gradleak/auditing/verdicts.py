@@ -26,7 +26,8 @@ def worst_of(item: str, verdicts: Sequence[Verdict]) -> Verdict:
     what = "scenarios" if item == RUN else _kinds(verdicts)
     leaking = [verdict for verdict in verdicts if verdict.verdict is VerdictKind.LEAKS]
     bounded = [verdict for verdict in verdicts if verdict.verdict is VerdictKind.BOUNDED]
-    tested = [verdict for verdict in verdicts if not _idle(verdict, item)]
+    # Of scenarios, one that is bounded counts among those of the run, whatever bounds it.
+    tested = [verdict for verdict in verdicts if (verdict.tried if item == RUN else verdict.attacked)]
     others = len(verdicts) - len(tested)
     besides = [f"{others} not attacked"] if others else []
     besides += [f"{len(bounded)} bounded"] if bounded else []
@@ -79,12 +80,6 @@ def worst_of(item: str, verdicts: Sequence[Verdict]) -> Verdict:
         details={**first.details, "leaking": 0, "of": len(tested), "worst": place, "reason_text": _core(first)},
         tested=first.tested,
     )
-
-
-def _idle(verdict: Verdict, item: str) -> bool:
-    """True if nothing was tried; of a release that is bounded, an attack that ended counts alone."""
-    unattacked = verdict.verdict is VerdictKind.BOUNDED and verdict.details.get("best_attack") is None
-    return not verdict.tested or bool(verdict.details.get("refused")) or (item != RUN and unattacked)
 
 
 def _leaking(count: int, of: int, what: str, others: int) -> str:

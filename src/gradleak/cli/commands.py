@@ -268,9 +268,12 @@ def _end(record: Record, out: Path, *, gate: Gate, quiet: bool) -> None:
 
 
 def _fail_for_items(record: Record) -> None:
+    from gradleak.reporting.context import Context
+
+    context = Context(record=record)
     failed = [finding for finding in record.findings if finding.status is Status.FAILED]
     for finding in failed:
-        typer.echo(f"failed: {finding.item}: {finding.note}", err=True)
+        typer.echo(f"failed: {context.title(finding)}: {finding.note}", err=True)
     if failed:
         raise typer.Exit(ExitCode.ITEM_FAILED)
 

@@ -89,9 +89,12 @@ class Gate:
         Args:
             record: of the run.
         """
+        from gradleak.reporting.context import Context
+
         found = Policy.of(record).breaches(record.verdicts, self._verdicts) if self.fail_on else []
         named = " ".join(dict.fromkeys(chosen.value for chosen in self.fail_on))
-        return f"--fail-on {named}: {'; '.join(map(str, found))}" if found else ""
+        said = Context(record=record).printed("; ".join(map(str, found)))
+        return f"--fail-on {named}: {said}" if found else ""
 
     @property
     def _stated(self) -> list[VerdictKind] | None:

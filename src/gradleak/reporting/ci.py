@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,7 @@ def write_sarif(
     """
     found = record if isinstance(record, Record) else Record.load(record)
     place = _Place.of(plan)
+    printed = Context(record=found).printed
     breaches = Policy.of(found).breaches(found.verdicts, _DEFAULT if fail_on is None else fail_on)
     loud = [_Result.of_breach(breach) for breach in _of_scenarios(breaches)]
     told = {one.scenario for one in loud}
@@ -108,7 +109,9 @@ def write_sarif(
     run = {
         "tool": {"driver": driver},
         "invocations": [{"executionSuccessful": not _failed(found)}],
-        "results": [result.to_dict(rules.index(result.rule), place) for result in results],
+        "results": [
+            replace(result, text=printed(result.text)).to_dict(rules.index(result.rule), place) for result in results
+        ],
         "columnKind": "unicodeCodePoints",
     }
     document = {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
@@ -161,20 +164,21 @@ def _scenario_cases(record: Record, name: str, fail_on: Collection[VerdictKind])
         )
         said = "no verdict" if verdict is None else f"{verdict.verdict.value}: {verdict.explanation}"
         if breach is not None:
-            facts = {"type": breach.reason or "no_verdict", "message": _xml_text(breach)}
-            ElementTree.SubElement(case, "failure", facts).text = _xml_text(breach.explanation)
+            facts = {"type": breach.reason or "no_verdict", "message": _xml_text(context.printed(str(breach)))}
+            ElementTree.SubElement(case, "failure", facts).text = _xml_text(context.printed(breach.explanation))
         elif scenario in policy.references:
             ElementTree.SubElement(case, "skipped", {"message": _REFERENCE})
         elif verdict is None:
             ElementTree.SubElement(case, "skipped", {"message": "nothing that was tried judges this scenario"})
-        ElementTree.SubElement(case, "system-out").text = _xml_text(said)
+        ElementTree.SubElement(case, "system-out").text = _xml_text(context.printed(said))
         yield case
 
 
 def _failed_cases(record: Record, name: str) -> Iterator[ElementTree.Element]:
+    context = Context(record=record)
     for finding in record.findings:
         if finding.status is Status.FAILED:
-            facts = {"classname": name, "name": _xml_text(finding.item), "time": f"{finding.seconds:.3f}"}
+            facts = {"classname": name, "name": _xml_text(context.title(finding)), "time": f"{finding.seconds:.3f}"}
             case = ElementTree.Element("testcase", facts)
             ElementTree.SubElement(case, "error", {"type": "failed", "message": _xml_text(finding.note)})
             yield case
@@ -188,9 +192,14 @@ def _xml_text(value: object) -> str:
 
 
 def _rule(code: str) -> dict[str, Any]:
-    step = words.NEXT_STEPS.get(code, "")
-    rule = {"id": code, "shortDescription": {"text": f"{words.sentence(words.reason(code))}."}}
-    return rule | ({"help": {"text": step}} if step else {})
+    said = {"text": f"{words.sentence(words.reason(code))}."}
+    # GitHub asks for all three.
+    return {
+        "id": code,
+        "shortDescription": said,
+        "fullDescription": said,
+        "help": {"text": words.NEXT_STEPS.get(code, words.NEXT_STEP)},
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

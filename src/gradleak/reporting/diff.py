@@ -90,6 +90,14 @@ class Difference:
     before: Record
     after: Record
 
+    def printed(self, item: str) -> str:
+        """An item of either record as its report calls it."""
+        return self._contexts[1].printed(self._contexts[0].printed(item))
+
+    @cached_property
+    def _contexts(self) -> tuple[Context, Context]:
+        return Context(record=self.before), Context(record=self.after)
+
     @cached_property
     def verdicts(self) -> Sequence[VerdictChange]:
         """The verdicts that are not the same, the run first, then scenarios, then what they were drawn from."""
@@ -134,20 +142,20 @@ class Difference:
 
         References of the second plan are left out.
         """
-        references = Policy.of(self.after).references
+        references, context = Policy.of(self.after).references, self._contexts[1]
         found = []
         for change in self.verdicts:
             about = change.after or change.before
             if about is None or about.scenario in references:
                 continue
             if change.worse:
-                found.append(f"{change.item}: {_named(change.before)} → {_named(change.after)}")
-            elif change.after is None and change.item in Context(record=self.after).scenarios:
+                found.append(f"{self.printed(change.item)}: {_named(change.before)} → {_named(change.after)}")
+            elif change.after is None and change.item in context.scenarios:
                 found.append(f"{change.item}: {_named(change.before)} → no verdict")
         owners = {finding.item: finding.scenario for finding in self.after.findings}
-        entry = Context(record=self.after).entry
         found += [
-            f"{score.item}: {words.score_name(score.after.name, entry)} leaks more, beyond both intervals"
+            f"{self.printed(score.item)}: {words.score_name(score.after.name, context.entry)} leaks more, beyond both "
+            "intervals"
             for score in self.scores
             if score.beyond and score.leakier and owners.get(score.item) not in references
         ]
@@ -193,7 +201,7 @@ def difference(before: Record, after: Record) -> Report:
 def _verdicts(found: Difference) -> Section:
     rows: list[list[Words]] = [
         [
-            as_is(change.item),
+            as_is(found.printed(change.item)),
             Chip(change.before.verdict if change.before else None),
             Chip(change.after.verdict if change.after else None),
             [Tag("worse", tone="bad")] if change.worse else "",
@@ -215,7 +223,7 @@ def _scored(found: Difference) -> Section:
     entry = Context(record=found.after).entry
     rows: list[list[Words]] = [
         [
-            as_is(change.item),
+            as_is(found.printed(change.item)),
             as_is(words.score_title(change.named, entry)),
             [quantity(change.before), between(change.before)],
             [quantity(change.after), between(change.after)],

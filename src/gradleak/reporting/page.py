@@ -266,7 +266,7 @@ def _by_scenario(context: Context) -> Iterable[Block]:
     order = (VerdictKind.LEAKS, VerdictKind.INCONCLUSIVE, VerdictKind.BOUNDED)
     judged: dict[str | None, list[Verdict]] = {}
     for one in context.record.verdicts:
-        if one.audit is not None and one.tested:
+        if one.audit is not None and one.attacked:
             judged.setdefault(one.scenario, []).append(one)
     policy = Policy.of(context.record)
     rows: list[list[Words]] = []
@@ -279,7 +279,7 @@ def _by_scenario(context: Context) -> Iterable[Block]:
         row: list[Words] = [as_is(name), Chip(verdict.verdict), tally, as_is(words.reason(verdict.reason))]
         rows.append(row if policy == Policy() else [*row[:2], _stated(name, verdict, policy), *row[2:]])
     yield Text(parts=["By scenario"], style=Style.HEADING)
-    columns = [*labels("Scenario", "Verdict", "Leaking, of those tested"), *labels("Why", why=True)]
+    columns = [*labels("Scenario", "Verdict", "Leaking, of those attacked"), *labels("Why", why=True)]
     if policy != Policy():
         columns[2:2] = labels("Policy")
     yield Table(columns=columns, rows=rows)

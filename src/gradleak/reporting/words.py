@@ -84,6 +84,7 @@ _NEXT_BOUNDED = (
     "and mind what is lost over many rounds. A bound on the average says nothing about single examples: ask for a larger "
     "one, or a formal defense, where each of them counts."
 )
+NEXT_STEP = "Read the reason, remove its cause, and run the audit again."
 NEXT_STEPS: Mapping[str, str] = {
     "attribute_told_by_layer": "Do not share updates of this kind as they are. The section on where it leaks says which layers "
     "tell the attribute; those that told nothing are not shown to be safe. To go on, protect the layers that the advice names "
@@ -94,7 +95,9 @@ NEXT_STEPS: Mapping[str, str] = {
     "layers_compared": "Protect the layers that the advice names and run the plan again; add an attack, or a measure of an "
     "attribute, for a verdict.",
     "layers_refused": "See the reasons; take other measures, groups, rows or releases.",
-    "attack_reached_threshold": _NEXT_LEAKS,
+    **dict.fromkeys(
+        ("attack_reached_threshold", "advantage_above_zero", "epsilon_above_threshold", "no_noise"), _NEXT_LEAKS
+    ),
     "claim_broken": _NEXT_BROKEN,
     "control_failed": "Look at the controls first. Until the planted leak is found and pure noise gives nothing, no "
     "number of this run says anything about the release.",
@@ -257,7 +260,7 @@ def next_step(verdict: Verdict, *, bounded: Sequence[str] = (), predicted: bool 
         return f"{step} Bounded already: {', '.join(bounded)}." if bounded else step
     if verdict.reason == "no_attack_reached_threshold" and predicted:
         return f"{_PREDICTED} {NEXT_STEPS[verdict.reason]}"
-    return NEXT_STEPS.get(verdict.reason, "Read the reason, remove its cause, and run the audit again.")
+    return NEXT_STEPS.get(verdict.reason, NEXT_STEP)
 
 
 def reason(code: str) -> str:

@@ -57,6 +57,17 @@ class Verdict:
         """One line: on what, which, and why. `explanation` and `details` have more."""
         return f"Verdict({self.item!r}, {self.verdict.value}, {self.reason})"
 
+    @property
+    def attacked(self) -> bool:
+        """True if something was tried that could have leaked; of a release that is bounded, an attack that ended counts alone."""
+        unattacked = self.verdict is VerdictKind.BOUNDED and self.details.get("best_attack") is None
+        return self.tried and not unattacked
+
+    @property
+    def tried(self) -> bool:
+        """True if something was tried that could have leaked, and was not refused."""
+        return self.tested and not self.details.get("refused")
+
     def to_dict(self) -> dict[str, Any]:
         """The fields of a verdict line of a record (without its `type`)."""
         return {

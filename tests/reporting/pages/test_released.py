@@ -193,8 +193,9 @@ def test_a_generator_is_told_with_what_trained_it(images: int | None, told: str)
     assert "adversary brings along: not known" in pages(known(card={"generator": None}))[0]
 
 
-def verdict(item: str, kind: VerdictKind, scenario: str) -> Verdict:
-    return Verdict(item=item, verdict=kind, reason="x", explanation="", audit="release", scenario=scenario)
+def verdict(item: str, kind: VerdictKind, scenario: str, *, tested: bool = True) -> Verdict:
+    facts = {"audit": "release", "scenario": scenario, "tested": tested}
+    return Verdict(item=item, verdict=kind, reason="x", explanation="", **facts)  # type: ignore[arg-type]
 
 
 def test_the_scenarios_stand_on_the_first_screen_the_worst_first() -> None:
@@ -212,7 +213,7 @@ def test_the_scenarios_stand_on_the_first_screen_the_worst_first() -> None:
     verdicts = [
         verdict("safe?/example 0", VerdictKind.INCONCLUSIVE, "safe?"),
         verdict("bad/example 0", VerdictKind.LEAKS, "bad"),
-        verdict("bad/example 1", VerdictKind.INCONCLUSIVE, "bad"),
+        verdict("bad/example 1", VerdictKind.INCONCLUSIVE, "bad", tested=False),
     ]
     text, _ = pages(*findings, verdicts=verdicts)
     missing = "–"  # noqa: RUF001 - an en dash in an empty cell

@@ -117,7 +117,7 @@ class ReconstructionAudit(Audit[ReconstructionFinding]):
                 name=f"attack/{task.item}",
                 run=task,
                 blank=task.blank(site),
-                headline=task.item,
+                headline=task.named(site.subject(index)),
                 cost=task.cost(site),
                 states=(task.item,),
                 turn=1,

@@ -252,7 +252,11 @@ class AttackTask:
     @property
     def item(self) -> str:
         """Its name in the record."""
-        name = f"{self.scenario}/{internal_example(self.index)}/{self.name}"
+        return self.named(internal_example(self.index))
+
+    def named(self, subject: object) -> str:
+        """Its name, with what is attacked called so."""
+        name = f"{self.scenario}/{subject}/{self.name}"
         return f"{name}/{Adversary.STATIC.value}" if self.withheld else name
 
     def blank(self, site: Site) -> ReconstructionFinding:

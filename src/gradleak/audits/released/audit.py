@@ -183,7 +183,7 @@ class ReleaseAudit(Audit[ReleaseFinding]):
                 name=name,
                 run=ReleaseTask(audit=self.name, index=index, scenarios=[scenario.name for scenario in here]),
                 blank=ReleaseFinding(item=name, audit=self.name, subject=site.subject(index)),
-                headline=f"release {index}",
+                headline=f"release of {site.subject(index)}",
                 examples=(index,),
             )
 

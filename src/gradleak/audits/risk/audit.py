@@ -102,7 +102,7 @@ class RiskAudit(Audit[RiskFinding]):
                     name=name,
                     run=Settings(audit=self.name, measures=about, scenario=scenario.name, indices=twins),
                     blank=RiskFinding(item=name, audit=self.name, scenario=scenario.name, subject=site.subject(index)),
-                    headline=f"setting of {scenario.name}/{internal_example(index)}",
+                    headline=f"setting of {scenario.name}/{site.subject(index)}",
                     cost=sum(measure.estimate(site.batches[index].inputs.numel()) for measure in about)
                     + (CHECK_COST if any(measure.reads_derivative for measure in about) else 0.0),
                     examples=twins,

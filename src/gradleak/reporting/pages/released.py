@@ -78,8 +78,8 @@ def _scenario_row(
     worst = min(errors, key=lambda pair: pair[1].value or 0.0, default=None)
     predicted = [quantity(context.predicted(one.scenario, one.subject)) for one in releases]
     known = [one for one in predicted if one.value is not None]
-    given = [context.verdict_on(one.item) for one in releases]
-    leaking = sum(one is not None and one.verdict is VerdictKind.LEAKS for one in given)
+    given = [one for release in releases if (one := context.verdict_on(release.item)) is not None and one.attacked]
+    leaking = sum(one.verdict is VerdictKind.LEAKS for one in given)
     std = next((release.noise_std for release in releases if release.noise_std), None)
     reached, blind = Quantity(), Quantity()
     if worst is not None:
@@ -90,7 +90,7 @@ def _scenario_row(
     return (badness, math.inf if reached.value is None else reached.value), [
         as_is(name),
         str(len(releases)),
-        f"{leaking} of {len({one.subject for one, _ in errors})}",
+        f"{leaking} of {len(given)}",
         decimal(std) if std else "none",
         reached,
         blind,
