@@ -10,7 +10,7 @@ import torch
 import gradleak as gl
 from gradleak.attacks import TokenRows
 from gradleak.core import Batch, Domain, Vocabulary
-from gradleak.results import InputError, Status, VerdictKind
+from gradleak.results import InputError, Outcome, Status, VerdictKind
 from tests.tokens import VOCABULARY, sentences, tiny
 
 QUIET = gl.AuditOptions(quiet=True)
@@ -37,6 +37,13 @@ def test_an_undefended_sentence_leaks_word_for_word(tmp_path: Path) -> None:
     assert f"- Claimed: (\\[CLS\\]) {' '.join(f'**{word}**' for word in words)} (\\[SEP\\])" in page
     assert f"- True: (\\[CLS\\]) {' '.join(words)} (\\[SEP\\])" in page
     assert "PSNR" not in page
+    risk = found["release/example 0/risk"]
+    needed = risk.score("noise_std_for_token_error")
+    assert needed.value > 0
+    assert "uniform over 12 candidates" in needed.note
+    assert "would keep every decoder of a single token" in page
+    assert "on average over a prior (uniform over 12 candidates)" in page
+    assert "### How often a token is decoded" in page
 
 
 def test_private_words_are_not_on_disk_unless_they_are_asked_for(tmp_path: Path) -> None:
@@ -65,6 +72,11 @@ def test_strong_noise_shows_nothing_and_bounds_nothing(tmp_path: Path) -> None:
     release = gl.Release(gl.FedSGD(), [gl.GaussianNoise(std=10.0)])
     record = gl.audit(tiny(), sentences(7), release=release, out=tmp_path, options=QUIET)
     assert record.verdicts[0].verdict is VerdictKind.INCONCLUSIVE
+    risk = next(one for one in record.findings if one.item == "release/example 0/risk")
+    # Far above the noise that the bound asks for, and not bounded: a uniform prior is no language.
+    assert risk.value("noise_std_for_token_error") < 10.0
+    assert risk.value("least_token_error") > 0.9
+    assert risk.score("inversion_influence").outcome is Outcome.CONVERGED
     attacks = [one for one in record.findings if getattr(one, "attack", "") == "token_rows" and one.control is None]
     assert {one.adversary for one in attacks} == {"adaptive", "static"}
     assert all(one.status is Status.DONE for one in attacks)

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import torch
 from tests.risk.cases import color, signed
+from tests.tokens import sentences, tiny
 
 import gradleak.risk
-from gradleak.core import Exposure, Release
-from gradleak.defenses import DPSGD
+from gradleak.core import Exposure, Objective, Release
+from gradleak.defenses import DPSGD, GaussianNoise
 from gradleak.protocols import FedSGD
 from gradleak.results import Citation, InputError, Score
 from gradleak.risk import (
@@ -52,6 +53,14 @@ PRIVATE = Release(FedSGD(), [DPSGD(clip_norm=1.0, noise_std=1.0, noise="sum")])
 
 def _build(measure: type[Measure]) -> Measure:
     return measure(**ARGUMENTS.get(measure, {}))
+
+
+def _exposed(measure: type[Measure], image: Exposure) -> Exposure:
+    """What it is taken of: an image, or a sentence."""
+    if not measure.reads_ids:
+        return image
+    objective = Objective.from_module(tiny())
+    return Exposure(objective, sentences(6), Release(FedSGD(), [GaussianNoise(std=0.3)]))
 
 
 def _delta(exposure: Exposure) -> torch.Tensor:
@@ -95,6 +104,7 @@ class TestMeasure:
         assert measure.__call__ is Measure.__call__
 
     def test_gives_a_score_that_a_record_can_hold(self, measure: type[Measure], exposure: Exposure) -> None:
+        exposure = _exposed(measure, exposure)
         score = _build(measure)(exposure, delta=_delta(exposure))
         assert isinstance(score, Score)
         assert score.name == measure.name
@@ -103,6 +113,7 @@ class TestMeasure:
         assert Score.from_dict(json.loads(json.dumps(score.to_dict(), allow_nan=False))) == score
 
     def test_gives_the_same_value_twice(self, measure: type[Measure], exposure: Exposure) -> None:
+        exposure = _exposed(measure, exposure)
         first, second = (_build(measure)(exposure, delta=_delta(exposure)) for _ in range(2))
         assert first == second
 
@@ -113,6 +124,7 @@ class TestMeasure:
             _build(measure)(exposure, delta=torch.zeros(7))
 
     def test_never_changes_the_exposure_or_delta(self, measure: type[Measure], exposure: Exposure) -> None:
+        exposure = _exposed(measure, exposure)
         delta = _delta(exposure)
         tensors = [*exposure.objective.params.values(), exposure.batch.inputs, exposure.batch.targets, delta]
         before = [tensor.clone() for tensor in tensors]
@@ -121,6 +133,7 @@ class TestMeasure:
         assert not any(tensor.requires_grad or tensor.grad is not None for tensor in tensors)
 
     def test_says_in_a_word_when_there_is_no_derivative(self, measure: type[Measure], exposure: Exposure) -> None:
+        exposure = _exposed(measure, exposure)
         score = _build(measure)(signed(exposure), delta=_delta(exposure))
         if measure.name == "gradient_norm":
             assert score.value is not None  # the norm of the signs, which needs no derivative

@@ -13,6 +13,7 @@ from torch import Tensor
 from gradleak.core import Batch, Exposure, Objective, Release
 from gradleak.defenses import Clip, GaussianNoise, LaplaceNoise
 from gradleak.protocols import FedSGD
+from gradleak.reporting.words import score_title
 from gradleak.results import Evidence, InputError, Outcome
 from gradleak.risk.token_error import TokenDistances, TokenError
 
@@ -37,6 +38,21 @@ def means(case: Exposure, place: int, words: tuple[int, ...]) -> Tensor:
     return torch.stack(found).detach()
 
 
+def played(points: Tensor, std: float, *, plays: int, seed: int) -> tuple[float, float]:
+    """Errors of the decoder that takes the nearest release: for drawn candidates, and for the first one."""
+    # Noise acts through the span of the differences alone.
+    basis = torch.linalg.svd(points - points.mean(dim=0), full_matrices=False)[2]
+    flat = points @ basis.T
+    generator = torch.Generator().manual_seed(seed)
+
+    def error(truth: Tensor) -> float:
+        noise = torch.randn(plays, flat.shape[1], generator=generator, dtype=torch.float64)
+        return float((torch.cdist(flat[truth] + std * noise, flat).argmin(dim=1) != truth).double().mean())
+
+    drawn = torch.randint(len(points), (plays,), generator=generator)
+    return error(drawn), error(torch.zeros(plays, dtype=torch.int64))
+
+
 def test_two_points_in_noise_are_told_apart_as_the_textbook_says() -> None:
     pair = TokenDistances(distances=torch.tensor([[0.0, 2.0], [2.0, 0.0]], dtype=torch.float64), truth=1)
     expected = ndtr(-1.0 / 0.5)
@@ -59,38 +75,77 @@ def test_an_exact_decoder_errs_between_the_bounds(defenses: tuple[object, ...], 
     words = tuple(dict.fromkeys([int(case.batch.inputs[0, place]), *CANDIDATES]))
     points = means(case, place, words)
     assert torch.allclose(found.distances, torch.cdist(points, points), rtol=1e-9, atol=1e-12)
-    # Noise acts through the span of the differences alone.
-    basis = torch.linalg.svd(points - points.mean(dim=0), full_matrices=False)[2]
-    flat = points @ basis.T
-    generator = torch.Generator().manual_seed(place)
     plays = 4000
     typical = float(found.distances[found.distances > 0].median())
     for std in (0.05 * typical, 0.2 * typical, 0.5 * typical, 2.0 * typical):
-        truth = torch.randint(len(words), (plays,), generator=generator)
-        seen = flat[truth] + std * torch.randn(plays, flat.shape[1], generator=generator, dtype=torch.float64)
-        decoded = torch.cdist(seen, flat).argmin(dim=1)
-        error = float((decoded != truth).double().mean())
+        error, errs = played(points, std, plays=plays, seed=place)
         slack = 4.5 * math.sqrt(max(error * (1 - error), 1 / plays) / plays)
         assert found.least_error(std) - slack <= error <= found.mean_error(std) + slack
-        at_truth = flat[0] + std * torch.randn(plays, flat.shape[1], generator=generator, dtype=torch.float64)
-        errs = float((torch.cdist(at_truth, flat).argmin(dim=1) != 0).double().mean())
         assert errs <= found.best_error(std) + 4.5 * math.sqrt(max(errs * (1 - errs), 1 / plays) / plays)
 
 
 def test_scores_say_which_bound_they_are() -> None:
     case = exposure(GaussianNoise(std=0.05))
-    best, least = TokenError(candidates=CANDIDATES)(case)
-    assert (best.evidence, least.evidence) == (Evidence.UPPER_BOUND, Evidence.LOWER_BOUND)
+    best, least, noise = TokenError(candidates=CANDIDATES).scores(case)
+    assert [score.name for score in (best, least, noise)] == [
+        "token_error_bound",
+        "least_token_error",
+        "noise_std_for_token_error",
+    ]
+    assert (best.evidence, least.evidence, noise.evidence) == (
+        Evidence.UPPER_BOUND,
+        Evidence.LOWER_BOUND,
+        Evidence.UPPER_BOUND,
+    )
+    assert best == TokenError(candidates=CANDIDATES)(case)
     assert best.value is not None
     assert least.value is not None
     assert 0 <= least.value <= 0.5
     assert best.n == len(best.details["per_place"]) == 4  # [CLS] and [SEP] are not counted
     noisier = TokenError(candidates=CANDIDATES)(exposure(GaussianNoise(std=0.5)))
-    assert noisier[0].value is not None
-    assert noisier[0].value > best.value
-    assert [score.value for score in TokenError(candidates=CANDIDATES)(exposure())] == [0.0, 0.0]
-    other = TokenError(candidates=CANDIDATES)(exposure(LaplaceNoise(scale=0.1)))
-    assert [(score.value, score.outcome) for score in other] == [(None, Outcome.UNSUPPORTED)] * 2
+    assert noisier.value is not None
+    assert noisier.value > best.value
+    quiet = TokenError(candidates=CANDIDATES).scores(exposure())
+    assert [score.value for score in quiet[:2]] == [0.0, 0.0]
+    other = TokenError(candidates=CANDIDATES).scores(exposure(LaplaceNoise(scale=0.1)))
+    assert [(score.value, score.outcome) for score in other] == [(None, Outcome.UNSUPPORTED)]
+    pair = TokenError(candidates=(3,), most_places=1).scores(case)
+    assert pair[0].evidence is Evidence.EXACT
+    assert (pair[2].value, pair[2].outcome) == (None, Outcome.UNSUPPORTED)  # guessing between two errs half of the time
+
+
+def test_the_prior_is_told_with_every_number_that_rests_on_it() -> None:
+    _, least, noise = TokenError(candidates=CANDIDATES, most_places=2).scores(exposure(GaussianNoise(std=0.05)))
+    for score in (least, noise):
+        assert score.details["under_prior"] == f"uniform over {least.details['candidates']} candidates"
+        assert str(least.details["candidates"]) in score.note
+        assert "prior: uniform over" in score_title(score)
+
+
+def test_the_noise_that_is_asked_for_keeps_decoders_above_the_threshold() -> None:
+    """Asked of a release with noise and of one without; at that noise the exact decoder is above the threshold."""
+    settings = TokenError(candidates=CANDIDATES, threshold=0.7)
+    plain = exposure()
+    quiet, noisy = (settings.scores(case)[-1] for case in (plain, exposure(GaussianNoise(std=0.05))))
+    assert quiet.value is not None
+    assert noisy.value == pytest.approx(quiet.value, rel=1e-9)
+    at_it = settings.scores(exposure(GaussianNoise(std=quiet.value)))[1]
+    assert min(at_it.details["per_place"]) == pytest.approx(0.7, rel=1e-6)
+    for row, place in quiet.details["places"]:
+        words = tuple(dict.fromkeys([int(plain.batch.inputs[row, place]), *CANDIDATES]))
+        error = played(means(plain, place, words), quiet.value, plays=4000, seed=place)[0]
+        assert error > 0.7
+
+
+def test_fano_bounds_decoders_from_below_where_two_points_do_not() -> None:
+    """Four equal releases: guessing errs three times of four; far apart nothing is left."""
+    nearly = TokenDistances(distances=1e-6 * (1 - torch.eye(4, dtype=torch.float64)), truth=0)
+    assert nearly.least_error(1.0) == pytest.approx(0.75, abs=1e-4)
+    assert nearly.least_error(1.0) <= 0.75
+    far = TokenDistances(distances=1e3 * (1 - torch.eye(4, dtype=torch.float64)), truth=0)
+    assert far.least_error(1.0) == pytest.approx(0.0, abs=1e-12)
+    equal = TokenDistances(distances=torch.zeros(4, 4, dtype=torch.float64), truth=0)
+    assert equal.smallest_std(0.7) == 0.0
 
 
 def test_the_linear_form_is_an_estimate_that_is_right_for_words_close_by() -> None:
@@ -111,7 +166,7 @@ def test_the_linear_form_is_an_estimate_that_is_right_for_words_close_by() -> No
     linear = TokenError(linear=True, **settings).distances(case, 0, 1)
     assert (true.exact, linear.exact) == (True, False)
     torch.testing.assert_close(linear.distances, true.distances, rtol=1e-2, atol=1e-12)
-    assert {score.evidence for score in TokenError(linear=True, **settings)(case)} == {Evidence.ESTIMATE}
+    assert {score.evidence for score in TokenError(linear=True, **settings).scores(case)} == {Evidence.ESTIMATE}
 
 
 def test_a_language_model_predicts_the_candidate_too() -> None:
@@ -134,6 +189,11 @@ def test_refuses_what_is_not_text() -> None:
         TokenError(candidates=())
     with pytest.raises(InputError, match="besides the true token"):
         TokenError(candidates=(int(case.batch.inputs[0, 1]),)).distances(case, 0, 1)
-    with pytest.raises(InputError, match=r"between 0 and 0\.5"):
-        TokenError(candidates=CANDIDATES).distances(case, 0, 1).smallest_std(0.7)
+    with pytest.raises(InputError, match=r"above 0 and below 0\.9\d*, which guessing among 1\d candidates has"):
+        TokenError(candidates=CANDIDATES).distances(case, 0, 1).smallest_std(0.95)
+    image = Exposure(
+        Objective.from_module(torch.nn.Linear(3, 2)), Batch(torch.rand(1, 3), torch.tensor([0])), Release(FedSGD())
+    )
+    with pytest.raises(InputError, match="a batch of ids with a domain of tokens"):
+        TokenError()(image)
     assert VOCABULARY.size == 40

@@ -93,8 +93,9 @@ def audit(
         release: protocol and defenses; default FedSGD without defenses.
         threat: what the server knows; default `HonestButCurious(batch_size=True, domain=True)`.
         attacks: by name; default as above.
-        measures: closed-form measures; default I²F, its lower bound and the gradient norm. Add
-            `BayesianCramerRao(public=..., unit="pixel_rmse")` for a bound on every attacker that a verdict can read.
+        measures: closed-form measures; default I²F, its lower bound and the gradient norm, of sentences also
+            `TokenError` where it is quick. Add `BayesianCramerRao(public=..., unit="pixel_rmse")` for a bound on every attacker
+            that a verdict can read.
         update: the update that was really sent, if there is one; the consistency gate compares it with `batch`.
         out: folder of the record (continued if it holds this audit); default a new temporary folder.
         options: seed, jobs, thresholds, pictures.

@@ -26,9 +26,12 @@ from gradleak.risk import (
     LinearizedPosteriorError,
     Measure,
     SettingMeasure,
+    TokenError,
 )
 
 DENSE_BYTES = 4 * 2**30
+# Shared numbers up to which the errors of a decoder of tokens are bounded, from some 40 gradients.
+QUICK_SIZE = 2**20
 # Of a prior that is uniform over the range of the data.
 PRIOR_STD = 12**-0.5
 
@@ -47,7 +50,8 @@ def default_plan(
     """The plan of one release of one batch.
 
     `GaussNewton` where the unknowns are few enough for it (at most 4,096), and beside it
-    `InvertingGradients(iterations=1000, restarts=1)`; exact I²F, its lower bound and the gradient norm.
+    `InvertingGradients(iterations=1000, restarts=1)`; exact I²F, its lower bound and the gradient norm;
+    of sentences `TokenError` where a model has at most 2²⁰ shared numbers.
 
     Args:
         model: any `nn.Module`; stays as it is.
@@ -90,7 +94,9 @@ def default_plan(
     )
     if measures is None:
         measures = (
-            [_posterior(objective, batch, scenario.release)] if quick and not _of_tokens(batch) else _measures(batch)
+            [_posterior(objective, batch, scenario.release)]
+            if quick and not _of_tokens(batch)
+            else _measures(objective, batch)
         )
     content = {"attacks": chosen, "measures": dict(enumerate(measures))}
     return Plan(site=site, audits=read_audits(content, PlanReader(folder=Path(), seed=0, about=site)))
@@ -126,9 +132,11 @@ def _attacks(objective: Objective, batch: Batch) -> dict[str, Attack]:
     return found
 
 
-def _measures(batch: Batch) -> list[Measure | SettingMeasure]:
+def _measures(objective: Objective, batch: Batch) -> list[Measure | SettingMeasure]:
     if _of_tokens(batch):
-        return [InversionInfluence(), InversionInfluenceLowerBound(), GradientNorm()]
+        token_error = TokenError(most_places=3, most_candidates=12)
+        small = objective.size <= QUICK_SIZE
+        return [InversionInfluence(), InversionInfluenceLowerBound(), GradientNorm(), *([token_error] if small else [])]
     return [
         InversionInfluence(unit="pixel_rmse"),
         InversionInfluenceLowerBound(unit="pixel_rmse"),

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradleak.core.batch import Batch
 from gradleak.core.defense import Noise
-from gradleak.core.domain import Domain
+from gradleak.core.domain import Domain, DomainKind
 from gradleak.core.objective import Objective
 from gradleak.core.release import Release
 from gradleak.results import InputError
@@ -67,6 +67,24 @@ class Exposure:
     def to(self, dtype: torch.dtype) -> Exposure:
         """The same exposure computed in another dtype."""
         return replace(self, objective=self.objective.to(dtype), batch=self.batch.to(dtype))
+
+    def at_embeddings(self) -> Exposure:
+        """The exposure itself; of ids that at the embeddings of their words, in units of the largest of these.
+
+        The rows of the word table that get the gradient of the lookup are those of the true ids (`Objective.at_embeddings`).
+
+        Raises:
+            UnsupportedError: for a model that looks ids up in no `nn.Embedding`.
+        """
+        objective, batch = self.objective, self.batch
+        if batch.domain is None or batch.domain.vocabulary is None or batch.inputs.is_floating_point():
+            return self
+        embedded = objective.embed(batch.inputs).detach()
+        reach = float(embedded.abs().max()) or 1.0
+        domain = Domain(shape=tuple(embedded.shape[1:]), low=-reach, high=reach, kind=DomainKind.SIGNAL)
+        return replace(
+            self, objective=objective.at_embeddings(batch.inputs), batch=Batch(embedded, batch.targets, domain)
+        )
 
     def mean(self, flat_inputs: Tensor) -> Tensor:
         """g(x): the released mean (P,) for flat inputs (d,); pure, safe under torch.func transforms."""

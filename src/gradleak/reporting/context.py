@@ -107,6 +107,12 @@ class Context:
         found = (score.value for _, score in self.record.scores if score.name == "noise_std_for_threshold")
         return max((value for value in found if value is not None), default=None)
 
+    @property
+    def token_noise_needed(self) -> Score | None:
+        """The noise that keeps decoders of single tokens above the threshold, under its prior, where most is needed."""
+        found = (score for _, score in self.record.scores if score.name == "noise_std_for_token_error")
+        return max((one for one in found if one.value is not None), key=lambda one: one.value or 0.0, default=None)
+
     def noise_of(self, scenario: str) -> float:
         """The largest std that the defenses of a scenario state as one number, else 0.
 

@@ -247,14 +247,35 @@ def _smallest_change(context: Context) -> str:
     """Noise that the closed form asks for, of the example that needs the most; "" where none was computed."""
     needed, limit = context.noise_needed, context.thresholds.get("pixel_rmse")
     if needed is None or limit is None:
-        return ""
-    leaking = [name for name in _judged(context, VerdictKind.LEAKS) if context.noise_of(name) >= needed]
-    beaten = f" Here it is too little: {', '.join(map(as_is, leaking))} has as much and leaks." if leaking else ""
+        return _smallest_for_tokens(context)
+    beaten = _beaten(needed, context)
     return (
         f"The smallest change that the closed form asks for: Gaussian noise of std {decimal(needed)} or more on every shared "
         f"number would keep any *unbiased* attacker above {context.error} {decimal(limit)} on average, for every audited "
         f"example. It is an estimate and no guarantee: an attacker with a prior comes nearer.{beaten}"
     )
+
+
+def _smallest_for_tokens(context: Context) -> str:
+    """Noise that bounds between tokens ask for, with the prior that they rest on; "" where none was computed."""
+    score = context.token_noise_needed
+    if score is None or score.value is None:
+        return ""
+    prior, threshold = score.details.get("under_prior", "not stated"), as_number(score.details.get("threshold"))
+    kind = "It is an estimate, from the linear form. " if score.evidence is Evidence.ESTIMATE else ""
+    return (
+        f"The smallest change that the closed form asks for: Gaussian noise of std {decimal(score.value)} or more on every "
+        f"shared number would keep every decoder of a single token, told all others, above an error of {decimal(threshold)} at "
+        f"the places that were looked at, on average over a prior ({prior}). {kind}**It bounds nothing without that prior**: "
+        "words of a language are not as likely as each other, and a decoder that knows the language errs less."
+        f"{_beaten(score.value, context)}"
+    )
+
+
+def _beaten(needed: float, context: Context) -> str:
+    """Names of scenarios that leak in spite of so much noise."""
+    leaking = [name for name in _judged(context, VerdictKind.LEAKS) if context.noise_of(name) >= needed]
+    return f" Here it is too little: {', '.join(map(as_is, leaking))} has as much and leaks." if leaking else ""
 
 
 def _by_scenario(context: Context) -> Iterable[Block]:

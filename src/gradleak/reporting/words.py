@@ -147,6 +147,9 @@ SCORE_NAMES: Mapping[str, str] = {
     "inversion_influence_lower_bound": "I²F lower bound",
     "gaussian_reconstruction_error": "expected error of an unbiased attacker under this noise",
     "noise_std_for_threshold": "noise std that brings an unbiased attacker to the threshold",
+    "token_error_bound": "most errors of the best decoder of a token",
+    "least_token_error": "fewest errors of any decoder of a token",
+    "noise_std_for_token_error": "noise std that keeps every decoder of a token above the threshold",
     "gradient_norm": "norm of the release",
     "bayesian_cramer_rao": "van Trees bound on the mean error of every attacker",
     "reconstruction_probability": "chance of any attacker to rebuild an example",
@@ -269,13 +272,15 @@ def reason(code: str) -> str:
 
 
 def score_setting(details: Mapping[str, object]) -> str:
-    """The numbers that tell two scores of one name apart, in brackets; "" without any."""
+    """The numbers that tell two scores of one name apart, and the prior they rest on, in brackets; "" without any."""
     letters = {"epsilon": "ε", "std": "noise std", "noise_std": "noise std", "false_positive_rate": "FPR"}
     found = [
         f"{letter} = {value:.3g}"
         for key, letter in letters.items()
         if isinstance(value := details.get(key), float) and value > 0
     ]
+    if isinstance(prior := details.get("under_prior"), str):
+        found.append(f"prior: {prior}")
     return f" ({', '.join(found)})" if found else ""
 
 

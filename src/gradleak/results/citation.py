@@ -573,6 +573,20 @@ DAGER_2024 = Citation(
     year=2024,
     identifier="arXiv:2405.15586",
 )
+FANO_1961 = Citation(
+    key="fano1961",
+    authors="Fano",
+    title="Transmission of Information: A Statistical Theory of Communications",
+    venue="MIT Press",
+    year=1961,
+)
+PROAKIS_2008 = Citation(
+    key="proakis2008",
+    authors="Proakis and Salehi",
+    title="Digital Communications, fifth edition",
+    venue="McGraw-Hill",
+    year=2008,
+)
 MELIS_2019 = Citation(
     key="melis2019unintended",
     authors="Melis, Song, De Cristofaro and Shmatikov",

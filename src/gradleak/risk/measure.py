@@ -12,12 +12,13 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from gradleak.core import DiagonalGaussian, Exposure, NotGaussian, Objective, derive_generator
+from gradleak.core import Batch, DiagonalGaussian, Exposure, NotGaussian, Objective, derive_generator
 from gradleak.operators import DerivativeCheck, GradientJacobian, check_derivative, example_operators
 from gradleak.results import Evidence, InputError, Leakier, Outcome, Score
 from gradleak.risk.layer_exposure import VisibleLayers
 from gradleak.risk.layer_measure import LayerMeasure, mean_profile, together
 from gradleak.risk.layer_profile import Groups, LayerProfile, LayerScale, LayerSite
+from gradleak.risk.unseen_words import modulo_unseen
 
 Delta = Tensor | Mapping[str, Tensor]
 # A number with a larger bound on its relative error (three digits) is an estimate, however it was computed.
@@ -52,15 +53,19 @@ class Measure(LayerMeasure):
     that is seen: an error over the directions that one layer sees cannot be compared with one over others, so a layer
     that leaves directions unseen has no value there.
 
+    Of sentences A is taken at the embeddings of their words (`Exposure.at_embeddings`).
+
     Attributes:
         needs_delta: whether a perturbation of the release must be given.
         reads_derivative: whether A is used at all, not the released mean alone.
+        reads_ids: whether it is given the ids of a sentence in place of their embeddings.
     """
 
     leakier: ClassVar[Leakier] = Leakier.LOWER
     needs_every_layer: ClassVar[bool] = True
     needs_delta: ClassVar[bool] = False
     reads_derivative: ClassVar[bool] = True
+    reads_ids: ClassVar[bool] = False
 
     @final
     def __call__(
@@ -80,6 +85,23 @@ class Measure(LayerMeasure):
 
         Cost: besides its own, that of `GradientJacobian.check` where the operator has none yet.
         """
+        return self.scores(exposure, delta=delta, operator=operator)[0]
+
+    @final
+    def scores(
+        self, exposure: Exposure, *, delta: Delta | None = None, operator: GradientJacobian | None = None
+    ) -> list[Score]:
+        """The score of a call, and what else comes out of the same computation, which most measures have nothing of.
+
+        Args:
+            exposure: as in a call.
+            delta: as in a call.
+            operator: as in a call.
+
+        Raises:
+            InputError: as a call.
+            UnsupportedError: as a call.
+        """
         if not isinstance(exposure, Exposure):
             raise InputError(f"{type(self).__name__}: expected an Exposure, got {type(exposure).__name__}")
         if not isinstance(operator, GradientJacobian | None):
@@ -92,23 +114,26 @@ class Measure(LayerMeasure):
                 f"{exposure.objective.size} entries, got None; for noise that was drawn pass the flat update minus "
                 "exposure.released_mean()"
             )
+        told, exposure = exposure, exposure.at_embeddings()
         flat = None
         if self.needs_delta and delta is not None:
             flat = flat_perturbation(exposure, delta, "delta")
             if not bool(torch.isfinite(flat).all()):
-                return self._without_value(Outcome.NOT_FINITE, "the perturbation has NaN or infinite entries")
+                return [self._without_value(Outcome.NOT_FINITE, "the perturbation has NaN or infinite entries")]
         if operator is None:
             operator = GradientJacobian(exposure)
         else:
             check_operator(exposure, operator)
         flat = None if flat is None else flat.to(operator.dtype)
+        given = told if self.reads_ids else exposure
         if not self.reads_derivative:
-            return _of_chance(self._measure(exposure, flat, operator), exposure)
+            return [_of_chance(score, exposure) for score in self._measures(given, flat, operator)]
         check = operator.check
         if check.refusal:
-            return self._without_value(outcome_of(check), check.refusal)
-        score = earned(self._measure(exposure, flat, operator), check)
-        return _of_chance(_of_precision(score, operator.dtype), exposure)
+            return [self._without_value(outcome_of(check), check.refusal)]
+        found = [earned(score, check) for score in self._measures(given, flat, operator)]
+        found = [_of_chance(_of_precision(score, operator.dtype), exposure) for score in found]
+        return found if told is exposure else [modulo_unseen(score, told, operator) for score in found]
 
     def by_layer(self, site: LayerSite, groups: Groups) -> LayerProfile:
         """The means over the site's releases, with Student's intervals, once their derivative was checked."""
@@ -168,6 +193,10 @@ class Measure(LayerMeasure):
             found.append(objective.unflatten(update - exposure.to(torch.float64).released_mean()))
         return found
 
+    def _measures(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> list[Score]:
+        """The score of a call and what else comes out beside it; takes what `_measure` takes."""
+        return [self._measure(exposure, delta, operator)]
+
     @abstractmethod
     def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
         """The score; `delta` is flat, finite and in the dtype of `operator`, and not None if `needs_delta`."""
@@ -190,6 +219,14 @@ class Measure(LayerMeasure):
     def unsupported(self, reason: str) -> Score:
         """The score without a value, for a reason that lies outside of the measure."""
         return self._without_value(Outcome.UNSUPPORTED, reason)
+
+    def extra_cost(self, batch: Batch) -> float:
+        """Plain gradients that it takes beside products of the derivative.
+
+        Args:
+            batch: that is measured.
+        """
+        return 0.0
 
     @property
     def _unit(self) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,19 +13,26 @@ from torch import Tensor
 from gradleak.core import Batch, DiagonalGaussian, Exposure, NotGaussian
 from gradleak.operators import GradientJacobian
 from gradleak.results import (
+    FANO_1961,
+    PROAKIS_2008,
     Citation,
     Evidence,
     InputError,
     Leakier,
     Outcome,
     Score,
-    Settings,
+    Share,
     Whole,
-    check_count,
 )
 from gradleak.results.fields import check_fits
+from gradleak.risk.layer_profile import Groups, LayerProfile, LayerSite
+from gradleak.risk.measure import Measure
+from gradleak.risk.unseen_words import word_rows
 
-_BISECTIONS = 200
+_BISECTIONS = 100
+TOKEN_ERROR = "token_error"
+_NO_IDS = "TokenError: expected a batch of ids with a domain of tokens, got other inputs"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,18 +78,38 @@ class TokenDistances:
         return float(self.confusions(std).sum(dim=1).clamp_max(1.0).mean())
 
     def least_error(self, std: float) -> float:
-        """Lower bound on the mean error of every decoder, each candidate as likely: the mean of max_w Q(d_vw / 2σ).
+        """Lower bound on the mean error of every decoder, each candidate as likely: the larger of two.
 
         The best decoder takes the nearest release. At v it errs at least where the one candidate that is nearest to v is
-        nearer to what was seen.
+        nearer to what was seen: the mean of max_w Q(d_vw / 2σ), which is sharp for little noise and at most 1/2. Fano's
+        inequality is sharp for much: H(e) + e log(M - 1) >= log M - I, with the information I at most the mean squared
+        distance from the center over 2σ².
         """
-        return float(self.confusions(std).max(dim=1).values.mean())
+        return max(float(self.confusions(std).max(dim=1).values.mean()), self._least_by_fano(std))
+
+    def _least_by_fano(self, std: float) -> float:
+        if std == 0.0 or not math.isfinite(float(self.distances.max())):
+            return 0.0
+        count = len(self.distances)
+        information = float(self.distances.square().mean()) / (4 * std**2)
+
+        def uncertainty(error: float) -> float:
+            known = sum(-share * math.log(share) for share in (error, 1 - error) if share > 0)
+            return known + error * math.log(count - 1)
+
+        needed, low, high = math.log(count) - information, 0.0, 1 - 1 / count
+        if needed <= 0:
+            return 0.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if uncertainty(middle) < needed else (low, middle)
+        return low
 
     def smallest_std(self, error: float) -> float | None:
-        """The smallest σ at which no decoder has a mean error below this, each candidate as likely.
+        """A σ from which on no decoder has a mean error below this, each candidate as likely; the smallest that is proven.
 
         Args:
-            error: between 0 and 1/2.
+            error: above 0 and below 1 - 1/M, which guessing has.
 
         Returns:
             None where an entry without noise tells candidates apart at every σ.
@@ -90,10 +117,16 @@ class TokenDistances:
         Raises:
             InputError: for an error out of range.
         """
-        if not 0 < error < 0.5:
-            raise InputError(f"TokenDistances.smallest_std: expected an error between 0 and 0.5, got {error}")
+        most = 1 - 1 / len(self.distances)
+        if not 0 < error < most:
+            raise InputError(
+                f"TokenDistances.smallest_std: expected an error above 0 and below {most:.3g}, which guessing among "
+                f"{len(self.distances)} candidates has, got {error}"
+            )
         low, high = 0.0, float(self.distances.max())
         if self.least_error(0.0) >= error:
+            return 0.0
+        if high == 0.0:
             return 0.0
         if not math.isfinite(high):
             return None
@@ -106,47 +139,75 @@ class TokenDistances:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenError(Settings):
-    """Two bounds on the errors of a decoder of single tokens, whose neighbors, labels and model it knows, under Gaussian noise.
+class TokenError(Measure):
+    """Bounds on the errors of a decoder of single tokens under Gaussian noise, who knows neighbors, labels and model.
 
     With d_vw = ‖g(w) - g(v)‖ between the released means for candidates v and w at one place, in units of the noise σ:
 
-    - `token_error`: Σ_w Q(d_vw / 2σ) at the true token, mean over places. The best decoder errs at most so often, so that a
-      small value shows leakage;
-    - `least_token_error`: the mean over candidates v of max_w Q(d_vw / 2σ). If the token is one of the candidates, each as
-      likely, no decoder errs less on average, however much it computes: a large value shows protection *under this prior*,
-      at one place, of one release. A language makes some candidates far likelier, and a decoder who knows that errs less.
+    - `token_error_bound`: Σ_w Q(d_vw / 2σ) at the true token, mean over places. The best decoder among the candidates errs
+      at most so often, so that a small value shows leakage;
+    - `least_token_error`: the mean over candidates v of max_w Q(d_vw / 2σ), or what Fano's inequality leaves, whichever is
+      larger. If the token is one of the candidates, each as likely, no decoder errs less on average, however much it
+      computes: a large value shows protection *under this prior*, at one place, of one release. A language makes some
+      candidates far likelier, and a decoder who knows that errs less. No verdict reads it;
+    - `noise_std_for_token_error`: the standard deviation of noise on every shared number from which on the second number is
+      at least `threshold` at every place, under the same prior.
 
     Assumptions: everything else is known to the decoder, so that it is the strongest at one place; the noise is Gaussian with
     known standard deviations. With `linear` A(e_w - e_v) stands for the difference, with A the derivative by the embedding at
-    the truth and without the table of words: both numbers are estimates then.
+    the truth and without the table of words: all numbers are estimates then. Of two candidates the first number is exact.
 
     Attributes:
-        candidates: ids that a token may be; None for all ordinary ids of the vocabulary. The true one is added.
+        candidates: ids that a token may be; None for `most_candidates` ordinary ids spread evenly over the vocabulary. The
+            true one is added.
         linear: whether the linear form is used.
         most_places: places that are looked at, spread evenly over those with an ordinary token.
+        most_candidates: see `candidates`.
+        threshold: error of a decoder that the noise shall keep it above.
 
     Cost: as many plain gradients as candidates for each place, and a matrix of candidates by shared entries; with `linear` two
     for each number of an embedding.
 
-    Source: the union bound and the error between two points in Gaussian noise are textbook (Proakis, "Digital Communications",
-    section 4.2); their use on tokens is ours.
+    Source: the union bound and the error between two points in Gaussian noise are textbook (Proakis and Salehi 2008, section
+    4.2), and so is Fano's inequality (Fano 1961); their use on tokens is ours.
     """
 
-    name: ClassVar[str] = "token_error"
-    citations: ClassVar[tuple[Citation, ...]] = ()
-    summary: ClassVar[str] = "Bounds on the errors of a decoder of single tokens under Gaussian noise."
+    name: ClassVar[str] = "token_error_bound"
+    citations: ClassVar[tuple[Citation, ...]] = (PROAKIS_2008, FANO_1961)
+    summary: ClassVar[str] = "bounds on the errors of a decoder of single tokens under Gaussian noise"
+    reads_derivative: ClassVar[bool] = False
+    reads_ids: ClassVar[bool] = True
 
     candidates: Sequence[int] | None = None
     linear: bool = False
     most_places: Annotated[int, Whole(1)] = 16
+    most_candidates: Annotated[int, Whole(2)] = 64
+    threshold: Share = 0.5
 
     def __post_init__(self) -> None:
         """Check the candidates."""
         super().__post_init__()
         if self.candidates is not None and len(set(self.candidates)) < 1:
             raise InputError("TokenError.candidates: expected at least one id, got none")
-        check_count("TokenError.most_places", self.most_places)
+
+    def by_layer(self, site: LayerSite, groups: Groups) -> LayerProfile:
+        """A refusal: it is taken of whole releases of sentences."""
+        return self.refused(
+            site.label, groups, "it is taken of whole releases of sentences, in the audit of a model of text"
+        )
+
+    def extra_cost(self, batch: Batch) -> float:
+        """A plain gradient for every candidate and place; with `linear` two for each number of an embedding, some hundred."""
+        vocabulary = batch.declared_domain().vocabulary
+        if vocabulary is None:
+            return 0.0
+        count = self.most_candidates if self.candidates is None else len(self.candidates)
+        places = min(self.most_places, int((batch.inputs >= 0).sum()))
+        return float(places * min(count, vocabulary.size))
+
+    @property
+    def _unit(self) -> str:
+        return "share of tokens"
 
     def distances(self, exposure: Exposure, row: int, place: int) -> TokenDistances:
         """The distances between releases at one place of one sentence, for noise of standard deviation 1.
@@ -164,15 +225,16 @@ class TokenError(Settings):
         """
         exposure = exposure.to(torch.float64)
         ids = exposure.batch.inputs
-        vocabulary = exposure.domain.vocabulary
+        vocabulary = None if exposure.batch.domain is None else exposure.batch.domain.vocabulary
         if ids.is_floating_point() or vocabulary is None:
-            raise InputError("TokenError: expected a batch of ids with a domain of tokens, got other inputs")
+            raise InputError(_NO_IDS)
         true = int(ids[row, place])
         if true < 0:
             raise InputError(f"TokenError: expected a token at place {place} of sentence {row}, got none")
         listed = self.candidates
         if listed is None:
-            listed = [one for one in range(vocabulary.size) if vocabulary.ordinary(one)]
+            ordinary = [one for one in range(vocabulary.size) if vocabulary.ordinary(one)]
+            listed = spread(ordinary, self.most_candidates)
         tried = list(dict.fromkeys([true, *listed]))
         if len(tried) < 2:
             raise InputError("TokenError: expected a candidate besides the true token, got none")
@@ -189,66 +251,93 @@ class TokenError(Settings):
             exact=not self.linear,
         )
 
-    def __call__(self, exposure: Exposure) -> list[Score]:
-        """The two scores, with the values of each place in the details.
+    def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
+        return self._measures(exposure, delta, operator)[0]
 
-        Args:
-            exposure: of a batch of ids, with a release whose noise is Gaussian.
-
-        Returns:
-            `token_error` and `least_token_error`, unit "share of tokens"; without a value where the noise is of another kind.
-
-        Raises:
-            InputError: as `distances`.
-        """
+    def _measures(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> list[Score]:
+        """`token_error_bound`, `least_token_error` and `noise_std_for_token_error`, with each place in the details."""
         noise = exposure.noise
         if isinstance(noise, NotGaussian):
-            return [
-                _score(name, None, evidence=Evidence.ESTIMATE, outcome=Outcome.UNSUPPORTED, note=noise.reason)
-                for name in (self.name, f"least_{self.name}")
-            ]
-        std = 1.0 if isinstance(noise, DiagonalGaussian) and any(noise.std.values()) else 0.0
+            return [self.unsupported(f"the noise of this release is not Gaussian: {noise.reason}")]
+        noisy = isinstance(noise, DiagonalGaussian) and any(noise.std.values())
         places = self._places(exposure.batch)
         found = [self.distances(exposure, row, place) for row, place in places]
-        best = [one.best_error(std) for one in found]
-        least = [one.least_error(std) for one in found]
-        shared = {
-            "places": [list(place) for place in places],
-            "candidates": len(found[0].distances),
-            "linear": self.linear,
-        }
-        kinds = (Evidence.ESTIMATE,) * 2 if self.linear else (Evidence.UPPER_BOUND, Evidence.LOWER_BOUND)
-        return [
-            _score(
-                self.name,
+        if not any(bool(one.distances.any()) for one in found):
+            return [self._zero_map(operator)]
+        best = [one.best_error(float(noisy)) for one in found]
+        least = [one.least_error(float(noisy)) for one in found]
+        count = len(found[0].distances)
+        prior = f"uniform over {count} candidates"
+        shared = {"places": [list(place) for place in places], "candidates": count, "linear": self.linear}
+        upper = Evidence.EXACT if count == 2 else Evidence.UPPER_BOUND
+        scores = [
+            self._score(
                 sum(best) / len(best),
-                evidence=kinds[0],
+                Evidence.ESTIMATE if self.linear else upper,
                 n=len(best),
-                note="the best decoder of a token errs at most so often, its neighbors known",
+                note=f"the best decoder of a token errs at most so often, told its neighbors and {count} candidates",
                 details={**shared, "per_place": best},
             ),
-            _score(
-                f"least_{self.name}",
-                sum(least) / len(least),
-                evidence=kinds[1],
+            Score(
+                name=f"least_{TOKEN_ERROR}",
+                value=sum(least) / len(least),
+                unit=self._unit,
+                leakier=self.leakier,
+                evidence=Evidence.ESTIMATE if self.linear else Evidence.LOWER_BOUND,
                 n=len(least),
-                note=f"no decoder errs less on average if each of {len(found[0].distances)} candidates is as likely",
-                details={**shared, "per_place": least, "prior": "uniform over the candidates"},
+                note=f"on average no decoder errs less if each of {count} candidates is as likely; a language makes some "
+                "likelier, and who knows that errs less",
+                details={**shared, "per_place": least, "under_prior": prior},
             ),
         ]
+        level = noise.level if isinstance(noise, DiagonalGaussian) and noisy else 1.0
+        return scores if level is None else [*scores, self._smallest(found, level, prior, shared)]
+
+    def _smallest(
+        self, found: Sequence[TokenDistances], level: float, prior: str, shared: Mapping[str, object]
+    ) -> Score:
+        """The noise of the place that needs the most."""
+        count, needed, why = len(found[0].distances), None, ""
+        details = {**shared, "threshold": self.threshold, "under_prior": prior}
+        if self.threshold >= 1 - 1 / count:
+            why = f"guessing among {count} candidates errs less often than {self.threshold:g}; take more candidates"
+        else:
+            stds = [one.smallest_std(self.threshold) for one in found]
+            known = [level * one for one in stds if one is not None]
+            needed = max(known) if len(known) == len(stds) else None
+            details["per_place"] = known
+            why = (
+                "some shared number has no noise and tells candidates apart"
+                if needed is None
+                else f"with Gaussian noise of this standard deviation or more on every shared number no decoder of a token, told "
+                f"all others, errs less than {self.threshold:g} of the time on average over the prior ({prior}), at any of "
+                f"{len(known)} places, of one release"
+            )
+        return Score(
+            name=f"noise_std_for_{TOKEN_ERROR}",
+            value=needed,
+            unit="update",
+            leakier=Leakier.HIGHER,
+            evidence=Evidence.ESTIMATE if self.linear or needed is None else Evidence.UPPER_BOUND,
+            n=len(found),
+            outcome=Outcome.CONVERGED if needed is not None else Outcome.UNSUPPORTED,
+            note=why,
+            details=details,
+        )
 
     def _places(self, batch: Batch) -> list[tuple[int, int]]:
-        vocabulary = batch.declared_domain().vocabulary
+        vocabulary = None if batch.domain is None else batch.domain.vocabulary
+        if vocabulary is None or batch.inputs.is_floating_point():
+            raise InputError(_NO_IDS)
         ordinary = [
             (row, place)
             for row, sentence in enumerate(batch.inputs.tolist())
             for place, word in enumerate(sentence)
-            if word >= 0 and (vocabulary is None or vocabulary.ordinary(word))
+            if word >= 0 and vocabulary.ordinary(word)
         ]
         if not ordinary:
             raise InputError("TokenError: expected a sentence with an ordinary token, got none")
-        step = max(1.0, len(ordinary) / self.most_places)
-        return [ordinary[int(index * step)] for index in range(min(len(ordinary), self.most_places))]
+        return spread(ordinary, self.most_places)
 
     def _mean(self, exposure: Exposure, row: int, place: int, word: int) -> Tensor:
         """The released mean with another token there, which a language model predicts too."""
@@ -270,7 +359,7 @@ class TokenError(Settings):
         operator = GradientJacobian(at)
         block = torch.zeros(embedded.numel(), width, dtype=embedded.dtype)
         block[first : first + width] = torch.eye(width, dtype=embedded.dtype)
-        rows = objective.embed(torch.tensor([list(words)]))[0].detach()
+        rows = word_rows(exposure, torch.tensor(list(words)))
         return rows @ operator.matmat(block).T
 
 
@@ -288,24 +377,12 @@ def _units(exposure: Exposure) -> Tensor:
     )
 
 
-def _score(
-    name: str,
-    value: float | None,
-    *,
-    evidence: Evidence,
-    n: int = 1,
-    outcome: Outcome = Outcome.CONVERGED,
-    note: str = "",
-    details: dict[str, object] | None = None,
-) -> Score:
-    return Score(
-        name=name,
-        value=value,
-        unit="share of tokens",
-        leakier=Leakier.LOWER,
-        evidence=evidence,
-        n=n,
-        outcome=outcome,
-        note=note,
-        details=details or {},
-    )
+def spread(items: Sequence[T], most: int) -> list[T]:
+    """At most so many of the items, at even distances from the first one on.
+
+    Examples:
+        >>> spread([0, 1, 2, 3, 4, 5], 3)
+        [0, 2, 4]
+    """
+    step = max(1.0, len(items) / most)
+    return [items[int(index * step)] for index in range(min(len(items), most))]

@@ -90,7 +90,9 @@ class RiskAudit(Audit[RiskFinding]):
                 headline=f"risk of {subject}",
                 # One check a derivative, which releases that differ by noise alone share.
                 cost=CHECK_COST * len({maps[name] for name in names})
-                + ENTRY_COST * site.batches[index].inputs.numel() * len(here),
+                + ENTRY_COST * site.batches[index].inputs.numel() * len(here)
+                + sum(one.extra_cost(site.batches[index]) for one in self.measures if isinstance(one, Measure))
+                * len(here),
                 examples=(index,),
                 after=partial(_too_large, site.batches[index].inputs.numel()),
             )

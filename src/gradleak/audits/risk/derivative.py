@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from gradleak.audits.base import Site, internal_example
-from gradleak.core import Batch, Domain, DomainKind, Exposure, Objective, Release, Unchanged, derive_generator
+from gradleak.core import Exposure, Objective, Release, Unchanged, derive_generator
 from gradleak.operators import DerivativeCheck, check_derivative
 from gradleak.results import Evidence, Leakier, Outcome, Score, Status
 from gradleak.results.findings.risk import DERIVATIVE_ERROR, Confirmation, Derivative, RiskFinding
@@ -26,23 +26,6 @@ def quiet(release: Release, objective: Objective) -> Release:
     """The release without defenses that add noise alone: what shares a mean map shares its derivative."""
     names = list(objective.params)
     return Release(release.protocol, [d for d in release.defenses if not isinstance(d.effect(names), Unchanged)])
-
-
-def differentiable(exposure: Exposure) -> Exposure:
-    """The exposure itself; of tokens that at their embeddings, in units of the largest of these.
-
-    Raises:
-        UnsupportedError: for a model that looks ids up in no `nn.Embedding`.
-    """
-    objective, batch = exposure.objective, exposure.batch
-    if batch.domain is None or batch.domain.vocabulary is None:
-        return exposure
-    embedded = objective.embed(batch.inputs)
-    reach = float(embedded.abs().max()) or 1.0
-    domain = Domain(shape=tuple(embedded.shape[1:]), low=-reach, high=reach, kind=DomainKind.SIGNAL)
-    return replace(
-        exposure, objective=objective.at_embeddings(batch.inputs), batch=Batch(embedded, batch.targets, domain)
-    )
 
 
 def derivative_of(site: Site, exposure: Exposure, index: int) -> DerivativeCheck:

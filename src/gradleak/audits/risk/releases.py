@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from gradleak.audits.base import Scenario, Site, internal_example
-from gradleak.audits.risk.derivative import derivative_finding, derivative_of, differentiable, distinct, quiet
+from gradleak.audits.risk.derivative import derivative_finding, derivative_of, distinct, quiet
 from gradleak.core import DiagonalGaussian, Exposure, Reconstruction, Update
 from gradleak.operators import GradientJacobian
 from gradleak.results import Evidence, GradleakError, Leakier, Outcome, Score, Status, UnsupportedError
@@ -57,8 +57,7 @@ class Releases:
                 exposure=plain,
             )
             try:
-                work = replace(work, exposure=differentiable(plain))
-                operator = _shared(site, work.exposure, self.index, known)
+                operator = _shared(site, plain.at_embeddings(), self.index, known)
                 found.append(derivative_finding(work.blank("derivative"), operator.check))
                 found += work.measured(self.measures, operator)
             except GradleakError as refusal:
@@ -114,11 +113,11 @@ class _Release:
             self.site.objective.flatten(self.update.tensors).double() - self.exposure.to(torch.float64).released_mean()
         )
         noisy = isinstance(self.exposure.noise, DiagonalGaussian) or bool(self.scenario.updates)
-        scores = []
+        scores: list[Score] = []
         for measure in distinct(measures):
             if not isinstance(measure, Measure) or (measure.needs_delta and not noisy):
                 continue
-            scores.append(self._score(measure, operator, delta if measure.needs_delta else None))
+            scores += self._scores(measure, operator, delta if measure.needs_delta else None)
         scores += self._noise_scores(measures, operator)
         spectrum = _spectrum(operator)
         seconds = time.perf_counter() - started
@@ -131,16 +130,19 @@ class _Release:
             found.append(self._validated(operator, rule.max_steps))
         return found
 
-    def _score(self, measure: Measure, operator: GradientJacobian, delta: torch.Tensor | None = None) -> Score:
+    def _scores(
+        self, measure: Measure, operator: GradientJacobian, delta: torch.Tensor | None = None
+    ) -> Sequence[Score]:
         try:
-            return measure(self.exposure, delta=delta, operator=operator)
+            return measure.scores(self.exposure, delta=delta, operator=operator)
         except GradleakError as refusal:  # the others may still have a value
-            return measure.unsupported(str(refusal))
+            return [measure.unsupported(str(refusal))]
 
     def _validated(self, operator: GradientJacobian, max_steps: int) -> RiskFinding:
         started = time.perf_counter()
-        found = perfect_attacker(self.exposure, self.update, max_steps=max_steps, operator=operator)
-        batch = self.exposure.batch
+        exposure = self.exposure.at_embeddings()
+        found = perfect_attacker(exposure, self.update, max_steps=max_steps, operator=operator)
+        batch = exposure.batch
         claim = Reconstruction(inputs=found.inputs, targets=batch.targets, loss=None, outcome=found.outcome)
         every = score_images(claim, batch, beside=self.site.beside)
         return self.blank("perfect_attacker").but(
@@ -158,17 +160,20 @@ class _Release:
     def _noise_scores(self, measures: Sequence[Measure | SettingMeasure], operator: GradientJacobian) -> list[Score]:
         """The expected error under the release's own Gaussian noise, or, without noise, how much of it would be needed."""
         std = self.noise_std
+        domain = self.exposure.batch.domain
+        # The threshold of sentences is in tokens, and no norm of embeddings is.
+        of_tokens = domain is not None and domain.vocabulary is not None
         if std is not None and std > 0:
             asked = {measure.predicts_noise(std) for measure in measures if isinstance(measure, Measure)}
             return [
-                self._score(GaussianReconstructionError(std=std, unit=unit), operator)
-                for unit in Unit
+                score
+                for unit in ([Unit.INPUT] if of_tokens else Unit)
                 if unit not in asked
+                for score in self._scores(GaussianReconstructionError(std=std, unit=unit), operator)
             ]
-        if self.exposure.batch is not self.site.batches[self.index]:
-            # The threshold of sentences is in tokens, and no norm of embeddings is.
+        if of_tokens:
             return []
-        unit = self._score(GaussianReconstructionError(std=1.0, unit="pixel_rmse"), operator)
+        (unit,) = self._scores(GaussianReconstructionError(std=1.0, unit="pixel_rmse"), operator)
         refused = bool(operator.check.refusal)
         if self.exposure.noise is not None or not (refused or 0 < (unit.value or 0.0) < float("inf")):
             return []

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from gradleak.audits.base import Scenario, Site, internal_example
-from gradleak.audits.risk.derivative import derivative_of, differentiable, distinct
+from gradleak.audits.risk.derivative import derivative_of, distinct
 from gradleak.core import Batch, Exposure, derive_generator
 from gradleak.operators import DerivativeCheck
 from gradleak.results import GradleakError, Score
@@ -42,7 +42,7 @@ class Settings:
         batch, measures = site.batches[first], distinct(self.measures)
         reads = any(measure.reads_derivative for measure in measures)
         plain = Exposure(site.objective, batch, scenario.release)
-        check = derivative_of(site, differentiable(plain), first) if reads else None
+        check = derivative_of(site, plain.at_embeddings(), first) if reads else None
         often = {index: _copies(site.batches[index].inputs) for index in self.indices}
         by_copies = {
             copies: tuple(

@@ -58,6 +58,12 @@ _RANK = (
     "Full rank means that without noise the input is determined by the update, at least near the truth. Rank counts eigenvalues "
     "above d · machine precision · λmax."
 )
+_TOKENS = (
+    "A decoder of one token is told all other tokens, the labels and the model, and sees one release. The best one errs *at "
+    "most* as often as the first number says: where that is small, tokens leak. No decoder errs *less* than the second number "
+    "on average **over the stated prior**. Words of a language are not as likely as each other, so that a decoder that knows "
+    "the language errs less; no verdict reads either number."
+)
 _VALIDATION = "It starts at the truth and shows where the best fit to the noisy update lies. No adversary can run it."
 
 
@@ -69,6 +75,7 @@ def page(findings: Sequence[RiskFinding], context: Context) -> Section | None:
         noise_section(findings, context),
         _bounds(findings, context),
         _chances(findings),
+        _tokens(findings),
         _spectra(findings, context),
         _measures(findings, context),
     )
@@ -195,6 +202,50 @@ def _privacy(score: Score) -> str:
     """Differential privacy in print: "μ = 0.5 (ε = 1.93 at δ = 10⁻⁵)"."""
     mu, epsilon, delta = (as_number(score.details.get(key)) for key in ("mu", "epsilon", "delta"))
     return MISSING if mu is None else f"μ = {decimal(mu)} (ε = {decimal(epsilon)} at δ = {decimal(delta)})"
+
+
+def _tokens(findings: Sequence[RiskFinding]) -> Section | None:
+    """The bounds on decoders of single tokens, of the example of a scenario that they say leaks most; None without any."""
+    by_scenario: dict[str, dict[str, list[Score]]] = {}
+    for finding in findings:
+        for score in finding.scores:
+            by_scenario.setdefault(str(finding.scenario), {}).setdefault(score.name, []).append(score)
+    rows = [_token_row(scenario, scores) for scenario, scores in by_scenario.items() if "token_error_bound" in scores]
+    columns = [
+        *labels("Scenario"),
+        *numbers("Best decoder errs at most", "No decoder errs less", "Noise std for the threshold", "Threshold"),
+        *labels("Prior"),
+        *labels("Reason", why=True),
+    ]
+    caption = "Errors of decoders of a token, the smallest over the examples"
+    blocks = (Text(parts=[_TOKENS]), Table(single=True, caption=caption, columns=columns, rows=rows))
+    return (
+        Section(anchor="tokens", title="How often a token is decoded", label="Tokens", blocks=blocks) if rows else None
+    )
+
+
+def _token_row(scenario: str, scores: dict[str, list[Score]]) -> list[Words]:
+    best, least = (_smallest(scores.get(name, ())) for name in ("token_error_bound", "least_token_error"))
+    noise = _smallest(scores.get("noise_std_for_token_error", ()), last=True)
+    stated = noise or least
+    prior = "" if stated is None else str(stated.details.get("under_prior", ""))
+    told = next((one.note for one in (best, noise) if one is not None and one.value is None), "")
+    return [
+        as_is(scenario),
+        *(
+            MISSING if one is None or one.value is None else (quantity(one), Badge(one.evidence))
+            for one in (best, least, noise)
+        ),
+        MISSING if noise is None else decimal(as_number(noise.details.get("threshold"))),
+        as_is(words.sentence(prior)) or MISSING,
+        as_is(told),
+    ]
+
+
+def _smallest(scores: Sequence[Score], *, last: bool = False) -> Score | None:
+    """The score with the smallest value, or the largest; one without a value where none has one."""
+    known = sorted((one for one in scores if one.value is not None), key=lambda one: one.value or 0.0)
+    return (known[-1] if last else known[0]) if known else next(iter(scores), None)
 
 
 def _spectra(findings: Sequence[RiskFinding], context: Context) -> Section:
