@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from gradleak.attacks import DLG, Attack, GaussNewton, InvertingGradients
 from gradleak.attacks.inversion.problem import LabelPolicy
@@ -109,19 +110,24 @@ def test_a_gap_in_knowledge_is_refused_before_the_update_is_read() -> None:
         Probe()(broken, case.knowledge, generator=_generators(1)[0])
 
 
+def _absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs - targets).abs().mean()
+
+
 @pytest.mark.parametrize(
     "attack", [GaussNewton(), InvertingGradients(), GaussNewton(labels=LabelPolicy.OPTIMIZE), DLG()]
 )
 def test_labels_that_nobody_can_have_are_refused_before_anything_is_computed(attack: Attack) -> None:
     model = small_net()
     batch = Batch(rows(1).inputs, torch.rand((1, 3)), rows(1).domain)
-    objective, release = Objective.from_module(model, loss="mse"), Release(FedSGD())
+    objective, release = Objective.from_module(model, loss=_absolute_error), Release(FedSGD())
     hidden = HonestButCurious().disclose(objective, release, batch)
     refusal = attack.refusal(hidden)
     assert refusal is not None
-    assert "for cross entropy only, and the loss is 'mse'" in refusal
+    assert "and the loss is '_absolute_error'" in refusal
+    assert refusal.endswith("HonestButCurious(targets=True)")
     broken = Update(tensors={"nothing": torch.full((1,), torch.nan)})
-    with pytest.raises(KnowledgeError, match="for cross entropy only"):
+    with pytest.raises(KnowledgeError, match="squared error and binary cross entropy"):
         attack(broken, hidden, generator=_generators(1)[0])
     assert attack.refusal(HonestButCurious(targets=True).disclose(objective, release, batch)) is None
 

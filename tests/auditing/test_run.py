@@ -294,7 +294,8 @@ def test_a_control_that_cannot_run_is_not_a_pass(tmp_path: Path) -> None:
     assert set(passed(record).values()) == {True}
     assert {one.status for one in controls(record).values()} == {"done"}
     assert record.verdicts[-1].verdict is VerdictKind.LEAKS
-    record = gl.audit(model, batch, loss="mse", attacks=quick, measures=[], out=tmp_path / "b", options=quiet)
+    untold = torch.nn.L1Loss()  # whose targets no attack finds
+    record = gl.audit(model, batch, loss=untold, attacks=quick, measures=[], out=tmp_path / "b", options=quiet)
     assert {state for item, state in passed(record).items() if "negative" in item} == {None}
     assert record.verdicts[-1].reason == "no_attack_finished"
 

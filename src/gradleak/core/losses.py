@@ -40,6 +40,21 @@ LOSSES: Mapping[str, Loss] = {
 }
 
 
+# Names of losses whose targets are numbers, one an output: of `LOSSES`, or beginnings of those of torch's modules.
+_SQUARED_ERROR = ("mse", "MSELoss(")
+_BINARY = ("bce_with_logits", "BCEWithLogitsLoss(", "BCELoss(")
+
+
+def is_squared_error(name: str) -> bool:
+    """True if an objective's loss is the squared error: the loss by name, or torch's module, whatever its settings."""
+    return name == _SQUARED_ERROR[0] or name.startswith(_SQUARED_ERROR[1:])
+
+
+def is_binary_cross_entropy(name: str) -> bool:
+    """True if an objective's loss is binary cross entropy: the loss by name, or torch's modules, whatever their settings."""
+    return name == _BINARY[0] or name.startswith(_BINARY[1:])
+
+
 LANGUAGE = ("causal_lm", "masked_lm")
 """The losses of language models, whose targets are ids of tokens."""
 

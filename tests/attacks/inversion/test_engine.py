@@ -259,7 +259,7 @@ def test_labels_are_disclosed_recovered_or_optimized_and_it_is_said() -> None:
 
 def test_labels_of_other_losses_have_to_be_disclosed() -> None:
     truth = Batch(rows(0).inputs, torch.rand(1, 3, generator=_generator()), rows(0).domain)
-    case = setting(small_net(), truth, loss="mse")
+    case = setting(small_net(), truth, loss=nn.L1Loss())
     with pytest.raises(KnowledgeError, match="disclose targets"):
         _inversion()(case.update, case.knowledge, generator=_generator())
 

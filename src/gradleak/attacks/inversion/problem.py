@@ -22,10 +22,10 @@ from gradleak.attacks.inversion.reading import (
     mean_release,
     stds,
 )
+from gradleak.attacks.inversion.targets import form_of, not_had, target_form
 from gradleak.attacks.inversion.variables import Part, PixelsAndLabels, Space, Variables
 from gradleak.attacks.labels import recover_labels
 from gradleak.attacks.labels.reading import why_unreadable
-from gradleak.attacks.labels.sign_rule import is_cross_entropy
 from gradleak.core import (
     HALF,
     Batch,
@@ -172,7 +172,7 @@ class Problem:
         space = Space(
             domain=knowledge.domain,
             batch_size=knowledge.batch_size,
-            classes=_classes(objective, knowledge) if labels is None else None,
+            targets=target_form(knowledge) if labels is None else None,
             dtype=objective.dtype,
             device=objective.device,
             generator=knowledge.generator if pixels.needs_generator else None,
@@ -350,15 +350,15 @@ def check_labels(knowledge: Knowledge, policy: LabelPolicy) -> None:
     """Refuse labels that no update of this model and loss gives and that the search cannot find either.
 
     Raises:
-        KnowledgeError: for a loss other than cross entropy whose labels are not disclosed.
+        KnowledgeError: for a loss whose labels are not disclosed, cannot be read, and have no form that is searched.
     """
     assert knowledge.objective is not None
     loss = knowledge.objective.loss_name
-    if knowledge.targets is not None or is_cross_entropy(loss):
+    if knowledge.targets is not None or form_of(loss) is not None:
         return
     reason = why_unreadable(knowledge) if policy is LabelPolicy.RECOVER else ""
     if reason or policy is LabelPolicy.OPTIMIZE:
-        raise _not_had(loss, f": {reason}" if reason else "")
+        raise not_had(loss, f": {reason}" if reason else "")
 
 
 def check_generator(knowledge: Knowledge, variables: Variables, policy: LabelPolicy) -> None:
@@ -417,13 +417,6 @@ def _needs_classes(because: str) -> str:
     )
 
 
-def _not_had(loss: str, because: str) -> KnowledgeError:
-    return KnowledgeError(
-        f"labels can be optimized together with the inputs for cross entropy only, and the loss is {loss!r}{because}; "
-        "disclose targets in the threat model"
-    )
-
-
 def _labels(
     update: Update, knowledge: Knowledge, policy: LabelPolicy
 ) -> tuple[Tensor | None, LabelSource, str, float | None]:
@@ -439,8 +432,8 @@ def _labels(
         because = f": {found.note}"
     else:
         because = ""
-    if not is_cross_entropy(loss):
-        raise _not_had(loss, because)
+    if form_of(loss) is None:
+        raise not_had(loss, because)
     return None, LabelSource.OPTIMIZED, f"{OPTIMIZED_LABELS}{because}", None
 
 
@@ -452,14 +445,3 @@ def _unknown_order(labels: Tensor, knowledge: Knowledge) -> str:
     if len(labels.unique()) < 2 or parts is None or len(parts) < 2:
         return ""
     return "their order, and so which mini-batch holds which label, is not known: they were taken in ascending order"
-
-
-def _classes(objective: Objective, knowledge: Knowledge) -> int:
-    assert knowledge.domain is not None
-    shape = objective.output_shape(knowledge.domain)
-    if shape is None or len(shape) != 1 or shape[0] < 2:
-        raise UnsupportedError(
-            f"labels as unknowns need a model with one vector of logits an example, got output {shape}; "
-            "disclose targets in the threat model"
-        )
-    return shape[0]

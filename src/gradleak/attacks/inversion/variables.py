@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from gradleak.attacks.inversion.targets import TargetForm
 from gradleak.core import Domain, ImageGenerator
 from gradleak.results import Settings, UnsupportedError
 
@@ -21,7 +22,7 @@ class Space:
     Attributes:
         domain: of one example.
         batch_size: number of examples, b.
-        classes: number of classes, c, where soft labels are unknowns, else None.
+        targets: form of the targets where they are unknowns, else None.
         dtype: in which the search computes.
         device: on which it computes.
         generator: of images, in dtype and on the device of the search; None where the adversary has none.
@@ -29,7 +30,7 @@ class Space:
 
     domain: Domain
     batch_size: int
-    classes: int | None
+    targets: TargetForm | None
     dtype: torch.dtype
     device: torch.device
     generator: ImageGenerator | None = None
@@ -61,7 +62,7 @@ class Code(NamedTuple):
     Attributes:
         latents: of a generator, (b, k), as the search has them.
         weights: by how much each example's own generator weights differ from the generator's, w - w₀, (b, W).
-        logits: of labels that are unknowns, (b, c).
+        logits: of labels that are unknowns, (b, c), or the targets themselves.
     """
 
     latents: Tensor | None = None
@@ -172,9 +173,11 @@ class Pixels(Variables):
 
 @dataclass(frozen=True, kw_only=True)
 class PixelsAndLabels(Variables):
-    """The inputs (or a code of them) followed by label logits (b · c), read as class probabilities through a softmax.
+    """The inputs (or a code of them) followed by the numbers of unknown targets (b · c) in the form that the loss takes.
 
-    **Source**: Zhu et al. 2019, algorithm 1, where labels are optimized together with the inputs.
+    Class probabilities through a softmax, numbers from 0 to 1 for binary cross entropy, any numbers for a squared error.
+
+    **Source**: Zhu et al. 2019, algorithm 1, where labels are optimized together with the inputs. The other losses are ours.
 
     Attributes:
         pixels: how the inputs are searched.
@@ -193,29 +196,28 @@ class PixelsAndLabels(Variables):
         return self.pixels.needs_generator
 
     def initialize(self, space: Space, starts: int, generator: torch.Generator) -> Tensor:
-        """Random inputs and N(0, 1) logits, (s, n + b · c)."""
+        """Random inputs and targets, (s, n + b · c)."""
         inputs = self.pixels.initialize(space, starts, generator)
-        logits = torch.randn(
+        numbers = torch.randn(
             (starts, self._labels(space)), generator=generator, dtype=space.dtype, device=generator.device
         )
-        return torch.cat([inputs, logits.to(space.device)], dim=1)
+        return torch.cat([inputs, _form(space).start(numbers).to(space.device)], dim=1)
 
     def decode(self, space: Space, flat: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The inputs and class probabilities (b, c); given labels are not looked at."""
+        """The inputs and their targets (b, c); given labels are not looked at."""
         size = self.pixels.size(space)
-        probabilities = flat[size:].reshape(space.batch_size, -1).softmax(dim=1)
-        return self.pixels.inputs(space, flat[:size], None), probabilities
+        return self.pixels.inputs(space, flat[:size], None), _form(space).read(flat[size:])
 
     def encode(self, space: Space, inputs: Tensor, targets: Tensor) -> Tensor:
-        """The inputs and the logarithms of the probabilities, floored at 1e-6."""
-        logits = targets.to(space.device, space.dtype).clamp(min=1e-6).log()
-        return torch.cat([self.pixels.encode(space, inputs, targets), logits.reshape(-1)])
+        """The inputs and the numbers of the targets, of probabilities their logarithms, floored at 1e-6."""
+        numbers = _form(space).flat(targets.to(space.device, space.dtype))
+        return torch.cat([self.pixels.encode(space, inputs, targets), numbers])
 
     def bounds(self, space: Space) -> tuple[Tensor, Tensor]:
-        """Those of the inputs; logits have none."""
-        low, high = self.pixels.bounds(space)
-        free = torch.full((self._labels(space),), torch.inf, dtype=space.dtype, device=space.device)
-        return torch.cat([low, -free]), torch.cat([high, free])
+        """Those of the inputs, and of the targets."""
+        ends = zip(self.pixels.bounds(space), _form(space).bounds, strict=True)
+        low, high = (torch.cat([end, end.new_full((self._labels(space),), limit)]) for end, limit in ends)
+        return low, high
 
     def size(self, space: Space) -> int:
         """Number of input entries."""
@@ -228,10 +230,9 @@ class PixelsAndLabels(Variables):
         return code._replace(logits=flat[size:].reshape(space.batch_size, -1))
 
     def make(self, space: Space, code: Code, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        """As the inputs' own, with class probabilities."""
+        """As the inputs' own, with the targets."""
         assert code.logits is not None
-        probabilities = code.logits.softmax(dim=1)
-        return self.pixels.make(space, code, probabilities)
+        return self.pixels.make(space, code, _form(space).read(code.logits))
 
     def places(self, space: Space, part: Part) -> Tensor | None:
         """Those of the inputs, and all logits."""
@@ -244,5 +245,9 @@ class PixelsAndLabels(Variables):
 
     @staticmethod
     def _labels(space: Space) -> int:
-        assert space.classes is not None
-        return space.batch_size * space.classes
+        return space.batch_size * _form(space).entries
+
+
+def _form(space: Space) -> TargetForm:
+    assert space.targets is not None
+    return space.targets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,7 +13,9 @@ from torch import Tensor
 
 from gradleak.core import Knowledge, Objective, Update, sealed
 from gradleak.core.effect import ScaledRows, Unchanged
+from gradleak.core.losses import is_binary_cross_entropy, is_squared_error
 from gradleak.core.module_copy import first_line
+from gradleak.core.process import ONE_CALL
 from gradleak.protocols.average_gradient import without_decay
 from gradleak.results import Citation, Outcome, Settings
 
@@ -202,6 +205,9 @@ def loss_form(objective: Objective, classes: int, *, log_softmax: bool) -> LossF
         eye = torch.eye(classes, dtype=torch.float64)
         ones = torch.ones(classes, dtype=torch.float64)
         return LossForm(factors=ones, targets=eye, weights=ones, reduction=Reduction.MEAN)
+    name = objective.loss_name
+    if is_squared_error(name) or is_binary_cross_entropy(name):
+        return Unreadable(reason=f"the loss is {name}, which takes numbers, one an output, and no class")
     if classes > MOST_CLASSES:
         return Unreadable(reason=f"the loss {objective.loss_name} is not examined for more than {MOST_CLASSES} classes")
     dtype = objective.dtype if objective.dtype in (torch.float32, torch.float64) else torch.float32
@@ -210,11 +216,14 @@ def loss_form(objective: Objective, classes: int, *, log_softmax: bool) -> LossF
     logits = torch.randn((2, classes, classes), generator=generator, dtype=torch.float64).to(objective.device, dtype)
     labels = torch.arange(classes, device=objective.device)
     try:
-        first, second = (
-            torch.cat([_gradient(asked, piece[y : y + 1], labels[y : y + 1], log_softmax) for y in range(classes)])
-            for piece in logits
-        )
-        together = _gradient(asked, logits[0], labels, log_softmax)
+        # Losses of numbers warn of targets that are classes.
+        with ONE_CALL, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            first, second = (
+                torch.cat([_gradient(asked, piece[y : y + 1], labels[y : y + 1], log_softmax) for y in range(classes)])
+                for piece in logits
+            )
+            together = _gradient(asked, logits[0], labels, log_softmax)
     except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError, ArithmeticError) as error:
         return Unreadable(
             reason=f"the loss {objective.loss_name} takes no logits (b, {classes}) with class indices "

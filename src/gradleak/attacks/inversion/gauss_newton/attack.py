@@ -54,7 +54,7 @@ class GaussNewton(Attack):
     With r(z) = g(z) − g* (divided by the noise's std where it is known and differs between entries) and A = ∂g/∂z, a
     step solves (AᵀA + μD) h = −Aᵀr, D = diag(AᵀA), inside the box: entries that would leave it stop there, and the
     others are solved for again. It is taken if ‖r‖ falls, and μ follows the gain ratio. g includes the defenses that
-    are known, so A does too. Unknown labels are further unknowns (class logits). When the residual reaches its floor, a
+    are known, so A does too. Unknown labels are further unknowns (`TargetForm`). When the residual reaches its floor, a
     few steps with the last factor follow.
 
     `steps` says how a step is computed: `DenseSteps` with A as a matrix, `SketchedSteps` and `RowSampledSteps` with

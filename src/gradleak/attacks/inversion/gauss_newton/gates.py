@@ -228,8 +228,8 @@ class GateSystem(ResidualSystem):
         inputs = ((low + high) / 2).expand(space.domain.shape).expand(space.batch_size, *space.domain.shape)
         if self.problem.labels is not None:
             return inputs, self.problem.labels
-        classes = space.classes or 1
-        return inputs, torch.full((space.batch_size, classes), 1 / classes, dtype=space.dtype, device=space.device)
+        assert space.targets is not None
+        return inputs, space.targets.middle(space.batch_size, like)
 
 
 def gate_system(problem: Problem, max_bytes: int, cost: Cost, most_unknowns: int) -> GateSystem | None:
