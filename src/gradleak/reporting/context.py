@@ -30,7 +30,8 @@ from gradleak.results import (
 
 F = TypeVar("F", bound=Finding)
 LARGEST_PICTURE = 4 * 2**20
-# Scores beside the error, by kind of data: in front of it and behind it.
+# Scores beside the error, by kind of data: in front of it and behind it. Of rows and signals there are none: decibels and
+# SSIM are numbers of pictures.
 _SIMILAR: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     "image": (("psnr",), ("ssim",)),
     "tokens": (("exact_hits",), ("rouge_l", "google_bleu", "bag_recall", "bag_precision")),
@@ -99,7 +100,7 @@ class Context:
     @property
     def similar(self) -> tuple[Sequence[str], Sequence[str]]:
         """The scores that stand beside the error of a reconstruction, in front of it and behind it."""
-        return _SIMILAR.get(self.data_kind, _SIMILAR["image"])
+        return _SIMILAR.get(self.data_kind, ((), ()))
 
     @property
     def noise_needed(self) -> float | None:

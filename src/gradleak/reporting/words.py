@@ -473,12 +473,15 @@ def errors_read(error: str, entries: str, *, image: bool) -> list[str]:
     """
     tenth = "clearly recognizable" if image else "a tenth of the valid range"
     constants = "mid-gray, the best constant a channel" if image else "the middle of the valid range, the best constant"
+    psnr = (
+        " **PSNR** is the same on a log scale, −20 log₁₀ RMSE in dB; it is infinite for a perfect copy, so counts and "  # noqa: RUF001
+        "medians are given and never means."
+    )
     return [
         "Attacks on a release say “leaks” where one that never saw the truth rebuilt at least one example: its error is "
         "below the threshold, at most the stated share of what guessing blindly gives, and smaller than luck brings.",
         f"**{sentence(error)}** is the root of the mean squared difference of {entries} scaled to "
-        f"[0, 1]: 0 is a perfect copy, 0.1 is {tenth}. **PSNR** is the same on a log scale, −20 log₁₀ RMSE in dB; it is "  # noqa: RUF001
-        "infinite for a perfect copy, so counts and medians are given and never means. The **blind baseline** is the "
+        f"[0, 1]: 0 is a perfect copy, 0.1 is {tenth}.{psnr if image else ''} The **blind baseline** is the "
         f"error of the best guess that ignores the update: {constants} *chosen with the truth by the scorer*, or the "
         f"mean public {'picture' if image else 'example'} where one is known. It is deliberately strong, so that "
         "“leaks” is conservative.",

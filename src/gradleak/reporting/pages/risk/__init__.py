@@ -360,9 +360,10 @@ def _validations(findings: Sequence[RiskFinding], context: Context) -> list[Bloc
     if not found:
         return []
     evidence = found[0][0].scores[0].evidence if found[0][0].scores else Evidence.ESTIMATE
+    before, _ = context.similar
     columns = [
         *labels("Example", "Scenario"),
-        *numbers("PSNR", words.sentence(context.error), evidence=evidence),
+        *numbers(*map(words.score_name, before), words.sentence(context.error), evidence=evidence),
         *labels("Outcome"),
         *numbers("Steps"),
     ]
@@ -371,7 +372,7 @@ def _validations(findings: Sequence[RiskFinding], context: Context) -> list[Bloc
         lambda pair: [
             as_is(pair[0].subject),
             as_is(pair[0].scenario),
-            quantity(pair[0].score("psnr")),
+            *(quantity(pair[0].score(name)) for name in before),
             quantity(pair[0].score("pixel_rmse")),
             _ended(pair[0].outcome),
             count(pair[1].steps),
