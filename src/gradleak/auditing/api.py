@@ -36,7 +36,7 @@ class AuditOptions:
         max_bytes: memory budget of the closed-form operators.
         quiet: print neither the cost estimate nor progress.
         name: of the run.
-        budget: time for the run, as seconds or a text such as "30s", or a `Budget` that several audits share with their
+        budget: time for the tasks, as seconds or a text such as "30s", or a `Budget` that several audits share with their
             controls; None for as long as it takes. Closed forms come first then, an attack is begun only where they leave it a
             chance and it can end in time, and everything that was left out stands in the record with the reason.
     """
@@ -54,7 +54,7 @@ class AuditOptions:
         """Check the truth values."""
         check_flags(self, "pictures", "quiet")
         if self.budget is not None and not isinstance(self.budget, Budget):
-            object.__setattr__(self, "budget", Budget(self.budget))
+            object.__setattr__(self, "budget", Budget(self.budget, shared=False))
 
 
 @in_turn
@@ -146,7 +146,7 @@ def audit(
             sys.stderr.write(f"gradleak: {refusal}\n")
     assert chosen.budget is None or isinstance(chosen.budget, Budget)
     progress = None if chosen.quiet else _report_progress(plan)
-    return run_plan(plan, folder, jobs=chosen.jobs, progress=progress, executor=chosen.budget)
+    return run_plan(plan, folder, jobs=chosen.jobs, progress=progress, budget=chosen.budget)
 
 
 def _what_to_write(name: str) -> str:

@@ -1,14 +1,13 @@
-"""Time budget of a run: cheap evidence first, what is hopeless or too long left out and said, controls once a process."""
+"""Time budget of a run: cheap and telling evidence first, what is hopeless or too long left out, each with its reason."""
 
 from __future__ import annotations
 
 import math
 import re
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
-
-from threadpoolctl import threadpool_limits
 
 from gradleak.auditing.executor import Executor
 from gradleak.auditing.work import Call, Done
@@ -18,6 +17,8 @@ from gradleak.results import Finding, Grounds, InputError, Outcome, Status
 from gradleak.results.errors import shown
 
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+# Of the time that is left, what tasks that begin at once may take: nothing is decided before they have ended.
+_AT_ONCE = 0.25
 
 
 def seconds_of(time: str | float) -> float:
@@ -45,52 +46,155 @@ def seconds_of(time: str | float) -> float:
     return value
 
 
-class Budget(Executor):
+class Budget:
     """Time that audits of this process may take, each for itself; the controls that one has made serve the next ones.
 
     What would not be done in time is not begun: its cost in plain gradients, times what a gradient of this model took, has to
-    fit into what is left; a control that later audits share has to fit into the whole. What was begun is not broken off, so
-    that a run may take longer than its budget.
+    fit into what is left, together with the controls without which nobody could read its result. What was begun is not broken
+    off, so that a run may take longer than its budget. What is begun gives the bits that it gives without a budget; what is
+    left out is a finding that says so, is no evidence for anything, and is tried again by the next run of the plan.
+
+    Attributes:
+        seconds: the time.
+        shared: whether a control that later audits share may take as long as the whole budget, beside the rest.
     """
 
-    def __init__(self, time: str | float) -> None:
+    def __init__(self, time: str | float, *, shared: bool = True) -> None:
         """Read the time: seconds, or a text such as "30s"."""
         self.seconds = seconds_of(time)
+        self.shared = shared
         self._made: dict[str, Sequence[Finding]] = {}
 
+    def results(
+        self, calls: Sequence[Call], *, place: Executor, found: Iterable[Finding] = (), since: float | None = None
+    ) -> Generator[Done]:
+        """The tasks and their findings by `Task.turn` and cost; those that were left out have one finding of that status.
+
+        Args:
+            calls: tasks of one plan.
+            place: where they run.
+            found: by earlier runs of the plan.
+            since: when the run began, by `time.perf_counter`; None for now.
+        """
+        if not calls:
+            return
+        site = calls[0].site
+        started = time.perf_counter() if since is None else since
+        with place.held(calls) as held, one_thread():
+            clock = _Clock(
+                self, started, seconds_per_gradient(site) if any(one.task.cost > 0 for one in calls) else 0.0
+            )
+            run = _Run(clock, held, Grounds(thresholds=site.thresholds, findings=list(found)), self._made)
+            yield from run.results(calls)
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """Time of one run: what is left of it, and what a task is expected to take."""
+
+    budget: Budget
+    started: float
+    unit: float
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self.budget.seconds - (time.perf_counter() - self.started))
+
+    def apart(self, task: Task[Any]) -> bool:
+        """True for what serves every later audit, and is worth a budget of its own."""
+        return bool(task.once) and self.budget.shared
+
+    def takes(self, task: Task[Any]) -> float:
+        return task.cost * self.unit
+
+
+@dataclass
+class _Run:
+    """One run: what was found, what waits, and what is about to begin."""
+
+    clock: _Clock
+    place: Executor
+    grounds: Grounds
+    made: dict[str, Sequence[Finding]]
+    controls: dict[str, Task[Any]] = field(default_factory=dict)
+    wave: list[Call] = field(default_factory=list)
+
     def results(self, calls: Sequence[Call]) -> Generator[Done]:
-        """The tasks and their findings by `Task.turn`; those that were left out have one finding of that status."""
-        started = time.perf_counter()
-        unit: float | None = None
-        found: list[Finding] = []
-        with one_thread(), threadpool_limits(limits=1):
-            for call in sorted(calls, key=lambda one: one.task.turn):
-                task, site = call.task, call.site
-                group = self._made_before(task)
-                if not group and task.after is not None:
-                    reason = task.after(site, Grounds(thresholds=site.thresholds, findings=found))
-                    group = _left_out(task, reason) if reason else []
-                if not group and task.cost > 0:
-                    unit = seconds_per_gradient(site) if unit is None else unit
-                    # What serves every later audit is worth a budget of its own.
-                    left = self.seconds if task.once else self.seconds - (time.perf_counter() - started)
-                    if task.cost * unit > left:
-                        reason = (
-                            f"it would take about {task.cost * unit:.2g} s, and {max(left, 0.0):.2g} s of the budget of "
-                            f"{self.seconds:g} s are left"
-                        )
-                        group = _left_out(task, reason, Outcome.BUDGET_SPENT)
-                if not group:
-                    _, group = call()
-                    if task.once and all(one.status is Status.DONE for one in group):
-                        self._made[task.once] = group
-                found += group
-                yield task, group
+        """Turn by turn; a control that has nothing to bear out yet is asked for again in the next one."""
+        needed = {name for call in calls for name in call.task.needs}
+        self.controls = {call.task.name: call.task for call in calls if call.task.name in needed}
+        turns: dict[int, list[Call]] = {}
+        for call in calls:
+            turns.setdefault(call.task.turn, []).append(call)
+        waiting: list[Call] = []
+        for turn in (*sorted(turns), None):
+            # Sorting keeps the order of the plan among equals.
+            here = [*waiting, *sorted(turns.get(turn, ()) if turn is not None else (), key=lambda one: one.task.cost)]
+            waiting = []
+            for call in here:
+                group, reason = self._without(call)
+                if group and call.task.name in self.controls and turn is not None and reason:
+                    waiting.append(call)
+                elif group:
+                    self.controls.pop(call.task.name, None)
+                    yield self._known(call.task, group)
+                else:
+                    self.wave.append(call)
+                    if self._full:
+                        yield from self._begun()
+            yield from self._begun()
+
+    def _without(self, call: Call) -> tuple[Sequence[Finding], str]:
+        """The finding of a task that is not begun, and the reason not to; none where it is worth its time."""
+        task = call.task
+        if before := self._made_before(task):
+            return before, ""
+        if task.after is not None and (reason := task.after(call.site, self.grounds)):
+            return _left_out(task, reason), reason
+        takes = self.clock.takes(task)
+        if takes <= 0:
+            return [], ""
+        planned = sum(self.clock.takes(one.task) for one in self.wave) / self.place.width
+        left = self.clock.budget.seconds if self.clock.apart(task) else self.clock.left - planned
+        reserved = sum(
+            self.clock.takes(control)
+            for name in task.needs
+            if (control := self.controls.get(name)) is not None
+            and not self.clock.apart(control)
+            and not self._made_before(control)
+        )
+        if takes + reserved <= left:
+            return [], ""
+        beside = f", and the controls that it needs {reserved:.2g} s" if reserved else ""
+        reason = (
+            f"it would take about {takes:.2g} s{beside}, and {max(left, 0.0):.2g} s of the budget of "
+            f"{self.clock.budget.seconds:g} s are left"
+        )
+        # Time does not come back, so that a control is not asked again either.
+        return _left_out(task, reason, Outcome.BUDGET_SPENT), ""
+
+    @property
+    def _full(self) -> bool:
+        load = sum(self.clock.takes(one.task) for one in self.wave)
+        return self.place.width == 1 or load > _AT_ONCE * self.clock.left * self.place.width
+
+    def _begun(self) -> Generator[Done]:
+        """The findings of what was chosen to begin."""
+        wave, self.wave = self.wave, []
+        for task, group in self.place.results(wave) if wave else ():
+            if task.once and all(one.status is Status.DONE for one in group):
+                self.made[task.once] = group
+            self.controls.pop(task.name, None)
+            yield self._known(task, group)
+
+    def _known(self, task: Task[Any], group: Sequence[Finding]) -> Done:
+        self.grounds = self.grounds.more(group)
+        return task, group
 
     def _made_before(self, task: Task[Any]) -> Sequence[Finding]:
         """The findings of an earlier audit that hold for this task as well, or none."""
         again = "made once in this process, for an earlier audit"
-        made = self._made.get(task.once, ()) if task.once else ()
+        made = self.made.get(task.once, ()) if task.once else ()
         return [one.but(note="; ".join(filter(None, (one.note, again))), seconds=0.0) for one in made]
 
 

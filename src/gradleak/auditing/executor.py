@@ -6,8 +6,8 @@ import os
 import platform
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -36,6 +36,20 @@ class Executor(ABC):
             PlanError: before any work, if a worker has other versions or does not see the folder of the run.
         """
 
+    @contextmanager
+    def held(self, calls: Sequence[Call]) -> Iterator[Executor]:
+        """This place, kept ready for several parts of these calls, one after the other.
+
+        Args:
+            calls: all tasks of the plan that may come.
+        """
+        yield self
+
+    @property
+    def width(self) -> int:
+        """Number of tasks that are done at a time, roughly."""
+        return 1
+
     @property
     def shares_memory(self) -> bool:
         """True if killed runs can leave shared memory of this machine behind."""
@@ -63,6 +77,11 @@ class Cluster(Executor):
     def workers(self) -> int:
         """Number of workers that are started on this machine."""
         return self.jobs or os.cpu_count() or 1
+
+    @property
+    def width(self) -> int:
+        """Number of workers."""
+        return self.workers
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gradleak.auditing.executor import Cluster, Probe, refuse, worked
+from gradleak.auditing.executor import Cluster, Executor, Probe, refuse, worked
 from gradleak.auditing.work import Call, Done, failed
 from gradleak.audits.base import Site, Task
 from gradleak.results import InputError, PlanError, WriteError
@@ -43,24 +43,19 @@ class Dask(Cluster):
 
     def results(self, calls: Sequence[Call]) -> Generator[Done]:
         """The tasks and their findings, in the order of their ends."""
-        if not calls:
-            return
+        if calls:
+            with self.held(calls) as held:
+                yield from held.results(calls)
+
+    @contextmanager
+    def held(self, calls: Sequence[Call]) -> Iterator[Executor]:
+        """A client of the workers, which have the plan."""
         probe = Probe.of(calls[0].folder)
         try:
             with self._client() as client:
                 self._check(client, probe)
                 [site] = client.scatter([calls[0].site.for_another_process()], broadcast=True, hash=False)
-                futures = {
-                    client.submit(
-                        _done, call.task, site, call.folder.resolve(), probe, key=f"{probe.name}/{call.task.name}",
-                        pure=False, resources=self.resources,
-                    ): call.task
-                    for call in calls
-                }  # fmt: skip
-                ended = distributed.as_completed(list(futures))
-                for future in ended:
-                    yield _outcome(future, futures.pop(future))
-                    future.release()
+                yield _Held(client=client, site=site, probe=probe, resources=self.resources)
         finally:
             probe.close()
 
@@ -101,6 +96,34 @@ class Dask(Cluster):
                     "--nthreads 1 and as many --nworkers as there are cores"
                 )
         refuse(list(client.run(probe.difference).values()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Held(Executor):
+    """Workers that have the plan."""
+
+    client: Any
+    site: Any
+    probe: Probe
+    resources: dict[str, float] | None
+
+    def results(self, calls: Sequence[Call]) -> Generator[Done]:
+        """The tasks and their findings, in the order of their ends."""
+        futures = {
+            self.client.submit(
+                _done, call.task, self.site, call.folder.resolve(), self.probe, key=f"{self.probe.name}/{call.task.name}",
+                pure=False, resources=self.resources,
+            ): call.task
+            for call in calls
+        }  # fmt: skip
+        for future in distributed.as_completed(list(futures)):
+            yield _outcome(future, futures.pop(future))
+            future.release()
+
+    @property
+    def width(self) -> int:
+        """Number of workers that are there now."""
+        return max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
 
 
 def _done(task: Task[Any], site: Site, folder: Path, probe: Probe) -> Sequence[Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gradleak.auditing.executor import Cluster, Probe, refuse, worked
+from gradleak.auditing.executor import Cluster, Executor, Probe, refuse, worked
 from gradleak.auditing.work import Call, Done, failed
 from gradleak.audits.base import Site, Task
 from gradleak.results import InputError, PlanError, WriteError
@@ -39,19 +39,20 @@ class Ray(Cluster):
 
     def results(self, calls: Sequence[Call]) -> Generator[Done]:
         """The tasks and their findings, in the order of their ends."""
-        if not calls:
-            return
+        if calls:
+            with self.held(calls) as held:
+                yield from held.results(calls)
+
+    @contextmanager
+    def held(self, calls: Sequence[Call]) -> Iterator[Executor]:
+        """A cluster whose store has the plan."""
         probe = Probe.of(calls[0].folder)
         try:
             with self._cluster():
                 own = dict(self.resources or {})
                 settings = {"num_cpus": 1, "num_gpus": own.pop("GPU", 0), "resources": own, "max_retries": self.retries}
-                remote = ray.remote(_done).options(**settings)
                 site = ray.put(calls[0].site.for_another_process())
-                waiting = {remote.remote(call.task, site, call.folder.resolve(), probe): call.task for call in calls}
-                while waiting:
-                    [reference], _ = ray.wait(list(waiting), num_returns=1)
-                    yield _outcome(reference, waiting.pop(reference))
+                yield _Held(remote=ray.remote(_done).options(**settings), site=site, probe=probe)
         finally:
             probe.close()
 
@@ -70,6 +71,29 @@ class Ray(Cluster):
         finally:
             if started:
                 ray.shutdown()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Held(Executor):
+    """A cluster whose store has the plan."""
+
+    remote: Any
+    site: Any
+    probe: Probe
+
+    def results(self, calls: Sequence[Call]) -> Generator[Done]:
+        """The tasks and their findings, in the order of their ends."""
+        waiting = {
+            self.remote.remote(call.task, self.site, call.folder.resolve(), self.probe): call.task for call in calls
+        }
+        while waiting:
+            [reference], _ = ray.wait(list(waiting), num_returns=1)
+            yield _outcome(reference, waiting.pop(reference))
+
+    @property
+    def width(self) -> int:
+        """Number of cores that are there now."""
+        return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
 def _done(task: Task[Any], site: Site, folder: Path, probe: Probe) -> Sequence[Any]:

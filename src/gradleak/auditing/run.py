@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from gradleak.attacks import Checkpoint
+from gradleak.auditing.budget import Budget
 from gradleak.auditing.executor import Executor, Loky
 from gradleak.auditing.fingerprint import Reading
 from gradleak.auditing.header import Behavior, DataKey, header
@@ -48,6 +50,7 @@ def run_plan(
     jobs: int | None = None,
     progress: Progress | None = None,
     executor: Executor | None = None,
+    budget: Budget | None = None,
     shard: Shard | None = None,
     known: Mapping[str, Sequence[Finding]] | None = None,
 ) -> Record:
@@ -59,13 +62,20 @@ def run_plan(
         jobs: worker processes, each with one thread; None for the number of cores. Has no influence on any number.
         progress: called with (tasks done, tasks in all, what was done) after every task.
         executor: where the tasks run, in place of processes of this machine; no number depends on it.
+        budget: time for the tasks; what is left out for it is found by the next run with a larger one, or none.
         shard: the share of the tasks that is done, without conclusions and verdicts; `merge_shards` draws them.
         known: findings by task that other runs have computed.
 
     Raises:
         PlanError: if `out` holds another plan's record, or a batch does not fit the model.
-        InputError: if a batch or an update is not fit for the model; nothing is written then.
+        InputError: if a batch or an update is not fit for the model, or for a shard within a budget; nothing is written then.
     """
+    started = time.perf_counter()
+    if shard is not None and budget is not None:
+        raise InputError(
+            f"budget: expected none beside shard {shard}, which does not know what the others find; give every job its own "
+            "limit of time, and the shards go on with the next one"
+        )
     place = Loky(jobs=jobs) if executor is None else executor
     preflight(plan)
     work = tasks(plan)
@@ -123,11 +133,17 @@ def run_plan(
         if progress is not None:
             progress(done, len(work), "resumed" if done else "started")
         free_shared_memory(folder, leave_note=len(todo) > 1 and place.shares_memory)
-        with closing(place.results([Call(task, plan.site, folder) for task in todo])) as results:
+        calls = [Call(task, plan.site, folder) for task in todo]
+        if budget is None:
+            doing = place.results(calls)
+        else:
+            stands = [one for task in work if task.name not in missing for one in writer.findings(task.name)]
+            doing = budget.results(calls, place=place, found=stands, since=started)
+        with closing(doing) as results:
             for task, found in results:
                 writer.write_group(task.name, found)
-                if not any(finding.status is Status.FAILED for finding in found):
-                    # What failed is tried again by the next run, from the state it has.
+                if not any(finding.status in (Status.FAILED, Status.LEFT_OUT) for finding in found):
+                    # What failed or was left out is tried again by the next run, from the state it has.
                     _clear(task, folder)
                 done += 1
                 if progress is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -125,6 +126,13 @@ def audit(
             help="Address of a running cluster, or the file of a Dask scheduler; default: one of this machine."
         ),
     ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="Time for the tasks, such as 10m: cheap and telling ones first; what is left out, and why, stands in the "
+            "record, and the same command with more time goes on."
+        ),
+    ] = None,
 ) -> None:
     """Carry out a plan and write record.jsonl, report.html, report.md and report.json into OUT.
 
@@ -132,9 +140,10 @@ def audit(
     """
     # The folder of the command comes first, so that a plan can name the user's own modules.
     sys.path.insert(0, str(Path.cwd()))
-    from gradleak.auditing import Shard, load_plan, load_updates, run_plan, with_updates
+    from gradleak.auditing import Budget, Shard, load_plan, load_updates, run_plan, with_updates
 
     share = None if shard is None else Shard.parse(shard)
+    time = None if budget is None else Budget(budget, shared=False)
     if share is not None and (fail_on or junit or sarif):
         raise InputError(
             "--fail-on, --junit, --sarif: expected no shard beside them, since `gradleak merge` gives the verdicts; write "
@@ -153,7 +162,10 @@ def audit(
     for line in () if quiet else _before(loaded):
         typer.echo(line, err=True)
     with _shown(quiet) as advance:
-        record = run_plan(loaded, out, executor=_executor(executor, cluster, jobs), progress=advance, shard=share)
+        place = _executor(executor, cluster, jobs)
+        record = run_plan(loaded, out, executor=place, progress=advance, budget=time, shard=share)
+    if not quiet:
+        _say_left_out(record)
     if share is None:
         _end(record, out, gate=gate, quiet=quiet)
         return
@@ -265,6 +277,19 @@ def _end(record: Record, out: Path, *, gate: Gate, quiet: bool) -> None:
     if said := gate.breached(record):
         typer.echo(said, err=True)
         raise typer.Exit(ExitCode.VERDICT_OCCURRED)
+
+
+def _say_left_out(record: Record) -> None:
+    """Say what a budget left out, and how to have it."""
+    from gradleak.auditing.plan import counted
+
+    left = [finding for finding in record.findings if finding.status is Status.LEFT_OUT]
+    if left:
+        reasons = Counter(finding.note for finding in left)
+        for note, count in reasons.most_common(5):
+            typer.echo(f"{counted(count, 'task')} {note}", err=True)
+        more = f" ({len(reasons) - 5} more reasons are in the record)" if len(reasons) > 5 else ""
+        typer.echo(f"the same command with a larger --budget, or none, goes on from here{more}", err=True)
 
 
 def _fail_for_items(record: Record) -> None:

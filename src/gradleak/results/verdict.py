@@ -224,6 +224,24 @@ class Grounds:
         found.__dict__.update({"_by_place": self._by_place, "_controls": self._controls})
         return found
 
+    def more(self, findings: Sequence[Finding]) -> Grounds:
+        """The same with findings that came since; what was looked up is handed on, and this one no longer to be used.
+
+        Args:
+            findings: further ones.
+        """
+        every: list[Finding] = self.findings if isinstance(self.findings, list) else list(self.findings)
+        looked_up = {"_by_place": self._by_place, "_controls": self._controls}
+        every.extend(findings)
+        for one in findings:
+            if one.control is None:
+                self._by_place.setdefault((one.scenario, one.subject), []).append(one)
+            else:
+                self._controls.setdefault(one.audit, []).append(one)
+        found = replace(self, findings=every)
+        found.__dict__.update(looked_up)
+        return found
+
     def about(self, scenario: str | None, subject: Subject | None = None) -> Sequence[Finding]:
         """The findings about a subject in a scenario, controls left out; in the order of the record.
 

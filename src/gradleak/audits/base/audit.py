@@ -30,6 +30,7 @@ class Task(Generic[F]):
         states: names of the states that its attacks leave on the way; they go when its findings are in the record.
         turn: where time is short, tasks of a lower turn come first.
         after: where time is short, asked with what was found so far: the reason not to begin it, or "".
+        needs: names of the controls without which nobody can read its findings; where time is short, theirs is kept for them.
         once: what its findings depend on, as a text, where audits of one process may share them; "" where they may not.
     """
 
@@ -41,6 +42,7 @@ class Task(Generic[F]):
     states: Sequence[str] = ()
     turn: int = 0
     after: Callable[[Site, Grounds], str] | None = None
+    needs: Sequence[str] = ()
     once: str = ""
     examples: Sequence[int] | None = None
 

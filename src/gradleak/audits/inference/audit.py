@@ -113,12 +113,15 @@ class InferenceAudit(Audit[InferenceFinding]):
         # The same for every scenario, so that rows and weights are too.
         seeds = [derive_seed(site.seed, "inference", self.name, str(number)) for number in range(self.seeds)]
         control_seed = derive_seed(site.seed, "inference", f"{self.name} control", "0")
+        controls = []
         for planted, wanted in ((True, site.controls.positive), (False, site.controls.negative)):
             if wanted:
                 empty = control_blank(self.name, planted=planted)
                 word = "positive" if planted else "negative"
+                controls.append(f"control/inference/{word}/{self.name}")
                 yield Task(
-                    name=f"control/inference/{word}/{self.name}",
+                    name=controls[-1],
+                    turn=1,
                     run=ControlGame(game=self.game, seed=control_seed, blank=empty),
                     blank=empty,
                     headline=f"{word} control of {self.name}",
@@ -128,6 +131,8 @@ class InferenceAudit(Audit[InferenceFinding]):
                 empty = blank(self.name, scenario.name)
                 yield Task(
                     name=f"inference/{scenario.name}/{self.name}",
+                    turn=1,
+                    needs=controls,
                     run=Game(game=self.game, seeds=seeds, blank=empty),
                     blank=empty,
                     headline=f"{self.name}: {scenario.name}",

@@ -260,6 +260,7 @@ class LayersAudit(Audit[LayersFinding]):
                     label = work.blank.measure
                     yield Task(
                         name=f"layers/{scenario.name}/{self.name}/{label}",
+                        turn=1,
                         run=work,
                         blank=work.blank,
                         headline=f"{self.name}: {scenario.name}, {label}",

@@ -147,13 +147,16 @@ class PrivacyAudit(Audit[PrivacyFinding]):
         """Both controls of the audit, and the audit of every scenario."""
         mine = [scenario.name for scenario in site.scenarios if self.against(scenario.name)]
         hypotheses = self.hypotheses
+        controls = []
         for planted, wanted in ((True, site.controls.positive), (False, site.controls.negative)):
             if wanted:
                 word = "positive" if planted else "negative"
                 empty = control_blank(self.name, planted=planted)
                 seed = derive_seed(site.seed, "privacy control", word, self.name)
+                controls.append(f"control/privacy/{word}/{self.name}")
                 yield Task(
-                    name=f"control/privacy/{word}/{self.name}",
+                    name=controls[-1],
+                    turn=1,
                     run=PrivacyControl(hypotheses=hypotheses, scenarios=mine, seed=seed, blank=empty),
                     blank=empty,
                     headline=f"{word} control of {self.name}",
@@ -164,6 +167,8 @@ class PrivacyAudit(Audit[PrivacyFinding]):
             empty = blank(self.name, scenario)
             yield Task(
                 name=f"privacy/{scenario}/{self.name}",
+                turn=1,
+                needs=controls,
                 run=Trials(
                     hypotheses=hypotheses, stated=self.claimed_epsilon, seeds=seeds, scenarios=len(mine), blank=empty
                 ),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from gradleak.attacks import Attack, LocalTraining
 from gradleak.audits.base import Audit, Reader, Refusal, Schema, Site, Task, Writer, check_name, unknown
-from gradleak.audits.reconstruction.chances import AttackChance, ControlChance
+from gradleak.audits.reconstruction.chances import AttackChance, ClosedForm, ControlChance
 from gradleak.audits.reconstruction.controls import PositiveControl, noise_controls
 from gradleak.audits.reconstruction.task import REFINED, AttackTask, first_to_run, refusals, runs
 from gradleak.protocols.average_gradient import AverageGradient
@@ -75,9 +76,12 @@ class ReconstructionAudit(Audit[ReconstructionFinding]):
     def tasks(self, site: Site) -> Iterable[Task[ReconstructionFinding]]:
         """The planted leak, the noise of every attack, and every attack on every update."""
         used = [name for name in self.attacks if any(name in scenario.attacks for scenario in site.scenarios)]
+        bearing: dict[str, list[str]] = {name: [] for name in used}
         if used and site.controls.positive:
             chosen = site.controls.attack or first_to_run(site, self.attacks, used)
             planted = PositiveControl(audit=self.name, name=chosen, attack=self.attacks[chosen])
+            for items in bearing.values():
+                items.append(planted.item)
             yield Task(
                 name=planted.item,
                 run=planted,
@@ -91,6 +95,7 @@ class ReconstructionAudit(Audit[ReconstructionFinding]):
             )
         for name in used if site.controls.negative else ():
             for noise in noise_controls(site, self.name, name, self.attacks[name]):
+                bearing[name].append(noise.item)
                 yield Task(
                     name=noise.item,
                     run=noise,
@@ -102,6 +107,7 @@ class ReconstructionAudit(Audit[ReconstructionFinding]):
                     after=ControlChance(attack=name),
                     once=noise.once(site),
                 )
+        form, tried = ClosedForm(), Counter[tuple[str, int]]()
         for scenario, name, index, withheld in runs(site, self.attacks):
             if not self.against(scenario.name):
                 continue
@@ -113,6 +119,8 @@ class ReconstructionAudit(Audit[ReconstructionFinding]):
                 index=index,
                 withheld=withheld,
             )
+            number = tried[scenario.name, index]
+            tried[scenario.name, index] += 1
             yield Task(
                 name=f"attack/{task.item}",
                 run=task,
@@ -120,8 +128,10 @@ class ReconstructionAudit(Audit[ReconstructionFinding]):
                 headline=task.named(site.subject(index)),
                 cost=task.cost(site),
                 states=(task.item,),
-                turn=1,
-                after=AttackChance(scenario=scenario.name, index=index),
+                # One attack on every update, then the controls, then the others.
+                turn=1 if number == 0 else 3 + number,
+                after=AttackChance(scenario=scenario.name, index=index, form=form),
+                needs=bearing[name],
                 examples=(index,),
             )
 

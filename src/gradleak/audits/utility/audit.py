@@ -132,6 +132,7 @@ class UtilityAudit(Audit[UtilityFinding]):
         for scenario in scenarios:
             yield Work(
                 name=f"utility/{scenario.name}",
+                turn=3,
                 run=ScenarioUtility(
                     audit=self.name,
                     scenario=scenario.name,
