@@ -27,8 +27,9 @@ def as_markdown(found: Sequence[Pair]) -> str:
     lines = [
         "# Which attack runs on which defense",
         "",
-        "Asked of every attack of `gradleak list` before anything is computed, on a small network",
-        "(`python -m tools.attack_defense_matrix`); a test runs every pair that is said to run. An *adaptive*",
+        "Asked of every attack of `gradleak list` before anything is computed, on a row of a table behind a small network, or,",
+        "if it claims tokens, on a sentence behind a small encoder (`python -m tools.attack_defense_matrix`). A test runs every",
+        "pair that is said to run: attacks on tokens then claim nothing wrong as certain, often nothing at all. An *adaptive*",
         "adversary knows the defenses and their constants, a *static* one takes the update for an undefended one. What is",
         "refused is no evidence of safety. Defenses of which only the last place can be read have a second row, with noise",
         "behind them. Labels are given where the loss is not cross entropy (that of the bottleneck). Label attacks are never",

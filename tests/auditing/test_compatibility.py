@@ -9,7 +9,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from gradleak.attacks import Attack, GaussNewton, InvertingGradients
+from gradleak.attacks import Attack, GaussNewton, InvertingGradients, SpanSearch, TokenRows
 from gradleak.auditing import catalog
 from gradleak.auditing.compatibility import (
     MEANINGS,
@@ -23,11 +23,13 @@ from gradleak.auditing.compatibility import (
 from gradleak.audits.base import Adversary
 from gradleak.cli.commands import app
 from gradleak.core import Knowledge, Update
-from gradleak.results import KnowledgeError, UnsupportedError
-from tests.contracts.test_attacks import EXAMPLES
+from gradleak.results import KnowledgeError, Outcome, UnsupportedError
+from tests.contracts.test_attacks import EXAMPLES as ON_NUMBERS
+from tests.contracts.test_token_attacks import EXAMPLES as ON_TOKENS
 from tools.attack_defense_matrix import PAGE, as_markdown
 
-FAST = (GaussNewton, InvertingGradients)
+EXAMPLES: dict[type[Attack], Attack] = {**ON_NUMBERS, **ON_TOKENS}
+FAST = (GaussNewton, InvertingGradients, SpanSearch, TokenRows)
 LABEL_ATTACKS = [entry.constructor for entry in catalog()["labels"].values()]
 TINY = {"iterations": 1, "restarts": 1, "starts": 1, "max_steps": 1, "warm_iterations": 1}
 
@@ -46,20 +48,23 @@ def tiny(kind: type[Attack]) -> Attack:
 
 
 def case(attack: Attack, pair: Pair, adversary: Adversary) -> tuple[Update, Knowledge]:
-    setting = small_setting(*pair.defenses)
+    setting = small_setting(*pair.defenses, tokens=attack.claims_tokens)
     generator = torch.Generator().manual_seed(1)
     update = setting.release(setting.objective, setting.batch, generator)
     return update, knowledge_for(attack, setting, adversary)
+
+
+def wrong(claimed: torch.Tensor, pair: Pair) -> bool:
+    """True if some place is claimed with another token than the sentence has there."""
+    truth = small_setting(*pair.defenses, tokens=True).batch.inputs
+    return bool(((claimed >= 0) & (claimed != truth)).any())
 
 
 def test_every_attack_meets_every_defense(matrix: list[Pair]) -> None:
     rooms = catalog()
     assert set(defenses()) >= set(rooms["defenses"])
     assert {(pair.attack, pair.defenses) for pair in matrix} >= {
-        (attack, (defense,))
-        for attack, entry in rooms["attacks"].items()
-        for defense in defenses()
-        if not entry.constructor.claims_tokens
+        (attack, (defense,)) for attack in rooms["attacks"] for defense in defenses()
     }
     for name, make in defenses().items():
         assert type(make()).__name__ == name.split("(")[0]
@@ -85,6 +90,9 @@ def _sweep(
             if adversary in pair.runs:
                 found = attack(update, knowledge, generator=generator)
                 assert found.inputs is None or bool(torch.isfinite(found.inputs).all()), pair
+                assert (
+                    found.tokens is None or not wrong(found.tokens, pair) or found.outcome is not Outcome.CONVERGED
+                ), pair
                 assert found.outcome.label not in ("unsupported", "failed"), pair
                 continue
             with monkeypatch.context() as patch:

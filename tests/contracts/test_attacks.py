@@ -64,7 +64,7 @@ EXPORTED = [
     if inspect.isclass(kind := getattr(gradleak.attacks, name))
     and issubclass(kind, Attack)
     and kind not in (Attack, Preset)
-    and not kind.claims_tokens  # these claim no inputs: `tests/attacks/test_token_rows.py`
+    and not kind.claims_tokens  # these claim no inputs: `test_token_attacks.py`
 ]
 
 each_attack = pytest.mark.parametrize("attack", EXAMPLES.values(), ids=lambda attack: attack.name)

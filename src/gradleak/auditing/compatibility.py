@@ -8,7 +8,7 @@ import textwrap
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import torch
 
@@ -27,6 +27,7 @@ from gradleak.core import (
     ModelDefense,
     Objective,
     Release,
+    Vocabulary,
 )
 from gradleak.defenses import (
     DPSGD,
@@ -38,11 +39,12 @@ from gradleak.defenses import (
     SensitiveClassifier,
     VariationalBottleneck,
 )
-from gradleak.models import Activation, initialize_default, mlp
+from gradleak.models import Activation, initialize_default, mlp, transformer
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError
 
 FEATURES, HIDDEN, CLASSES = 6, 5, 3
+WORDS, TOKENS, EMBEDDING = 24, 6, 12
 WIDTH = 110
 
 MARKS: Mapping[frozenset[Adversary], str] = {
@@ -94,8 +96,8 @@ class SmallSetting:
     """A setting of a few dozen parameters in which a defense can stand.
 
     Attributes:
-        objective: a sigmoid MLP with cross entropy, with a bottleneck where the defense is one.
-        batch: one table row, its label and a sensitive value.
+        objective: a sigmoid MLP with cross entropy, or an encoder of tokens, with a bottleneck where the defense is one.
+        batch: one table row, or one sentence, its label and a sensitive value.
         release: one gradient, defended.
     """
 
@@ -105,16 +107,15 @@ class SmallSetting:
 
 
 def pairs() -> list[Pair]:
-    """Every attack but those on tokens on every defense, alone and, where that differs, with Gaussian noise behind it.
+    """Every attack on every defense, alone and, where that differs, with Gaussian noise behind it.
 
-    An attack is given all that it needs besides the defenses (`knowledge_for`), so that what is refused is refused for the
-    defense. Order matters: what can be read backward at the end of a release may be out of reach behind noise.
+    Attacks on tokens meet a sentence, all others a row of a table. An attack is given all that it needs besides the defenses
+    (`knowledge_for`), so that what is refused is refused for the defense. Order matters: what can be read
+    backward at the end of a release may be out of reach behind noise.
 
-    **Cost**: no gradient; a fraction of a second.
+    **Cost**: no gradient; some hundred forward passes of small networks, a second or two.
     """
-    made = {name: _attack(entry.constructor) for name, entry in catalog()["attacks"].items()}
-    # The examples are rows of a table.
-    attacks = {name: attack for name, attack in made.items() if not attack.claims_tokens}
+    attacks = {name: _attack(entry.constructor) for name, entry in catalog()["attacks"].items()}
     found = []
     for name in defenses():
         alone = _row(attacks, (name,))
@@ -149,27 +150,46 @@ def _example(kind: Callable[..., Defense]) -> Defense:
     return typing.cast("Defense", kind(**given))
 
 
-def small_setting(*names: str) -> SmallSetting:
-    """A setting with the examples of these defenses, in the order in which they act; the same every time."""
+def small_setting(*names: str, tokens: bool = False) -> SmallSetting:
+    """A setting with the examples of these defenses, in the order in which they act; the same every time.
+
+    Args:
+        names: of `defenses()`.
+        tokens: a sentence through an encoder, in place of a row of a table.
+    """
     generator = torch.Generator().manual_seed(0)
-    made = defenses()
+    made = {**defenses(), **(_ON_TOKENS if tokens else {})}
     chosen = [made[name]() for name in names]
     in_model = next((defense for defense in chosen if isinstance(defense, ModelDefense)), None)
+    network = partial(_encoder if tokens else partial(_mlp, FEATURES), generator=generator)
     if in_model is None:
-        objective = Objective.from_module(_mlp(FEATURES, CLASSES, generator))
+        objective = Objective.from_module(network(CLASSES))
     else:
-        encoder, decoder = _mlp(FEATURES, HIDDEN, generator), partial(_decoder, generator=generator)
-        defended = in_model.inserted(encoder, decoder, features=HIDDEN, generator=generator)
+        decoder = partial(_decoder, generator=generator)
+        defended = in_model.inserted(network(HIDDEN), decoder, features=HIDDEN, generator=generator)
         if defended is None:
             raise InputError(f"{type(in_model).__name__}.inserted: expected a model with this defense in it, got none")
         objective = Objective.from_module(defended[0], loss=defended[1], mode="train")
-    batch = Batch(
-        torch.rand(1, FEATURES, generator=generator),
-        torch.tensor([1]),
-        Domain(shape=(FEATURES,), kind=DomainKind.TABULAR),
-        sensitive=torch.tensor([1]),
-    )
+    inputs, domain = _sentence(generator) if tokens else _row_of_table(generator)
+    batch = Batch(inputs, torch.tensor([1]), domain, sensitive=torch.tensor([1]))
     return SmallSetting(objective=objective, batch=batch, release=Release(FedSGD(), chosen))
+
+
+def _row_of_table(generator: torch.Generator) -> tuple[torch.Tensor, Domain]:
+    return torch.rand(1, FEATURES, generator=generator), Domain(shape=(FEATURES,), kind=DomainKind.TABULAR)
+
+
+def _sentence(generator: torch.Generator) -> tuple[torch.Tensor, Domain]:
+    """Different words between the first token and the last."""
+    words = 3 + torch.randperm(WORDS - 3, generator=generator)[: TOKENS - 2]
+    ids = torch.cat([torch.tensor([1]), words, torch.tensor([2])])[None]
+    return ids, Domain.tokens(Vocabulary(size=WORDS, padding=0, special={1: 0, 2: -1}), TOKENS)
+
+
+def _encoder(classes: int, *, generator: torch.Generator) -> torch.nn.Module:
+    return transformer(
+        words=WORDS, length=TOKENS, width=EMBEDDING, blocks=1, heads=2, classes=classes, std=0.2, generator=generator
+    )
 
 
 def knowledge_for(attack: Attack, setting: SmallSetting, adversary: Adversary) -> Knowledge:
@@ -181,7 +201,7 @@ def knowledge_for(attack: Attack, setting: SmallSetting, adversary: Adversary) -
     threat = HonestButCurious(
         targets=labels,
         statistics="statistics" in attack.needs,
-        generator=_generator(setting) if "generator" in attack.needs else None,
+        generator=_generator() if "generator" in attack.needs else None,
     )
     return adversary.of(threat.facts(setting.objective, setting.release, setting.batch))
 
@@ -203,9 +223,10 @@ def as_text(found: Sequence[Pair]) -> str:
 
 
 def _row(attacks: Mapping[str, Attack], names: tuple[str, ...]) -> list[Pair]:
-    setting = small_setting(*names)
+    settings = {tokens: small_setting(*names, tokens=tokens) for tokens in (False, True)}
     found = []
     for name, attack in attacks.items():
+        setting = settings[attack.claims_tokens]
         reasons = {who: attack.refusal(knowledge_for(attack, setting, who)) for who in Adversary}
         refused = {adversary: reason for adversary, reason in reasons.items() if reason is not None}
         found.append(Pair(attack=name, defenses=names, refused=refused))
@@ -256,20 +277,20 @@ def _decoder(features: int, *, generator: torch.Generator) -> torch.nn.Sequentia
     return _mlp(features, CLASSES, generator)
 
 
-def _generator(setting: SmallSetting) -> ImageGenerator:
+@cache
+def _generator() -> ImageGenerator:
     """A decoder of two latent entries that was never trained."""
-    assert setting.batch.domain is not None
     decoder = _mlp(2, FEATURES, torch.Generator().manual_seed(0))
     return ImageGenerator(
         module=torch.nn.Sequential(decoder, torch.nn.Sigmoid()),
         latent_shape=(2,),
-        domain=setting.batch.domain,
+        domain=_row_of_table(torch.Generator())[1],
         source="never trained",
     )
 
 
-def _perturbation() -> AdversarialPerturbation:
-    size = small_setting().objective.size
+def _perturbation(*, tokens: bool = False) -> AdversarialPerturbation:
+    size = small_setting(tokens=tokens).objective.size
     zeros, generator = torch.zeros(size), torch.Generator().manual_seed(0)
     classifier = SensitiveClassifier(zeros, zeros + 1, hidden=4, classes=2, generator=generator)
     return AdversarialPerturbation(classifier=classifier.requires_grad_(False))
@@ -281,6 +302,11 @@ _EXAMPLES: Mapping[str, Callable[[], Defense]] = {
     "DPSGD": lambda: DPSGD(clip_norm=0.5, noise_std=0.1, noise=NoiseOn.SUM),
     "LayerNoise": lambda: LayerNoise(std={"0": 0.1, "2": 0.2}),
     "VariationalBottleneck": lambda: VariationalBottleneck(width=4),
+}
+# Examples that name or count what a model holds, for the encoder of tokens.
+_ON_TOKENS: Mapping[str, Callable[[], Defense]] = {
+    "AdversarialPerturbation": partial(_perturbation, tokens=True),
+    "LayerNoise": lambda: LayerNoise(std={"word": 0.1, "blocks.0.query": 0.2}),
 }
 # Settings of a defense that attacks meet in another way than its default.
 _SECOND: Mapping[str, Callable[[], Defense]] = {

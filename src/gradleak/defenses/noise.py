@@ -302,7 +302,7 @@ class SpectralNoise(BatchDefense):
         """The update with a fresh perturbation."""
         if self.norm == 0:
             return dict(update)
-        vectors = self._vectors(Exposure(objective, batch, before))
+        vectors = self._vectors(Exposure(objective, batch, before).at_embeddings())
         weights = torch.randn(vectors.shape[1], generator=generator, dtype=vectors.dtype, device=generator.device)
         weights = weights.to(vectors.device)
         flat = self.norm * (vectors @ (weights / weights.norm()))

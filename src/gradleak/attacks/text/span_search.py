@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,14 +12,16 @@ from torch import Tensor, nn
 
 from gradleak.attacks.attack import Attack, Monitor
 from gradleak.attacks.text.encoder_block import read_encoder_block
-from gradleak.attacks.text.encoder_sentences import Pairs, PairTest, SentenceSolver, nonnegative_least_squares
+from gradleak.attacks.text.encoder_sentences import Pairs, PairTest, SentenceSolver
 from gradleak.attacks.text.prefixes import Spans, candidate_words, grow_prefixes, spans_of
 from gradleak.attacks.text.readers import Reach, Reader, Taps, find_readers
 from gradleak.attacks.text.used_rows import noise_std, used_rows
-from gradleak.core import NO_TOKEN, Batch, Knowledge, Objective, Reconstruction, TokenTables, Update
+from gradleak.core import NO_TOKEN, Batch, Knowledge, Mode, Objective, Reconstruction, TokenTables, Update, UpdateKind
 from gradleak.results import DAGER_2024, Citation, InputError, Outcome, UnsupportedError
 
-_MOST_CLAIMS = 64
+_MOST_CLAIMS = 256
+# Entries of the gradient by which sentences are compared.
+_COMPARED = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +44,8 @@ class SpanSearch(Attack):
     `not_identifiable` where only some sentences were found, or none: no span is left where tokens are as many as numbers,
     and under noise, half precision or pruning it drowns. Then nothing, or less, is claimed.
 
-    **Assumptions**: one gradient (local steps blur the spans), weights of the first block shared, no dropout. A decoder's last
-    token is not read by a causal loss and is not claimed.
+    **Assumptions**: one gradient, or few local steps (they blur the spans), weights of the first block shared, no dropout. A
+    decoder's last token is not read by a causal loss and is not claimed.
 
     **Cost**: counted in multiplications, divided by those of a gradient: the embedding of every word tried at every place,
     then passes of prefixes through the first block, or steps of pair tests.
@@ -77,6 +80,18 @@ class SpanSearch(Attack):
             raise UnsupportedError(
                 "the attack span_search needs a model that looks ids up in an nn.Embedding, got none"
             )
+        own = [
+            name
+            for reader in find_readers(_network(objective), tables.size, domain.shape[0])
+            if reader.reach is Reach.OWN
+            for name in reader.weights
+        ]
+        if not set(own) & set(objective.params):
+            raise UnsupportedError(
+                "the attack span_search reads the gradients of the layers that read single tokens, and "
+                + (f"{', '.join(own)} are frozen and not shared" if own else "no linear layer does before attention")
+                + "; use an attack that matches the rest of the update"
+            )
         if knowledge.lengths is None:
             return
         # Sentences that begin with the same token share its input.
@@ -100,12 +115,15 @@ class SpanSearch(Attack):
         assert domain is not None
         tables = objective.token_tables(domain.shape[0])
         assert tables is not None
-        model = objective.parts(nn.Module)[0].eval()
+        model = _network(objective)
         length = _places(update, knowledge, tables, domain.shape[0])
         eps = max(torch.finfo(dtype).eps for dtype in (update.dtype, objective.dtype))
         readers = find_readers(model, tables.size, domain.shape[0])
         gradients = update.tensors
-        stds = {name: noise_std(knowledge, name) or 0.0 for name in gradients}
+        stds = {
+            name: math.hypot(noise_std(knowledge, name) or 0.0, _lost_digits(update, objective.params[name]))
+            for name in gradients
+        }
         spans = spans_of(readers, gradients, eps=eps, std=stds)
         spent = _Work(objective=objective, readers=readers, tokens=spans.tokens or length)
         if all(span.full for _, span in spans.own):
@@ -200,6 +218,19 @@ class _Work:
         self.add(float(taps.cost) * self._entries(self.readers[:4]))
 
 
+def _network(objective: Objective) -> nn.Module:
+    """The model without dropout; the client's own mode is left as it is."""
+    return objective.in_mode(Mode.EVAL).parts(nn.Module)[0]
+
+
+def _lost_digits(update: Update, parameter: Tensor) -> float:
+    """Standard deviation of what is lost where a change of weights is the difference of two rounded ones; 0 for a gradient."""
+    if update.kind is UpdateKind.GRADIENT:
+        return 0.0
+    eps = torch.finfo(parameter.dtype).eps
+    return 0.3 * eps * float(parameter.double().square().mean().sqrt())
+
+
 def _places(update: Update, knowledge: Knowledge, tables: TokenTables, length: int) -> int:
     """Places of the longest sentence, as the rows of the position table say, or the padded length."""
     if tables.position is None or tables.position not in update.tensors or noise_std(knowledge, tables.position) != 0.0:
@@ -224,8 +255,8 @@ def matching_sentences(
 ) -> tuple[list[Sequence[int]], int]:
     """The sentences, as many as the batch has, whose gradients together give that of the first block best.
 
-    The update is a sum over sentences, each with one of the classes, so that non-negative least squares says how much of each
-    is in it; the largest shares are taken.
+    The update is a sum over sentences, each with one of the classes: one sentence after the other is taken, that whose
+    gradients explain most of what those taken so far leave of it.
 
     Args:
         found: ids of more sentences than the batch has.
@@ -238,27 +269,40 @@ def matching_sentences(
         The sentences, and how many tokens went through a gradient for it.
     """
     names = [name for reader, _ in (*spans.own, *spans.mixed) for name in reader.weights if name in update.tensors]
-    columns: list[Tensor] = []
-    owners: list[int] = []
+    goal = torch.cat([update.tensors[name].double().flatten() for name in names])
+    kept = torch.randperm(len(goal), generator=torch.Generator().manual_seed(0))[:_COMPARED]
+    columns: list[list[Tensor]] = []
     passed = 0
-    for place, sentence in enumerate(found):
+    for sentence in found:
         ids = torch.tensor([list(sentence)])
         outputs = objective.outputs(objective.params, ids)
         by_place = isinstance(outputs, Tensor) and outputs.dim() == 3
         targets = [ids] if by_place else [torch.tensor([label]) for label in range(outputs.shape[-1])]
+        columns.append([])
         for target in targets:
             gradient = objective.gradient(objective.params, Batch(ids, target))
-            columns.append(torch.cat([gradient[name].double().flatten() for name in names]))
-            owners.append(place)
+            columns[-1].append(torch.cat([gradient[name].double().flatten() for name in names])[kept])
             passed += len(sentence)
-    goal = torch.cat([update.tensors[name].double().flatten() for name in names])
-    matrix = torch.stack(columns, dim=1)
-    shares = nonnegative_least_squares(matrix.numpy(), goal.numpy())
-    weights = [
-        sum(share for share, owner in zip(shares, owners, strict=True) if owner == place) for place in range(len(found))
-    ]
-    best = sorted(range(len(found)), key=lambda place: -weights[place])[:size]
-    return [found[place] for place in sorted(best)], passed
+    # All of it happens in the span of the gradients.
+    basis, _ = torch.linalg.qr(torch.stack([column for own in columns for column in own], dim=1))
+    left = basis.T @ goal[kept]
+    rest = [basis.T @ torch.stack(own, dim=1) for own in columns]
+    chosen: list[int] = []
+    for _ in range(size):
+        bases = [_column_space(own) for own in rest]
+        shares = [-1.0 if place in chosen else float((own.T @ left).norm()) for place, own in enumerate(bases)]
+        best = max(range(len(found)), key=shares.__getitem__)
+        chosen.append(best)
+        left = left - bases[best] @ (bases[best].T @ left)
+        rest = [own - bases[best] @ (bases[best].T @ own) for own in rest]
+    return [found[place] for place in sorted(chosen)], passed
+
+
+def _column_space(matrix: Tensor) -> Tensor:
+    """Orthonormal basis of the columns; those that are multiples of others, but for rounding, count once."""
+    left, values, _ = torch.linalg.svd(matrix, full_matrices=False)
+    basis: Tensor = left[:, values > 1e-6 * values[0].clamp_min(torch.finfo(matrix.dtype).tiny)]
+    return basis
 
 
 def _claimed(

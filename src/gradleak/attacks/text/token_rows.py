@@ -17,6 +17,8 @@ from gradleak.protocols.average_gradient import without_decay
 from gradleak.results import MELIS_2019, Citation, Outcome, UnsupportedError
 
 _COST = 1.0
+# Half precision leaves about 1e-3; noise that a word could hide in leaves more than this.
+_LARGEST_MISFIT = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,9 @@ class TokenRows(Attack):
 
     **Assumptions**: those of `used_rows` and `place_words`. The number of words is that of the rows of places that moved, or
     the disclosed length. A last word that a causal language model only predicts stands in the bag and at no place.
+
+    Outcomes: `converged` where the rows of words are those sums but for rounding; `not_identifiable` where they are not
+    (noise, rounding to few bits): the words stand, their order is the nearest and may be wrong.
 
     **Cost**: two forward passes that find the tables, counted as one plain gradient; the rest is a search in rows.
 
@@ -87,13 +92,17 @@ class TokenRows(Attack):
             std = noise_std(knowledge, tables.word) or 0.0
             free = rows_outside_head(update.tensors[tables.word], std=std, false_alarms=self.false_alarms).free
             words, places = words @ free, places @ free
-        found = place_words(words, places)
+        # Places that no token stands at, in front of a sentence that is padded there.
+        there = (places != 0).any(dim=1).nonzero()[:, 0]
+        found = place_words(words, places[there])
         tokens = torch.full((1, domain.size), NO_TOKEN)
-        tokens[0, : len(places)] = rows[found.words]
+        tokens[0, there] = rows[found.words]
         left_over = rows[~torch.isin(rows, tokens)]
+        fits = found.misfit < _LARGEST_MISFIT
         return _claim(
-            Outcome.CONVERGED,
-            f"{read.note}; {len(places)} places, relative misfit of words and places {found.misfit:.1e}",
+            Outcome.CONVERGED if fits else Outcome.NOT_IDENTIFIABLE,
+            f"{read.note}; {len(there)} places, relative misfit of words and places {found.misfit:.1e}"
+            + ("" if fits else ": the order is the nearest one, and may be wrong"),
             tokens=tokens,
             bag=torch.cat([tokens[tokens != NO_TOKEN], left_over]).sort().values,
             loss=found.misfit,
