@@ -19,10 +19,11 @@ from gradleak.attacks.text.span_search import SpanSearch
 from gradleak.attacks.text.table_rows import place_words, rows_outside_head
 from gradleak.core import Batch, Defense, Domain, HonestButCurious, Objective, Release, Vocabulary, describe, one_thread
 from gradleak.defenses import GaussianNoise
-from gradleak.models import Transformer, transformer
+from gradleak.models import Transformer, minilm, transformer
+from gradleak.models.minilm import minilm_obstacle as obstacle
 from gradleak.protocols import FedAvg, FedSGD
 from gradleak.results import DAGER_2024, Citation
-from studies.networks.minilm import minilm, minilm_ids, minilm_vocabulary, obstacle
+from studies.networks.minilm import minilm_ids, minilm_vocabulary
 from studies.study import Finding, Say, Study, StudyResult, Table
 
 # Batches of a decoder: words of the vocabulary, width, sentences, tokens of each.
@@ -121,7 +122,7 @@ class SentenceAttacks(Study):
     def _places(self) -> Iterator[dict[str, Any]]:
         if obstacle() is not None:
             return
-        model = minilm(seed=self.seed)
+        model = minilm(generator=torch.Generator().manual_seed(self.seed))
         tables = [model.encoder.get_parameter(f"embeddings.{kind}_embeddings.weight") for kind in ("word", "position")]
         parameters = list(model.parameters())
         for index, line in enumerate(_lines(self.text)[: self.sentences]):
@@ -150,7 +151,8 @@ class SentenceAttacks(Study):
     def _encoder(self) -> Iterator[dict[str, Any]]:
         if obstacle() is not None:
             return
-        model, vocabulary, lines = minilm(seed=self.seed), minilm_vocabulary(), _lines(self.text)
+        model = minilm(generator=torch.Generator().manual_seed(self.seed))
+        vocabulary, lines = minilm_vocabulary(), _lines(self.text)
         for size in self.encoder_batches:
             for start in self.encoder_starts:
                 ids = minilm_ids(lines[start : start + size], length=32)

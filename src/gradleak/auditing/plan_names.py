@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ from gradleak.attacks.inference import Classifier
 from gradleak.auditing.catalog import Constructor, Entry
 from gradleak.audits.base import unknown
 from gradleak.core import Batch, Defense, ImageGenerator, Protocol
+from gradleak.datasets.files import PACKAGED
 from gradleak.results import PlanError
 from gradleak.results.errors import either, shown, with_article
 
@@ -260,17 +262,28 @@ def filled_in(names: Iterable[str], types: Mapping[str, Any]) -> list[str]:
     return [name for name in names if name == "seed" or (name == "generator" and not written)]
 
 
-def beside(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """A generator's arguments, its files taken from the folder of the plan as the weights of `[model]` are.
+def beside(constructor: Constructor, table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The arguments of a generator or a data set, files taken from the folder of the plan as the weights of `[model]` are.
+
+    Files are arguments whose annotation takes a path; "package:file" is one of an installed package and stays.
 
     Args:
+        constructor: that takes them.
         table: of the plan.
         folder: of the plan.
     """
+    hints = type_hints(constructor)
     return {
-        key: str(folder / value) if key in ("path", "weights") and isinstance(value, str) else value
+        key: str(folder / value)
+        if isinstance(value, str) and _takes_path(hints.get(key)) and not PACKAGED.fullmatch(value)
+        else value
         for key, value in table.items()
     }
+
+
+def _takes_path(hint: Any) -> bool:
+    kinds = [get_origin(kind) or kind for kind in _alternatives(hint)]
+    return any(inspect.isclass(kind) and issubclass(kind, os.PathLike) for kind in kinds)
 
 
 def meant(constructor: Constructor, keys: Iterable[str], where: str) -> None:

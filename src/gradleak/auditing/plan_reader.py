@@ -69,6 +69,8 @@ SCENARIO = (
 )
 # So much of another library's message is shown.
 _SAID = 300
+# Rooms whose arguments name files, which lie beside the plan.
+_OF_FILES = ("generators", "datasets")
 DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -126,7 +128,7 @@ class PlanReader:
             return spec
         table, constructor = table_of(spec, where), self.named(spec, room, where)
         check_kind(constructor, wanted, table["use"], where)
-        table = beside(table, self.folder) if room == "generators" else table
+        table = beside(constructor, table, self.folder) if room in _OF_FILES else table
         return self.call(constructor, {key: value for key, value in table.items() if key != "use"}, where)
 
     def named(self, spec: Any, room: str, where: str) -> Constructor:
@@ -354,8 +356,10 @@ class PlanReader:
         if hint is not None:
             check_kind(constructor, wanted, name, where)
         arguments = {key: value for key, value in table.items() if key != "use"}
-        made = self.call(constructor, beside(arguments, self.folder) if rooms == ["generators"] else arguments, where)
-        made = self._public(made) if fits(constructor, KINDS["datasets"]) else made
+        data = fits(constructor, KINDS["datasets"])
+        own = data or rooms == ["generators"]
+        made = self.call(constructor, beside(constructor, arguments, self.folder) if own else arguments, where)
+        made = self._public(made) if data else made
         return made if hint is None else typed(hint, made, where)
 
     def _public(self, built: Any) -> Any:

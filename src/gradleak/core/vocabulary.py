@@ -27,6 +27,8 @@ _PLACES: Mapping[str, int | None] = {
     "<|endoftext|>": None,
 }
 _PADDING = ("[PAD]", "<pad>")
+_OF_BERT = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
+_OTHER = "<other>"
 _CONTINUED = "##"
 
 
@@ -96,20 +98,41 @@ class Vocabulary:
             )
 
     @classmethod
-    def of_text(cls, path: str | os.PathLike[str], *, words: int = 500) -> Vocabulary:
-        """The most frequent tokens of a public text, in lower case, after "<other>"; ties in alphabetical order.
+    def of_text(cls, path: str | os.PathLike[str], *, words: int = 500, special: bool = False) -> Vocabulary:
+        """The most frequent tokens of a public text; see `of_lines`.
 
         Args:
             path: of UTF-8 text.
             words: how many, "<other>" among them; fewer where the text has fewer.
+            special: put [PAD], [CLS], [SEP] and [MASK] first, beyond the words.
 
         Raises:
             InputError: for a missing file, one that is not text, or fewer than two words.
         """
         check_count("Vocabulary.of_text.words", words, least=2)
-        counts = Counter(token for line in text_lines(path) for token in tokens(line))
+        return cls.of_lines(text_lines(path), words=words, special=special)
+
+    @classmethod
+    def of_lines(cls, lines: Iterable[str], *, words: int = 500, special: bool = False) -> Vocabulary:
+        """The most frequent tokens of public lines, in lower case, after "<other>"; ties in alphabetical order.
+
+        Args:
+            lines: of text.
+            words: how many, "<other>" among them; fewer where the text has fewer.
+            special: put [PAD], [CLS], [SEP] and [MASK] first, beyond the words, as models like BERT have them.
+
+        Raises:
+            InputError: for fewer than two words.
+
+        Examples:
+            >>> Vocabulary.of_lines(["a b a"], words=3, special=True).words
+            ('[PAD]', '[CLS]', '[SEP]', '[MASK]', '<other>', 'a', 'b')
+        """
+        check_count("Vocabulary.of_lines.words", words, least=2)
+        counts = Counter(token for line in lines for token in tokens(line))
         ranked = sorted(counts, key=lambda token: (-counts[token], token))
-        return cls(words=("<other>", *ranked[: words - 1]))
+        kept = (_OTHER, *ranked[: words - 1])
+        return cls._named((*_OF_BERT, *kept), Joins.WORDS) if special else cls(words=kept)
 
     @classmethod
     def of_file(cls, path: str | os.PathLike[str]) -> Vocabulary:
@@ -131,6 +154,11 @@ class Vocabulary:
         else:
             words = [line.rstrip("\r") for line in lines]
             words, joins = words[:-1] if words[-1] == "" else words, Joins.WORDPIECE
+        return cls._named(words, joins)
+
+    @classmethod
+    def _named(cls, words: Sequence[str], joins: Joins) -> Vocabulary:
+        """The vocabulary of these words, padding and special tokens found by their names."""
         places = {word: place for place, word in enumerate(words)}
         return cls(
             words=tuple(words),
@@ -158,8 +186,13 @@ class Vocabulary:
         return 0 <= token < self.size and token not in self.apart
 
     def indices(self, sentence: str) -> list[int]:
-        """The id of each word and sign of a sentence, for a vocabulary of words; 0 where it is not known."""
-        return [self._ids.get(token, 0) for token in tokens(sentence)]
+        """The id of each word and sign of a sentence, for a vocabulary of words; that of "<other>", else 0, if unknown."""
+        other = self._ids.get(_OTHER, 0)
+        return [self._ids.get(token, other) for token in tokens(sentence)]
+
+    def id_of(self, word: str) -> int | None:
+        """The id of a word or piece as it is written in the vocabulary, or None."""
+        return self._ids.get(word)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The piece of each id as a person reads it: a marked beginning of a word is a blank; "□" for none (-1).

@@ -1,6 +1,7 @@
 """Real data: from inside Python packages, or from files of one's own; nothing is downloaded.
 
-`adult_census`, `mnist_digits`, `scikit_digits`, `image_file` and `idx_file` return a `Batch` to audit. The others
+`adult_census`, `mnist_digits`, `scikit_digits`, `image_file`, `idx_file`, `text_file` and
+`python_topics` return a `Batch` to audit. The others
 return a `gradleak.data.Population` to play an inference game on, or the `Table` behind it.
 """
 
@@ -9,8 +10,10 @@ from gradleak.datasets.digits import mnist_digits, scikit_digits
 from gradleak.datasets.files import idx_file, image_file
 from gradleak.datasets.sentences import sentences
 from gradleak.datasets.synthetic import constructed_users
+from gradleak.datasets.text import TextTargets, python_topics, text_file
 
 __all__ = [
+    "TextTargets",
     "adult_census",
     "adult_files",
     "adult_files_table",
@@ -20,6 +23,8 @@ __all__ = [
     "idx_file",
     "image_file",
     "mnist_digits",
+    "python_topics",
     "scikit_digits",
     "sentences",
+    "text_file",
 ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import math
 import os
+import re
 import struct
 import zipfile
 import zlib
@@ -45,6 +47,30 @@ def row_range(*, count: int, first: int, last: int | None, available: int, sourc
 
 
 _Path = str | os.PathLike[str]
+# A file of an installed package: "package:file". One letter before the colon is a drive.
+PACKAGED = re.compile(r"([A-Za-z_]\w+):(.+)")
+
+
+def packaged_file(path: _Path) -> Path:
+    """The path, or for "package:file" that of a file which an installed package carries; it is found without an import.
+
+    Args:
+        path: of a file.
+
+    Raises:
+        InputError: if the package is not installed.
+    """
+    packaged = PACKAGED.fullmatch(str(path))
+    if packaged is None:
+        return Path(path)
+    package, inside = packaged.groups()
+    found = importlib.util.find_spec(package)
+    places = list(found.submodule_search_locations or []) if found is not None else []
+    if not places:
+        raise InputError(
+            f"{path}: expected the installed package {package}, which carries the file, and it is not installed"
+        )
+    return Path(places[0]) / inside
 
 
 def idx_file(

@@ -1,6 +1,7 @@
 """The networks of the papers, with explicit initialization: the same generator gives the same weights."""
 
 from gradleak.models.initialize import Activation, initialize_default, initialize_uniform
+from gradleak.models.minilm import SentenceClassifier, minilm
 from gradleak.models.pooled_convnets import lenet5
 from gradleak.models.resnet import BasicBlock, Norm, resnet8, resnet18
 from gradleak.models.small import lenet_dlg, lenet_i2f, linear_model, mlp
@@ -11,6 +12,7 @@ __all__ = [
     "Activation",
     "BasicBlock",
     "Norm",
+    "SentenceClassifier",
     "TokenEmbedding",
     "Transformer",
     "initialize_default",
@@ -19,6 +21,7 @@ __all__ = [
     "lenet_dlg",
     "lenet_i2f",
     "linear_model",
+    "minilm",
     "mlp",
     "resnet8",
     "resnet18",

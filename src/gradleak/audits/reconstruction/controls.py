@@ -49,7 +49,7 @@ def planted_leak(
 ) -> tuple[Objective, Batch, Release]:
     """A synthetic example of the domain, released undefended through a linear layer with bias and cross entropy.
 
-    For tokens it is a sentence, through an encoder of one layer: the rows of its tables name words and places.
+    For tokens it is a sentence, through an encoder: its tables name words and places, and its layers span them.
 
     Its gradient is (p − y)xᵀ for the weight and p − y for the bias, so the input can be read off by division: an
     attack that does not find it is broken or was set up wrongly.
@@ -77,7 +77,10 @@ def planted_leak(
 def _planted_sentence(
     vocabulary: Vocabulary, length: int, generator: torch.Generator
 ) -> tuple[Objective, Batch, Release]:
-    """A sentence of random words, special tokens at their fixed places, through an undefended encoder of one layer."""
+    """A sentence of random words, special tokens at their fixed places, through an undefended encoder.
+
+    It has two blocks: what stands behind the first token of the last one is not read.
+    """
     ordinary = torch.tensor([one for one in range(vocabulary.size) if vocabulary.ordinary(one)])
     chosen = ordinary[torch.randperm(len(ordinary), generator=generator)[:length]]
     words = min(length, PLANTED_TOKENS)
@@ -87,7 +90,7 @@ def _planted_sentence(
         if place is not None and words > len(vocabulary.places):
             ids[0, place if place >= 0 else words + place] = token
     model = transformer(
-        words=vocabulary.size, length=length, width=PLANTED_WIDTH, blocks=1, heads=2, std=0.2, generator=generator
+        words=vocabulary.size, length=length, width=PLANTED_WIDTH, blocks=2, heads=2, std=0.2, generator=generator
     )
     label = torch.randint(2, (1,), generator=generator)
     return Objective.from_module(model), Batch(ids, label, Domain.tokens(vocabulary, length)), Release(FedSGD())

@@ -46,10 +46,14 @@ class RiskAudit(Audit[RiskFinding]):
 
     @classmethod
     def read(cls, plan: Mapping[str, Any], reader: Reader) -> Iterable[Self]:
-        """One audit with the tables `[measures.NAME]`; a plan with batches has it without any, too."""
+        """One audit with the tables `[measures.NAME]`; a plan with batches has it without any, too, but of tokens.
+
+        Nothing is differentiated by ids: the spectrum at their embeddings is for measures alone, and takes minutes.
+        """
         tables = reader.table(plan.get("measures", {}), "measures")
         measures = [reader.build(spec, "measures", f"measures.{name}") for name, spec in tables.items()]
-        if measures or reader.site.batches:
+        domains = [batch.domain for batch in reader.site.batches]
+        if measures or any(domain is None or domain.vocabulary is None for domain in domains):
             yield cls(measures=measures)
 
     def fit(self, site: Site) -> None:
