@@ -43,7 +43,7 @@ class Page(HTMLParser):
     @property
     def text(self) -> str:
         """The visible text, white space folded."""
-        hidden = set(self.by_tag.get("style", ()))
+        hidden = {*self.by_tag.get("style", ()), *self.by_tag.get("script", ())}
         return " ".join(" ".join(text for text in self.texts if text not in hidden).split())
 
     @property

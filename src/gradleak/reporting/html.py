@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from hashlib import sha256
 from html import escape
 from pathlib import Path
 from typing import TypeVar
@@ -50,18 +53,19 @@ from gradleak.results.files import write_file
 
 # Tables and galleries with more fold the rest away, if it is worth folding.
 LEAST_FOLDED = 4
+# Scripts of a report.
+REPORT = ("report.js",)
 # Longer names that head a row may break.
 _LONG = 32
-_CONTENT = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _FOOTER = (
-    "Made by gradleak from a record; nothing on this page was computed after the run. It loads nothing from the network and "
-    "holds no scripts."
+    "Made by gradleak from a record; nothing on this page was computed after the run. It loads nothing from the network. Its "
+    "one script sorts and filters tables and enlarges pictures."
 )
 _One = TypeVar("_One")
 
 
 def write_html(record: Record | str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
-    """A self-contained HTML page on a record: no network, no scripts, light and dark, printable.
+    """A self-contained HTML page on a record: no network, light and dark, printable, whole where no script may run.
 
     Pictures are taken from beside the record and embedded. All text of the record is escaped: it is not trusted.
     The same record gives the same bytes.
@@ -82,16 +86,8 @@ def write_html(record: Record | str | os.PathLike[str], path: str | os.PathLike[
 
 def render_html(report: Report) -> str:
     """The page as text."""
-    title = escape(f"{report.title}: what the shared updates give away")
-    style = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
     links = [("verdict", "Verdict"), *_links(report.sections)]
     lines = [
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<meta name="color-scheme" content="light dark">',
-        f'<meta http-equiv="Content-Security-Policy" content="{_CONTENT}">',
-        '<meta name="generator" content="gradleak">',
-        f"<title>{title}</title>\n<style>\n{style}</style>\n</head>\n<body>",
         f'<header>\n<p class="eyebrow">gradleak audit</p>\n<h1>{escape(report.title)}</h1>\n<p class="lede">{LEDE}</p>',
         '<nav aria-label="Sections">',
         *(f'<a href="#{_anchor(anchor)}">{_text(label)}</a>' for anchor, label in links),
@@ -99,9 +95,9 @@ def render_html(report: Report) -> str:
         *(_note(note) for note in report.notes),
         _first_screen(report),
         *(_section(section, 2, opened=report.opened) for section in report.sections),
-        f"</main>\n<footer><p>{_FOOTER}</p></footer>\n</body>\n</html>\n",
+        f"</main>\n<footer><p>{_FOOTER}</p></footer>",
     ]
-    return "\n".join(line for line in lines if line)
+    return framed(f"{report.title}: what the shared updates give away", lines)
 
 
 def render_notebook(record: Record) -> str:
@@ -113,6 +109,55 @@ def render_notebook(record: Record) -> str:
     told = f"<p><code>{escape(repr(record))}</code></p>"
     table = Table(columns=labels("Item", "Verdict", "Reason", "Explanation"), rows=rows)
     return f"{told}\n{_table(table, folded=True)}" if rows else told
+
+
+def framed(title: str, body: Iterable[str], *, scripts: Iterable[str] = REPORT, connects: bool = False) -> str:
+    """A whole page that carries style and scripts inside itself.
+
+    Args:
+        title: of the window.
+        body: lines of HTML; empty ones are left out.
+        scripts: files of this package.
+        connects: whether its scripts may ask the server that it came from.
+    """
+    chosen = tuple(scripts)
+    lines = [
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="color-scheme" content="light dark">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy(chosen, connects=connects)}">',
+        '<meta name="generator" content="gradleak">',
+        f"<title>{escape(title)}</title>\n<style>\n{_file('report.css')}</style>\n</head>\n<body>",
+        *body,
+        *(f"<script>{_file(name)}</script>" for name in chosen),
+        "</body>\n</html>\n",
+    ]
+    return "\n".join(line for line in lines if line)
+
+
+def policy(scripts: Iterable[str] = REPORT, *, connects: bool = False) -> str:
+    """The Content-Security-Policy of a page with these scripts.
+
+    Args:
+        scripts: files of this package.
+        connects: whether they may ask the server that the page came from.
+    """
+    prints = (base64.b64encode(sha256(_file(name).encode()).digest()).decode() for name in scripts)
+    allowed = {
+        "default-src": "'none'",
+        "img-src": "data:",
+        "style-src": "'unsafe-inline'",
+        "script-src": " ".join(f"'sha256-{print_}'" for print_ in prints),
+        "connect-src": "'self'" if connects else "",
+        "base-uri": "'none'",
+        "form-action": "'self'" if connects else "'none'",
+    }
+    return "; ".join(f"{name} {value}" for name, value in allowed.items() if value)
+
+
+@cache
+def _file(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def _links(sections: Iterable[Section]) -> Iterable[tuple[str, str]]:
@@ -187,7 +232,7 @@ def _paragraphs(block: Text, level: int) -> str:
     if not block.parts:
         return ""
     if block.style is Style.CODE:
-        return "\n".join(f"<pre>{escape(_plain(part))}</pre>" for part in block.parts)
+        return "\n".join(f'<pre tabindex="0">{escape(_plain(part))}</pre>' for part in block.parts)
     marked = any(isinstance(piece, Mark) for part in block.parts for piece in pieces(part))
     if block.style is Style.FACTS and marked:
         return "\n".join(['<ul class="card">', *(_fact(part) for part in block.parts), "</ul>"])
@@ -244,8 +289,10 @@ def _table(table: Table, *, folded: bool) -> str:
 def _rows(table: Table, rows: Sequence[Sequence[Words]], *, caption: bool) -> str:
     about = f"<caption>{_words(table.caption)}</caption>" if caption and table.caption else ""
     head = "".join(_head(column) for column in table.columns)
+    attributes = ' class="dense"' if table.dense else ""
+    attributes += "" if caption else " data-goes-on"
     lines = [
-        '<div class="scroll"><table class="dense">' if table.dense else '<div class="scroll"><table>',
+        f'<div class="scroll" tabindex="0" role="group" aria-label="Table"><table{attributes}>',
         about,
         f"<thead><tr>{head}</tr></thead>\n<tbody>",
         *(f"<tr>{''.join(_cell(table, place, cell) for place, cell in enumerate(row))}</tr>" for row in rows),
