@@ -163,6 +163,7 @@ class Attack(Settings, ABC):
         summary: one sentence for lists and reports.
         reads_update: False only for an adversary that ignores the update.
         claims_tokens: True for an attack on ids of tokens, which is refused elsewhere, as all others are on tokens.
+        claims_embeddings: True for an attack on numbers that takes sentences, too, by the embeddings of their words.
     """
 
     name: ClassVar[str]
@@ -171,6 +172,7 @@ class Attack(Settings, ABC):
     summary: ClassVar[str]
     reads_update: ClassVar[bool] = True
     claims_tokens: ClassVar[bool] = False
+    claims_embeddings: ClassVar[bool] = False
 
     @final
     def __call__(
@@ -295,7 +297,8 @@ class Attack(Settings, ABC):
     def _refuse(self, knowledge: Knowledge) -> None:
         knowledge.require(self.needs, asker=f"the attack {self.name}")
         domain = knowledge.domain
-        if domain is not None and (domain.vocabulary is not None) is not self.claims_tokens:
+        fits = domain is None or self.claims_embeddings or (domain.vocabulary is not None) is self.claims_tokens
+        if domain is not None and not fits:
             held = "ids of tokens, for which there are gradleak.attacks.text" if domain.vocabulary else "no tokens"
             raise UnsupportedError(
                 f"the attack {self.name} searches {'tokens' if self.claims_tokens else 'numbers'}, and the examples are {held}"

@@ -409,7 +409,7 @@ class Objective:
                 f"{failing_part(self._module, error)}; check the length and that the model takes ids"
             ) from error
 
-    def at_embeddings(self, ids: Tensor | None = None) -> Objective:
+    def at_embeddings(self, ids: Tensor | None = None, *, length: int = 8) -> Objective:
         """The same loss as a function of embeddings: inputs are floats (b, T, d), what the lookup of words gives.
 
         Everything else stays that of the model: positions are added, heads are tied. The word table is shared as before.
@@ -418,11 +418,12 @@ class Objective:
 
         Args:
             ids: (b, T) behind the embeddings, or None where nobody knows them.
+            length: places of the sentences that the tables are looked for with, where there are no ids.
 
         Raises:
             UnsupportedError: if the model looks ids up in no `nn.Embedding`.
         """
-        found = self.token_tables(8 if ids is None else ids.shape[1])
+        found = self._at.tables if self._at else self.token_tables(length if ids is None else ids.shape[1])
         return replace(self, _at=AtEmbeddings.of(found, self._module, ids, {**self.frozen, **self.params}))
 
     def embed(self, ids: Tensor) -> Tensor:

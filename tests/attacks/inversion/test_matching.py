@@ -9,6 +9,7 @@ from gradleak.attacks import (
     CosineDistance,
     Inversion,
     LayerWeights,
+    LayerwiseError,
     Matching,
     SharedEntries,
     SquaredAndAbsoluteError,
@@ -80,6 +81,7 @@ class FourthPower(Matching):
 
 
 MATCHINGS = {
+    "layerwise": LayerwiseError(absolute=0.3),
     "squared": SquaredError(),
     "cosine": CosineDistance(),
     "tag": SquaredAndAbsoluteError(absolute=0.3),

@@ -10,6 +10,7 @@ from gradleak.attacks.inversion.assumed_protocol import (
 )
 from gradleak.attacks.inversion.dlfa import DLFA
 from gradleak.attacks.inversion.dlg import DGL, DLG, GS, IDLG
+from gradleak.attacks.inversion.embeddings import Embeddings
 from gradleak.attacks.inversion.engine import Inversion, Preset
 from gradleak.attacks.inversion.evaluation import Route
 from gradleak.attacks.inversion.gauss_newton import (
@@ -30,6 +31,7 @@ from gradleak.attacks.inversion.matching import (
     AbsoluteError,
     CosineDistance,
     LayerWeights,
+    LayerwiseError,
     Matching,
     SharedEntries,
     SquaredAndAbsoluteError,
@@ -40,6 +42,7 @@ from gradleak.attacks.inversion.optimizers import (
     Adam,
     Constant,
     CosineDecay,
+    LinearDecay,
     Optimizer,
     Schedule,
     SearchStage,
@@ -60,6 +63,7 @@ from gradleak.attacks.inversion.priors import (
 )
 from gradleak.attacks.inversion.problem import LabelPolicy, LabelSource
 from gradleak.attacks.inversion.reading import LocalTraining
+from gradleak.attacks.inversion.tag import TAG
 from gradleak.attacks.inversion.variables import Code, Part, Pixels, PixelsAndLabels, Space, Start, Variables
 
 __all__ = [
@@ -74,6 +78,7 @@ __all__ = [
     "IDLG",
     "IGIMS",
     "LBFGS",
+    "TAG",
     "AbsoluteError",
     "Adam",
     "BatchNormInversion",
@@ -84,6 +89,7 @@ __all__ = [
     "CosineDecay",
     "CosineDistance",
     "DenseSteps",
+    "Embeddings",
     "GaussNewton",
     "GradInversion",
     "GroupConsistency",
@@ -101,7 +107,9 @@ __all__ = [
     "Latents",
     "LatentsAndWeights",
     "LayerWeights",
+    "LayerwiseError",
     "LearningRateFit",
+    "LinearDecay",
     "LocalTraining",
     "Matching",
     "MeanSquare",

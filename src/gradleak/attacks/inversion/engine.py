@@ -16,9 +16,10 @@ from gradleak.attacks.inversion.priors import Prior
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, Problem, check_generator, check_labels, readable
 from gradleak.attacks.inversion.reading import LocalTraining, draws_of
 from gradleak.attacks.inversion.search import Search
+from gradleak.attacks.inversion.sentences import as_numbers
 from gradleak.attacks.inversion.variables import Pixels, Variables
 from gradleak.core import HALF, ImageGenerator, Knowledge, Objective, Reconstruction, Update, describe
-from gradleak.results import GEIPING_2020, Citation, Count, InputError, Outcome
+from gradleak.results import GEIPING_2020, Citation, Count, InputError, Outcome, UnsupportedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +74,7 @@ class Inversion(Attack):
     needs: ClassVar[tuple[str, ...]] = NEEDS
     citations: ClassVar[tuple[Citation, ...]] = (GEIPING_2020,)
     summary: ClassVar[str] = "Gradient inversion composed by hand from matching, variables, priors and optimizers."
+    claims_embeddings: ClassVar[bool] = True
 
     matching: Matching = field(default_factory=CosineDistance)
     variables: Variables = field(default_factory=Pixels)
@@ -119,6 +121,7 @@ class Inversion(Attack):
 
     def estimate(self, knowledge: Knowledge) -> float:
         """The cost in plain gradients if no start stops early."""
+        knowledge = as_numbers(knowledge)
         release = 1.0
         if knowledge.protocol is not None:
             knowledge.require(("batch_size",), asker=f"the cost of {self.name}")
@@ -131,6 +134,13 @@ class Inversion(Attack):
 
     def _check(self, knowledge: Knowledge) -> None:
         """Refuse defenses that can be neither followed nor read backward, and labels that nobody can have."""
+        tokens = knowledge.domain is not None and knowledge.domain.vocabulary is not None
+        if tokens is not self.variables.reads_tokens:
+            raise UnsupportedError(
+                f"{self.name}: expected {'Embeddings' if tokens else 'variables for numbers'} where the examples are "
+                f"{'sentences' if tokens else 'numbers'}, got {type(self.variables).__name__}"
+            )
+        knowledge = as_numbers(knowledge)
         readable(knowledge)
         check_labels(knowledge, self.labels)
         check_generator(knowledge, self.variables, self.labels)
@@ -237,6 +247,7 @@ def _group_key(problem: Problem) -> object:
         shape,
         id(problem.statistics),
         id(problem.space.generator),
+        None if (sentences := problem.space.sentences) is None else tuple(sentences.known.reshape(-1).tolist()),
     )
 
 

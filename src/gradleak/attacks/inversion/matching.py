@@ -19,6 +19,9 @@ Rows = Sequence[Tensor]
 SMALL, LARGE = 1e-20, 1e20
 """Squares between these are far from under- and overflow in single precision, sums of many of them included."""
 
+SMALLEST_TENSOR = 1e-6
+"""Tensors whose root mean square is this share of the largest one's, or less, hold round-off alone."""
+
 Slope = Callable[[Rows], tuple[Tensor, list[Tensor]]]
 """The distance of a candidate from a fixed target, and its derivative by the candidate."""
 
@@ -234,6 +237,95 @@ class SquaredAndAbsoluteError(Matching):
     def at_round_off(self, residual: float) -> float:
         """True if both terms are at round-off."""
         return residual**2 + self.absolute * residual
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerwiseError(Matching):
+    """Mean over tensors l of w_l (‖g_l − g*_l‖² / ‖g*_l‖² + a ‖g_l − g*_l‖₁ / ‖g*_l‖₁).
+
+    Each tensor counts relative to its own size, so that the scale of the weights decides nothing: in a network that starts
+    at a small scale nearly all of ‖g*‖² lies in the head, which says little of the words. Tensors whose entries are below
+    1e-6 of the largest ones' (root mean square) are round-off, and left out.
+
+    **Source**: Deng et al. 2021 (TAG), equation 5, whose α(layer) weighs layers by their place; here by their size, too.
+    Without `relative` Σ_l ‖g_l − g*_l‖² + a w_l ‖g_l − g*_l‖₁, over ‖g*‖², as in breaching's code.
+
+    Attributes:
+        absolute: a, at least 0.
+        fading: whether w_l falls from 1 for the first tensor to 1/L for the last of L; else w_l is 1.
+        relative: whether tensors count relative to their size.
+
+    Raises:
+        InputError: for a negative weight; when it is called before it is bound to a model.
+    """
+
+    citations = (DENG_2021,)
+
+    absolute: NonNegative = 0.1
+    fading: bool = True
+    relative: bool = True
+
+    def __call__(self, candidate: Tensor, target: Tensor) -> Tensor:
+        """Nothing: layers have to be bound to a model first."""
+        raise InputError("LayerwiseError: expected a bound distance; call bind(objective) first, as the engine does")
+
+    def bind(self, objective: Objective) -> Matching:
+        """For the tensors of a model."""
+        sizes = tuple(tensor.numel() for tensor in objective.params.values())
+        return _Layerwise(absolute=self.absolute, fading=self.fading, relative=self.relative, sizes=sizes)
+
+    def at_round_off(self, residual: float) -> float:
+        """The squares alone, which is less than both terms."""
+        return residual**2 / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Layerwise(LayerwiseError):
+    sizes: tuple[int, ...]
+
+    def __call__(self, candidate: Tensor, target: Tensor) -> Tensor:
+        return self.between(candidate.split(self.sizes), target.split(self.sizes))
+
+    def bind(self, objective: Objective) -> Matching:
+        return self
+
+    def between(self, candidate: Rows, target: Rows) -> Tensor:
+        by_square, by_length = self._weights(target)
+        gaps = [guess - seen for guess, seen in zip(candidate, target, strict=True)]
+        scale = _largest(target)
+        squared = torch.stack([(gap / scale).square().sum() for gap in gaps])
+        return (by_square * squared + by_length * torch.stack([(gap / scale).abs().sum() for gap in gaps])).sum()
+
+    def against(self, target: Rows) -> Slope:
+        by_square, by_length = self._weights(target)
+        scale = _largest(target)
+
+        def slope(candidate: Rows) -> tuple[Tensor, list[Tensor]]:
+            value, derivative = by_square.new_zeros(()), []
+            for place, (guess, seen) in enumerate(zip(candidate, target, strict=True)):
+                gap = (guess - seen) / scale
+                square, length = by_square[place], by_length[place]
+                value = value + square * gap.square().sum() + length * gap.abs().sum()
+                derivative.append((2 * square * gap + length * gap.sign()) / scale)
+            return value, derivative
+
+        return slope
+
+    def _weights(self, target: Rows) -> tuple[Tensor, Tensor]:
+        """What squares and absolute values of each tensor count (L,), where the largest entry of the target is 1."""
+        scale = _largest(target)
+        squares = torch.stack([(entry / scale).square().sum() for entry in target])
+        count = len(target)
+        fading = torch.arange(count, 0, -1, device=squares.device, dtype=squares.dtype) / count
+        fading = fading if self.fading else torch.ones_like(squares)
+        if not self.relative:
+            whole = squares.sum()
+            return torch.ones_like(squares) / whole, fading * self.absolute / (whole * scale)
+        means = squares / squares.new_tensor([entry.numel() for entry in target])
+        heard = means > means.amax() * SMALLEST_TENSOR**2
+        lengths = torch.stack([(entry / scale).abs().sum() for entry in target])
+        weights = torch.where(heard, fading / count, 0.0)
+        return weights / torch.where(heard, squares, 1.0), weights * self.absolute / torch.where(heard, lengths, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)

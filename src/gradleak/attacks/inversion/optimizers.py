@@ -111,6 +111,33 @@ class CosineDecay(Schedule):
         return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * done)) / 2
 
 
+@dataclass(frozen=True, kw_only=True)
+class LinearDecay(Schedule):
+    """A linear warm-up, then a straight line down to 0 at the end of the run.
+
+    **Source**: the schedule of `transformers` that TAG was published with (Deng et al. 2021).
+
+    Attributes:
+        warm_up: fraction of the run, in [0, 1).
+
+    Raises:
+        InputError: for a fraction out of range.
+
+    Examples:
+        >>> [round(LinearDecay(warm_up=0.5)(done, 4), 3) for done in range(5)]
+        [0.333, 0.667, 1.0, 0.5, 0.0]
+    """
+
+    warm_up: BelowOne = 0.0
+
+    def __call__(self, evaluation: int, evaluations: int) -> float:
+        """The factor."""
+        warm = self.warm_up * evaluations
+        if evaluation < warm:
+            return (evaluation + 1) / (warm + 1)
+        return 1 - min(1.0, (evaluation - warm) / max(evaluations - warm, 1))
+
+
 Draw = Callable[[], Tensor]
 """Fresh N(0, 1) numbers for all rows (s, n), each target's from its own generator."""
 
@@ -121,6 +148,10 @@ class Steps(ABC):
     @abstractmethod
     def direction(self, gradient: Tensor, evaluation: int) -> Tensor:
         """The change of z (s, n) that the optimizer makes after evaluation number `evaluation`."""
+
+    def decay(self, evaluation: int) -> float:
+        """The share of z that the step after evaluation number `evaluation` takes off besides; 0 for none."""
+        return 0.0
 
     @abstractmethod
     def moved(self, change: Tensor) -> None:
@@ -163,10 +194,11 @@ class Adam(Optimizer):
     """Adam, on the gradient or on its sign, with a schedule and, if asked for, Langevin noise.
 
     z ← z − η_t · m̂ / (√v̂ + 1e-8), as torch.optim.Adam; with `signed` the gradient is replaced by its sign first.
-    η_t is the learning rate times the schedule. With `noise` a, a · η_t · N(0, 1) is added to each step.
+    η_t is the learning rate times the schedule. With `noise` a, a · η_t · N(0, 1) is added to each step; with
+    `weight_decay` w, η_t · w · z is taken off besides, as AdamW does.
 
     **Source**: Kingma and Ba 2015; signed gradients: Geiping et al. 2020 (published code), Fang et al. 2024, appendix;
-    noise: Yin et al. 2021, equation 12.
+    noise: Yin et al. 2021, equation 12; decay: Loshchilov and Hutter 2019.
 
     Attributes:
         learning_rate: η, positive, in units of z.
@@ -174,9 +206,11 @@ class Adam(Optimizer):
         schedule: of the learning rate.
         betas: decay rates of the two moments.
         noise: a, at least 0.
+        weight_decay: w, at least 0.
+        clip: gradients longer than this (L2, each start) are shortened to it first; None for none.
 
     Raises:
-        InputError: for a learning rate that is not positive, or negative noise.
+        InputError: for a learning rate or a clip that is not positive, or negative noise or decay.
     """
 
     learning_rate: Positive = 0.1
@@ -184,6 +218,8 @@ class Adam(Optimizer):
     schedule: Schedule = field(default_factory=Constant)
     betas: tuple[BelowOne, BelowOne] = (0.9, 0.999)
     noise: NonNegative = 0.0
+    weight_decay: NonNegative = 0.0
+    clip: Positive | None = None
 
     @property
     def evaluations(self) -> int:
@@ -219,15 +255,23 @@ class _AdamSteps(Steps):
 
     def direction(self, gradient: Tensor, evaluation: int) -> Tensor:
         low, high = self.config.betas
+        if self.config.clip is not None:
+            gradient = gradient * (self.config.clip / gradient.norm(dim=1, keepdim=True).clamp(min=1e-30)).clamp(max=1)
         gradient = gradient.sign() if self.config.signed else gradient
         self.count = self.count + 1
         self.first = low * self.first + (1 - low) * gradient
         self.second = high * self.second + (1 - high) * gradient.square()
         mean = self.first / (1 - low**self.count)[:, None]
         spread = (self.second / (1 - high**self.count)[:, None]).sqrt()
-        rate = self.config.learning_rate * self.config.schedule(evaluation, self.evaluations)
+        rate = self._rate(evaluation)
         step = -rate * mean / (spread + 1e-8)
         return step if self.draw is None else step + rate * self.config.noise * self.draw()
+
+    def decay(self, evaluation: int) -> float:
+        return self._rate(evaluation) * self.config.weight_decay
+
+    def _rate(self, evaluation: int) -> float:
+        return self.config.learning_rate * self.config.schedule(evaluation, self.evaluations)
 
     def moved(self, change: Tensor) -> None:
         """Nothing to remember."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -22,6 +22,7 @@ from gradleak.attacks.inversion.reading import (
     mean_release,
     stds,
 )
+from gradleak.attacks.inversion.sentences import Sentences
 from gradleak.attacks.inversion.targets import form_of, not_had, target_form
 from gradleak.attacks.inversion.variables import Part, PixelsAndLabels, Space, Variables
 from gradleak.attacks.labels import recover_labels
@@ -157,13 +158,23 @@ class Problem:
             UnsupportedError: if labels would be unknowns of a model whose output is not one vector an example, or for
                 a release without a derivative to follow (signs), or that no average gradient stands for.
         """
+        told, sentences = knowledge, None
+        if pixels.reads_tokens:
+            knowledge.require(NEEDS, asker="gradient inversion")
+            assert knowledge.objective is not None
+            typed = knowledge if dtype is None else replace(knowledge, objective=knowledge.objective.to(dtype))
+            sentences = Sentences.of(typed, update, from_table=pixels.from_table)
+            assert sentences.update is not None
+            update, knowledge = sentences.update, sentences.knowledge
         reading = readable(knowledge)
         assert knowledge.objective is not None
         assert knowledge.domain is not None
         assert knowledge.batch_size is not None
         objective = knowledge.objective if dtype is None else knowledge.objective.to(dtype)
         release = local_training.release(reading.release, objective, knowledge.batch_size)
-        labels, source, note, confidence = _labels(update, knowledge, policy)
+        # Labels are looked for with batches of any size.
+        any_size = replace(knowledge, objective=objective if sentences is None else objective.at_embeddings())
+        labels, source, note, confidence = _labels(update, knowledge if sentences is None else any_size, policy)
         if labels is not None:
             labels = labels.to(objective.device)
             labels = labels.to(objective.dtype) if labels.is_floating_point() else labels
@@ -172,10 +183,11 @@ class Problem:
         space = Space(
             domain=knowledge.domain,
             batch_size=knowledge.batch_size,
-            targets=target_form(knowledge) if labels is None else None,
+            targets=target_form(any_size) if labels is None else None,
             dtype=objective.dtype,
             device=objective.device,
             generator=knowledge.generator if pixels.needs_generator else None,
+            sentences=sentences,
         )
         draws = draws_of(knowledge, objective, labels)
         stated = None if release is reading.release or release == reading.release else reading.release
@@ -196,9 +208,10 @@ class Problem:
             statistics=knowledge.statistics,
             stated=stated,
             information=[
-                *known_facts(knowledge, labels=source.value, first_order=stated is not None, draws=len(draws)),
+                *known_facts(told, labels=source.value, first_order=stated is not None, draws=len(draws)),
                 *([reading.words] if reading.words else []),
                 *([f"generator: {space.generator.source}"] if space.generator is not None else []),
+                *([] if sentences is None else sentences.facts),
             ],
         )
 
@@ -249,6 +262,10 @@ class Problem:
             scale=along / squared if squared > 0 and math.isfinite(squared) else None,
             cosine=along / (squared**0.5 * norm) if squared > 0 else 0.0,
         )
+
+    def tokens(self, inputs: Tensor) -> Tensor | None:
+        """The ids (b, T) that embeddings (b, T, d) are read as; None where the examples are no sentences."""
+        return None if self.space.sentences is None else self.space.sentences.words(inputs)
 
     @property
     def alike(self) -> list[list[int]]:

@@ -132,7 +132,9 @@ def known_facts(knowledge: Knowledge, *, labels: str, first_order: bool, draws: 
         facts.append(f"masks of random layers: not known; the mean over {draws} draws of its own")
     facts.append(f"labels: {labels}")
     guessed = knowledge.domain is not None and knowledge.domain.guessed
-    form = "shape, range and normalization of an example" + (", guessed from the data themselves" if guessed else "")
+    tokens = knowledge.domain is not None and knowledge.domain.vocabulary is not None
+    form = "vocabulary and padded length of a sentence" if tokens else "shape, range and normalization of an example"
+    form += ", guessed from the data themselves" if guessed else ""
     facts.append(f"{form}, and the number of examples")
     return facts
 

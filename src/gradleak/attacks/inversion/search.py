@@ -294,6 +294,8 @@ class Search(Lockstep):
             low, high = (low[moved], high[moved]) if self.bounded else (low, high)
         still = torch.zeros((), dtype=gradient.dtype, device=gradient.device)
         change = steps.direction(choose_rows(moving, gradient, still), evaluation)
+        if decay := steps.decay(evaluation):
+            change = change - decay * place
         change = choose_rows(moving, change, still) * self.shrink[:, None]
         target = (place + change).clamp(low, high) if self.bounded else place + change
         target = choose_rows(torch.isfinite(target).all(dim=1), target, place)
@@ -386,6 +388,7 @@ class Search(Lockstep):
         ]
         prior = self.problem.space.generator
         weights = [] if prior is None else [*prior.weights.values(), *prior.module.buffers()]
+        weights += [] if (sentences := self.problem.space.sentences) is None else [sentences.known]
         return fingerprint(about, [*model, *targets, *labels, *moments, *weights, self.best])
 
     def _claim(self, place: int) -> Reconstruction:
@@ -440,6 +443,7 @@ class Search(Lockstep):
             history=[float(values[chosen]) for values in self.history[:spent] if torch.isfinite(values[chosen])],
             note="; ".join(note for note in notes if note),
             details={**details, "relative_residual": fit.relative_residual, "scale": fit.scale},
+            tokens=problem.tokens(inputs),
         )
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from gradleak.attacks.inversion.sentences import Sentences
 from gradleak.attacks.inversion.targets import TargetForm
 from gradleak.core import Domain, ImageGenerator
 from gradleak.results import Settings, UnsupportedError
@@ -26,6 +27,7 @@ class Space:
         dtype: in which the search computes.
         device: on which it computes.
         generator: of images, in dtype and on the device of the search; None where the adversary has none.
+        sentences: whose embeddings are searched; None where the examples are numbers.
     """
 
     domain: Domain
@@ -34,6 +36,7 @@ class Space:
     dtype: torch.dtype
     device: torch.device
     generator: ImageGenerator | None = None
+    sentences: Sentences | None = None
 
     @property
     def inputs(self) -> int:
@@ -81,6 +84,16 @@ class Variables(Settings, ABC):
     @property
     def needs_generator(self) -> bool:
         """True if inputs are made by a generator."""
+        return False
+
+    @property
+    def reads_tokens(self) -> bool:
+        """True if inputs are embeddings of sentences."""
+        return False
+
+    @property
+    def from_table(self) -> bool:
+        """True if only words whose rows of a shared table moved are claimed."""
         return False
 
     @abstractmethod
@@ -194,6 +207,11 @@ class PixelsAndLabels(Variables):
     def needs_generator(self) -> bool:
         """As the inputs."""
         return self.pixels.needs_generator
+
+    @property
+    def reads_tokens(self) -> bool:
+        """As the inputs."""
+        return self.pixels.reads_tokens
 
     def initialize(self, space: Space, starts: int, generator: torch.Generator) -> Tensor:
         """Random inputs and targets, (s, n + b · c)."""

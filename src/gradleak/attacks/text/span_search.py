@@ -15,7 +15,7 @@ from gradleak.attacks.text.encoder_block import read_encoder_block
 from gradleak.attacks.text.encoder_sentences import Pairs, PairTest, SentenceSolver
 from gradleak.attacks.text.prefixes import Spans, candidate_words, grow_prefixes, spans_of
 from gradleak.attacks.text.readers import Reach, Reader, Taps, find_readers
-from gradleak.attacks.text.used_rows import noise_std, used_rows
+from gradleak.attacks.text.used_rows import noise_std, places_reached, used_rows
 from gradleak.core import NO_TOKEN, Batch, Knowledge, Mode, Objective, Reconstruction, TokenTables, Update, UpdateKind
 from gradleak.results import DAGER_2024, Citation, InputError, Outcome, UnsupportedError
 
@@ -116,7 +116,7 @@ class SpanSearch(Attack):
         tables = objective.token_tables(domain.shape[0])
         assert tables is not None
         model = _network(objective)
-        length = _places(update, knowledge, tables, domain.shape[0])
+        length = places_reached(update, knowledge, tables, domain.shape[0])
         eps = max(torch.finfo(dtype).eps for dtype in (update.dtype, objective.dtype))
         readers = find_readers(model, tables.size, domain.shape[0])
         gradients = update.tensors
@@ -231,7 +231,7 @@ def _lost_digits(update: Update, parameter: Tensor) -> float:
     return 0.3 * eps * float(parameter.double().square().mean().sqrt())
 
 
-def _places(update: Update, knowledge: Knowledge, tables: TokenTables, length: int) -> int:
+def places_reached(update: Update, knowledge: Knowledge, tables: TokenTables, length: int) -> int:
     """Places of the longest sentence, as the rows of the position table say, or the padded length."""
     if tables.position is None or tables.position not in update.tensors or noise_std(knowledge, tables.position) != 0.0:
         return length

@@ -8,7 +8,7 @@ import scipy.stats
 from torch import Tensor, nn
 
 from gradleak.attacks.text.table_rows import rows_outside_head
-from gradleak.core import DiagonalGaussian, Knowledge, Update
+from gradleak.core import DiagonalGaussian, Knowledge, TokenTables, Update
 from gradleak.protocols.average_gradient import without_decay
 from gradleak.results import InputError, Outcome, check_share
 
@@ -120,6 +120,21 @@ def noise_std(knowledge: Knowledge, name: str) -> float | None:
     if noise is None:
         return 0.0
     return float(noise.std[name]) if isinstance(noise, DiagonalGaussian) else None
+
+
+def places_reached(update: Update, knowledge: Knowledge, tables: TokenTables, length: int) -> int:
+    """Places of the longest sentence, as the rows of the position table say, or the padded length.
+
+    Args:
+        update: aligned with the model.
+        knowledge: with the objective.
+        tables: of the model.
+        length: padded.
+    """
+    if tables.position is None or tables.position not in update.tensors or noise_std(knowledge, tables.position) != 0.0:
+        return length
+    moved = (update.tensors[tables.position][tables.offset : tables.offset + length] != 0).any(dim=1).nonzero()
+    return int(moved.max()) + 1 if len(moved) else length
 
 
 def _of_tied(gradient: Tensor, std: float, name: str, false_alarms: float) -> UsedRows:

@@ -1,0 +1,163 @@
+"""Attacks that match gradients over the embeddings of sentences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from gradleak.attacks import TAG, Adam, Attack, Embeddings, Inversion, InvertingGradients, SearchStage
+from gradleak.attacks.inversion.sentences import OPEN, Sentences
+from gradleak.core import (
+    Batch,
+    Defense,
+    Domain,
+    HonestButCurious,
+    Knowledge,
+    Objective,
+    Protocol,
+    Reconstruction,
+    Release,
+    Update,
+    Vocabulary,
+)
+from gradleak.defenses import Clip, ClipPerExample, GaussianNoise, Prune
+from gradleak.models import transformer
+from gradleak.protocols import FedAvg, FedSGD
+from gradleak.results import KnowledgeError, UnsupportedError
+from tests.tokens import sentences, tiny
+
+
+def released(
+    model: nn.Module,
+    batch: Batch,
+    *,
+    protocol: Protocol | None = None,
+    defenses: tuple[Defense, ...] = (),
+    loss: str = "cross_entropy",
+    **threat: Any,
+) -> tuple[Update, Knowledge]:
+    objective, release = Objective.from_module(model, loss=loss), Release(protocol or FedSGD(), defenses)
+    update = release(objective, batch, torch.Generator().manual_seed(0))
+    return update, HonestButCurious(**threat).disclose(objective, release, batch)
+
+
+def attacked(attack: Attack, update: Update, knowledge: Knowledge, seed: int = 0) -> Reconstruction:
+    return attack(update, knowledge, generator=torch.Generator().manual_seed(seed))
+
+
+def short(std: float, *, causal: bool = True, frozen: bool = True) -> tuple[nn.Module, Batch]:
+    """A small model at some scale of its weights, and a sentence of four words."""
+    model = transformer(words=60, length=4, width=24, blocks=1, causal=causal, std=std)
+    model.word.weight.requires_grad_(not frozen)
+    batch = Batch(torch.tensor([[7, 41, 23, 9]]), torch.tensor([1]), Domain.tokens(Vocabulary(size=60), 4))
+    return model, batch
+
+
+@pytest.mark.parametrize("std", [0.02, 0.2])
+def test_tag_finds_words_at_any_scale_of_the_weights(std: float) -> None:
+    model, batch = short(std)
+    found = attacked(TAG(iterations=150), *released(model, batch))
+    assert int((found.tokens == batch.inputs).sum()) >= 3
+    assert found.plain_gradients == 3 * 151
+    assert found.details["information"][-1] == "4 of 4 places to be found"
+
+
+def test_the_same_generator_gives_the_same_bits() -> None:
+    model, batch = short(0.1)
+    update, knowledge = released(model, batch)
+    first, again = (attacked(TAG(iterations=5), update, knowledge) for _ in range(2))
+    assert torch.equal(first.inputs, again.inputs)
+    assert first.loss == again.loss
+
+
+def test_words_are_those_of_the_rows_that_moved_where_the_table_is_shared() -> None:
+    batch = sentences(7)
+    update, knowledge = released(tiny(), batch)
+    found = attacked(TAG(iterations=1), update, knowledge)
+    assert set(found.tokens[0].tolist()) <= {-1, *batch.inputs[0].tolist()}
+    free = attacked(TAG(iterations=1, from_table=False), update, knowledge)
+    assert not set(free.tokens[0].tolist()) <= {-1, *batch.inputs[0].tolist()}
+    assert found.details["relative_residual"] == free.details["relative_residual"]
+
+
+def test_what_is_known_of_a_sentence_is_its_special_tokens_and_its_length_alone() -> None:
+    update, knowledge = released(tiny(), sentences(7))
+    assert Sentences.of(knowledge).known.tolist() == [[1, *[OPEN] * 7]]
+    # The rows of places of a single sentence tell its length.
+    assert Sentences.of(knowledge, update).known.tolist() == [[1, *[OPEN] * 5, 2, -1]]
+    update, knowledge = released(tiny(), sentences(5, 7))
+    assert Sentences.of(knowledge, update).known.tolist() == [[1, *[OPEN] * 7]] * 2
+    knowledge = replace(knowledge, lengths=torch.tensor([5, 7]))
+    assert Sentences.of(knowledge).known.tolist() == [[1, *[OPEN] * 3, 2, -1, -1, -1], [1, *[OPEN] * 5, 2, -1]]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "defenses"),
+    [
+        (FedSGD(), ()),
+        (FedSGD(), (Clip(0.05),)),
+        (FedSGD(), (Prune(0.5),)),
+        (FedAvg(learning_rate=0.1, epochs=3), ()),
+        (FedAvg(learning_rate=0.1, epochs=2), (Clip(0.01), GaussianNoise(std=1e-12))),
+    ],
+)
+@pytest.mark.parametrize("lengths", [(8,), (5, 8)])
+def test_the_true_embeddings_explain_the_update(
+    protocol: Protocol, defenses: tuple[Defense, ...], lengths: tuple[int, ...]
+) -> None:
+    """Also where a clip or local steps make every tensor depend on the table, of which nothing is compared."""
+    batch = sentences(*lengths)
+    objective = Objective.from_module(tiny().double())
+    # Different words: as the attack computes the share of the table.
+    ids = torch.where(batch.inputs >= 0, torch.arange(3, 3 + batch.inputs.numel()).reshape_as(batch.inputs), -1)
+    batch = Batch(ids, batch.targets, Domain.tokens(Vocabulary(size=40, padding=0), 8))
+    release = Release(protocol, defenses)
+    update = release(objective, batch, torch.Generator().manual_seed(0))
+    knowledge = HonestButCurious(lengths=True).disclose(objective, release, batch)
+    found = Sentences.of(knowledge, update)
+    assert found.update is not None
+    assert found.knowledge.objective is not None
+    inputs = Batch(objective.embed(batch.inputs), batch.targets)
+    made = found.knowledge.release.mean(found.knowledge.objective, found.knowledge.objective.params, inputs)
+    hidden = {name for defense in found.knowledge.defenses or () for name in getattr(defense, "names", ())}
+    assert hidden == ({"words.weight"} if defenses or isinstance(protocol, FedAvg) else set())
+    for name, tensor in found.update.tensors.items():
+        if name not in hidden:
+            torch.testing.assert_close(made[name], tensor, rtol=1e-6, atol=1e-9)
+
+
+def test_labels_are_recovered_or_optimized() -> None:
+    model, batch = short(0.1)
+    update, knowledge = released(model, batch, targets=False)
+    assert attacked(TAG(iterations=1), update, knowledge).details["labels"] == "recovered"
+    search = Inversion(variables=Embeddings(), stages=(SearchStage(optimizer=Adam(), iterations=1),), labels="optimize")
+    found = attacked(search, update, knowledge)
+    assert found.details["labels"] == "optimized"
+    assert found.targets.shape == (1, 2)
+
+
+def test_sentences_and_numbers_are_refused_where_the_other_is_searched() -> None:
+    model, batch = short(0.1)
+    _, knowledge = released(model, batch)
+    assert "Embeddings" in str(Inversion().refusal(knowledge))
+    assert "ids of tokens" in str(InvertingGradients().refusal(knowledge))
+    numbers = replace(knowledge, domain=Domain(shape=(4,), kind="tabular"))
+    assert "the examples are no tokens" in str(TAG().refusal(numbers))
+    assert "got Embeddings" in str(Inversion(variables=Embeddings()).refusal(numbers))
+
+
+def test_padding_under_defenses_of_single_examples_is_refused_before_anything_is_computed() -> None:
+    update, knowledge = released(tiny(), sentences(5, 8), defenses=(ClipPerExample(0.1),), lengths=True)
+    with pytest.raises(UnsupportedError, match="expected sentences of one length"):
+        attacked(TAG(), update, knowledge)
+
+
+def test_a_language_model_whose_targets_are_not_told_is_refused() -> None:
+    batch = sentences(8, language=True)
+    _, knowledge = released(tiny(classes=None), batch, loss="causal_lm")
+    with pytest.raises(KnowledgeError, match="disclose targets"):
+        TAG()._refuse(replace(knowledge, targets=None))
