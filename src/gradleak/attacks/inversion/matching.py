@@ -312,7 +312,7 @@ class _Layerwise(LayerwiseError):
         return slope
 
     def _weights(self, target: Rows) -> tuple[Tensor, Tensor]:
-        """What squares and absolute values of each tensor count (L,), where the largest entry of the target is 1."""
+        """Weights of squares and of absolute values of each tensor (L,), where the largest entry of the target is 1."""
         scale = _largest(target)
         squares = torch.stack([(entry / scale).square().sum() for entry in target])
         count = len(target)

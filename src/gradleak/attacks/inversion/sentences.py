@@ -117,7 +117,7 @@ class Sentences:
 
     @property
     def facts(self) -> list[str]:
-        """What the search goes by besides the update, in words."""
+        """Information that the search goes by besides the update, in words."""
         places = f"{len(self.open)} of {self.known.numel()} places to be found"
         return [places, *(["words of rows of the table that moved"] if self.narrowed else [])]
 
@@ -144,7 +144,8 @@ class Sentences:
         objective = self.knowledge.objective
         assert objective is not None
         ids = torch.where(self.known == OPEN, torch.full_like(self.known, NO_TOKEN), self.known)
-        return objective.embed(ids).detach().reshape(-1, self.table.shape[1])
+        rows: Tensor = objective.embed(ids).detach().reshape(-1, self.table.shape[1])
+        return rows
 
     def words(self, embeddings: Tensor) -> Tensor:
         """The ids (b, T) whose embeddings point the same way, the mean of each taken off, which a LayerNorm does not see.
@@ -206,7 +207,7 @@ def _as_numbers(
     defenses = tuple(knowledge.defenses or ())
     padded = bool((known == NO_TOKEN).any())
     batches = None if protocol is None else protocol.mini_batch_weights(len(known))
-    apart = any(isinstance(defense, ExampleDefense) for defense in defenses) or len(batches or [0]) > 1
+    apart = any(isinstance(defense, ExampleDefense) for defense in defenses) or (batches is not None and len(batches) > 1)
     if padded and apart:
         raise UnsupportedError(
             "gradient inversion of sentences: expected sentences of one length under mini-batches or defenses of single "
