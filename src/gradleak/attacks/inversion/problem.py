@@ -263,9 +263,11 @@ class Problem:
             cosine=along / (squared**0.5 * norm) if squared > 0 else 0.0,
         )
 
-    def tokens(self, inputs: Tensor) -> Tensor | None:
-        """The ids (b, T) that embeddings (b, T, d) are read as; None where the examples are no sentences."""
-        return None if self.space.sentences is None else self.space.sentences.words(inputs)
+    def sentences(self, inputs: Tensor) -> dict[str, Any]:
+        """Claim of the ids that embeddings (b, T, d) are read as, and of their bag; empty where the examples are numbers."""
+        if self.space.sentences is None:
+            return {}
+        return self.space.sentences.claim(self.space.sentences.words(inputs))
 
     @property
     def alike(self) -> list[list[int]]:

@@ -148,26 +148,26 @@ class Sentences:
         return rows
 
     def words(self, embeddings: Tensor) -> Tensor:
-        """The ids (b, T) whose embeddings point the same way, the mean of each taken off, which a LayerNorm does not see.
+        """The ids (m,) at open places whose embeddings point the same way, without their means, which a LayerNorm does not see.
 
         Args:
             embeddings: (b, T, d).
         """
         rows = embeddings.reshape(-1, embeddings.shape[-1])[self.open].to(self.table)
         alike = _directions(rows) @ _directions(self.table[self.candidates]).T
-        return self.claimed(self.candidates[alike.argmax(dim=1)])
+        return self.candidates[alike.argmax(dim=1)]
 
-    def claimed(self, words: Tensor) -> Tensor:
-        """Ids (b, T) of the batch with these (m,) at its open places."""
-        flat = self.known.reshape(-1).clone()
-        flat[self.open] = words
-        return flat.reshape(self.known.shape).cpu()
+    def claim(self, words: Tensor) -> dict[str, Tensor]:
+        """Tokens (b, T) of the batch with these (m,) at its open places, and their bag: fields of a `Reconstruction`."""
+        tokens = self.known.reshape(-1).index_copy(0, self.open, words).reshape(self.known.shape).cpu()
+        return {"tokens": tokens, "bag": tokens[tokens != NO_TOKEN].sort().values}
 
 
 def _directions(rows: Tensor) -> Tensor:
     """Rows without their mean, of length 1."""
     centered = rows - rows.mean(dim=1, keepdim=True)
-    return centered / centered.norm(dim=1, keepdim=True).clamp(min=1e-30)
+    found: Tensor = centered / centered.norm(dim=1, keepdim=True).clamp(min=1e-30)
+    return found
 
 
 def as_numbers(knowledge: Knowledge) -> Knowledge:
@@ -207,7 +207,9 @@ def _as_numbers(
     defenses = tuple(knowledge.defenses or ())
     padded = bool((known == NO_TOKEN).any())
     batches = None if protocol is None else protocol.mini_batch_weights(len(known))
-    apart = any(isinstance(defense, ExampleDefense) for defense in defenses) or (batches is not None and len(batches) > 1)
+    apart = any(isinstance(defense, ExampleDefense) for defense in defenses) or (
+        batches is not None and len(batches) > 1
+    )
     if padded and apart:
         raise UnsupportedError(
             "gradient inversion of sentences: expected sentences of one length under mini-batches or defenses of single "

@@ -231,14 +231,6 @@ def _lost_digits(update: Update, parameter: Tensor) -> float:
     return 0.3 * eps * float(parameter.double().square().mean().sqrt())
 
 
-def places_reached(update: Update, knowledge: Knowledge, tables: TokenTables, length: int) -> int:
-    """Places of the longest sentence, as the rows of the position table say, or the padded length."""
-    if tables.position is None or tables.position not in update.tensors or noise_std(knowledge, tables.position) != 0.0:
-        return length
-    moved = (update.tensors[tables.position][tables.offset : tables.offset + length] != 0).any(dim=1).nonzero()
-    return int(moved.max()) + 1 if len(moved) else length
-
-
 def _nothing(reason: str, spent: float = 0.0) -> Reconstruction:
     return Reconstruction(
         inputs=None,
