@@ -6,14 +6,15 @@ import os
 import platform
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
+from gradleak.auditing.parcel import SHARED, Parcels
 from gradleak.auditing.whose_code import STATED
 from gradleak.auditing.work import Call, Done
 from gradleak.core.process import in_processes, one_thread
@@ -94,7 +95,12 @@ class Loky(Cluster):
 
     def results(self, calls: Sequence[Call]) -> Generator[Done]:
         """The tasks and their findings, in the order of their ends."""
-        with closing(in_processes(calls, jobs=self.workers, ordered=False)) as results:
+        work: Sequence[Callable[[], Done]] = calls
+        if self.workers > 1 and len(calls) > 1:
+            site = calls[0].site.for_another_process()
+            parcels = Parcels(site.tensors())
+            work = [replace(call, site=site).shipped(parcels) for call in calls]
+        with closing(in_processes(work, jobs=self.workers, ordered=False, shared=SHARED)) as results:
             yield from results
 
     @property

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gradleak.auditing.executor import Cluster, Executor, Probe, refuse, worked
-from gradleak.auditing.work import Call, Done, failed
-from gradleak.audits.base import Site, Task
+from gradleak.auditing.parcel import Parcel
+from gradleak.auditing.work import Call, Common, Done, Freight, failed
+from gradleak.audits.base import Task
 from gradleak.results import InputError, PlanError, WriteError
 
 try:
@@ -54,8 +55,9 @@ class Dask(Cluster):
         try:
             with self._client() as client:
                 self._check(client, probe)
-                [site] = client.scatter([calls[0].site.for_another_process()], broadcast=True, hash=False)
-                yield _Held(client=client, site=site, probe=probe, resources=self.resources)
+                freight = Freight.of(calls)
+                [common] = client.scatter([freight.common], broadcast=True, hash=False)
+                yield _Held(client=client, parcels=freight.tasks, common=common, probe=probe, resources=self.resources)
         finally:
             probe.close()
 
@@ -103,7 +105,8 @@ class _Held(Executor):
     """Workers that have the plan."""
 
     client: Any
-    site: Any
+    parcels: Mapping[str, Parcel]
+    common: Any
     probe: Probe
     resources: dict[str, float] | None
 
@@ -111,8 +114,8 @@ class _Held(Executor):
         """The tasks and their findings, in the order of their ends."""
         futures = {
             self.client.submit(
-                _done, call.task, self.site, call.folder.resolve(), self.probe, key=f"{self.probe.name}/{call.task.name}",
-                pure=False, resources=self.resources,
+                _done, self.parcels[call.task.name], self.common, call.folder.resolve(), self.probe,
+                key=f"{self.probe.name}/{call.task.name}", pure=False, resources=self.resources,
             ): call.task
             for call in calls
         }  # fmt: skip
@@ -126,10 +129,10 @@ class _Held(Executor):
         return max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
 
 
-def _done(task: Task[Any], site: Site, folder: Path, probe: Probe) -> Sequence[Any]:
+def _done(parcel: Parcel, common: Common, folder: Path, probe: Probe) -> Sequence[Any]:
     # A worker that joined later was not asked before.
     refuse([probe.difference()])
-    return worked(Call(task, site, folder))[1]
+    return worked(common.call(parcel, folder))[1]
 
 
 def _outcome(future: Any, task: Task[Any]) -> Done:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gradleak.auditing.executor import Cluster, Executor, Probe, refuse, worked
-from gradleak.auditing.work import Call, Done, failed
-from gradleak.audits.base import Site, Task
+from gradleak.auditing.parcel import Parcel
+from gradleak.auditing.work import Call, Common, Done, Freight, failed
+from gradleak.audits.base import Task
 from gradleak.results import InputError, PlanError, WriteError
 
 try:
@@ -51,8 +52,9 @@ class Ray(Cluster):
             with self._cluster():
                 own = dict(self.resources or {})
                 settings = {"num_cpus": 1, "num_gpus": own.pop("GPU", 0), "resources": own, "max_retries": self.retries}
-                site = ray.put(calls[0].site.for_another_process())
-                yield _Held(remote=ray.remote(_done).options(**settings), site=site, probe=probe)
+                freight = Freight.of(calls)
+                remote, common = ray.remote(_done).options(**settings), ray.put(freight.common)
+                yield _Held(remote=remote, parcels=freight.tasks, common=common, probe=probe)
         finally:
             probe.close()
 
@@ -78,13 +80,15 @@ class _Held(Executor):
     """A cluster whose store has the plan."""
 
     remote: Any
-    site: Any
+    parcels: Mapping[str, Parcel]
+    common: Any
     probe: Probe
 
     def results(self, calls: Sequence[Call]) -> Generator[Done]:
         """The tasks and their findings, in the order of their ends."""
         waiting = {
-            self.remote.remote(call.task, self.site, call.folder.resolve(), self.probe): call.task for call in calls
+            self.remote.remote(self.parcels[call.task.name], self.common, call.folder.resolve(), self.probe): call.task
+            for call in calls
         }
         while waiting:
             [reference], _ = ray.wait(list(waiting), num_returns=1)
@@ -96,9 +100,9 @@ class _Held(Executor):
         return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
-def _done(task: Task[Any], site: Site, folder: Path, probe: Probe) -> Sequence[Any]:
+def _done(parcel: Parcel, common: Common, folder: Path, probe: Probe) -> Sequence[Any]:
     refuse([probe.difference()])
-    return worked(Call(task, site, folder))[1]
+    return worked(common.call(parcel, folder))[1]
 
 
 def _outcome(reference: Any, task: Task[Any]) -> Done:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gradleak.auditing.parcel import Arrays, Parcel, Parcels
 from gradleak.audits.base import Site, Task, file_name
 from gradleak.core import derive_seed
 from gradleak.core.randomness import global_generators
@@ -38,10 +39,88 @@ class Call:
     def __reduce__(self) -> tuple[Any, ...]:
         return Call, (self.task, self._narrow.for_another_process(), self.folder)
 
+    def shipped(self, parcels: Parcels) -> Shipped:
+        """The same for another process, which gets what many tasks hold once.
+
+        Args:
+            parcels: of the run.
+        """
+        return Shipped(self, parcels)
+
     @property
     def _narrow(self) -> Site:
         read = self.task.examples
         return self.site if read is None else self.site.only(read)
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """A task that goes to another process of this machine.
+
+    Attributes:
+        call: the task.
+        parcels: of the run.
+    """
+
+    call: Call
+    parcels: Parcels
+
+    def __call__(self) -> Done:
+        """The task and its findings."""
+        return self.call()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        parcel = self.parcels.pack(self.call)
+        return _Arrived, (parcel, {name: self.parcels.arrays[name] for name in parcel.names})
+
+
+@dataclass(frozen=True)
+class _Arrived:
+    """A task in the process that does it."""
+
+    parcel: Parcel
+    arrays: Arrays
+
+    def __call__(self) -> Done:
+        done: Done = self.parcel.unpacked(self.arrays)()
+        return done
+
+
+@dataclass(frozen=True)
+class Common:
+    """Subject of all tasks of a plan, as workers on a cluster have it.
+
+    Attributes:
+        site: of the plan.
+        arrays: the memories that tasks refer to.
+    """
+
+    site: Site
+    arrays: Arrays
+
+    def call(self, parcel: Parcel, folder: Path) -> Call:
+        """The task in a parcel, in the folder of the run."""
+        return Call(parcel.unpacked(self.arrays), self.site, folder)
+
+
+@dataclass(frozen=True)
+class Freight:
+    """Tasks of a plan for a cluster.
+
+    Attributes:
+        common: what goes to every worker, once.
+        tasks: what goes to one, by name.
+    """
+
+    common: Common
+    tasks: Mapping[str, Parcel]
+
+    @classmethod
+    def of(cls, calls: Sequence[Call]) -> Freight:
+        """The freight of tasks of one plan."""
+        parcels = Parcels()
+        tasks = {call.task.name: parcels.pack(call.task) for call in calls}
+        return cls(Common(calls[0].site.for_another_process(), parcels.arrays), tasks)
 
 
 def findings_of(task: Task[Any], site: Site, folder: Path) -> Sequence[Finding]:

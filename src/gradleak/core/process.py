@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -42,6 +43,9 @@ def one_thread() -> Iterator[None]:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_MEMORY = "/dev/shm"
+# Containers often have 64 MB.
+_MEMORY_LEAST = 2**31
 _WHOLE_RUN = threading.RLock()
 # Held for one call of a model, a fit or the like, by a run and by threads that it starts: nobody who holds it may wait
 # for another thread.
@@ -88,7 +92,9 @@ class WhileUsed:
                     self._changed.close()
 
 
-def in_processes(calls: Sequence[Callable[[], R]], *, jobs: int, ordered: bool = True) -> Generator[R]:
+def in_processes(
+    calls: Sequence[Callable[[], R]], *, jobs: int, ordered: bool = True, shared: int | None = None
+) -> Generator[R]:
     """The results of the calls as they are done; whoever stops early has to close the iterator.
 
     Worker processes end with this one, however it ends, and leave Ctrl-C to it.
@@ -97,6 +103,8 @@ def in_processes(calls: Sequence[Callable[[], R]], *, jobs: int, ordered: bool =
         calls: pieces of work; a worker gets a copy, functions of the calling script included.
         jobs: how many processes; one for the calls one after the other in this process.
         ordered: whether in the order of the calls, or of their ends.
+        shared: size in bytes from which an array of NumPy goes to all of them once, in memory that they share, where the
+            system has enough of that; None for never.
     """
     if jobs == 1 or len(calls) <= 1:
         with one_thread(), threadpool_limits(limits=1):
@@ -105,9 +113,19 @@ def in_processes(calls: Sequence[Callable[[], R]], *, jobs: int, ordered: bool =
         return
     in_main = threading.current_thread() is threading.main_thread()
     watched = {"initializer": _END_WITH_PARENT, "initargs": (os.getpid(), in_main)}
-    with parallel_config(backend="loky", inner_max_num_threads=1, **watched):
+    # Rows may be private: never in a file on a disk, which is what joblib falls back to.
+    memory = {"temp_folder": _MEMORY, "max_nbytes": shared} if shared and _has_memory() else {"max_nbytes": None}
+    with parallel_config(backend="loky", inner_max_num_threads=1, **memory, **watched):
         pool = Parallel(n_jobs=min(jobs, len(calls)), return_as="generator" if ordered else "generator_unordered")
     yield from pool(delayed(_alone)(call) for call in calls)
+
+
+def _has_memory() -> bool:
+    """True if this system has a folder in memory with room to spare."""
+    try:
+        return shutil.disk_usage(_MEMORY).free >= _MEMORY_LEAST and os.access(_MEMORY, os.W_OK)
+    except OSError:
+        return False
 
 
 def _alone(call: Callable[[], R]) -> R:

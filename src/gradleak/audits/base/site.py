@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -260,6 +260,14 @@ class Site(Settings):
             batches = [_alone(batch) for batch in self.batches]
         alone.__dict__.update(batches=batches, beside=[_alone(batch) for batch in self.beside])
         return alone
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """The batches and the updates that were sent, which few tasks hold."""
+        for batch in (*self.batches, *self.beside):
+            yield from (part for part in (batch.inputs, batch.targets, batch.sensitive) if part is not None)
+        for scenario in self.scenarios:
+            for update in scenario.updates.values():
+                yield from update.tensors.values()
 
     def subject(self, index: int) -> Subject:
         """The example or batch of that index, as findings name it."""
