@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradleak.auditing import load_plan, run_plan
+from gradleak.reporting import write_html, write_json, write_markdown
 from gradleak.results import PlanError, Record, VerdictKind
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sentences.toml"
@@ -65,6 +66,18 @@ def test_sentences_behind_a_decoder_come_out_of_a_plan(tmp_path: Path) -> None:
     # The loss reads no last token of a sentence, so that one of eight words is open.
     assert found.value("token_error") == pytest.approx(1 / 8)
     assert record.run["plan"]["thresholds"]["token_error"] == 0.4
+    assert found.value("feature_mse") > 0
+    page = write_markdown(record, tmp_path / "report.md").read_text(encoding="utf-8")
+    # The end of the sentence is claimed nowhere.
+    assert "**the** **river** □" in page
+    assert "Without the update guessers get" in page
+    assert "guessers told the bag of words" in page
+    html = write_html(record, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert '<strong class="right">river</strong>' in html
+    assert '<span class="open" title="nothing is claimed here">□</span>' in html
+    told = json.dumps(json.loads(write_json(record, tmp_path / "report.json").read_text(encoding="utf-8")))
+    assert '{"token": "river", "state": "right"}' in told
+    assert "guessers told the bag of words" in told
     texts = [json.loads(file.read_text(encoding="utf-8")) for file in (tmp_path / "run" / "pictures").glob("*.json")]
     assert any("river" in json.dumps(text) for text in texts)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
-from tests.tokens import VOCABULARY, sentences
+from tests.tokens import VOCABULARY, sentences, tiny
 from torch import Tensor
 
-from gradleak.core import Batch, Domain, Reconstruction
-from gradleak.results import Evidence, InputError, Outcome, Score
+from gradleak.core import Batch, Domain, Objective, Reconstruction
+from gradleak.results import Evidence, InputError, Leakier, Outcome, Score
 from gradleak.scoring import blind_scores, check_truth, luck_of, score_claim, score_tokens
+from gradleak.scoring.claims import last_features
+from gradleak.scoring.text import BAG_GUESSERS
 
 IDS = torch.tensor([[1, 5, 6, 7, 8, 2, -1], [1, 9, 9, 10, 2, -1, -1]])
 BATCH = Batch(IDS, torch.tensor([0, 1]), Domain.tokens(VOCABULARY, 7))
@@ -42,6 +46,33 @@ def test_a_bag_alone_has_no_error_and_a_score_of_its_own() -> None:
     assert scores["token_error"].outcome is Outcome.UNSUPPORTED
     assert scores["bag_recall"].value == pytest.approx(3 / 7)
     assert scores["bag_precision"].value == pytest.approx(3 / 4)
+
+
+def test_features_are_compared_in_front_of_the_last_layer() -> None:
+    objective = Objective.from_module(tiny())
+    right = Reconstruction(inputs=None, targets=None, loss=None, outcome=Outcome.CONVERGED, tokens=IDS.flip(0))
+    (score,) = [one for one in score_claim(right, BATCH, objective=objective) if one.name == "feature_mse"]
+    assert score.details["per_example"] == pytest.approx([0.0, 0.0])
+    other = IDS.clone()
+    other[0, 2], other[1] = 11, -1
+    wrong = replace(right, tokens=other)
+    scores = {one.name: one for one in score_claim(wrong, BATCH, objective=objective)}
+    truth, claim = last_features(objective, IDS[:1]), last_features(objective, other[:1])
+    assert truth.shape == (1, 16)
+    assert scores["feature_mse"].value == pytest.approx(float((truth - claim).double().square().mean()))
+    assert scores["feature_mse"].details["per_example"][1] is None
+    assert (scores["feature_mse"].leakier, scores["feature_mse"].unit) == (Leakier.LOWER, "feature²")
+    assert "feature_mse" not in {one.name for one in score_claim(wrong, BATCH)}
+
+
+def test_guessers_who_know_the_bag_have_every_word_and_not_the_order() -> None:
+    luck = luck_of(BATCH, BATCH.domain, IDS[:1], generator=torch.Generator().manual_seed(0), within=0.5, share=1.0)
+    plain, told = luck.details["guessers"], luck.details["bag_guessers"]
+    assert told["rouge_1"]["value"] == 1.0
+    assert told["rouge_1"]["which"] in BAG_GUESSERS
+    # The public sentence is the first of the batch itself: its chain of followers has all of that, and none of the other.
+    assert plain["in_place"] == {"which": "bigram greedy", "value": 0.5}
+    assert told["in_place"]["value"] >= plain["in_place"]["value"]
 
 
 @pytest.mark.parametrize("outcome", [Outcome.NOT_IDENTIFIABLE, Outcome.NO_SIGNAL])

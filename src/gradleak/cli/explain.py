@@ -37,6 +37,8 @@ SCORES = {
     "rouge_2": "ROUGE-2 on token ids, F: shared pairs of neighbors.",
     "rouge_l": "ROUGE-L on token ids, F: the longest sequence that both hold in this order.",
     "google_bleu": "The smaller of precision and recall over all runs of 1 to 4 tokens (Wu et al. 2016).",
+    "feature_mse": "The mean squared difference of what goes into the model's last linear layer for the true and for the claimed "
+    "sentence, the smallest of a batch.",
     "bag_recall": "The share of the words of a batch that a claim names, each as often as it stands there, whatever the places.",
     "bag_precision": "The share of the words that a claim names that are in the batch so often.",
     "label_accuracy": "The share of examples whose class was claimed rightly, each claim held against the example that its "

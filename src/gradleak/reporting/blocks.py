@@ -106,7 +106,15 @@ class Mark:
     loud: bool = False
 
 
-Inline = str | Quantity | Badge | Tag | Chip | Hint | Small | Mark
+@dataclass(frozen=True)
+class Token:
+    """A piece of text as it was claimed: "right", "wrong" or "open" (nothing is claimed), told by more than a color."""
+
+    text: str
+    state: str
+
+
+Inline = str | Quantity | Badge | Tag | Chip | Hint | Small | Mark | Token
 # A cell or a run of text: one piece, or several in a row.
 Words = Inline | Sequence[Inline]
 
@@ -405,7 +413,7 @@ def pieces(words: Words) -> Sequence[Inline]:
     Args:
         words: one piece, or several.
     """
-    if isinstance(words, str | Quantity | Badge | Tag | Chip | Hint | Small | Mark):
+    if isinstance(words, str | Quantity | Badge | Tag | Chip | Hint | Small | Mark | Token):
         words = (words,)
     return [piece for piece in words if piece != ""]
 

@@ -27,6 +27,7 @@ from gradleak.reporting.blocks import (
     Tag,
     Text,
     Tiles,
+    Token,
     Words,
     pieces,
     plain,
@@ -254,6 +255,8 @@ def _inline(piece: Inline) -> Any:
         return {"evidence": piece.evidence.value}
     if isinstance(piece, Chip):
         return {"verdict": piece.verdict.value if piece.verdict else None}
+    if isinstance(piece, Token):
+        return {"token": piece.text, "state": piece.state}
     if isinstance(piece, Tag | Hint):
         return piece.text
     if isinstance(piece, Mark):

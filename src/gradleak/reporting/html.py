@@ -38,6 +38,7 @@ from gradleak.reporting.blocks import (
     Text,
     Tile,
     Tiles,
+    Token,
     Words,
     as_is,
     labels,
@@ -57,6 +58,12 @@ LEAST_FOLDED = 4
 REPORT = ("report.js",)
 # Longer names that head a row may break.
 _LONG = 32
+# A right word is bold and underlined, a wrong one struck through, and what was not claimed is a box.
+_TOKENS = {
+    "right": '<strong class="right">{}</strong>',
+    "wrong": "<s>{}</s>",
+    "open": '<span class="open" title="nothing is claimed here">{}</span>',
+}
 _FOOTER = (
     "Made by gradleak from a record; nothing on this page was computed after the run. It loads nothing from the network. Its "
     "one script sorts and filters tables and enlarges pictures."
@@ -427,6 +434,8 @@ def _inline(piece: Inline) -> str:
     if isinstance(piece, Tag):
         name = {"good": "chip chip-pass", "bad": "chip chip-fail"}.get(piece.tone, f"badge badge-{_anchor(piece.tone)}")
         return f'<span class="{name}"{_title(piece.meaning)}>{_text(piece.text)}</span>'
+    if isinstance(piece, Token):
+        return _TOKENS[piece.state].format(escape(piece.text))
     if isinstance(piece, Hint):
         return f"<span{_title(piece.meaning)}>{_text(piece.text)}</span>"
     if isinstance(piece, Mark):

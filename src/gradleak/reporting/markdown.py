@@ -27,6 +27,7 @@ from gradleak.reporting.blocks import (
     Table,
     Text,
     Tiles,
+    Token,
     Words,
     pieces,
     run,
@@ -38,6 +39,7 @@ from gradleak.reporting.page import ROWS, Report, assemble
 from gradleak.results import Record
 from gradleak.results.files import write_file
 
+_TOKENS = {"right": "**", "wrong": "~~", "open": ""}
 _DRESSES = {"": "", "strong": "**", "em": "*", "code": "`"}
 
 
@@ -211,6 +213,8 @@ def _words(found: Words, told: frozenset[str] = frozenset()) -> str:
             return _evidence(piece.evidence.value)
         if isinstance(piece, Chip):
             return words.VERDICT_TITLES[piece.verdict] if piece.verdict else "No verdict"
+        if isinstance(piece, Token):
+            return f"{_TOKENS[piece.state]}{escape(piece.text)}{_TOKENS[piece.state]}"
         if isinstance(piece, Small):
             return f"({_words(piece.words, told)})"
         if isinstance(piece, Mark):

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gradleak.reporting import words
-from gradleak.reporting.blocks import Block, Fold, Section, Small, Style, Text, Words, as_is
+from gradleak.reporting.blocks import (
+    Block,
+    Fold,
+    Section,
+    Small,
+    Style,
+    Table,
+    Text,
+    Token,
+    Words,
+    as_is,
+    labels,
+    numbers,
+)
 from gradleak.reporting.context import Context
-from gradleak.reporting.numerals import MISSING, Quantity
-from gradleak.results import Evidence
+from gradleak.reporting.numerals import MISSING, Quantity, as_number, percent, quantity
+from gradleak.results import Evidence, Score, Subject
 
 # Shown at most: batches, and tokens of a sentence.
 MOST_TEXTS, MOST_TOKENS = 20, 256
 LEGEND = (
-    "Words in bold stand at their true place, words between strokes (/ /) do not, □ marks a place of which nothing was claimed; "
-    "[tokens] in small print are no words and count nowhere."
+    "Bold words stand at their true place, words that are struck through do not, and a box is a place of which nothing was "
+    "claimed; [tokens] in small print are no words and count nowhere."
 )
 
 NO_TEXTS = "Texts are off: the plan did not ask for them (`pictures = true`), or their files are not beside the record."
@@ -29,16 +43,48 @@ OF_SENTENCES: Sequence[Words] = [
 ]
 
 
-def sentence_blocks(beside: Sequence[tuple[str, str | None, str | None]], context: Context) -> list[Block]:
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One claim on a release: where it stands in the record, and what a guesser without the update gets there.
+
+    Attributes:
+        title: "" for none.
+        path: of the claim beside the record, or None.
+        original: of what was attacked, or None.
+        guessed: the best guesses by score, with and without the bag of words, as `best_guesses` has them.
+    """
+
+    title: str
+    path: str | None
+    original: str | None
+    guessed: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
+
+
+def best_guesses(
+    context: Context, scenario: str | None, subject: Subject | None
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The means of the best guessers at a release, by score: without the update, and with the bag of its words.
+
+    Args:
+        context: of the page.
+        scenario: whose release.
+        subject: of what.
+    """
+    scores = (one.score("chance_token_error") for one in context.grounds.about(scenario, subject))
+    details = next((score.details for score in scores if score is not None), {})
+    return words.mapping(details.get("guessers")), words.mapping(details.get("bag_guessers"))
+
+
+def sentence_blocks(beside: Sequence[Claim], context: Context) -> list[Block]:
     """The claims of attacks, each above the private sentence that it was paired with; empty where no file is on hand.
 
     Args:
-        beside: title, path of the claim and path of the original beside the record, the worst first.
+        beside: the claims, the worst first.
         context: of the page.
     """
     blocks: list[Block] = []
-    for title, claim, original in beside[:MOST_TEXTS]:
-        said, true = context.texts(claim), context.texts(original)
+    for claim in beside[:MOST_TEXTS]:
+        said, true = context.texts(claim.path), context.texts(claim.original)
         lines, originals = words.sequence(said.get("lines")), words.sequence(true.get("lines"))
         if not lines:
             continue
@@ -50,7 +96,9 @@ def sentence_blocks(beside: Sequence[tuple[str, str | None, str | None]], contex
             for place, line in enumerate(lines):
                 parts.append(["Claimed:", *_tokens(line)])
                 parts += [["True:", *_tokens(originals[place])]] if place < len(originals) else []
-        heading: list[Block] = [Text(parts=[title], style=Style.HEADING)] if title else []
+        guessed = _guess_line(claim.guessed)
+        parts += [guessed] if guessed else []
+        heading: list[Block] = [Text(parts=[claim.title], style=Style.HEADING)] if claim.title else []
         blocks += [*heading, Text(parts=parts, style=Style.LIST)]
     if not blocks:
         return []
@@ -64,32 +112,105 @@ def _tokens(line: Any) -> list[Any]:
     """The tokens of a line in print, words that go on joined to what they belong to."""
     found: list[Any] = []
     for pair in words.sequence(line)[:MOST_TOKENS]:
-        token, state = (*words.sequence(pair), "", "")[:2]
-        found.append(_SHOWN.get(str(state), _plain)(as_is(str(token).strip() or "␣")))
+        token, state = (str(one) for one in (*words.sequence(pair), "", "")[:2])
+        text = token.strip() or "␣"
+        if state in ("right", "wrong", "open"):
+            found.append(Token("□" if state == "open" else text, state))
+        else:
+            found.append(Small(as_is(text)) if state == "special" else as_is(text))
     return found
 
 
-def _plain(token: str) -> str:
-    return token
+def _guess_line(guessed: tuple[Mapping[str, Any], Mapping[str, Any]]) -> Words:
+    """A sentence on the scores of guessers without the update; "" where it was not computed."""
+    plain, told = guessed
+    if not plain:
+        return ""
+    place, order, whole = (_guess(plain, name) for name in ("in_place", "rouge_l", "google_bleu"))
+    text = (
+        f"Without the update guessers get {place[0]} in place ({place[1]}), ROUGE-L {order[0]} ({order[1]}) and Google BLEU "
+        f"{whole[0]} ({whole[1]})"
+    )
+    if told:
+        text += (
+            f"; told the bag of words, {_guess(told, 'in_place')[0]} in place and ROUGE-L {_guess(told, 'rouge_l')[0]}"
+        )
+    return f"{text}."
 
 
-def _bold(token: str) -> str:
-    return f"**{token}**"
+def _guess(levels: Mapping[str, Any], name: str) -> tuple[str, str]:
+    found = words.mapping(levels.get(name))
+    return percent(as_number(found.get("value"))), as_is(found.get("which", ""))
 
 
-def _struck(token: str) -> str:
-    return f"/{token}/"
+_COLUMNS = ("rouge_1", "rouge_2", "rouge_l")
 
 
-_SHOWN: Mapping[str, Any] = {
-    "right": _bold,
-    "wrong": _struck,
-    "open": lambda _: "□",
-    "special": Small,
-}
+def score_section(rows: Sequence[tuple[Sequence[Words], Callable[[str], Score | None], Claim]]) -> Section:
+    """All scores of claimed sentences by attack and release, and the guessers' beside them.
+
+    Args:
+        rows: place, scenario and attack in print, the scores of the attack by name, and its claim.
+    """
+    body: list[Sequence[Words]] = []
+    for at, (place, score, claim) in enumerate(rows[:MOST_TEXTS]):
+        sentence = [quantity(score(name)) for name in ("exact_hits", "token_error", "bag_recall", "bag_precision")]
+        overlaps = [_overlap(score(name)) for name in _COLUMNS]
+        body.append([*place, *sentence, *overlaps, *(quantity(score(name)) for name in ("google_bleu", "feature_mse"))])
+        following = rows[at + 1][0][:2] if at + 1 < len(rows[:MOST_TEXTS]) else None
+        if place[:2] != following:
+            who = ("guessers without the update", "guessers told the bag of words")
+            body += [_guess_row(place, name, levels) for name, levels in zip(who, claim.guessed, strict=True) if levels]
+    columns = [
+        *labels("Example", "Scenario", "Attack"),
+        *numbers("Exact", "Token error", "Words found", "Named words that are there", evidence=Evidence.ATTACK),
+        *numbers("ROUGE-1", "ROUGE-2", "ROUGE-L", evidence=Evidence.ATTACK, hint="F; recall and precision below"),
+        *numbers("Google BLEU", "Feature MSE", evidence=Evidence.ATTACK),
+    ]
+    note = (
+        "Of a batch the sentence that came out best. Guessers have means over 100 draws, each score that of the guesser who is "
+        "best at it; they guess as many words as there are, so that recall, precision and F are the same. Feature MSE compares "
+        "what goes into the model's last linear layer."
+    )
+    return Section(
+        anchor="sentence-scores",
+        title="Scores of sentences",
+        label="Scores",
+        blocks=[Text(parts=[note], style=Style.FINE), Table(columns=columns, rows=body)],
+    )
 
 
-def sentence_section(beside: Sequence[tuple[str, str | None, str | None]], context: Context) -> Section:
+def _overlap(score: Score | None) -> Words:
+    """F with recall and precision of the same sentence."""
+    shown = quantity(score)
+    if score is None or score.value is None:
+        return shown
+    values = words.sequence(score.details.get("per_example"))
+    at = values.index(score.value) if score.value in values else 0
+    parts = [words.sequence(score.details.get(name)) for name in ("recall", "precision")]
+    recall, precision = (percent(as_number(part[at])) if at < len(part) else MISSING for part in parts)
+    return [shown, Small(f"R {recall}, P {precision}")]
+
+
+def _guess_row(place: Sequence[Words], name: str, levels: Mapping[str, Any]) -> list[Words]:
+    shown = {one: percent(as_number(words.mapping(levels.get(one)).get("value"))) for one in levels}
+    in_place = as_number(words.mapping(levels.get("in_place")).get("value"))
+    error = MISSING if in_place is None else Quantity(value=1.0 - in_place, text=percent(1.0 - in_place))
+    rouge = [shown.get(one, MISSING) for one in _COLUMNS]
+    return [
+        *place[:2],
+        f"*{name}*",
+        MISSING,
+        error,
+        MISSING,
+        MISSING,
+        *rouge,
+        shown.get("google_bleu", MISSING),
+        MISSING,
+    ]
+
+
+def sentence_section(beside: Sequence[Claim], context: Context) -> Section:
     """The section of claimed sentences above the true ones.
 
     Args:

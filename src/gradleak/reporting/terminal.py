@@ -15,6 +15,7 @@ from gradleak.reporting.blocks import (
     Note,
     Small,
     Tiles,
+    Token,
     Words,
     plain,
     run,
@@ -68,6 +69,8 @@ def _inline(piece: Inline) -> str:
         return f"[{piece.evidence.value.replace('_', ' ')}]"
     if isinstance(piece, Chip):
         return words.VERDICT_TITLES[piece.verdict] if piece.verdict else "No verdict"
+    if isinstance(piece, Token):
+        return {"wrong": f"/{piece.text}/"}.get(piece.state, piece.text)
     if isinstance(piece, Small):
         return f"({_words(piece.words)})"
     if isinstance(piece, Mark):

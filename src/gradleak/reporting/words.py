@@ -166,6 +166,7 @@ SCORE_NAMES: Mapping[str, str] = {
     "rouge_2": "ROUGE-2",
     "rouge_l": "ROUGE-L",
     "google_bleu": "Google BLEU",
+    "feature_mse": "mean squared error of the last features",
     "bag_recall": "words found",
     "bag_precision": "named words that are there",
     "label_accuracy": "labels found",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -9,17 +10,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradleak.core import Batch, Domain, Reconstruction, Vocabulary
-from gradleak.results import Evidence, InputError, Leakier, Outcome, Score, median
+from gradleak.core import NO_TOKEN, Batch, Domain, Objective, Reconstruction, Vocabulary
+from gradleak.core.evaluation import LinearCalls
+from gradleak.results import Evidence, GradleakError, InputError, Leakier, Outcome, Score, median
 from gradleak.scoring.chance import CHANCE_LEVEL, blind_baseline, chance_pixel_rmse
-from gradleak.scoring.pairing import label_accuracy
+from gradleak.scoring.pairing import Pairing, label_accuracy
 from gradleak.scoring.reconstruction import pixels_of_truth, score_images
-from gradleak.scoring.text import UNCLAIMED, Guessers, SentenceScore, bag_overlap, score_sentences
+from gradleak.scoring.text import (
+    UNCLAIMED,
+    Guessers,
+    GuessLevels,
+    SentenceScore,
+    bag_overlap,
+    feature_mse,
+    score_sentences,
+)
 
 _DRAWS = 100
 _UNIT = "share"
 # By sentence: the larger the more was found, but for the first.
 _OF_SENTENCES = ("token_error", "rouge_1", "rouge_2", "rouge_l", "google_bleu")
+_OF_GUESSES = ("in_place", "rouge_1", "rouge_2", "rouge_l", "google_bleu")
 _OF_BAGS = ("bag_recall", "bag_precision")
 
 
@@ -38,10 +49,12 @@ def check_truth(batch: Batch) -> None:
         )
 
 
-def score_claim(reconstruction: Reconstruction, batch: Batch, *, beside: Sequence[Batch] = ()) -> list[Score]:
+def score_claim(
+    reconstruction: Reconstruction, batch: Batch, *, beside: Sequence[Batch] = (), objective: Objective | None = None
+) -> list[Score]:
     """The scores of a reconstruction by the kind of the truth: `score_tokens` or `score_images`."""
     if batch.declared_domain().vocabulary is not None:
-        return score_tokens(reconstruction, batch)
+        return score_tokens(reconstruction, batch, objective)
     return score_images(reconstruction, batch, beside=beside)
 
 
@@ -90,9 +103,9 @@ def luck_of(
         return chance_pixel_rmse(batch, domain, public, generator=generator, within=within, share=share)
     ordinary = [one for one in range(domain.vocabulary.size) if domain.vocabulary.ordinary(one)]
     known = [ordinary] if public is None else [row for row in _ordinary(public, domain.vocabulary) if row]
-    reached = Guessers(public=known, size=domain.vocabulary.size).limit(
-        _words(batch), generator=generator, draws=_DRAWS
-    )
+    guessers, truths = Guessers(public=known, size=domain.vocabulary.size), _words(batch)
+    reached = guessers.limit(truths, generator=generator, draws=_DRAWS)
+    levels = guessers.levels(truths, generator=generator, draws=_DRAWS, bag_known=True)
     return Score(
         name="chance_token_error",
         value=1.0 - reached,
@@ -106,22 +119,32 @@ def luck_of(
             "draws": _DRAWS,
             "level": CHANCE_LEVEL,
             "public": public is not None,
+            "guessers": _best_guesses(levels, bag_known=False),
+            "bag_guessers": _best_guesses(levels, bag_known=True),
         },
     )
 
 
-def score_tokens(reconstruction: Reconstruction, batch: Batch) -> list[Score]:
+def _best_guesses(levels: GuessLevels, *, bag_known: bool) -> dict[str, dict[str, Any]]:
+    """By score the mean of the best guesser, and who that is; of ROUGE the recall."""
+    found = {name: levels.best(name, bag_known=bag_known) for name in _OF_GUESSES}
+    return {name: {"which": which, "value": value} for name, (which, value) in found.items()}
+
+
+def score_tokens(reconstruction: Reconstruction, batch: Batch, objective: Objective | None = None) -> list[Score]:
     """The scores of claimed sentences and of a claimed bag of words; special tokens and padding count nowhere.
 
     By sentence, after claims and sentences were paired one to one, the value being that of the sentence that came out best:
     `token_error` (share of the words that are not in place), `rouge_1`, `rouge_2`, `rouge_l` (F; recall and precision in the
     details), `google_bleu`; `exact_hits` is the share of sentences with every word in place and none besides. Of the batch:
     `bag_recall`, `bag_precision` (words as often as they stand there, without places), from the claimed bag, or the tokens
-    where there is none. `label_accuracy` comes where targets are classes.
+    where there is none. `label_accuracy` comes where targets are classes. With a model `feature_mse`: the mean squared
+    difference of what goes into its last linear layer for the true and for the claimed sentence.
 
     Args:
         reconstruction: with `tokens` (b, T), `bag` (n,), both or neither.
         batch: the truth.
+        objective: the model, for its features; None leaves them out.
 
     Returns:
         Scores with evidence "attack"; every value of what was not claimed is None.
@@ -142,8 +165,11 @@ def score_tokens(reconstruction: Reconstruction, batch: Batch) -> list[Score]:
         scores = _of_sentences(
             scored.sentences, found.outcome, {"claim_of": list(pairing.claim_of)} if batch.size > 1 else {}
         )
+        if objective is not None:
+            scores.append(_of_features(found, batch, pairing, objective))
     else:
-        scores = [_nothing(name, found) for name in (*_OF_SENTENCES, "exact_hits")]
+        features = () if objective is None else ("feature_mse",)
+        scores = [_nothing(name, found) for name in (*_OF_SENTENCES, "exact_hits", *features)]
     bag = found.bag if found.bag is not None else found.tokens
     if claimed and bag is not None and bool((bag != UNCLAIMED).any()):
         said = [one for one in bag.flatten().tolist() if one not in vocabulary.apart]
@@ -172,6 +198,56 @@ def _of_sentences(scored: Sequence[SentenceScore], outcome: Outcome, extra: Mapp
     return scores
 
 
+def _of_features(found: Reconstruction, batch: Batch, pairing: Pairing, objective: Objective) -> Score:
+    """The distance of the last features of the claimed from those of the true sentences, the smallest of the batch."""
+    assert found.tokens is not None
+    kind = partial(_share, "feature_mse", outcome=found.outcome, n=batch.size)
+    rows = [(truth, claim) for truth, claim in pairing.paired if bool((found.tokens[claim] != UNCLAIMED).any())]
+    truths = batch.inputs[[truth for truth, _ in rows]]
+    claims = torch.full_like(truths, NO_TOKEN)
+    for place, (_, claim) in enumerate(rows):
+        said = found.tokens[claim][: truths.shape[1]].to(truths)
+        claims[place, : len(said)] = said
+    try:
+        true, made = (last_features(objective, ids) for ids in (truths, claims))
+    except GradleakError as refusal:  # a model that takes no mask has no place for what is not claimed
+        return kind(None, outcome=Outcome.UNSUPPORTED, note=str(refusal))
+    if true is None or made is None:
+        note = "the model returns no result of a linear layer, whose inputs could be compared"
+        return kind(None, outcome=Outcome.UNSUPPORTED, note=note)
+    if true.dim() == 3 and true.shape[:2] == truths.shape:
+        # At places without a token a model has features of nothing.
+        there = (truths != NO_TOKEN)[..., None]
+        true, made = true * there, made * there
+    errors: list[float | None] = [None] * batch.size
+    for place, (truth, _) in enumerate(rows):
+        error = feature_mse(true[place], made[place])
+        errors[truth] = error if math.isfinite(error) else None
+    known = [error for error in errors if error is not None]
+    if not known:
+        return kind(None, outcome=Outcome.NOT_FINITE, note="features are not finite")
+    return kind(min(known), details={"aggregation": "worst for the client", "per_example": errors})
+
+
+def last_features(objective: Objective, ids: Tensor) -> Tensor | None:
+    """Inputs of the linear layer whose result a model returns, (b, k) or (b, T, k); None where there is no such layer.
+
+    Args:
+        objective: the model.
+        ids: (b, T), with -1 where there is no token.
+
+    Raises:
+        InputError: if the model does not take them.
+
+    Cost: one forward pass.
+    """
+    recorder = LinearCalls()
+    with torch.no_grad(), recorder:
+        outputs = objective.outputs(objective.params, ids)
+    call = recorder.maker(outputs)
+    return None if call is None else call.inputs
+
+
 def _share(
     name: str,
     value: float | None,
@@ -184,8 +260,8 @@ def _share(
     return Score(
         name=name,
         value=value,
-        unit=_UNIT,
-        leakier=Leakier.LOWER if name == "token_error" else Leakier.HIGHER,
+        unit="feature²" if name == "feature_mse" else _UNIT,
+        leakier=Leakier.LOWER if name in ("token_error", "feature_mse") else Leakier.HIGHER,
         evidence=Evidence.ATTACK,
         n=n,
         outcome=outcome,

@@ -88,7 +88,8 @@ def save_text(out: Path, name: str, batch: Batch, claim: Reconstruction | None =
         ]
         pairing = score_sentences(truths, claims, apart=vocabulary.apart).pairing
         for truth, place in zip(truths, pairing.claim_of, strict=True):
-            ids = [NO_TOKEN] * len(truth) if place is None else claims[place]
+            ids = [] if place is None else claims[place]
+            ids = [*ids, *[NO_TOKEN] * (len(truth) - len(ids))]
             states = [_state(one, truth, at, vocabulary) for at, one in enumerate(ids)]
             lines.append(list(zip(vocabulary.pieces(ids), states, strict=True)))
     elif claim is not None and claim.bag is not None:

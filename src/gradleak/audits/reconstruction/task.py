@@ -334,7 +334,7 @@ class AttackTask:
         if site.pictures:
             domain = site.domain(self.index)
             picture = save_picture(out, made.item, found.inputs, domain) or save_text(out, made.item, batch, found)
-        scores = score_claim(found, batch, beside=site.beside)
+        scores = score_claim(found, batch, beside=site.beside, objective=site.objective)
         return made.but(picture=picture, scores=tuple(scores))
 
 

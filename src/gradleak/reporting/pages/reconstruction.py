@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from gradleak.reporting import words
 from gradleak.reporting.beyond import Rows, side_by_side, support_terms
@@ -34,6 +35,9 @@ from gradleak.reporting.numerals import MISSING, Quantity, as_number, count, dec
 from gradleak.results import Evidence, Outcome, Score
 from gradleak.results.findings.reconstruction import ReconstructionFinding
 
+if TYPE_CHECKING:
+    from gradleak.reporting.sentences import Claim
+
 _ROUTES: Mapping[str, str] = {"disclosed": "given"}
 ROWS = 12
 _COST = "cost in gradients of the same model on the same batch size"
@@ -51,9 +55,11 @@ def page(findings: Sequence[ReconstructionFinding], context: Context) -> Section
     views = attempts(findings, context)
     if not views:
         return None
+    tokens = context.data_kind == "tokens"
     parts = (
         adversary_section(views, context),
-        _sentences(views, context) if context.data_kind == "tokens" else _pictures(views, context),
+        _sentences(views, context) if tokens else _pictures(views, context),
+        _sentence_scores(views, context) if tokens else None,
         attempt_section(views, findings, context),
         _attacks(findings, context),
     )
@@ -141,8 +147,29 @@ def _sentences(views: Sequence[AttemptView], context: Context) -> Section:
 
     kept = [view for view in views if view.finding.picture is not None]
     titles = [f"{words.sentence(view.place)} ({view.scenario}), {view.label}" for view in kept]
-    files = [(view.finding.picture, original_of(view, context)) for view in kept]
-    return sentence_section([(title, *pair) for title, pair in zip(titles, files, strict=True)], context)
+    return sentence_section([_claim(view, context, title) for view, title in zip(kept, titles, strict=True)], context)
+
+
+def _sentence_scores(views: Sequence[AttemptView], context: Context) -> Section:
+    from gradleak.reporting.sentences import score_section
+
+    ordered = sorted(
+        views, key=lambda view: next(at for at, one in enumerate(views) if _released(one) == _released(view))
+    )
+    return score_section(
+        [((one.place, one.scenario, one.label), one.finding.score, _claim(one, context)) for one in ordered]
+    )
+
+
+def _released(view: AttemptView) -> tuple[str, str]:
+    return view.place, view.scenario
+
+
+def _claim(view: AttemptView, context: Context, title: str = "") -> Claim:
+    from gradleak.reporting.sentences import Claim, best_guesses
+
+    guessed = best_guesses(context, view.finding.scenario, view.finding.subject)
+    return Claim(title=title, path=view.finding.picture, original=original_of(view, context), guessed=guessed)
 
 
 def _exhibit(beside: Sequence[tuple[AttemptView, str]], context: Context) -> Exhibit:
@@ -459,7 +486,7 @@ def _shown(view: AttemptView, context: Context) -> list[Block]:
     if context.data_kind == "tokens":
         from gradleak.reporting.sentences import sentence_blocks
 
-        return sentence_blocks([("", view.finding.picture, original)], context)
+        return sentence_blocks([_claim(view, context)], context)
     true, claimed = context.picture(original), context.picture(view.finding.picture)
     if true is not None and claimed is not None:
         wide = view.examples > 1
