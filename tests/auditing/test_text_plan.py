@@ -38,6 +38,8 @@ targets = "causal_lm"
 loss = "causal_lm"
 [thresholds]
 token_error = 0.4
+[controls]
+negative = false
 [attacks.spans]
 use = "SpanSearch"
 [attacks.rows]
