@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from gradleak.attacks import TAG, Adam, Attack, Embeddings, Inversion, InvertingGradients, SearchStage
+from gradleak.attacks import TAG, Adam, Attack, Embeddings, GaussNewton, Inversion, InvertingGradients, SearchStage
 from gradleak.attacks.inversion.sentences import OPEN, Sentences
 from gradleak.core import (
     Batch,
@@ -27,7 +27,7 @@ from gradleak.core import (
 from gradleak.defenses import Clip, ClipPerExample, GaussianNoise, Prune
 from gradleak.models import transformer
 from gradleak.protocols import FedAvg, FedSGD
-from gradleak.results import KnowledgeError, UnsupportedError
+from gradleak.results import KnowledgeError, Outcome, UnsupportedError
 from tests.tokens import sentences, tiny
 
 
@@ -161,3 +161,60 @@ def test_a_language_model_whose_targets_are_not_told_is_refused() -> None:
     _, knowledge = released(tiny(classes=None), batch, loss="causal_lm")
     with pytest.raises(KnowledgeError, match="disclose targets"):
         TAG()._refuse(replace(knowledge, targets=None))
+
+
+@pytest.mark.parametrize(("causal", "std"), [(False, 0.02), (True, 0.2)])
+def test_gauss_newton_reads_a_sentence_exactly_from_a_random_start(causal: bool, std: float) -> None:
+    """The mean of an embedding is not determined behind a LayerNorm, and tells no two words apart."""
+    model, batch = short(std, causal=causal)
+    update, knowledge = released(model, batch)
+    found = attacked(GaussNewton(), update, knowledge)
+    assert torch.equal(found.tokens, batch.inputs)
+    assert found.bag.tolist() == [7, 9, 23, 41]
+    assert found.outcome is Outcome.CONVERGED
+    assert found.details["words_explain"]
+    assert max(found.details["word_errors"]) < 1e-12
+
+
+def test_a_word_with_a_twin_is_not_identifiable() -> None:
+    """Where the null space of the derivative holds the difference of two words, nothing tells them apart."""
+    model, batch = short(0.2, causal=False)
+    with torch.no_grad():
+        model.word.weight[50] = model.word.weight[23] + 0.3
+    found = attacked(GaussNewton(), *released(model, batch))
+    assert found.outcome is Outcome.NOT_IDENTIFIABLE
+    assert found.details["open_places"] == 1
+    assert found.details["word_errors"][2] == pytest.approx(0.5)
+    assert "at 1 of 4 places other words explain it as well" in found.note
+    assert found.tokens[0, [0, 1, 3]].tolist() == [7, 41, 9]
+
+
+def test_what_is_no_word_is_not_said_to_be_read() -> None:
+    """The true word is kept out of the vocabulary that the adversary has."""
+    model, batch = short(0.2, causal=False)
+    update, knowledge = released(model, batch)
+    knowledge = replace(knowledge, domain=Domain.tokens(Vocabulary(size=60, special={23: None}), 4))
+    found = attacked(GaussNewton(starts=1), update, knowledge)
+    assert found.outcome is Outcome.NOT_IDENTIFIABLE
+    assert "the words nearest to them do not" in found.note
+
+
+def test_noise_bounds_the_errors_of_words() -> None:
+    model, batch = short(0.2, causal=False)
+    errors = []
+    for std in (1e-4, 0.2):
+        update, knowledge = released(model, batch, defenses=(GaussianNoise(std=std),))
+        found = attacked(GaussNewton(starts=1), update, knowledge)
+        errors.append(max(found.details["word_errors"]))
+        assert found.outcome is (Outcome.CONVERGED if std < 1e-3 else Outcome.NOT_IDENTIFIABLE)
+    assert errors[0] < 1e-6 < 0.01 < errors[1]
+
+
+def test_gauss_newton_keeps_to_its_limit_and_costs_what_it_says() -> None:
+    model, batch = short(0.2)
+    update, knowledge = released(model, batch)
+    attack = GaussNewton(max_plain_gradients=500)
+    found = attacked(attack, update, knowledge)
+    assert found.plain_gradients <= attack.estimate(knowledge) == 500
+    assert found.outcome is Outcome.BUDGET_SPENT
+    assert found.tokens.shape == (1, 4)

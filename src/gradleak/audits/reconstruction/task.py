@@ -109,7 +109,12 @@ def protocol_sensitivity(found: Reconstruction, update: Update, knowledge: Knowl
 
     **Cost**: seven released means.
     """
-    if "protocol" not in (knowledge.assumed or ()) or found.inputs is None or knowledge.protocol is None:
+    if (
+        "protocol" not in (knowledge.assumed or ())
+        or found.inputs is None
+        or knowledge.protocol is None
+        or found.bag is not None
+    ):
         return "", []
     protocols = list(dict.fromkeys([knowledge.protocol, *neighboring_protocols(knowledge.protocol)]))
     try:

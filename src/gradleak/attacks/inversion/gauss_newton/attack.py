@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.attack import Attack, Monitor
+from gradleak.attacks.inversion.embeddings import Embeddings
 from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.gauss_newton.descent import Descent, Steps, advance
 from gradleak.attacks.inversion.gauss_newton.gates import GateSystem, gate_system, identifiability, judged, order_note
@@ -24,10 +25,13 @@ from gradleak.attacks.inversion.gauss_newton.residual_system import (
     ResidualSystem,
 )
 from gradleak.attacks.inversion.gauss_newton.spectral import SharedLimit, spectral_noise, without_spectral_noise
+from gradleak.attacks.inversion.gauss_newton.words import read_words
 from gradleak.attacks.inversion.inverting_gradients import InvertingGradients
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, Problem, check_labels, readable
 from gradleak.attacks.inversion.reading import draws_of
-from gradleak.attacks.inversion.variables import Pixels, Start
+from gradleak.attacks.inversion.sentences import as_numbers
+from gradleak.attacks.inversion.tag import TAG
+from gradleak.attacks.inversion.variables import Pixels, Start, Variables
 from gradleak.core import Batch, Knowledge, Reconstruction, Update, describe
 from gradleak.results import (
     LEVENBERG_MARQUARDT,
@@ -77,7 +81,8 @@ class GaussNewton(Attack):
     floor and the rank could not be resolved (Krylov steps).
 
     Defenses that are known and read entry by entry (pruning, signs, rounding) bound the update (`Reading`); the rule of
-    known spectral noise is undone (`without_spectral_noise`).
+    known spectral noise is undone (`without_spectral_noise`). Of sentences the embeddings are searched, and `read_words`
+    reads the words: `converged` says then that no other word explains the update, whatever of an embedding is not seen.
 
     **Assumptions**: g is differentiable; quadratic convergence needs a smooth network (or the right gates) and an
     identifiable input. Rank is a statement about the neighborhood: inputs far away that explain the update too (the
@@ -119,6 +124,8 @@ class GaussNewton(Attack):
         "Levenberg-Marquardt on the residual of the update, in float64: dense, sketched or by products."
     )
 
+    claims_embeddings: ClassVar[bool] = True
+
     max_steps: Count = 60
     starts: Count = 2
     warm_iterations: Natural = 500
@@ -144,6 +151,7 @@ class GaussNewton(Attack):
             UnsupportedError: if the named steps do not fit the memory.
         """
         knowledge.require(NEEDS, asker="the cost of gauss_newton")
+        knowledge = as_numbers(knowledge)
         assert knowledge.objective is not None
         assert knowledge.domain is not None
         assert knowledge.batch_size is not None
@@ -164,6 +172,13 @@ class GaussNewton(Attack):
 
     def _check(self, knowledge: Knowledge) -> None:
         """Refuse defenses that can be neither followed nor read backward, and labels that nobody can have."""
+        tokens = knowledge.domain is not None and knowledge.domain.vocabulary is not None
+        if tokens and spectral_noise(knowledge) is not None:
+            raise UnsupportedError(
+                "gauss_newton: expected numbers where spectral noise is to be undone, got sentences; run the attack under "
+                "HonestButCurious(defenses=False)"
+            )
+        knowledge = as_numbers(knowledge)
         readable(knowledge)
         check_labels(knowledge, LabelPolicy(self.labels))
         limit = self.max_plain_gradients
@@ -205,7 +220,9 @@ class GaussNewton(Attack):
         self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
     ) -> Reconstruction:
         """From random starts."""
-        pixels = Pixels(start=Start.UNIFORM, box=self.box)
+        pixels: Variables = Pixels(start=Start.UNIFORM, box=self.box)
+        if knowledge.domain is not None and knowledge.domain.vocabulary is not None:
+            pixels = Embeddings(box=self.box)
         problem = Problem.pose(update, knowledge, pixels=pixels, policy=self.labels, dtype=torch.float64)
         return _Attempt(self, problem, update, knowledge, generator, monitor).run()
 
@@ -218,16 +235,7 @@ def search_from(
     generator: torch.Generator,
     monitor: Monitor,
 ) -> Reconstruction:
-    """The claim of one start at a guess in place of a random one, labels as in the guess; without free gates.
-
-    Args:
-        config: of the attack.
-        update: aligned.
-        knowledge: of the adversary.
-        guess: inputs, and targets as class indices or soft labels.
-        generator: the only source of randomness.
-        monitor: progress.
-    """
+    """The claim of one start at a guess (targets as class indices or soft labels) in place of a random one; no free gates."""
     given = replace(knowledge, targets=guess.targets) if not guess.targets.is_floating_point() else knowledge
     pixels = Pixels(start=Start.UNIFORM, box=config.box)
     problem = Problem.pose(update, given, pixels=pixels, policy=config.labels, dtype=torch.float64)
@@ -337,7 +345,10 @@ class _Attempt:
         return points.clamp(self.system.low, self.system.high)
 
     def _warm_attack(self) -> Inversion:
-        return replace(InvertingGradients(iterations=self.config.warm_iterations).compose(), labels=self.config.labels)
+        iterations = self.config.warm_iterations
+        tokens = self.problem.space.sentences is not None
+        preset = TAG(iterations=iterations) if tokens else InvertingGradients(iterations=iterations)
+        return replace(preset.compose(), labels=self.config.labels)
 
     def _gate_system(self) -> GateSystem | None:
         config, system = self.config, self.system
@@ -426,7 +437,7 @@ class _Attempt:
                 note=ENDED_BY_LIMIT if too_little else run.note or "the residual was never finite",
                 details={**details, **self._counts()},
             )
-        notes = [problem.note, run.note]
+        notes, words = [problem.note, run.note], None
         first = next(one.history for one in [*self.stretches, *runs] if one.history)
         if system.explained(first[0] * system.scale**2):
             # The first start is random: when it fits, the update does not tell inputs apart.
@@ -434,19 +445,17 @@ class _Attempt:
             notes.append("a random input already explains the update to within its noise or round-off")
         elif outcome is Outcome.CONVERGED and run.model is not None:
             try:
-                found = identifiability(system, run.model, run.best, self.generator)
+                if problem.space.sentences is None:
+                    found = identifiability(system, run.model, run.best, self.generator)
+                    facts, (outcome, note) = found.facts, judged(found, system.noisy)
+                else:
+                    words = read_words(system, run.model, run.best, check=True)
+                    facts, (outcome, note) = words.facts, words.judged
             except OutOfBudgetError:
                 outcome, self.is_spent = Outcome.BUDGET_SPENT, True
                 notes.append(RANK_IS_OPEN)
             else:
-                details |= {
-                    "null_dimension": found.null_dimension,
-                    "null_threshold": found.threshold,
-                    "smallest_eigenvalue": found.smallest,
-                    "rank_resolved": found.resolved,
-                    "allowed_rmse": found.allowed_rmse,
-                }
-                outcome, note = judged(found, system.noisy)
+                details |= facts
                 notes.append(note)
         elif at_floor and run.model is None:
             notes.append(RANK_IS_OPEN)
@@ -459,6 +468,8 @@ class _Attempt:
         if outcome is Outcome.CONVERGED:
             notes.append(order_note(problem))
         inputs, targets = problem.variables.decode(problem.space, run.best, problem.labels)
+        if words is None and problem.space.sentences is not None:
+            words = read_words(system, run.model, run.best, check=False)
         return Reconstruction(
             inputs=inputs.clone(),
             targets=targets.clone(),
@@ -469,6 +480,7 @@ class _Attempt:
             history=run.history,
             note="; ".join(note for note in notes if note),
             details={**details, **self._counts(), "relative_residual": problem.relative_residual(run.best)},
+            **({} if words is None else words.claim),
         )
 
     def _counts(self) -> dict[str, float]:

@@ -302,6 +302,17 @@ class Identifiability:
     allowed_rmse: float | None = None
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """JSON-ready facts for the claim."""
+        return {
+            "null_dimension": self.null_dimension,
+            "null_threshold": self.threshold,
+            "smallest_eigenvalue": self.smallest,
+            "rank_resolved": self.resolved,
+            "allowed_rmse": self.allowed_rmse,
+        }
+
+    @property
     def open_rmse(self) -> float:
         """The pixel RMSE that the open directions alone allow, where what they hold is uniform over the range."""
         return math.sqrt(self.null_dimension / (UNIFORM_VARIANCE * max(1, self.free)))

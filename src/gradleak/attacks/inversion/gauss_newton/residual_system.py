@@ -135,7 +135,7 @@ class ResidualSystem:
     @property
     def inputs(self) -> int:
         """Number of unknowns that are input entries; they come first."""
-        return self.problem.space.inputs
+        return self.problem.variables.size(self.problem.space)
 
     @property
     def live_rows(self) -> Tensor:

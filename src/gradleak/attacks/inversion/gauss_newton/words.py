@@ -1,0 +1,152 @@
+"""Words at a point where the update is explained: the nearest in the metric of the derivative, and whether others are as near."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradleak.attacks.inversion.gauss_newton.residual_system import LocalModel, ResidualSystem
+from gradleak.results import Outcome
+
+MOST_ERROR = 0.01
+"""A place is read where the probability that noise, or round-off, makes another word as near stays below it."""
+
+SWEEPS = 20
+"""How often all places are decided anew given the others; they settle after two or three."""
+
+RIDGES = 10.0
+"""Squared distances of words up to so many ridges are none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words:
+    """The words that are read from embeddings.
+
+    Attributes:
+        claim: tokens and bag, as fields of a reconstruction.
+        errors: an upper bound of the probability that another word is as near, by open place; empty without a metric.
+        residual: ‖r‖ of the sentences themselves; None where it was not computed.
+        explain: whether it is at the floor.
+    """
+
+    claim: dict[str, Tensor]
+    errors: Sequence[float] = ()
+    residual: float | None = None
+    explain: bool = False
+
+    @property
+    def open_places(self) -> int:
+        """Number of places at which another word is as near."""
+        return sum(error > MOST_ERROR for error in self.errors)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """JSON-ready facts for the claim."""
+        return {"word_errors": list(self.errors), "open_places": self.open_places, "words_explain": self.explain}
+
+    @property
+    def judged(self) -> tuple[Outcome, str]:
+        """Outcome where the embeddings explain the update, and a note."""
+        if not self.errors:
+            return Outcome.BUDGET_SPENT, "the update is explained; whether other words explain it was not resolved"
+        if self.open_places:
+            return Outcome.NOT_IDENTIFIABLE, (
+                f"the update is explained, and at {self.open_places} of {len(self.errors)} places other words explain it as well"
+            )
+        if not self.explain:
+            return Outcome.NOT_IDENTIFIABLE, "embeddings explain the update, and the words nearest to them do not"
+        return Outcome.CONVERGED, ""
+
+
+def read_words(system: ResidualSystem, model: LocalModel | None, point: Tensor, *, check: bool) -> Words:
+    """The words nearest to embeddings in the metric of the derivative A, place by place and then given each other.
+
+    With S_p the Schur complement of AᵀA by everything but place p, ‖A(e − x)‖² is at least (e_w − x_p)ᵀS_p(e_w − x_p)
+    whatever stands elsewhere: the first choice is the word of the least. Then ‖A(e − x)‖² itself is minimized, one place
+    after the other. What a model does not see of an embedding (its mean, behind a LayerNorm) is nothing in this metric, where
+    by angle or length it is a part like others.
+
+    The distance of two words at a place is d² = (e_w − e_v)ᵀS_p(e_w − e_v), zero where the null space of A holds their
+    difference together with any change elsewhere, and Σ_w Q(d_w / 2s), s the error of an entry of the update, bounds the
+    probability that an error makes another word as near as the one that is claimed, to first order.
+
+    **Cost**: the inverse of a matrix of n × n and its eigenvalues, V·d² multiplications a place, one release for the check.
+
+    **Source**: ours.
+
+    Args:
+        system: of a problem with sentences.
+        model: at the point, or near it; without a matrix the words are those of the smallest angle.
+        point: z (n,).
+        check: whether the sentences themselves are put through the release.
+
+    Raises:
+        OutOfBudgetError: if the check does not fit the limit.
+    """
+    problem = system.problem
+    sentences = problem.space.sentences
+    assert sentences is not None
+    inputs, targets = problem.variables.decode(problem.space, point, problem.labels)
+    gram = None if model is None else model.gram()
+    if gram is None or not bool(torch.isfinite(gram).all()):
+        words, errors = sentences.words(inputs), torch.empty(0)
+    else:
+        words, errors = _nearest(system, gram, point)
+    residual = None
+    explain = False
+    if check:
+        claimed = sentences.filled(sentences.table[words].to(inputs))
+        squared = float(system.residual(problem.variables.encode(problem.space, claimed, targets)).square().sum())
+        residual, explain = math.sqrt(squared), system.explained(squared) or squared <= _expected(system)
+    return Words(claim=sentences.claim(words), errors=errors.tolist(), residual=residual, explain=explain)
+
+
+def _expected(system: ResidualSystem) -> float:
+    """Square of the residual that known noise leaves where no unknown takes any of it up."""
+    count = system.problem.noisy_entries if system.noisy else 0
+    return count + 4 * math.sqrt(2 * count)
+
+
+def _nearest(system: ResidualSystem, gram: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
+    """Ids (m,), and the bound on their errors (m,)."""
+    sentences = system.problem.space.sentences
+    assert sentences is not None
+    center, scale = sentences.spread[:-1], sentences.spread[-1]
+    places, table = len(sentences.open), (sentences.table[sentences.candidates].double() - center) / scale
+    width = table.shape[1]
+    values = torch.linalg.eigvalsh(gram)
+    ridge = max(len(gram) * torch.finfo(gram.dtype).eps * float(values[-1]), 1e-300)
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(gram + ridge * torch.eye(len(gram)).to(gram)))
+    rows = point[: places * width].reshape(places, width)
+    metrics = []
+    words = torch.zeros(places, dtype=torch.int64, device=gram.device)
+    for place in range(places):
+        part = slice(place * width, (place + 1) * width)
+        block = inverse[part, part]
+        metrics.append(torch.linalg.inv((block + block.T) / 2))
+        gap = table - rows[place]
+        words[place] = ((gap @ metrics[place]) * gap).sum(dim=1).argmin()
+    for _ in range(SWEEPS):
+        before = words.clone()
+        for place in range(places):
+            part = slice(place * width, (place + 1) * width)
+            away = (table[words] - rows).reshape(-1)
+            away[part] = 0
+            gap = table - rows[place]
+            cost = ((gap @ gram[part, part]) * gap).sum(dim=1) + 2 * gap @ (gram[part, : len(away)] @ away)
+            words[place] = cost.argmin()
+        if torch.equal(before, words):
+            break
+    errors = []
+    for place in range(places):
+        gap = table - table[words[place]]
+        squared = ((gap @ metrics[place]) * gap).sum(dim=1)
+        squared = torch.where(squared <= RIDGES * ridge * gap.square().sum(dim=1), 0.0, squared)
+        chance = torch.special.ndtr(-squared.clamp(min=0).sqrt() / (2 * system.entry_std))
+        errors.append(chance.sum() - chance[words[place]])
+    return sentences.candidates[words.to(sentences.candidates.device)], torch.stack(errors).clamp(max=1.0)
