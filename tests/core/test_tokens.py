@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.tokens import PLACES, SIZE, VOCABULARY, WIDTH, sentences, tiny
+from tests.tokens import PLACES, SIZE, VOCABULARY, WIDTH, TinyTransformer, sentences, tiny
 from torch import nn
 
 from gradleak.core import (
@@ -51,6 +52,23 @@ def test_each_example_has_a_gradient_of_its_own() -> None:
         alone = objective.gradient(objective.params, batch.example(place))
         for name, row in rows.items():
             assert torch.allclose(row[place], alone[name], atol=1e-12), (place, name)
+
+
+def test_gradients_of_sentences_are_taken_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is called once for all of them, though padding is data that vmap does not show."""
+    calls, forward = [], TinyTransformer.forward
+
+    @functools.wraps(forward)
+    def counted(*args: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return forward(*args, **named)
+
+    monkeypatch.setattr(TinyTransformer, "forward", counted)
+    objective, batch = Objective.from_module(tiny()), sentences(5, 8, 7)
+    example_gradients(objective, objective.params, batch)
+    calls.clear()
+    example_gradients(objective, objective.params, batch)
+    assert len(calls) == 1
 
 
 def test_a_causal_model_is_held_against_the_next_token_and_reads_what_it_is_given() -> None:

@@ -64,7 +64,7 @@ def arguments(module: nn.Module, inputs: Tensor) -> tuple[tuple[Tensor, ...], di
         return (inputs,), {}
     there = inputs != NO_TOKEN
     # Inside of vmap nobody knows the values.
-    hidden = torch._C._functorch.is_batchedtensor(inputs)
+    hidden = _is_batched(inputs)
     takes = _MASK in inspect.signature(module.forward).parameters
     if (hidden and not takes) or (not hidden and bool(there.all())):
         return (inputs,), {}
@@ -75,6 +75,16 @@ def arguments(module: nn.Module, inputs: Tensor) -> tuple[tuple[Tensor, ...], di
         )
     filled = torch.where(there, inputs, torch.full_like(inputs, padding_of(module)))
     return (filled,), {_MASK: there.to(inputs.dtype)}
+
+
+def _is_batched(tensor: Tensor) -> bool:
+    """True inside of vmap, also where `grad` wraps the tensor once more."""
+    wraps = torch._C._functorch
+    while wraps.is_functorch_wrapped_tensor(tensor):
+        if wraps.is_batchedtensor(tensor):
+            return True
+        tensor = wraps.get_unwrapped(tensor)
+    return False
 
 
 def logits_of(outputs: Any) -> Any:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 
 from gradleak.core import Batch, DiagonalGaussian, Exposure, NotGaussian
+from gradleak.core.evaluation import BY_EXAMPLE
 from gradleak.operators import GradientJacobian
 from gradleak.results import (
     FANO_1961,
@@ -30,6 +31,8 @@ from gradleak.risk.measure import Measure
 from gradleak.risk.unseen_words import word_rows
 
 _BISECTIONS = 100
+# Numbers of gradients that are taken side by side.
+_TOGETHER = 2**26
 TOKEN_ERROR = "token_error"
 _NO_IDS = "TokenError: expected a batch of ids with a domain of tokens, got other inputs"
 T = TypeVar("T")
@@ -243,7 +246,7 @@ class TokenError(Measure):
         if self.linear:
             values = self._linear(exposure, row, place, tried) / units
         else:
-            values = torch.stack([self._mean(exposure, row, place, word) / units for word in tried])
+            values = released_means(exposure, row, place, tried) / units
         values = values - values[0]
         return TokenDistances(
             distances=torch.cdist(values, values, compute_mode="donot_use_mm_for_euclid_dist"),
@@ -260,7 +263,7 @@ class TokenError(Measure):
         if isinstance(noise, NotGaussian):
             return [self.unsupported(f"the noise of this release is not Gaussian: {noise.reason}")]
         noisy = isinstance(noise, DiagonalGaussian) and any(noise.std.values())
-        places = self._places(exposure.batch)
+        places = self.places(exposure.batch)
         found = [self.distances(exposure, row, place) for row, place in places]
         if not any(bool(one.distances.any()) for one in found):
             return [self._zero_map(operator)]
@@ -325,7 +328,15 @@ class TokenError(Measure):
             details=details,
         )
 
-    def _places(self, batch: Batch) -> list[tuple[int, int]]:
+    def places(self, batch: Batch) -> list[tuple[int, int]]:
+        """The places that are looked at, as (sentence, place).
+
+        Args:
+            batch: of ids.
+
+        Raises:
+            InputError: for other inputs, or without an ordinary token.
+        """
         vocabulary = None if batch.domain is None else batch.domain.vocabulary
         if vocabulary is None or batch.inputs.is_floating_point():
             raise InputError(_NO_IDS)
@@ -339,21 +350,13 @@ class TokenError(Measure):
             raise InputError("TokenError: expected a sentence with an ordinary token, got none")
         return spread(ordinary, self.most_places)
 
-    def _mean(self, exposure: Exposure, row: int, place: int, word: int) -> Tensor:
-        """The released mean with another token there, which a language model predicts too."""
-        batch = exposure.batch
-        ids, targets = batch.inputs.clone(), batch.targets
-        if targets.shape == ids.shape and int(targets[row, place]) == int(ids[row, place]):
-            targets = targets.clone()
-            targets[row, place] = word
-        ids[row, place] = word
-        return replace(exposure, batch=replace(batch, inputs=ids, targets=targets)).released_mean().detach()
-
     def _linear(self, exposure: Exposure, row: int, place: int, words: Sequence[int]) -> Tensor:
         """A e_w for every candidate, (M, P)."""
         objective, batch = exposure.objective, exposure.batch
         embedded = objective.embed(batch.inputs).detach()
-        at = Exposure(objective.at_embeddings(), Batch(embedded, batch.targets), exposure.release)
+        at = Exposure(
+            objective.at_embeddings(length=embedded.shape[1]), Batch(embedded, batch.targets), exposure.release
+        )
         width = embedded.shape[2]
         first = (row * embedded.shape[1] + place) * width
         operator = GradientJacobian(at)
@@ -361,6 +364,39 @@ class TokenError(Measure):
         block[first : first + width] = torch.eye(width, dtype=embedded.dtype)
         rows = word_rows(exposure, torch.tensor(list(words)))
         return rows @ operator.matmat(block).T
+
+
+def released_means(exposure: Exposure, row: int, place: int, words: Sequence[int]) -> Tensor:
+    """The released means with each of the words at one place, which a language model predicts too, (M, P).
+
+    Args:
+        exposure: of a batch of ids.
+        row: of the batch.
+        place: of the sentence.
+        words: ids that are put there.
+    """
+    objective, release, batch = exposure.objective, exposure.release, exposure.batch
+    put = torch.tensor(list(words), device=batch.inputs.device)
+    ids, targets = (
+        tensor.repeat(len(words), *[1] * (tensor.dim() - 1)) for tensor in (batch.inputs[None], batch.targets[None])
+    )
+    if batch.targets.shape == batch.inputs.shape and int(batch.targets[row, place]) == int(batch.inputs[row, place]):
+        targets[:, row, place] = put
+    ids[:, row, place] = put
+
+    def mean(ids: Tensor, targets: Tensor) -> Tensor:
+        return objective.flatten(release.mean(objective, objective.params, Batch(ids, targets)))
+
+    try:
+        with BY_EXAMPLE.within(objective):
+            chunk = max(1, min(64, _TOGETHER // objective.size))
+            found: Tensor = torch.func.vmap(mean, randomness="same", chunk_size=chunk)(ids, targets)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, NotImplementedError, ValueError, AssertionError, UserWarning):
+        # No batching rule (a warning where they are errors); another cause comes again here.
+        found = torch.stack([mean(*pair).detach() for pair in zip(ids, targets, strict=True)])
+    return found.detach()
 
 
 def _units(exposure: Exposure) -> Tensor:
