@@ -218,3 +218,14 @@ def test_gauss_newton_keeps_to_its_limit_and_costs_what_it_says() -> None:
     assert found.plain_gradients <= attack.estimate(knowledge) == 500
     assert found.outcome is Outcome.BUDGET_SPENT
     assert found.tokens.shape == (1, 4)
+
+
+def test_sentences_of_one_model_are_searched_side_by_side() -> None:
+    model, batch = short(0.2)
+    objective, release = Objective.from_module(model), Release(FedSGD())
+    batches = [batch, replace(batch, inputs=batch.inputs.flip(1))]
+    updates = [release(objective, one, torch.Generator().manual_seed(0)) for one in batches]
+    known = [HonestButCurious(targets=True).disclose(objective, release, one) for one in batches]
+    generators = [torch.Generator().manual_seed(seed) for seed in range(2)]
+    found = TAG(iterations=2).many(updates, known, generators=generators)
+    assert [one.details["group"] for one in found] == [2, 2]

@@ -239,15 +239,17 @@ def _group_key(problem: Problem) -> object:
     """Problems that differ in nothing but target and label values run in one lockstep group."""
     shape = None if problem.labels is None else (tuple(problem.labels.shape), problem.labels.dtype)
     release = (problem.release.protocol, tuple(problem.release.defenses), tuple(problem.reading.last))
+    sentences = problem.space.sentences
     return (
-        id(problem.objective),
+        # Of sentences the loss at embeddings is made for each, and the same for what stands below.
+        id(problem.objective if sentences is None else sentences.model),
         repr(release),
         problem.space.domain,
         problem.space.batch_size,
         shape,
         id(problem.statistics),
         id(problem.space.generator),
-        None if (sentences := problem.space.sentences) is None else tuple(sentences.known.reshape(-1).tolist()),
+        None if sentences is None else tuple(sentences.known.reshape(-1).tolist()),
     )
 
 

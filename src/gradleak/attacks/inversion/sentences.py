@@ -45,6 +45,7 @@ class Sentences:
     defense or local steps make the rest of the update depend on it, its part is computed as if every word stood once.
 
     Attributes:
+        model: the loss as a function of ids.
         knowledge: with the loss as a function of embeddings (b, T, d), and the domain of these.
         update: without the table, or None where there is none yet.
         table: the embeddings of all words, (V, d), in the dtype of the model.
@@ -53,6 +54,7 @@ class Sentences:
         narrowed: whether they are those of the table's rows that moved, not the vocabulary.
     """
 
+    model: Objective
     knowledge: Knowledge
     update: Update | None
     table: Tensor
@@ -100,6 +102,7 @@ class Sentences:
             seen = replace(update, tensors={name: update.tensors[name] for name in at_embeddings.params})
         low, high = float(table.min()), float(table.max())
         return cls(
+            model=objective,
             knowledge=replace(
                 parts,
                 domain=Domain(
