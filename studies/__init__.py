@@ -28,10 +28,12 @@ from studies.privacy_utility import Family, PrivacyUtility, ProbeAttack, Utility
 from studies.private_images import SmallNetwork
 from studies.pruning_bound import PruningBound
 from studies.sentence_attacks import SentenceAttacks
+from studies.sentence_noise import SentenceNoise
 from studies.shields import Shield
 from studies.shuffled_clients import ShuffledClients
 from studies.spectral_noise import SpectralNoiseGain
 from studies.study import Finding, Study, StudyResult, Table
+from studies.token_decoders import TokenDecoders
 from studies.unfairness import Unfairness
 
 __all__ = [
@@ -78,6 +80,7 @@ __all__ = [
     "RiskGame",
     "Scale",
     "SentenceAttacks",
+    "SentenceNoise",
     "Shield",
     "ShuffledClients",
     "SmallNetwork",
@@ -86,6 +89,7 @@ __all__ = [
     "StudyResult",
     "Table",
     "TableNetwork",
+    "TokenDecoders",
     "Unfairness",
     "UtilityData",
 ]

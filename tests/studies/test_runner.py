@@ -35,8 +35,10 @@ from studies import (
     PrivacyUtility,
     PruningBound,
     SentenceAttacks,
+    SentenceNoise,
     ShuffledClients,
     SpectralNoiseGain,
+    TokenDecoders,
     Unfairness,
 )
 from studies.runner import app, find_study, known_studies, settings
@@ -68,8 +70,10 @@ def test_studies_are_found_by_name() -> None:
         "privacy_utility": PrivacyUtility,
         "pruning_bound": PruningBound,
         "sentence_attacks": SentenceAttacks,
+        "sentence_noise": SentenceNoise,
         "shuffled_clients": ShuffledClients,
         "spectral_noise": SpectralNoiseGain,
+        "token_decoders": TokenDecoders,
         "unfairness": Unfairness,
     }
     assert find_study("lavp_quality") is LAVPQuality
