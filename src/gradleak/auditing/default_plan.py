@@ -124,12 +124,17 @@ def _attacks(objective: Objective, batch: Batch) -> dict[str, Attack]:
     found: dict[str, Attack] = {}
     if _of_tokens(batch):
         return {"token_rows": TokenRows()}
-    strong = GaussNewton()
-    # The dense Jacobian has P · n entries of 8 bytes.
-    if batch.inputs.numel() <= strong.max_unknowns and 8 * objective.size * batch.inputs.numel() <= DENSE_BYTES:
-        found["gauss_newton"] = strong
+    if fits_gauss_newton(objective, batch):
+        found["gauss_newton"] = GaussNewton()
     found["inverting_gradients"] = InvertingGradients(iterations=1000, restarts=1)
     return found
+
+
+def fits_gauss_newton(objective: Objective, batch: Batch) -> bool:
+    """True if the unknowns of a batch are few enough for the dense steps of `GaussNewton`."""
+    # The dense Jacobian has P · n entries of 8 bytes.
+    unknowns = batch.inputs.numel()
+    return unknowns <= GaussNewton().max_unknowns and 8 * objective.size * unknowns <= DENSE_BYTES
 
 
 def _measures(objective: Objective, batch: Batch) -> list[Measure | SettingMeasure]:

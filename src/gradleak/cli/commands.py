@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradleak.cli.gate import FailOnOption, Gate, JUnitOption, SarifOption
+from gradleak.cli.init import init
+from gradleak.cli.preview import preview
 from gradleak.results import GradleakError, InputError, Record, Status
 from gradleak.results.files import make_folder, write_file
 from gradleak.results.versions import version_of
@@ -21,7 +23,7 @@ from gradleak.results.versions import version_of
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from gradleak.auditing import Executor, Plan
+    from gradleak.auditing import Executor
     from gradleak.models.generators import TrainedGenerator
 
 app = typer.Typer(
@@ -36,6 +38,9 @@ def _version(asked: bool) -> None:
     if asked:
         typer.echo(f"gradleak {version_of('gradleak')}")
         raise typer.Exit
+
+
+app.command()(init)
 
 
 @app.callback()
@@ -159,7 +164,7 @@ def audit(
         )
     gate = Gate(plan=plan, fail_on=fail_on or (), junit=junit, sarif=sarif)
     gate.prepare(loaded)
-    for line in () if quiet else _before(loaded):
+    for line in () if quiet else preview(loaded):
         typer.echo(line, err=True)
     with _shown(quiet) as advance:
         place = _executor(executor, cluster, jobs)
@@ -213,7 +218,7 @@ def check(
         except GradleakError as error:
             wrong.append(f"{plan}: {error}")
             continue
-        for line in _before(loaded):
+        for line in preview(loaded):
             typer.echo(f"{plan}: {line}")
     if wrong:
         raise InputError(" | ".join(wrong))
@@ -480,18 +485,6 @@ def _train_with_progress(plan: Path) -> TrainedGenerator:
             bar.update(task, completed=done, total=total, description=what)
 
         return train_generator(plan, progress=advance)
-
-
-def _before(plan: Plan) -> Iterator[str]:
-    """Lines that a user should read before a plan is carried out: its size and cost, what is refused, what to mind."""
-    from gradleak.auditing import cautions, estimate
-    from gradleak.auditing.plan import counted
-
-    counts = ", ".join(counted(count, noun) for count, noun in plan.counted() if count)
-    yield f"{plan.site.name}: {counts}, about {estimate(plan):,.0f} plain gradients"
-    yield from plan.opening()
-    yield from map(str, plan.refusals())
-    yield from cautions(plan)
 
 
 def _progress() -> Progress:

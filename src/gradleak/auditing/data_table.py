@@ -1,0 +1,239 @@
+"""Ways to read a data file, as the table `[data]` of a plan states them: what is guessed from the file says so."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from gradleak.core import Domain
+from gradleak.datasets.own_files import arrays_of, header_of, pictures_of
+from gradleak.results import InputError
+from gradleak.results.errors import shown
+
+# A column of more different texts is a name or a remark, no category.
+MOST_VALUES = 60
+# So many different whole numbers are classes.
+MOST_CLASSES = 20
+_GUESSED = "guessed from this file; state what the codebook says, since a server that is told them learns of the rows"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataTable:
+    """A table `[data]`, and what to say of it.
+
+    Attributes:
+        table: its keys, `use` first.
+        about: what the data are.
+        comments: by key.
+    """
+
+    table: Mapping[str, Any]
+    about: str
+    comments: Mapping[str, str] = field(default_factory=dict)
+
+
+def data_tables(
+    data: str,
+    *,
+    count: int,
+    target: str | None = None,
+    inputs: str | None = None,
+    size: tuple[int, int] | None = None,
+    vocabularies: Sequence[int] = (),
+) -> Iterator[DataTable]:
+    """The ways to read data, the likeliest first.
+
+    Args:
+        data: a file, a folder, `module:function`, or a name of `gradleak list`.
+        count: number of examples; fewer where there are fewer.
+        target: column or array of the targets.
+        inputs: array of the inputs.
+        size: height and width of images of a folder.
+        vocabularies: numbers of ids that the model may know, the likeliest first.
+
+    Raises:
+        InputError: for a file that cannot be read, or of a kind for which there is no loader.
+    """
+    path = Path(data)
+    if path.is_dir():
+        yield from _folder(path, count, size)
+    elif path.suffix.lower() in (".csv", ".tsv"):
+        yield _csv(path, count, target)
+    elif path.suffix.lower() in (".npz", ".safetensors"):
+        yield from _arrays(path, count, (inputs or "x", target or "y"), vocabularies)
+    elif path.is_file():
+        raise InputError(
+            f"{data}: expected a CSV, npz or safetensors file, a folder of images or module:function, got "
+            f"{path.suffix or 'a file without a suffix'}; write a function that returns a gradleak.Batch"
+        )
+    elif ":" in data:
+        yield DataTable(table={"use": data}, about="examples of a function of your own, all that it returns")
+    elif data.isidentifier():
+        yield DataTable(table={"use": data, "count": count}, about=f"`gradleak explain {data}` has its arguments")
+    else:
+        raise InputError(f"{data}: expected a file, a folder of images or module:function, got no such file")
+
+
+def _csv(path: Path, count: int, target: str | None) -> DataTable:
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    names = header_of(path, delimiter)
+    wanted = names[-1] if target is None else target
+    if wanted not in names:
+        raise InputError(f"{path}: expected the target among its columns {', '.join(names)[:300]}, got {shown(wanted)}")
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        rows = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=delimiter)][1:]
+    rows = [row for row in rows if any(row)]
+    short = next((place for place, row in enumerate(rows, start=2) if len(row) != len(names)), None)
+    if short is not None or not rows:
+        raise InputError(f"{path}, line {short or 2}: expected {len(names)} cells, as many as the header has names")
+    ranges: dict[str, list[float]] = {}
+    values: dict[str, list[str]] = {}
+    left: list[str] = []
+    for name, cells in zip(names, zip(*rows, strict=True), strict=True):
+        empty = next((place for place, cell in enumerate(cells, start=2) if not cell), None)
+        if empty is not None:
+            raise InputError(
+                f"{path}, line {empty}, column {name}: expected a value, got an empty cell; fill it in or drop the row"
+            )
+        numbers, different = _numbers(cells), sorted(set(cells))
+        if name == wanted and (classes := _classes(different, numbers)):
+            values[name] = classes
+        elif numbers is not None:
+            ranges[name] = _range(numbers)
+        elif len(different) <= MOST_VALUES and len(different) > 1:
+            values[name] = different
+        else:
+            left.append(name)
+    if wanted in left:
+        raise InputError(
+            f"{path}: expected classes or numbers in the target {wanted}, got {len(set(cells))} different texts"
+        )
+    scale = any(high - low > 10 for name, (low, high) in ranges.items() if name != wanted)
+    comments = {
+        "target": "the last column" if target is None else "",
+        "scale": "numbers to [0, 1] by their ranges; false where the model takes them as they stand",
+        "ranges": f"The smallest and the largest value that a number can take, {_GUESSED}.",
+        "values": "One input a value, 1 for that of the row. Values that occur in this file: complete them from the codebook.",
+    }
+    if left:
+        comments["values"] += f"\nLeft out, as names or remarks: {', '.join(left)}."
+    table = {
+        "use": "csv_file",
+        "path": path.as_posix(),
+        "target": wanted,
+        "count": min(count, len(rows)),
+        "scale": scale,
+    }
+    table |= {} if delimiter == "," else {"delimiter": delimiter}
+    return DataTable(
+        table={**table, "ranges": ranges, "values": values},
+        about=f"{len(rows):,} rows; drawn by the seed, so that a larger count begins with the same ones",
+        comments=comments,
+    )
+
+
+def _numbers(cells: Sequence[str]) -> Tensor | None:
+    try:
+        found = torch.tensor([float(cell) for cell in cells], dtype=torch.float64)
+    except ValueError:
+        return None
+    return found if bool(torch.isfinite(found).all()) else None
+
+
+def _classes(different: Sequence[str], numbers: Tensor | None) -> list[str]:
+    """The classes that a target has, in the order of their codes; none for a number to predict."""
+    if numbers is None:
+        return list(different) if len(different) <= MOST_VALUES else []
+    if bool((numbers == numbers.round()).all()) and len(different) <= MOST_CLASSES:
+        return sorted(different, key=float)
+    return []
+
+
+def _range(numbers: Tensor) -> list[float]:
+    guessed = Domain.guess(numbers[:, None])
+    ends = (guessed.low, guessed.high)
+    return [float(end[0] if isinstance(end, tuple) else end) for end in ends]
+
+
+def _arrays(path: Path, count: int, names: tuple[str, str], vocabularies: Sequence[int]) -> Iterator[DataTable]:
+    arrays = arrays_of(path)
+    inputs, targets = names
+    held = ", ".join(f"{name} {tuple(one.shape)}" for name, one in arrays.items())
+    for name, flag in ((inputs, "--inputs"), (targets, "--target")):
+        if name not in arrays:
+            raise InputError(f"{path}: expected an array {name}, got {held or 'none'}; name it by {flag}")
+    given = arrays[inputs]
+    count = min(count, len(given))
+    base = {"path": path.as_posix(), "count": count}
+    if given.dtype is torch.uint8 and path.suffix == ".npz" and (inputs, targets) == ("x", "y"):
+        yield DataTable(table={"use": "image_file", **base}, about=f"images of bytes: {held}")
+        return
+    named = {"inputs": inputs, "targets": targets}
+    if given.is_floating_point():
+        domain = Domain.guess(given.to(torch.float32))
+        ends = {"low": domain.low, "high": domain.high, "kind": domain.kind.value}
+        yield DataTable(
+            table={"use": "array_file", **base, **named, "domain": ends},
+            about=held,
+            comments={
+                "domain": f"The range that a number can take, {_GUESSED}.\nFor normalized images state mean and std."
+            },
+        )
+        return
+    if given.dim() != 2:
+        raise InputError(
+            f"{path}: expected {inputs} of floating point numbers, of ids (n, T), or images of bytes called x beside "
+            f"labels y in an npz, got {given.dtype} {tuple(given.shape)}"
+        )
+    known = [size for size in vocabularies if size > int(given.max())]
+    if not known:
+        raise InputError(
+            f"{path}: expected a model with an nn.Embedding of more than {int(given.max())} rows for the ids {inputs}, got "
+            f"{', '.join(map(str, vocabularies)) or 'none'}"
+        )
+    for size in known:
+        yield DataTable(
+            table={"use": "array_file", **base, **named, "vocabulary": size},
+            about=f"ids of tokens: {held}",
+            comments={"vocabulary": "number of ids that the model knows; padding = 0 for the id that fills up"},
+        )
+
+
+def _folder(path: Path, count: int, size: tuple[int, int] | None) -> Iterator[DataTable]:
+    files = pictures_of(path)
+    every = [file for inside in files.values() for file in inside]
+    sizes = Counter[tuple[int, int]]()
+    modes = Counter[str]()
+    for file in every[:200]:
+        with Image.open(file) as picture:
+            sizes[(picture.height, picture.width)] += 1
+            modes[picture.mode] += 1
+    if size is None and len(sizes) > 1:
+        seen = ", ".join(f"{height}x{width}" for height, width in list(sizes)[:5])
+        raise InputError(
+            f"{path}: expected images of one size, got {seen}; say what the model takes by --size HEIGHTxWIDTH"
+        )
+    sized = {} if size is None else {"height": size[0], "width": size[1]}
+    gray = set(modes) <= {"L", "1", "I;16", "LA"}
+    for channels in (1, 3) if gray else (3, 1):
+        yield DataTable(
+            table={
+                "use": "image_folder",
+                "path": path.as_posix(),
+                "count": min(count, len(every)),
+                "channels": channels,
+                **sized,
+            },
+            about=f"{len(every):,} images of {len(files)} classes: {', '.join(list(files)[:8])}",
+            comments={
+                "channels": "1 gray, 3 color; also mean = [...] and std = [...] where the model takes normalized images"
+            },
+        )

@@ -1,0 +1,412 @@
+"""A first plan and a script of a model and data of one's own, made by looking at both; what is written has been read again."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from gradleak.auditing.data_table import DataTable, data_tables
+from gradleak.auditing.default_plan import DENSE_BYTES, fits_gauss_newton
+from gradleak.auditing.plan import Plan
+from gradleak.auditing.plan_file import build_plan
+from gradleak.auditing.plan_reader import PlanReader
+from gradleak.auditing.run import preflight
+from gradleak.core import Batch, Objective
+from gradleak.results import GradleakError, InputError
+
+
+class Preset(StrEnum):
+    """Size of a first plan."""
+
+    QUICK = "quick"
+    """One update, a short attack, undefended and under DP-SGD."""
+    STANDARD = "standard"
+    """Four updates, attacks of a thousand steps, noise and DP-SGD."""
+    DEEP = "deep"
+    """Eight updates, attacks of 4,000 steps from four starts, both adversaries, pruning, noise and DP-SGD."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """Numbers of a preset.
+
+    Attributes:
+        updates: how many are attacked.
+        iterations: of `InvertingGradients`.
+        steps: of `GaussNewton`.
+        restarts: of both.
+        unknowns: up to which `GaussNewton` is tried; None for as many as it takes.
+        defenses: beside no defense.
+        adversaries: who attacks them.
+    """
+
+    updates: int
+    iterations: int
+    steps: int
+    restarts: int
+    unknowns: int | None = None
+    defenses: tuple[str, ...]
+    adversaries: str
+
+
+EFFORTS: Mapping[Preset, Effort] = {
+    Preset.QUICK: Effort(
+        updates=1,
+        iterations=300,
+        steps=12,
+        restarts=1,
+        unknowns=256,
+        defenses=("DP-SGD",),
+        adversaries='["adaptive"]',
+    ),
+    Preset.STANDARD: Effort(
+        updates=4, iterations=1000, steps=30, restarts=1, defenses=("noise", "DP-SGD"), adversaries='["adaptive"]'
+    ),
+    Preset.DEEP: Effort(
+        updates=8,
+        iterations=4000,
+        steps=60,
+        restarts=4,
+        defenses=("largest tenth", "noise", "DP-SGD"),
+        adversaries='["adaptive", "static"]',
+    ),
+}
+_DEFENSES: Mapping[str, str] = {
+    "largest tenth": '{ use = "TopK", share = 0.1 }',
+    "noise": '{ use = "Clip", max_norm = 1.0 }, { use = "GaussianNoise", std = 0.01 }',
+    "DP-SGD": '{ use = "DPSGD.from_noise_multiplier", noise_multiplier = 1.1, clip_norm = 1.0, expected_batch_size = %d }',
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """Facts about a first plan that model and data do not show.
+
+    Attributes:
+        preset: how much is tried.
+        name: of the audit; by default that of the model's factory.
+        arguments: of the model's factory.
+        weights: safetensors file with the model's weights, or None for those that the factory makes.
+        loss: by name or `module:function`; None to go by the outputs and the targets.
+        mode: "eval" or "train".
+        batch_size: examples of one update.
+        target: column or array of the targets; by default the last column, or `y`.
+        inputs: array of the inputs; by default `x`.
+        size: height and width that the images of a folder are brought to.
+    """
+
+    preset: Preset = Preset.STANDARD
+    name: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    weights: str | None = None
+    loss: str | None = None
+    mode: str = "eval"
+    batch_size: int = 1
+    target: str | None = None
+    inputs: str | None = None
+    size: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewPlan:
+    """A first plan.
+
+    Attributes:
+        text: of the plan file.
+        script: Python that audits the first update by itself.
+        plan: that the text makes; it passed the checks before a run.
+    """
+
+    text: str
+    script: str
+    plan: Plan
+
+
+def new_plan(model: str, data: str, wishes: Wishes | None = None) -> NewPlan:
+    """The plan of a model and data, after a look at both: shapes, targets, outputs, ranges.
+
+    Args:
+        model: `module:factory`, or a name of `gradleak list`; imported and called.
+        data: a CSV, npz or safetensors file, a folder with one folder of images a class, `module:function`, or a name of
+            `gradleak list`; a path is taken from the folder where the command runs.
+        wishes: what they do not show.
+
+    Raises:
+        GradleakError: in one line, where model and data cannot be read or do not fit together.
+
+    Cost:
+        A few gradients.
+    """
+    wish = Wishes() if wishes is None else wishes
+    if not wish.batch_size >= 1:
+        raise InputError(f"batch_size: expected at least 1, got {wish.batch_size}")
+    effort = EFFORTS[wish.preset]
+    reader = PlanReader(folder=Path(), seed=0)
+    weights = {} if wish.weights is None else {"weights": wish.weights}
+    table = {"use": model, **wish.arguments, **weights}
+    module = reader.module(table)
+    found, batch, loss = _fitting(module, data, reader, wish)
+    objective = Objective.from_module(module, loss=reader.loss({"loss": loss}), mode=wish.mode)
+    name = wish.name or re.sub(r"\W+", " ", model.rpartition(":")[2]).strip() or "audit"
+    parts = Parts(
+        name=name, model=table, data=found, loss=loss, wish=wish, effort=effort, objective=objective, batch=batch
+    )
+    text = "\n".join(parts.lines()) + "\n"
+    plan = build_plan(tomllib.loads(text), folder=Path())
+    preflight(plan)
+    return NewPlan(text=text, script=parts.script(), plan=plan)
+
+
+def _fitting(module: nn.Module, data: str, reader: PlanReader, wish: Wishes) -> tuple[DataTable, Batch, str]:
+    """The first reading of the data that the model takes, a batch of it, and the loss.
+
+    Raises:
+        InputError: where the model takes none.
+    """
+    refused = ""
+    count = EFFORTS[wish.preset].updates * wish.batch_size
+    looked_up = {one.num_embeddings for one in module.modules() if isinstance(one, nn.Embedding)}
+    ways = data_tables(
+        data,
+        count=count,
+        target=wish.target,
+        inputs=wish.inputs,
+        size=wish.size,
+        vocabularies=sorted(looked_up, reverse=True),
+    )
+    for found in ways:
+        batches, _ = reader.batches({**found.table, "batch_size": wish.batch_size})
+        batch = batches[0]
+        try:
+            loss = wish.loss or _loss_for(module, batch)
+            objective = Objective.from_module(module, loss=reader.loss({"loss": loss}), mode=wish.mode)
+            objective.check(batch.to(objective.dtype))
+        except GradleakError as refusal:
+            refused = refused or str(refusal)
+            continue
+        if len(batches) * wish.batch_size < count:
+            found = replace(found, table={**found.table, "count": len(batches) * wish.batch_size})
+        return found, batch, loss
+    raise InputError(
+        f"the model does not take what {data} gives ({refused}); write a function without arguments that returns a "
+        "gradleak.Batch as your training makes it, and name it module:function in place of the file"
+    )
+
+
+def _loss_for(module: nn.Module, batch: Batch) -> str:
+    """The name of the loss that outputs and targets speak of.
+
+    Raises:
+        InputError: where the model does not take the inputs, or none is plain from the shapes.
+    """
+    was = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            outputs = module(batch.inputs)
+    except Exception as error:  # a user's own model may raise anything
+        said = " ".join(str(error).split())[:200]
+        raise InputError(f"inputs of shape {tuple(batch.inputs.shape)} raise {type(error).__name__}: {said}") from error
+    finally:
+        module.train(was)
+    outputs = getattr(outputs, "logits", outputs)
+    targets = batch.targets
+    if not isinstance(outputs, torch.Tensor):
+        raise InputError(f"loss: the model returns a {type(outputs).__name__}; name a loss of your own (--loss)")
+    whole = not targets.is_floating_point()
+    if whole and outputs.dim() == 3 and targets.shape == outputs.shape[:2] and not batch.inputs.is_floating_point():
+        return "causal_lm" if torch.equal(targets, batch.inputs) else "masked_lm"
+    if whole and outputs.dim() == targets.dim() + 1 and outputs.shape[1] > 1 and int(targets.max()) < outputs.shape[1]:
+        sums = outputs.double().exp().sum(dim=1)
+        return "nll" if bool(torch.allclose(sums, torch.ones_like(sums), atol=1e-4)) else "cross_entropy"
+    if not whole and outputs.shape == targets.shape:
+        binary = bool(((targets == 0) | (targets == 1)).all())
+        return "bce_with_logits" if binary else "mse"
+    raise InputError(
+        f"loss: outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(targets.shape)} ({targets.dtype}) fit no "
+        "loss by themselves; name it (--loss)"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """Everything that a first plan says."""
+
+    name: str
+    model: Mapping[str, Any]
+    data: DataTable
+    loss: str
+    wish: Wishes
+    effort: Effort
+    objective: Objective
+    batch: Batch
+
+    @property
+    def attacks(self) -> dict[str, list[str]]:
+        """The tables of the attacks by name, line by line."""
+        if not self.batch.inputs.is_floating_point():
+            return {
+                "token_rows": ['use = "TokenRows"    # words off the table of words, their order off that of places']
+            }
+        found: dict[str, list[str]] = {}
+        few = self.effort.unknowns is None or self.batch.inputs.numel() <= self.effort.unknowns
+        if few and fits_gauss_newton(self.objective, self.batch):
+            found["gauss_newton"] = [
+                'use = "GaussNewton"    # the strongest where there are few unknowns',
+                f"max_steps = {self.effort.steps}",
+                f"starts = {self.effort.restarts}             # further ones only where the first ends above round-off",
+            ]
+        found["inverting_gradients"] = [
+            'use = "InvertingGradients"',
+            f"iterations = {self.effort.iterations}",
+            f"restarts = {self.effort.restarts}",
+        ]
+        return found
+
+    def lines(self) -> Iterator[str]:
+        """The lines of the plan file."""
+        settings = {key: value for key, value in self.model.items() if key != "use"}
+        yield "# Written by `gradleak init` after a look at the model and the data. Every table is a constructor call: `use`"
+        yield "# names the class or function, the other keys are its arguments; `gradleak explain NAME` has them all."
+        yield "# Run it in the folder that model and data are taken from:"
+        yield "#"
+        yield "#     gradleak check THIS_FILE                # what it costs; nothing is attacked"
+        yield "#     gradleak audit THIS_FILE --out runs/1   # an interrupted run goes on with the same command"
+        yield ""
+        yield f"name = {_toml(self.name)}"
+        yield "seed = 0               # all randomness derives from it"
+        yield "pictures = false       # true writes private examples and what was rebuilt of them beside the record"
+        yield ""
+        yield f"[model]                # {self.objective.size:,} parameters are shared"
+        yield f"use = {_toml(self.model['use'])}"
+        yield from (f"{key} = {_toml(value)}" for key, value in settings.items())
+        if self.wish.weights is None:
+            yield '# weights = "round_12.safetensors"   # of the round to audit; else those that the factory makes'
+        yield ""
+        yield f"[data]                 # {self.data.about}"
+        for key, value in self.data.table.items():
+            if not isinstance(value, Mapping):
+                yield f"{key} = {_toml(value)}" + (f"   # {said}" if (said := self.data.comments.get(key)) else "")
+        yield f"batch_size = {self.wish.batch_size}         # examples of one update, as your clients send it"
+        for key, value in self.data.table.items():
+            if isinstance(value, Mapping):
+                yield ""
+                remarks = self.data.comments.get(key, "").split("\n")
+                yield from (f"# {line}" for part in remarks for line in textwrap.wrap(part, 116))
+                yield f"[data.{key}]"
+                yield from (f"{_key(name)} = {_toml(inside)}" for name, inside in value.items())
+        yield ""
+        yield "[objective]"
+        yield f"loss = {_toml(self.loss)}"
+        yield f"mode = {_toml(self.wish.mode)}          # as the client runs the model: eval or train"
+        yield ""
+        yield "[threat]               # what the server is told; the report says so"
+        yield 'use = "HonestButCurious"'
+        yield "# targets = true       # where it knows the labels, too"
+        yield ""
+        for name, table in self.attacks.items():
+            yield from (f"[attacks.{name}]", *table, "")
+        yield from self._measures()
+        yield from self._scenarios()
+
+    def _measures(self) -> Iterator[str]:
+        dense = 8 * self.objective.size * self.batch.inputs.numel() <= DENSE_BYTES
+        if self.batch.inputs.is_floating_point():
+            kind = "InversionInfluence" if dense else "InversionInfluenceLowerBound"
+            why = "error that the noise of a release causes" if dense else "a lower bound of it: this model is large"
+            yield from ("[measures.influence]", f'use = "{kind}"   # {why}', 'unit = "pixel_rmse"', "")
+        yield from (
+            "[measures.chance]      # of any attacker, by differential privacy: what can make a release *bounded*",
+            'use = "ReconstructionProbability"',
+            "candidates = 1000      # the prior: who attacks holds an example for one of a thousand",
+            "rounds = 1             # releases that hold the same example",
+        )
+        if not self.batch.inputs.is_floating_point():
+            yield "within = 0.5           # of the tokens"
+        yield ""
+
+    def _scenarios(self) -> Iterator[str]:
+        everything = ", ".join(f'{name} = "all"' for name in self.attacks)
+        yield from (
+            "[[scenarios]]",
+            'name = "undefended"',
+            "reference = true       # to compare with; no gate counts it",
+            f"attacks = {{ {everything} }}",
+        )
+        for name in self.effort.defenses:
+            defense = _DEFENSES[name]
+            yield from (
+                "",
+                "[[scenarios]]",
+                f"name = {_toml(name)}",
+                f"adversaries = {self.effort.adversaries}   # one who knows the defense, one who does not",
+                f"defenses = [{defense % self.wish.batch_size if '%' in defense else defense}]",
+                f"attacks = {{ {everything} }}",
+            )
+
+    def script(self) -> str:
+        """Ten lines of Python that audit the first update."""
+        use, loss = self.model["use"], self.loss
+        module, _, factory = use.rpartition(":") if ":" in use else ("gradleak.models", "", use)
+        given = {key: value for key, value in self.model.items() if key not in ("use", "weights")}
+        loader = self.data.table["use"]
+        home, _, function = loader.rpartition(":") if ":" in loader else ("gradleak.datasets", "", loader)
+        own = {key: value for key, value in self.data.table.items() if key not in ("use", "domain")}
+        own |= {"count": self.wish.batch_size} if "count" in own else {}
+        imports = sorted({f"from {module} import {factory}", f"from {home} import {function}"})
+        lines = ['"""One audit of the first update, with the attacks that `gl.audit` takes by default."""', ""]
+        lines += ["import gradleak as gl", *imports, ""]
+        lines += [f"model = {factory}({_call(given)})"]
+        if self.wish.weights is not None:
+            lines.insert(3, "from safetensors.torch import load_file")
+            lines += [f"model.load_state_dict(load_file({self.wish.weights!r}))"]
+        lines += [f"batch = {function}({_call(own)})"]
+        if ":" in loader:
+            lines += [
+                f"batch = (batch if isinstance(batch, gl.Batch) else gl.Batch(*batch)).rows(slice({self.wish.batch_size}))"
+            ]
+        if "domain" in self.data.table:
+            shape = {"shape": tuple(self.batch.inputs.shape[1:]), **self.data.table["domain"]}
+            lines += [f"batch = gl.Batch(batch.inputs, batch.targets, gl.Domain({_call(shape)}))"]
+        lines += ["release = gl.Release(gl.FedSGD(), [])  # or [gl.Clip(1.0), gl.GaussianNoise(std=0.01)]"]
+        if ":" in loss:
+            lines.insert(3, f"from {loss.partition(':')[0]} import {loss.partition(':')[2]}")
+        said = loss.partition(":")[2] if ":" in loss else repr(loss)
+        lines += [
+            'options = gl.AuditOptions(budget="1m")  # left out, it takes as long as the attacks do',
+            f"record = gl.audit(model, batch, loss={said}, mode={self.wish.mode!r}, release=release, options=options)",
+            "print(record.verdicts[-1].explanation)",
+            "record.open()  # the report, in the browser",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def _call(arguments: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={_python(value)}" for key, value in arguments.items())
+
+
+def _python(value: Any) -> str:
+    return repr(dict(value)) if isinstance(value, Mapping) else repr(value)
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML writes it; texts of JSON are texts of TOML."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_key(name)} = {_toml(inside)}" for name, inside in value.items()) + " }"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

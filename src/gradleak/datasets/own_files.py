@@ -1,0 +1,283 @@
+"""Data from files of one's own: tables as CSV, arrays as npz or safetensors, folders of images."""
+
+from __future__ import annotations
+
+import csv
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from gradleak.core import Batch, Domain, DomainKind, Vocabulary
+from gradleak.data import Column, ColumnKind, Table, raw_domain
+from gradleak.datasets.files import row_range
+from gradleak.results import InputError
+
+PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
+
+
+def csv_file(
+    *,
+    path: str | os.PathLike[str],
+    target: str,
+    count: int,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    values: Mapping[str, tuple[str, ...]] | None = None,
+    scale: bool = False,
+    delimiter: str = ",",
+    seed: int = 0,
+    first: int = 0,
+    last: int | None = None,
+) -> Batch:
+    """A batch of rows of a CSV file with a header, drawn without replacement.
+
+    Inputs stand in the order of the file. A column of `ranges` is one number, one of `values` as many as it has values: 1
+    for that of the row, 0 for the others. Other columns are left out. A cell that does not fit is refused with its line.
+
+    Args:
+        path: of the file, UTF-8.
+        target: the column to predict: of `values`, whose place is the class, or of `ranges`, for regression.
+        count: number of rows.
+        ranges: smallest and largest value that a column can take, from the codebook and not from the rows.
+        values: the values that a column can take.
+        scale: whether numbers are scaled to [0, 1] by their range; by default they stand as in the file.
+        delimiter: one character between cells.
+        seed: seed of the draw; the global RNG is never touched.
+        first: first row that may be drawn.
+        last: the row behind the last one; None for the end of the file.
+
+    Returns:
+        Inputs (count, d) float32; targets (count,) int64, or (count, 1) float32 for regression; the domain, a range a column.
+
+    Raises:
+        InputError: for a missing or unfit file, with the line, or columns that it does not have.
+    """
+    ranges, values = dict(ranges or {}), dict(values or {})
+    names = header_of(path, delimiter)
+    known = ranges.keys() | values.keys()
+    lacking = sorted({target, *known} - set(names)) or sorted({target} - known) or sorted(ranges.keys() & values.keys())
+    if lacking or len(known) < 2:
+        raise InputError(
+            f"{Path(path)}: expected the target and at least one further column, each under ranges or under values and in the "
+            f"header ({', '.join(names)[:200]}), got {', '.join(lacking) or target}"
+        )
+    columns = [_column(name, ranges, values, target) for name in names if name in known]
+    table = Table.read(path, columns=columns, delimiter=delimiter)
+    rows = row_range(count=count, first=first, last=last, available=table.size, source=Path(path).name)
+    chosen = rows.start + np.random.default_rng(seed).permutation(rows.stop - rows.start)[:count]
+    given = [column for column in columns if column.name != target]
+    parts = [_inputs(column, table.cells[column.name][chosen], scale) for column in given]
+    inputs = torch.from_numpy(np.concatenate(parts, axis=1)).to(torch.float32)
+    wanted = torch.from_numpy(table.cells[target][chosen])
+    targets = wanted.to(torch.int64) if target in values else wanted.to(torch.float32)[:, None]
+    width = inputs.shape[1]
+    return Batch(inputs, targets, Domain(shape=(width,), kind=DomainKind.TABULAR) if scale else raw_domain(given))
+
+
+def header_of(path: str | os.PathLike[str], delimiter: str = ",") -> list[str]:
+    """The names of the columns of a CSV file.
+
+    Raises:
+        InputError: for a missing file, or one whose first line is no header.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(f"{file}: expected a CSV file, got no such file")
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            names = [name.strip() for name in next(csv.reader(lines, delimiter=delimiter, strict=True), [])]
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: not a CSV file ({error}); check the delimiter and the encoding") from error
+    if len(names) < 2 or len(set(names)) < len(names) or not all(names):
+        raise InputError(
+            f"{file}: expected a header of different names in the first line, got {', '.join(names)[:200]!r}"
+        )
+    return names
+
+
+def array_file(
+    *,
+    path: str | os.PathLike[str],
+    count: int,
+    inputs: str = "x",
+    targets: str = "y",
+    vocabulary: int | None = None,
+    padding: int | None = None,
+    seed: int = 0,
+    first: int = 0,
+    last: int | None = None,
+) -> Batch:
+    """A batch of examples of an npz or safetensors file, drawn without replacement.
+
+    Args:
+        path: of the file; never unpickled. Images of bytes in an npz are read by `image_file`.
+        count: number of examples.
+        inputs: name of the array of inputs, (n, ...), as the model takes them: floating point numbers, or ids of tokens.
+        targets: name of the array of targets, (n, ...); that of the inputs for language models.
+        vocabulary: number of ids that the model knows, for tokens.
+        padding: id that fills up short sentences.
+        seed: seed of the draw; the global RNG is never touched.
+        first: first example that may be drawn.
+        last: the example behind the last one; None for the end of the file.
+
+    Returns:
+        Inputs (count, ...) float32, or int64 for tokens; targets (count, ...) int64 or float32; the domain of tokens, and
+        none of numbers: state it under `data.domain`.
+
+    Raises:
+        InputError: for a missing or unfit file.
+    """
+    arrays = arrays_of(path)
+    file = Path(path)
+    missing = [name for name in (inputs, targets) if name not in arrays]
+    if missing:
+        raise InputError(f"{file}: expected arrays {inputs} and {targets}, got {', '.join(arrays) or 'none'}")
+    given, wanted = arrays[inputs], arrays[targets]
+    if given.dim() < 2 or wanted.dim() < 1 or len(given) != len(wanted):
+        raise InputError(
+            f"{file}: expected {inputs} (n, ...) and {targets} of as many rows, got {tuple(given.shape)} and "
+            f"{tuple(wanted.shape)}"
+        )
+    if given.is_floating_point() is not (vocabulary is None):
+        raise InputError(
+            f"{file}: expected {inputs} of floating point numbers without a vocabulary, or ids with one, got {given.dtype} and "
+            f"vocabulary {vocabulary}; images of bytes are read by image_file"
+        )
+    rows = row_range(count=count, first=first, last=last, available=len(given), source=file.name)
+    chosen = torch.from_numpy(rows.start + np.random.default_rng(seed).permutation(rows.stop - rows.start)[:count])
+    taken = wanted[chosen].to(torch.float32 if wanted.is_floating_point() else torch.int64)
+    if vocabulary is None:
+        return Batch(given[chosen].to(torch.float32), taken)
+    ids = Vocabulary(size=vocabulary, padding=padding)
+    return Batch(given[chosen].to(torch.int64), taken, Domain.tokens(ids, given.shape[1]))
+
+
+def arrays_of(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """The numeric arrays of an npz or safetensors file by name.
+
+    Raises:
+        InputError: for a missing file, or one that is neither.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(f"{file}: expected an npz or safetensors file, got no such file")
+    try:
+        if file.suffix == ".safetensors":
+            return dict(load_file(file))
+        with np.load(file, allow_pickle=False) as arrays:
+            return {name: torch.from_numpy(np.ascontiguousarray(arrays[name])) for name in arrays.files}
+    except (ValueError, TypeError, OSError, zipfile.BadZipFile, SafetensorError, AttributeError) as error:
+        raise InputError(
+            f"{file}: not an npz or safetensors file of numeric arrays ({' '.join(str(error).split())[:200]}); write one with "
+            "numpy.savez or safetensors.torch.save_file"
+        ) from error
+
+
+def image_folder(
+    *,
+    path: str | os.PathLike[str],
+    count: int,
+    channels: int = 3,
+    height: int | None = None,
+    width: int | None = None,
+    mean: tuple[float, ...] | None = None,
+    std: tuple[float, ...] | None = None,
+    seed: int = 0,
+    first: int = 0,
+    last: int | None = None,
+) -> Batch:
+    """A batch of images of a folder with one folder a class, drawn without replacement; only these are read.
+
+    Args:
+        path: of the folder; the names of its folders in alphabetical order are the classes.
+        count: number of images.
+        channels: 1 for gray, 3 for color.
+        height: that images are brought to, by bicubic interpolation; None for the height that all of them have.
+        width: as height.
+        mean: of each channel, in [0, 1], as the model's inputs are normalized; None for 0.
+        std: as mean; None for 1.
+        seed: seed of the draw; the global RNG is never touched.
+        first: first image that may be drawn, counted class by class in alphabetical order.
+        last: the image behind the last one; None for the end.
+
+    Returns:
+        Inputs (count, channels, h, w) float32, (pixel - mean)/std of pixels in [0, 1]; targets (count,) int64; the domain.
+
+    Raises:
+        InputError: for a missing folder, one without folders of images, or images of several sizes.
+    """
+    if channels not in (1, 3):
+        raise InputError(f"channels: expected 1 or 3, got {channels}")
+    files = pictures_of(path)
+    listed = [(file, label) for label, inside in enumerate(files.values()) for file in inside]
+    rows = row_range(count=count, first=first, last=last, available=len(listed), source=Path(path).name)
+    order = rows.start + np.random.default_rng(seed).permutation(rows.stop - rows.start)[:count]
+    chosen = [listed[place] for place in order]
+    size = None if height is None or width is None else (width, height)
+    pixels = [_pixels(file, channels, size) for file, _ in chosen]
+    shapes = {array.shape for array in pixels}
+    if len(shapes) > 1:
+        raise InputError(
+            f"{Path(path)}: expected images of one size, got {', '.join(map(str, sorted(shapes)))}; state height and width"
+        )
+    _, tall, wide = shapes.pop()
+    domain = Domain.image(channels=channels, height=tall, width=wide, mean=mean, std=std)
+    whole = domain.from_pixels(torch.from_numpy(np.stack(pixels)))
+    return Batch(whole, torch.tensor([label for _, label in chosen]), domain)
+
+
+def pictures_of(path: str | os.PathLike[str]) -> dict[str, list[Path]]:
+    """The images of a folder with one folder a class, by class, both in alphabetical order.
+
+    Raises:
+        InputError: for a missing folder, or one without such folders.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        raise InputError(f"{folder}: expected a folder, got no such folder")
+    inside = {
+        one.name: sorted(file for file in one.iterdir() if file.suffix.lower() in PICTURES)
+        for one in sorted(folder.iterdir())
+        if one.is_dir()
+    }
+    found = {name: files for name, files in inside.items() if files}
+    if not found:
+        raise InputError(
+            f"{folder}: expected one folder a class with images ({', '.join(PICTURES)}), got none; without labels return a Batch "
+            "from a function of your own"
+        )
+    return found
+
+
+def _pixels(file: Path, channels: int, size: tuple[int, int] | None) -> NDArray[np.float32]:
+    try:
+        with Image.open(file) as picture:
+            made = picture.convert("L" if channels == 1 else "RGB")
+            made = made if size is None else made.resize(size, Image.Resampling.BICUBIC)
+            levels: NDArray[np.float32] = np.asarray(made, dtype=np.float32) / np.float32(255)
+    except (OSError, ValueError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+        raise InputError(f"{file}: not an image that can be read ({' '.join(str(error).split())[:200]})") from error
+    return levels[None] if channels == 1 else np.ascontiguousarray(levels.transpose(2, 0, 1))
+
+
+def _column(
+    name: str, ranges: Mapping[str, Sequence[float]], values: Mapping[str, Sequence[str]], target: str
+) -> Column:
+    if name in ranges:
+        return Column(name=name, low=ranges[name][0], high=ranges[name][1])
+    kind = ColumnKind.LABEL if name == target else ColumnKind.CATEGORY
+    return Column(name=name, kind=kind, values=tuple(values[name]))
+
+
+def _inputs(column: Column, cells: NDArray[Any], scale: bool) -> NDArray[np.float64]:
+    return column.encode(cells) if scale or not column.is_number else cells[:, None].astype(np.float64)

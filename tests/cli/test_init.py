@@ -1,0 +1,213 @@
+"""`gradleak init` on models that are not from here: what it writes runs as written."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from gradleak.auditing import load_plan
+from gradleak.auditing.new_plan import Preset, Wishes, new_plan
+from gradleak.cli.examples import examples
+from gradleak.results import InputError, PlanError, Record
+from tests.cli.command import ROOT, called
+
+MODELS = "tests.cli.own_models"
+ROWS = [(61, 120.5, "B", "well"), (34, 0.0, "A", "ill"), (47, 8.0, "A", "well"), (52, 30.0, "C", "ill")]
+
+
+@pytest.fixture
+def patients(tmp_path: Path) -> Path:
+    file = tmp_path / "patients.csv"
+    lines = ["age,dose,ward,outcome", *(",".join(map(str, row)) for row in ROWS)]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    drawn = np.random.default_rng(0)
+    for name in ("cat", "dog", "fox"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for number in range(2):
+            pixels = drawn.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "images" / name / f"{number}.png")
+    return tmp_path / "images"
+
+
+@pytest.fixture
+def sentences(tmp_path: Path) -> Path:
+    ids = torch.randint(1, 50, (6, 12), generator=torch.Generator().manual_seed(0))
+    save_file({"x": ids, "y": torch.tensor([0, 1, 0, 1, 1, 0])}, tmp_path / "ids.safetensors")
+    return tmp_path / "ids.safetensors"
+
+
+def audited(plan: Path) -> Record:
+    ended = called("audit", str(plan), "--out", str(plan.parent / "run"), "--jobs", "1", "--quiet")
+    assert ended.returncode == 0, ended.stderr
+    return Record.load(plan.parent / "run")
+
+
+def verdicts(record: Record) -> dict[str, str]:
+    return {one.item: one.verdict.value for one in record.verdicts if one.audit is None}
+
+
+def test_a_table_becomes_a_plan_that_runs_and_a_script(patients: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "first.toml"
+    ended = called("init", f"{MODELS}:tabular", str(patients), "--preset", "quick", "--out", str(plan))
+    assert ended.returncode == 0, ended.stderr
+    assert f"wrote {plan}\nwrote {tmp_path / 'first.py'}\n" in ended.stdout
+    assert "plain gradients" in ended.stdout
+    assert ended.stdout.endswith(f"next: gradleak audit {plan} --out runs/1\n")
+    site = load_plan(plan).site
+    # Ages and doses by guessed ranges to [0, 1], three wards, classes in the order that the plan states.
+    assert site.batches[0].inputs.shape == (1, 5)
+    assert sorted(site.batches[0].inputs[0, 2:].tolist()) == [0.0, 0.0, 1.0]
+    assert not site.domain_guessed
+    text = plan.read_text(encoding="utf-8")
+    assert 'target = "outcome"   # the last column' in text
+    assert "age = [0.0, 100.0]" in text
+    assert 'outcome = ["ill", "well"]' in text
+    assert max(len(line.replace(str(tmp_path), "")) for line in text.splitlines()) <= 120
+    again = called("init", f"{MODELS}:tabular", str(patients), "--out", str(plan))
+    assert again.returncode == 2
+    assert "expected no such file yet" in again.stderr
+    assert plan.read_text(encoding="utf-8") == text
+    script = (tmp_path / "first.py").read_text(encoding="utf-8")
+    assert len([line for line in script.splitlines() if line]) <= 11
+    compile(script, "first.py", "exec")
+
+
+def test_a_plan_runs_as_written(sentences: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "first.toml"
+    ended = called("init", f"{MODELS}:Transformer", str(sentences), "--preset", "quick", "--out", str(plan))
+    assert ended.returncode == 0, ended.stderr
+    found = verdicts(audited(plan))
+    assert (found["undefended"], found["run"]) == ("leaks", found["DP-SGD"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tabular", "ResNet", "Transformer"])
+def test_the_plans_and_scripts_of_three_models_run_as_written(
+    name: str, patients: Path, pictures: Path, sentences: Path, tmp_path: Path
+) -> None:
+    data = {"tabular": patients, "ResNet": pictures, "Transformer": sentences}[name]
+    plan = tmp_path / "first.toml"
+    ended = called("init", f"{MODELS}:{name}", str(data), "--preset", "quick", "--out", str(plan))
+    assert ended.returncode == 0, ended.stderr
+    found = verdicts(audited(plan))
+    assert set(found) == {"undefended", "DP-SGD", "run"}
+    if name != "ResNet":
+        assert found["undefended"] == "leaks"
+    script = (tmp_path / "first.py").read_text(encoding="utf-8").replace("record.open()", "print(repr(record))")
+    (tmp_path / "first.py").write_text(script, encoding="utf-8")
+    known = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    ran = subprocess.run(
+        [sys.executable, "first.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": known, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "Record(" in ran.stdout
+
+
+def test_pictures_and_sentences_are_seen_for_what_they_are(pictures: Path, sentences: Path) -> None:
+    images = new_plan(f"{MODELS}:ResNet", str(pictures), Wishes(preset=Preset.QUICK)).plan.site
+    assert images.objective.loss_name == "cross_entropy"
+    assert images.batches[0].inputs.shape == (1, 3, 8, 8)
+    assert 0 <= float(images.batches[0].inputs.min()) <= float(images.batches[0].inputs.max()) <= 1
+    wishes = Wishes(preset=Preset.QUICK, arguments={"size": 8}, batch_size=2)
+    made = new_plan(f"{MODELS}:Transformer", str(sentences), wishes)
+    (batch,) = made.plan.site.batches
+    assert batch.inputs.shape == (2, 12)
+    assert batch.declared_domain().vocabulary is not None
+    assert batch.declared_domain().vocabulary.size == 50
+    assert "size = 8" in made.text
+    assert "model = Transformer(size=8)" in made.script
+
+
+def test_numbers_of_an_array_get_the_range_that_is_written_down(tmp_path: Path) -> None:
+    rows = np.linspace(-0.75, 0.75, 15, dtype=np.float32).reshape(3, 5)
+    np.savez(tmp_path / "rows.npz", features=rows, paid=np.array([0, 1, 1]))
+    made = new_plan(f"{MODELS}:tabular", str(tmp_path / "rows.npz"), Wishes(inputs="features", target="paid"))
+    assert len(made.plan.site.batches) == 3
+    assert '[data.domain]\nlow = -1.0\nhigh = 1.0\nkind = "tabular"' in made.text
+    assert not made.plan.site.domain_guessed
+    assert [scenario.name for scenario in made.plan.site.scenarios] == ["undefended", "noise", "DP-SGD"]
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "flags", "message"),
+    [
+        (f"{MODELS}:unannotated", "patients.csv", (), "expected"),
+        (
+            f"{MODELS}:recurrent",
+            "patients.csv",
+            (),
+            "the model does not take what .*patients.csv gives .*module:function",
+        ),
+        (f"{MODELS}:nothing", "patients.csv", (), "nothing"),
+        (f"{MODELS}:tabular", "absent.csv", (), "no such file"),
+        (f"{MODELS}:tabular", "no file", (), "expected a file, a folder of images or module:function"),
+        (f"{MODELS}:tabular", "patients.csv", ("--target", "ages"), "expected the target among its columns age, dose"),
+        (f"{MODELS}:tabular", "patients.csv", ("--set", "hidden"), "--set: expected NAME=VALUE"),
+        (f"{MODELS}:tabular", "patients.csv", ("--size", "3"), "--size: expected HEIGHTxWIDTH"),
+        (f"{MODELS}:tabular", "patients.csv", ("--loss", "hinge"), "hinge"),
+    ],
+)
+def test_refusals_are_one_sentence(
+    model: str, data: str, flags: tuple[str, ...], message: str, patients: Path, tmp_path: Path
+) -> None:
+    place = data if data == "no file" else str(patients.parent / data)
+    ended = called("init", model, place, *flags, "--out", str(tmp_path / "p.toml"))
+    assert ended.returncode == 2
+    assert len(ended.stderr.splitlines()) == 1
+    assert re.search(message, ended.stderr), ended.stderr
+    assert not (tmp_path / "p.toml").exists()
+
+
+def test_nobody_is_asked_where_nobody_sits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    ended = called("init")
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1)
+    assert "expected MODEL" in ended.stderr
+
+
+def test_an_example_is_copied_and_never_written_over(tmp_path: Path) -> None:
+    target = tmp_path / "digits.toml"
+    ended = called("init", "--example", "digits", "--out", str(target))
+    assert ended.returncode == 0, ended.stderr
+    assert target.read_bytes() == (ROOT / "examples" / "digits.toml").read_bytes()
+    assert f"next: gradleak audit {target} --out runs/digits" in ended.stdout
+    target.write_text("mine", encoding="utf-8")
+    assert called("init", "--example", "digits", "--out", str(target)).returncode == 2
+    assert target.read_text(encoding="utf-8") == "mine"
+    assert called("init", "--example", "digits", "--out", str(target), "--force").returncode == 0
+    assert target.read_bytes() == (ROOT / "examples" / "digits.toml").read_bytes()
+    wrong = called("init", "--example", "digit", "--out", str(tmp_path / "x.toml"))
+    assert wrong.returncode == 2
+    assert "digits" in wrong.stderr
+    assert set(examples()) == {file.stem for file in (ROOT / "examples").glob("*.toml")}
+
+
+def test_a_cell_that_is_empty_is_named_with_its_line(patients: Path) -> None:
+    patients.write_text("age,ward,outcome\n1,A,x\n,B,y\n", encoding="utf-8")
+    with pytest.raises(InputError, match="line 3, column age: expected a value"):
+        new_plan(f"{MODELS}:tabular", str(patients))
+
+
+def test_a_factory_has_to_say_what_it_makes(patients: Path) -> None:
+    with pytest.raises(PlanError, match=r"unannotated.*Module"):
+        new_plan(f"{MODELS}:unannotated", str(patients))
