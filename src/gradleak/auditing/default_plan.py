@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradleak.attacks import Attack, GaussNewton, InvertingGradients, TokenRows
+from gradleak.attacks import Attack, GaussNewton, InvertingGradients, SpanSearch, TokenRows
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.plan_file import read_audits
 from gradleak.auditing.plan_reader import PlanReader
@@ -123,7 +123,7 @@ def _of_tokens(batch: Batch) -> bool:
 def _attacks(objective: Objective, batch: Batch) -> dict[str, Attack]:
     found: dict[str, Attack] = {}
     if _of_tokens(batch):
-        return {"token_rows": TokenRows()}
+        return {"token_rows": TokenRows(), "span_search": SpanSearch()}
     if fits_gauss_newton(objective, batch):
         found["gauss_newton"] = GaussNewton()
     found["inverting_gradients"] = InvertingGradients(iterations=1000, restarts=1)

@@ -65,7 +65,7 @@ def arguments(module: nn.Module, inputs: Tensor) -> tuple[tuple[Tensor, ...], di
     there = inputs != NO_TOKEN
     # Inside of vmap nobody knows the values.
     hidden = _is_batched(inputs)
-    takes = _MASK in inspect.signature(module.forward).parameters
+    takes = _takes_mask(module)
     if (hidden and not takes) or (not hidden and bool(there.all())):
         return (inputs,), {}
     if not takes:
@@ -85,6 +85,13 @@ def _is_batched(tensor: Tensor) -> bool:
             return True
         tensor = wraps.get_unwrapped(tensor)
     return False
+
+
+def _takes_mask(module: nn.Module) -> bool:
+    """True if a model takes a mask, or hands any argument on to one that does, as adapters do."""
+    parameters = inspect.signature(module.forward).parameters
+    hands_on = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+    return _MASK in parameters or (hands_on and any(_takes_mask(child) for child in module.children()))
 
 
 def logits_of(outputs: Any) -> Any:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from gradleak.attacks.text.encoder_block import read_encoder_block
 from gradleak.attacks.text.encoder_sentences import nonnegative_least_squares
 from gradleak.attacks.text.prefixes import spans_of
-from gradleak.attacks.text.readers import Reach, Taps, find_readers, span_of
+from gradleak.attacks.text.readers import Reach, Taps, find_readers, outer_layers, span_of
 from gradleak.attacks.text.span_search import SpanSearch, matching_sentences
 from gradleak.core import (
     Batch,
@@ -45,12 +45,12 @@ def sentences(*lengths: int, seed: int = 0) -> Tensor:
     return ids
 
 
-def network(*, causal: bool, classes: int = 2) -> Transformer:
+def network(*, causal: bool, classes: int = 2, blocks: int = 2) -> Transformer:
     return transformer(
         words=WORDS,
         length=LENGTH,
         width=WIDTH,
-        blocks=2,
+        blocks=blocks,
         heads=4,
         causal=causal,
         classes=classes,
@@ -155,20 +155,69 @@ def test_layers_are_found_whatever_they_are_built_of() -> None:
     torch.testing.assert_close(block.hidden(x[0].double(), block.context(x[0].double())).float(), hidden[0])
 
 
+class Adapted(nn.Module):
+    """A frozen layer and an adapter of low rank, as peft builds it: nothing is added before the first step."""
+
+    def __init__(self, base: nn.Linear, rank: int, *, trained: bool) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.down, self.up = (
+            nn.Linear(base.in_features, rank, bias=False),
+            nn.Linear(rank, base.out_features, bias=False),
+        )
+        generator = torch.Generator().manual_seed(int(1e6 * float(base.weight[0, 0].abs())))
+        for layer, std in ((self.down, 0.2), (self.up, 0.1 if trained else 0.0)):
+            layer.weight.data.copy_(std * torch.randn(layer.weight.shape, generator=generator))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base(x) + self.up(self.down(x))
+
+
+def adapted(rank: int, *, causal: bool, trained: bool, names: tuple[str, ...] = ("query", "value")) -> Transformer:
+    """A frozen network with adapters, and a head that is trained."""
+    # Of the last block a head reads one place, so that its attention does not span all tokens.
+    model = network(causal=causal, blocks=3).requires_grad_(False)
+    for block in model.blocks:
+        for name in names:
+            setattr(block, name, Adapted(getattr(block, name), rank, trained=trained))
+    model.head.requires_grad_(True)
+    return model
+
+
+@pytest.mark.parametrize("trained", [True, False], ids=["trained", "before the first step"])
+@pytest.mark.parametrize("causal", [True, False], ids=["decoder", "encoder"])
+def test_adapters_of_low_rank_spell_sentences_shorter_than_their_rank(causal: bool, trained: bool) -> None:
+    for rank, lengths in ((8, (6,)), (16, (8, 6))):
+        ids = sentences(*lengths)
+        found = attack(*seen(adapted(rank, causal=causal, trained=trained), ids))
+        assert rows(found.tokens) == rows(ids)
+        assert found.outcome is Outcome.CONVERGED
+
+
+def test_two_adapters_have_room_for_twice_their_rank_once_they_are_trained() -> None:
+    ids = sentences(9, seed=3)
+    assert rows(attack(*seen(adapted(6, causal=False, trained=True), ids)).tokens) == rows(ids)
+    found = attack(*seen(adapted(6, causal=False, trained=False), ids))
+    assert (found.tokens, found.outcome) == (None, Outcome.NOT_IDENTIFIABLE)
+    assert "as many tokens as numbers" in found.note
+
+
+def test_adapters_of_the_whole_block_give_batches_behind_an_encoder() -> None:
+    ids = sentences(10, 6, 8)
+    everywhere = ("query", "key", "value", "out", "up", "down")
+    found = attack(*seen(adapted(32, causal=False, trained=True, names=everywhere), ids))
+    assert rows(found.tokens) == rows(ids)
+    assert found.outcome is Outcome.CONVERGED
+
+
 def test_adapters_of_low_rank_are_read_as_layers_of_their_own() -> None:
-    class Adapted(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.base, self.down, self.up = nn.Linear(16, 16), nn.Linear(16, 4, bias=False), nn.Linear(4, 16)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.base(x) + self.up(self.down(x))
-
-    readers = find_readers(nn.Sequential(nn.Embedding(30, 16), Adapted()), 30, 8)
+    model = nn.Sequential(nn.Embedding(30, 16), Adapted(nn.Linear(16, 16), 4, trained=True))
+    readers = find_readers(model, 30, 8)
     assert [(reader.weights, reader.width) for reader in readers] == [
         (("1.base.weight", "1.down.weight"), 16),
         (("1.up.weight",), 4),
     ]
+    assert [layers for _, layers in outer_layers(model, readers)] == [("1",)]
 
 
 def test_the_rank_of_a_gradient_is_the_number_of_its_inputs() -> None:

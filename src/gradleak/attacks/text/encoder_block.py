@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gradleak.attacks.text.readers import Reach, Reader, first_tensor
+from gradleak.attacks.text.readers import Reach, Reader, first_tensor, outer_layers
 from gradleak.results import UnsupportedError
 
 _CURVES: Sequence[Callable[[Tensor], Tensor]] = (
@@ -93,39 +93,37 @@ def read_encoder_block(model: nn.Module, readers: Sequence[Reader], words: int, 
 
     Cost: one forward pass on a sentence of at most six tokens.
     """
-    own = [reader for reader in readers if reader.reach is Reach.OWN]
-    mixed = [reader for reader in readers if reader.reach is Reach.ALL]
+    layers = outer_layers(model, readers)
+    own = [pair for pair in layers if pair[0].reach is Reach.OWN]
+    mixed = [pair for pair in layers if pair[0].reach is Reach.ALL]
     if len(own) != 1:
         raise UnsupportedError(f"expected one input of query, key and value before any attention, got {len(own)}")
-    parts = dict(model.named_modules())
-    attention = parts[own[0].layer]
+    (first, names) = own[0]
+    attention = dict(model.named_modules()).get(first.layer)
     try:
         if isinstance(attention, nn.MultiheadAttention):
             projections = [_halves(attention.in_proj_weight, attention.in_proj_bias)]
-            outer, out_name = attention.out_proj, f"{own[0].layer}.out_proj.weight"
+            out, out_name = _pair(attention.out_proj.weight, attention.out_proj.bias), f"{first.layer}.out_proj.weight"
         else:
-            projections = [
-                _linear(model, name, turned) for name, turned in zip(own[0].weights, own[0].turned, strict=True)
-            ]
-            outer, out_name = None, mixed[0].weights[0]
-            mixed = mixed[1:] if len(mixed) else mixed
-        up, down = mixed[0], mixed[1]
+            projections = [_linear(model, name, first.width) for name in names]
+            outer, out_name = mixed[0], mixed[0][0].weights[0]
+            out, mixed = _linear(model, outer[1][0], outer[0].width), mixed[1:]
+        up, down = mixed[0][0], mixed[1][0]
+        upper = _linear(model, mixed[0][1][0], up.width)
     except (IndexError, TypeError) as error:
         raise UnsupportedError("expected attention with an output layer and a feed-forward net behind it") from error
     stacked = torch.cat([weight for weight, _ in projections]), torch.cat([bias for _, bias in projections])
-    width = own[0].width
+    width = first.width
     if stacked[0].shape != (3 * width, width):
         raise UnsupportedError(
             f"expected query, key and value of {width} numbers each, got {stacked[0].shape[0]} outputs together "
-            "(grouped or adapted attention is not read)"
+            "(grouped attention is not read)"
         )
     query, key, value = zip(stacked[0].split(width), stacked[1].split(width), strict=True)
-    out = _pair(outer.weight, outer.bias) if outer is not None else _linear(model, out_name, _turned(readers, out_name))
-    upper = _linear(model, up.weights[0], up.turned[0])
 
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(words, (1, min(_LENGTH, length)), generator=generator)
-    x, middle, hidden, norms = _seen(model, ids, own[0].layer, up.layer, down.layer)
+    x, middle, hidden, norms = _seen(model, ids, first.layer, up.layer, down.layer)
     norm = next((norms[name] for name in norms if torch.allclose(norms[name][0], middle, rtol=1e-4, atol=1e-5)), None)
     if norm is None:
         raise UnsupportedError("expected a LayerNorm between attention and feed-forward net, as BERT has it, got none")
@@ -143,7 +141,7 @@ def read_encoder_block(model: nn.Module, readers: Sequence[Reader], words: int, 
                 norm=(scale, shift, layer.eps),
                 heads=heads,
                 curve=curve,
-                reader=own[0],
+                reader=first,
                 names=(out_name, down.weights[0]),
             )
             if torch.allclose(
@@ -167,20 +165,17 @@ def _halves(weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor]
     return _pair(weight, bias)
 
 
-def _linear(model: nn.Module, name: str, turned: bool) -> tuple[Tensor, Tensor]:
-    part = model.get_submodule(name.removesuffix(".weight"))
-    weight, bias = part._parameters["weight"], part._parameters.get("bias")
-    assert weight is not None
-    return _pair(weight.T if turned else weight, bias)
-
-
-def _turned(readers: Sequence[Reader], name: str) -> bool:
-    return next(
-        turned
-        for reader in readers
-        for weight, turned in zip(reader.weights, reader.turned, strict=True)
-        if weight == name
-    )
+@torch.no_grad()
+def _linear(model: nn.Module, name: str, width: int) -> tuple[Tensor, Tensor]:
+    """Weight and bias of a linear layer, or of one with adapters, as its answers say."""
+    part = model.get_submodule(name)
+    weight = part._parameters.get("weight")
+    if weight is not None and weight.shape[1] == width and isinstance(part, nn.Linear):
+        return _pair(weight, part._parameters.get("bias"))
+    some = next(part.parameters())
+    zero = part(torch.zeros(1, width, dtype=some.dtype, device=some.device))
+    units = part(torch.eye(width, dtype=some.dtype, device=some.device))
+    return (units - zero).T.double(), zero[0].double()
 
 
 @torch.no_grad()

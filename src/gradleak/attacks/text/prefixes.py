@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +13,7 @@ from gradleak.attacks.text.readers import Reach, Reader, Span, Taps, span_of
 _CHUNK = 4096
 _MOST_PREFIXES = 4096
 _MOST_TRIALS = 400_000
+_MOST_COMBINATIONS = 20_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -30,13 +31,21 @@ class Spans:
     @property
     def rank(self) -> int:
         """Largest number of dimensions of a layer that reads single tokens: at most the number of tokens."""
-        return max(span.rank for _, span in self.own)
+        return max((span.rank for _, span in self.own if not span.full), default=0)
+
+    @property
+    def telling(self) -> tuple[tuple[Reader, Span], ...]:
+        """Those behind attention that have room for more: a span of fewer dimensions than one of single tokens lost some.
+
+        The attention of a last block does, of which a head reads one place. Where all have lost some (noise), all are taken.
+        """
+        open_spans = tuple(pair for pair in self.mixed if not pair[1].full)
+        return tuple(pair for pair in open_spans if pair[1].rank >= self.rank) or open_spans
 
     @property
     def tokens(self) -> int | None:
         """Number of tokens of the batch as the widest layer counts them; None where none has room for more."""
-        open_spans = [span for _, span in self.mixed if not span.full]
-        widest = max(open_spans, key=lambda span: span.basis.shape[0], default=None)
+        widest = max((span for _, span in self.telling), key=lambda span: span.basis.shape[0], default=None)
         return None if widest is None else widest.rank
 
 
@@ -53,16 +62,26 @@ def spans_of(
     """
     own: list[tuple[Reader, Span]] = []
     mixed: list[tuple[Reader, Span]] = []
+    # Adapters of low rank have a narrow layer behind each of these.
+    wide = max((reader.width for reader in readers if reader.reach is Reach.OWN), default=0)
+    count = 0
     for reader in readers:
+        count += reader.reach is not Reach.OWN and reader.width >= wide
         gradient = reader.gradient(gradients)
         if gradient is None:
             continue
         noise = max((std or {}).get(name, 0.0) for name in reader.weights)
         if reader.reach is Reach.OWN:
             own.append((reader, span_of(gradient, eps=eps, std=noise)))
-        elif len(mixed) < 4:
+        elif count <= 4:
             mixed.append((reader, span_of(gradient, eps=eps, std=noise)))
-    return Spans(own=tuple(own), mixed=tuple(mixed))
+    return Spans(own=_seeing_all(own, wide), mixed=_seeing_all(mixed, wide))
+
+
+def _seeing_all(pairs: Sequence[tuple[Reader, Span]], wide: int) -> tuple[tuple[Reader, Span], ...]:
+    """The pairs without adapters whose gradients lose tokens that others have: keys do a dimension a sentence."""
+    most = max((span.rank for reader, span in pairs if reader.width < wide and not span.full), default=0)
+    return tuple((reader, span) for reader, span in pairs if reader.width >= wide or span.rank >= most)
 
 
 def fitting(pairs: Sequence[tuple[Reader, Span]], inputs: Sequence[Tensor]) -> Tensor:
@@ -101,7 +120,7 @@ def candidate_words(taps: Taps, spans: Spans, words: Tensor, length: int) -> lis
     return [torch.cat(parts).unique() for parts in kept]
 
 
-def grow_prefixes(taps: Taps, spans: Spans, candidates: Sequence[Tensor]) -> tuple[list[list[int]], bool]:
+def grow_prefixes(taps: Taps, spans: Spans, candidates: Sequence[Tensor]) -> list[list[int]]:
     """Sentences from prefixes: each candidate of the next place is tried after each prefix, and kept where it fits.
 
     A decoder's inputs at a place depend on the prefix alone, so that wrong words are dropped one by one. The second matrix of
@@ -114,12 +133,11 @@ def grow_prefixes(taps: Taps, spans: Spans, candidates: Sequence[Tensor]) -> tup
         candidates: of `candidate_words`.
 
     Returns:
-        Ids of each sentence, and True if their different prefixes are as many as the tokens that the widest layer counts.
-        No sentence where there are too many prefixes to follow.
+        Ids of each sentence; none where there are too many prefixes to follow.
 
     Cost: prefixes times candidates for each place, each one pass through the first layers.
     """
-    pairs = [pair for pair in spans.mixed if not pair[1].full]
+    pairs = spans.telling
     layers = [reader.layer for reader, _ in pairs]
 
     def fits_last(prefixes: Tensor) -> Tensor:
@@ -130,7 +148,7 @@ def grow_prefixes(taps: Taps, spans: Spans, candidates: Sequence[Tensor]) -> tup
         return torch.cat(kept)
 
     if not pairs or not len(candidates[0]):
-        return [], False
+        return []
     ended: list[list[int]] = []
     prefixes = candidates[0][:, None]
     prefixes = prefixes[fits_last(prefixes)]
@@ -138,7 +156,7 @@ def grow_prefixes(taps: Taps, spans: Spans, candidates: Sequence[Tensor]) -> tup
         if not len(prefixes):
             break
         if len(prefixes) > _MOST_PREFIXES or len(prefixes) * len(words) > _MOST_TRIALS:
-            return [], False
+            return []
         if not len(words):
             break
         longer = torch.cat([prefixes.repeat_interleave(len(words), 0), words.repeat(len(prefixes))[:, None]], dim=1)
@@ -147,9 +165,55 @@ def grow_prefixes(taps: Taps, spans: Spans, candidates: Sequence[Tensor]) -> tup
         ended += prefixes[~goes_on].tolist()
         prefixes = longer[fits]
     ended += prefixes.tolist()
-    return ended, spans.tokens == _distinct_prefixes(ended)
+    return ended
 
 
-def _distinct_prefixes(sentences: Sequence[Sequence[int]]) -> int:
+def whole_sentences(taps: Taps, spans: Spans, candidates: Sequence[Tensor], ends: Collection[int]) -> list[list[int]]:
+    """Sentences out of every combination of candidates, where what further layers read of all their tokens fits.
+
+    Behind an encoder no token tells without its whole sentence. This is what is left where the feed-forward net of the first
+    block is not shared, as with adapters of the attention alone; it ends where common words make combinations too many.
+
+    Args:
+        taps: the model.
+        spans: of its gradients.
+        candidates: of `candidate_words`.
+        ends: ids that end a sentence and stand nowhere else; none if empty.
+
+    Returns:
+        Ids of each sentence; nothing where there are too many combinations.
+
+    Cost: combinations times tokens, each one pass through the first layers.
+    """
+    pairs = spans.telling
+    if not pairs:
+        return []
+    layers = [reader.layer for reader, _ in pairs]
+    found: list[list[int]] = []
+    prefixes = candidates[0][:, None]
+    trials = 0
+    for place in range(len(candidates)):
+        closed = torch.tensor([bool(ends) and int(word) in ends for word in prefixes[:, -1]], dtype=torch.bool)
+        # Where nothing marks an end, a sentence goes on while words fit.
+        more = place + 1 < len(candidates) and len(candidates[place + 1]) > 0
+        whole = prefixes[closed] if ends else prefixes[:0] if more else prefixes
+        trials += len(whole)
+        if trials > _MOST_COMBINATIONS:
+            return []
+        for chunk in whole.split(max(1, _CHUNK // (place + 1))) if len(whole) else ():
+            values = taps.inputs(chunk, layers)
+            fits = fitting(pairs, [value.flatten(0, 1) for value in values]).reshape(chunk.shape).all(dim=1)
+            found += chunk[fits].tolist()
+        prefixes = prefixes[~closed]
+        if not more or not len(prefixes):
+            break
+        words = candidates[place + 1]
+        if len(prefixes) * len(words) > _MOST_COMBINATIONS:
+            return []
+        prefixes = torch.cat([prefixes.repeat_interleave(len(words), 0), words.repeat(len(prefixes))[:, None]], dim=1)
+    return found
+
+
+def distinct_prefixes(sentences: Sequence[Sequence[int]]) -> int:
     """Number of different prefixes: so many different inputs a decoder reads."""
     return len({tuple(sentence[: end + 1]) for sentence in sentences for end in range(len(sentence))})

@@ -160,6 +160,54 @@ def find_readers(model: nn.Module, words: int, length: int) -> list[Reader]:
     return found
 
 
+def outer_layers(model: nn.Module, readers: Sequence[Reader]) -> list[tuple[Reader, tuple[str, ...]]]:
+    """The layers that answer for the weights of readers: these themselves, or what adds adapters of low rank to one.
+
+    What holds a linear layer and answers linearly to the same input stands for it, and for all that it holds: readers that
+    only adapters have are left out.
+
+    Args:
+        model: of the readers.
+        readers: of `find_readers`.
+
+    Returns:
+        Readers, with the names of their layers.
+
+    Cost: three rows through every module around a linear layer.
+    """
+    known: list[str] = []
+    found = []
+    for reader in readers:
+        layers = []
+        for weight in reader.weights:
+            path = weight.removesuffix(".weight")
+            if any(path == one or path.startswith(f"{one}.") for one in known):
+                continue
+            steps = path.split(".")
+            around = [".".join(steps[:depth]) for depth in range(1, len(steps))]
+            known.append(next((one for one in around if _is_affine(model.get_submodule(one), reader.width)), path))
+            layers.append(known[-1])
+        if layers:
+            found.append((reader, tuple(layers)))
+    return found
+
+
+@torch.no_grad()
+def _is_affine(part: nn.Module, width: int) -> bool:
+    """True if a module answers to rows of this width, and to a sum with the sum."""
+    some = next(part.parameters())
+    # A part that takes other inputs fails in its own way.
+    rows = torch.randn(2, width, generator=torch.Generator().manual_seed(0)).to(some)
+    try:
+        zero, left, right, both = (
+            part(one) for one in (torch.zeros_like(rows[:1]), rows[:1], rows[1:], rows[:1] + rows[1:])
+        )
+        size = float(both.abs().max())
+        return bool(torch.allclose(both - zero, left + right - 2 * zero, rtol=1e-3, atol=1e-4 * (1e-3 + size)))
+    except (RuntimeError, TypeError, ValueError, AttributeError, LookupError, AssertionError):
+        return False
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Call:
     value: Tensor

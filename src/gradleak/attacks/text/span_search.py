@@ -13,7 +13,14 @@ from torch import Tensor, nn
 from gradleak.attacks.attack import Attack, Monitor
 from gradleak.attacks.text.encoder_block import read_encoder_block
 from gradleak.attacks.text.encoder_sentences import Pairs, PairTest, SentenceSolver
-from gradleak.attacks.text.prefixes import Spans, candidate_words, grow_prefixes, spans_of
+from gradleak.attacks.text.prefixes import (
+    Spans,
+    candidate_words,
+    distinct_prefixes,
+    grow_prefixes,
+    spans_of,
+    whole_sentences,
+)
 from gradleak.attacks.text.readers import Reach, Reader, Taps, find_readers
 from gradleak.attacks.text.used_rows import noise_std, places_reached, used_rows
 from gradleak.core import NO_TOKEN, Batch, Knowledge, Mode, Objective, Reconstruction, TokenTables, Update, UpdateKind
@@ -38,7 +45,10 @@ class SpanSearch(Attack):
       (`PairTest`), and that one its sentence, by a linear system (`SentenceSolver`).
 
     Layers are found from what the model computes (`find_readers`), so that names and classes make no difference. The words to
-    try are those of the table's gradient (`used_rows`), or all.
+    try are those of the table's gradient (`used_rows`), or all. Adapters of low rank (LoRA) are such layers: Aᵀ spans x, and
+    before the first step, when B = 0, the gradient of B spans A x, which a word at a place fits or not just as well. Both have
+    room for fewer tokens than their rank (times the adapters that read x, for A), so that rank 8 hides longer sentences from
+    this attack, not from others. Where an encoder's feed-forward net has none, every combination of candidates is tried.
 
     Outcomes: `converged` with the certificate that the sentences' tokens are as many as the span of the widest layer counts;
     `not_identifiable` where only some sentences were found, or none: no span is left where tokens are as many as numbers,
@@ -51,7 +61,7 @@ class SpanSearch(Attack):
     then passes of prefixes through the first block, or steps of pair tests.
 
     **Source**: Petrov et al. 2024 (DAGER) for spans, candidates and prefixes; values beside queries and keys, the feed-forward
-    net as test, ranks by their largest gap, and encoders by attention outputs are ours.
+    net as test, ranks by their largest gap, encoders by attention outputs, and adapters before their first step are ours.
 
     Attributes:
         most_steps: steps of pair tests at most, behind an encoder.
@@ -135,13 +145,17 @@ class SpanSearch(Attack):
         words = used_rows(update, knowledge)[tables.word].rows if tables.word in gradients else None
         candidates = candidate_words(taps, spans, torch.arange(tables.size) if words is None else words, length)
         found: Sequence[Sequence[int]]
-        if any(reader.reach is Reach.ALL for reader in readers):
-            found, complete = self._encoder(model, knowledge, tables, readers, spans, candidates, taps, spent)
+        decodes = not any(reader.reach is Reach.ALL for reader in readers)
+        if decodes:
+            found = grow_prefixes(taps, spans, candidates)
         else:
-            found, complete = grow_prefixes(taps, spans, candidates)
+            found = self._encoder(model, knowledge, tables, readers, spans, candidates, taps, spent)
         spent.passed(taps)
         if not found:
-            return _nothing(f"no sentence fits the spans ({spans.rank} dimensions)", spent.plain_gradients)
+            return _nothing(
+                f"no sentence fits the spans ({spans.rank} dimensions), or there are too many candidates to combine",
+                spent.plain_gradients,
+            )
         size = knowledge.batch_size
         if size is not None and len(found) > size:
             if len(found) > _MOST_CLAIMS:
@@ -150,7 +164,8 @@ class SpanSearch(Attack):
                 )
             found, passed = matching_sentences(found, size, spans, update, objective)
             spent.plain_gradients += passed / spent.tokens
-        return _claimed(found, domain.shape[0], complete, spans, spent.plain_gradients)
+        count = distinct_prefixes(found) if decodes else sum(len(sentence) for sentence in found)
+        return _claimed(found, domain.shape[0], spans.tokens == count, spans, spent.plain_gradients)
 
     def _encoder(
         self,
@@ -162,14 +177,18 @@ class SpanSearch(Attack):
         candidates: Sequence[Tensor],
         taps: Taps,
         spent: _Work,
-    ) -> tuple[Sequence[Sequence[int]], bool]:
+    ) -> Sequence[Sequence[int]]:
         assert knowledge.domain is not None
-        block = read_encoder_block(model, readers, tables.size, knowledge.domain.shape[0])
+        special = {} if knowledge.domain.vocabulary is None else knowledge.domain.vocabulary.places
+        last = frozenset(token for token, place in special.items() if place == -1)
         by_name = {reader.weights[0]: span for reader, span in spans.mixed}
+        block = read_encoder_block(model, readers, tables.size, knowledge.domain.shape[0])
         contexts, hidden = (by_name.get(name) for name in block.names)
+        if contexts is None or hidden is None or hidden.full:
+            return whole_sentences(taps, spans, candidates, last)
         # A LayerNorm before it takes one more dimension.
-        if contexts is None or hidden is None or hidden.rank >= block.width - 1:
-            return [], False
+        if hidden.rank >= block.width - 1:
+            return []
         words, places, inputs = [], [], []
         for place, kept in enumerate(candidates):
             if not len(kept):
@@ -179,21 +198,20 @@ class SpanSearch(Attack):
             words.append(kept)
             places.append(torch.full_like(kept, place))
         if not words:
-            return [], False
-        special = {} if knowledge.domain.vocabulary is None else knowledge.domain.vocabulary.places
+            return []
         pairs = Pairs(
             words=torch.cat(words),
             places=torch.cat(places),
             inputs=torch.cat(inputs),
             first=frozenset(token for token, place in special.items() if place == 0),
-            last=frozenset(token for token, place in special.items() if place == -1),
+            last=last,
         )
         test = PairTest(block, contexts, hidden)
         solver = SentenceSolver(block=block, pairs=pairs, test=test, tokens=hidden.rank, most_steps=self.most_steps)
         found = solver.run()
         spent.add(test.steps * 4.0 * hidden.basis.shape[0] * contexts.rank**2)
         spent.add(solver.systems * 60.0 * block.width * len(pairs.words))
-        return found, sum(len(sentence) for sentence in found) == hidden.rank
+        return found
 
 
 @dataclass(kw_only=True, eq=False)
