@@ -177,6 +177,12 @@ class Batch:
         return self
 
     def _check_ids(self, vocabulary: Vocabulary) -> None:
+        empty = (self.inputs == NO_TOKEN).all(dim=1).nonzero()[:, 0].tolist()
+        if empty:
+            raise InputError(
+                f"Batch.inputs: expected at least one token in every sentence, got none in example {empty[0]} (all -1: padding "
+                "that a mask hides); leave it out"
+            )
         low, high = int(self.inputs.min()), int(self.inputs.max())
         if low < NO_TOKEN or high >= vocabulary.size:
             raise InputError(

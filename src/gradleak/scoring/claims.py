@@ -200,13 +200,17 @@ def _of_sentences(scored: Sequence[SentenceScore], outcome: Outcome, extra: Mapp
 
 def _of_features(found: Reconstruction, batch: Batch, pairing: Pairing, objective: Objective) -> Score:
     """The distance of the last features of the claimed from those of the true sentences, the smallest of the batch."""
+    vocabulary = batch.declared_domain().vocabulary
     assert found.tokens is not None
+    assert vocabulary is not None
     kind = partial(_share, "feature_mse", outcome=found.outcome, n=batch.size)
     rows = [(truth, claim) for truth, claim in pairing.paired if bool((found.tokens[claim] != UNCLAIMED).any())]
     truths = batch.inputs[[truth for truth, _ in rows]]
     claims = torch.full_like(truths, NO_TOKEN)
     for place, (_, claim) in enumerate(rows):
         said = found.tokens[claim][: truths.shape[1]].to(truths)
+        # No model has a row for an id that its vocabulary lacks.
+        said = said.masked_fill((said < 0) | (said >= vocabulary.size), NO_TOKEN)
         claims[place, : len(said)] = said
     try:
         true, made = (last_features(objective, ids) for ids in (truths, claims))

@@ -256,8 +256,8 @@ class SentenceSolver:
         self.systems += 1
         return torch.from_numpy(nonnegative_least_squares(matrix, goal))
 
-    def _read(self, shares: Tensor) -> list[int]:
-        """The pair with the largest share at each place, up to the end of the sentence."""
+    def _read(self, shares: Tensor) -> list[int] | None:
+        """The pair with the largest share at each place, up to the end of the sentence; None if a place has no pair."""
         if bool(self.ends.any()):
             last = int(self.pairs.places[int(torch.where(self.ends, shares, -1.0).argmax())])
         else:
@@ -265,6 +265,8 @@ class SentenceSolver:
         chosen = []
         for place in range(last + 1):
             here = (self.pairs.places == place).nonzero()[:, 0]
+            if not len(here):
+                return None
             chosen.append(int(here[shares[here].argmax()]))
         return chosen
 
@@ -274,6 +276,8 @@ class SentenceSolver:
         for _ in range(_ANCHORS):
             shares = self._solve(anchors)
             sentence = self._read(shares)
+            if sentence is None:
+                return None
             inputs = self.pairs.inputs[sentence]
             outside = self.test.outside(self.block.hidden(inputs, self.block.context(inputs)))
             if float(outside.max()) < self.test.accept:

@@ -107,7 +107,7 @@ def _state(one: int, truth: Sequence[int], at: int, vocabulary: Vocabulary) -> s
     """State of a claimed token, held against the truth at its place."""
     if one == NO_TOKEN:
         return "open"
-    if not vocabulary.ordinary(one):
+    if one in vocabulary.apart:
         return "special"
     return "right" if at < len(truth) and truth[at] == one else "wrong"
 

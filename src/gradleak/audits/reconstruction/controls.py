@@ -36,7 +36,7 @@ from gradleak.scoring import blind_scores, score_claim
 
 CONTROL_STEPS = 12
 POSITIVE_CLASSES = 10
-PLANTED_TOKENS, PLANTED_WIDTH = 16, 32
+LEAST_PLANTED, PLANTED_TOKENS, PLANTED_WIDTH = 4, 16, 32
 
 
 def shortened(attack: Attack) -> Attack:
@@ -61,7 +61,8 @@ def planted_leak(
             conditional, since no such search can find anything but an image.
     """
     if domain.vocabulary is not None:
-        return _planted_sentence(domain.vocabulary, domain.size, generator)
+        # A sentence of one word is guessed by luck too often to tell anything.
+        return _planted_sentence(domain.vocabulary, max(domain.size, LEAST_PLANTED), generator)
     pixels = torch.rand((1, *domain.shape), generator=generator)
     inputs = domain.from_pixels(pixels)
     label = torch.randint(POSITIVE_CLASSES, (1,), generator=generator)
