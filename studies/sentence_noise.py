@@ -62,12 +62,12 @@ class SentenceNoise(Study):
 
     Attributes:
         text: sentences, one a line.
-        sentences: of each random network.
+        sentences: of each random network; 0 leaves these out.
         length: tokens of a sentence, the first ones of a line.
         iterations: of TAG.
         draws: of noise for each sentence and level.
         decoded: sentences of each random network that are decoded after TAG.
-        large: sentences of MiniLM.
+        large: sentences of MiniLM; 0 leaves it out.
         large_iterations: of TAG on MiniLM.
         std: of the random weights.
         seed: of all draws.
@@ -105,6 +105,12 @@ class SentenceNoise(Study):
         )
 
     def _networks(self) -> Iterator[tuple[Sentences, Searches]]:
+        if self.sentences:
+            yield from self._drawn()
+        if minilm_obstacle() is None and self.large:
+            yield self._trained()
+
+    def _drawn(self) -> Iterator[tuple[Sentences, Searches]]:
         ids, vocabulary = frequent_lines(self.text, self.sentences, self.length)
         small = Searches(iterations=self.iterations, draws=self.draws, decoded=self.decoded)
         for name, causal in (("BERT-like", False), ("GPT-like", True)):
@@ -113,14 +119,15 @@ class SentenceNoise(Study):
                 words=vocabulary.size, length=self.length, causal=causal, std=self.std, generator=generator
             )
             yield Sentences(name=name, model=frozen_words(model.eval()), ids=ids, vocabulary=vocabulary), small
-        if minilm_obstacle() is None and self.large:
-            encoder = Sentences(
-                name="MiniLM",
-                model=frozen_words(minilm(generator=torch.Generator().manual_seed(self.seed))),
-                ids=minilm_ids(short_lines(self.text, self.large), length=self.length),
-                vocabulary=minilm_vocabulary(),
-            )
-            yield encoder, Searches(iterations=self.large_iterations, draws=1, decoded=0, whole=False, candidates=8)
+
+    def _trained(self) -> tuple[Sentences, Searches]:
+        encoder = Sentences(
+            name="MiniLM",
+            model=frozen_words(minilm(generator=torch.Generator().manual_seed(self.seed))),
+            ids=minilm_ids(short_lines(self.text, self.large), length=self.length),
+            vocabulary=minilm_vocabulary(),
+        )
+        return encoder, Searches(iterations=self.large_iterations, draws=1, decoded=0, whole=False, candidates=8)
 
     def _measured(self, part: Sentences, searches: Searches, say: Say) -> list[dict[str, Any]]:
         exposures = [part.exposure(index) for index in range(len(part.ids))]

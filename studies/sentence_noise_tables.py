@@ -47,7 +47,7 @@ def spearman(rows: Sequence[Row], predictor: str, score: str) -> float | None:
     if len(pairs) < 4:
         return None
     first, second = np.array(pairs, dtype=float).T
-    if np.std(first) == 0 or np.std(second) <= _FLAT * max(1.0, float(np.abs(second).mean())):
+    if first.max() == first.min() or np.std(second) <= _FLAT * max(1.0, float(np.abs(second).mean())):
         return None
     return float(stats.spearmanr(first, second)[0])
 
@@ -188,8 +188,9 @@ def figures(rows: Sequence[Row]) -> dict[str, str]:
     for name, group in by_network(rows):
         label = name.lower().replace("-like", "")
         found[f"sentence-noise-{label}"] = _scatter(name, group)
-    found["sentence-noise-within"] = _curves(rows)
-    return found
+    small = {row["network"] for row in rows if row.get("influence") is not None}
+    chosen = [row for row in rows if row["network"] in small]
+    return {**found, "sentence-noise-within": _curves(chosen)} if chosen else found
 
 
 def _scatter(name: str, rows: Sequence[Row]) -> str:
@@ -221,7 +222,7 @@ def _scatter(name: str, rows: Sequence[Row]) -> str:
 
 
 def _curves(rows: Sequence[Row]) -> str:
-    networks = [(name, over_draws(group)) for name, group in by_network(rows) if name != "MiniLM"]
+    networks = [(name, over_draws(group)) for name, group in by_network(rows)]
     scores = ("tag_error", "decoder_error", "exact_error")
     keys = ("influence", "token_error_bound", "nearest_pair", "exact_error", "linear_nearest")
 
@@ -241,7 +242,10 @@ def _curves(rows: Sequence[Row]) -> str:
                         )
                 axes.axhline(0.7, color=INK, linewidth=0.8, linestyle=":")
                 axes.set_xscale("log")
-                axes.set_ylim(-1.0, 1.0)
+                levels = sorted({row["noise"] for row in group})
+                axes.set_xlim(0.8 * levels[0], 1.25 * levels[-1])
+                axes.set_xticks(levels)
+                axes.set_ylim(-1.05, 1.05)
                 axes.set_xlabel("noise / distance")
                 axes.set_ylabel("Spearman")
                 axes.set_title(f"{name}: {SCORES[score].removeprefix('token error of ')}", fontsize=9)

@@ -40,6 +40,11 @@ loss = "causal_lm"
 token_error = 0.4
 [controls]
 negative = false
+[measures.tokens]
+use = "TokenError"
+most_candidates = 6
+most_places = 2
+threshold = 0.4
 [attacks.spans]
 use = "SpanSearch"
 [attacks.rows]
@@ -67,6 +72,12 @@ def test_sentences_behind_a_decoder_come_out_of_a_plan(tmp_path: Path) -> None:
     found = next(one for one in record.findings if one.item == "undefended/example 0/spans")
     # The loss reads no last token of a sentence, so that one of eight words is open.
     assert found.value("token_error") == pytest.approx(1 / 8)
+    risk = next(one for one in record.findings if one.item == "undefended/example 0/risk")
+    noise = risk.score("noise_std_for_token_error")
+    assert noise.value is not None
+    assert noise.value > 0
+    assert (noise.details["threshold"], len(noise.details["per_place"])) == (0.4, 2)
+    assert noise.details["under_prior"].startswith("uniform over ")
     assert record.run["plan"]["thresholds"]["token_error"] == 0.4
     assert found.value("feature_mse") > 0
     page = write_markdown(record, tmp_path / "report.md").read_text(encoding="utf-8")
