@@ -27,7 +27,7 @@ def test_the_best_attack_of_a_scenario_is_the_best_of_its_table() -> None:
         findings += [attack(error, item=f"undefended/example {name}/gn", **about)]
     *_, scenario, run = judged(*findings)
     for one in (scenario, run):
-        assert "undefended/example 1: The best attack (gn) ended at a pixel RMSE of 0.16." in one.explanation
+        assert "undefended/example 1: The best attack (gn) ended at a pixel RMSE of 0.164." in one.explanation
         assert one.details["pixel_rmse"] == 0.164
         assert one.details["worst"] == "undefended/example 1"
 

@@ -49,6 +49,17 @@ def test_shares_counts_and_times() -> None:
     assert percent(None) == count(None) == duration(None)
 
 
+@pytest.mark.parametrize(("unit", "value"), [("dB", -0.0), ("dB", -0.04), ("share", -0.0), ("release", -0.0)])
+def test_there_is_no_minus_zero(unit: str, value: float) -> None:
+    score = Score(
+        name="psnr", value=value, unit=unit, leakier=Leakier.HIGHER, evidence=Evidence.ATTACK, interval=(-0.0, 0.0)
+    )
+    assert quantity(score).text.split("\N{NO-BREAK SPACE}")[0] in ("0", "0.0")
+    assert not quantity(score).raw.startswith("-") or value < 0
+    assert "-0" not in str(score).replace("-0.04", "")
+    assert count(-0.4) == "0"
+
+
 @pytest.mark.parametrize("value", [None, True, "12", "NaN", float("nan"), [], {}])
 def test_what_is_no_number(value: object) -> None:
     assert as_number(value) is None

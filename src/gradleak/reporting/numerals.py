@@ -73,7 +73,7 @@ def count(value: float | None) -> str:
     """A count with separators of thousands: "12,345", or a dash for None."""
     if value is None or not math.isfinite(value):
         return MISSING
-    return f"{value:,.0f}"
+    return f"{value:z,.0f}"
 
 
 def duration(seconds: float | None) -> str:
@@ -94,7 +94,7 @@ def percent(value: float | None) -> str:
     scaled = 100 * value
     if scaled and abs(scaled) < 0.01:
         return f"below 0.01{NBSP}%"
-    return f"{decimal(scaled, 2) if abs(scaled) < 10 else format(scaled, '.0f')}{NBSP}%"
+    return f"{decimal(scaled, 2) if abs(scaled) < 10 else format(scaled, 'z.0f')}{NBSP}%"
 
 
 def quantity(score: Score | None) -> Quantity:
@@ -104,7 +104,7 @@ def quantity(score: Score | None) -> Quantity:
     if score.value is None:
         text = score.outcome.label.replace("_", " ")
     elif score.unit == "dB":
-        text = f"{format(score.value, '.1f') if math.isfinite(score.value) else decimal(score.value)}{NBSP}dB"
+        text = f"{format(score.value, 'z.1f') if math.isfinite(score.value) else decimal(score.value)}{NBSP}dB"
     elif score.unit == "share":
         text = percent(score.value)
     else:

@@ -178,9 +178,10 @@ class Score:
     def __post_init__(self) -> None:
         """Refuse a value that contradicts the outcome; numbers become plain Python numbers."""
         if self.value is not None:
-            object.__setattr__(self, "value", float(self.value))
+            # Plus zero, so that there is no minus zero.
+            object.__setattr__(self, "value", float(self.value) + 0.0)
         if self.interval is not None:
-            low, high = (float(end) for end in self.interval)
+            low, high = (float(end) + 0.0 for end in self.interval)
             if not low <= high:
                 raise InputError(
                     f"score {self.name}: expected an interval (low, high) with low <= high, got {low, high}"

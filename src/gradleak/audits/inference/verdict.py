@@ -119,7 +119,7 @@ def _sentence(found: InferenceFinding, adversary: str, score: Score) -> str:
     return (
         f"{who} adversary told {_what(found)} from the updates of {rounds} round{'s' if rounds > 1 else ''}: it is right more "
         f"often than the best blind guess ({score.details['blind']:.1%}){area}; its advantage is {_value(score):.3f} "
-        f"(interval {low:.3f} to {high:.3f})."
+        f"(interval {low:z.3f} to {high:z.3f})."
     )
 
 

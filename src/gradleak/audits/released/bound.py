@@ -172,16 +172,16 @@ def _against(value: float, facts: Mapping[str, Any], release: ReleaseFinding, li
     if facts["prior_error"] > WIDEST_PRIOR:
         return f"{stated} rests on a prior wider than any data of the stated range can be."
     if limits.blind is not None and limits.error < limits.blind < limits.baseline_ratio * value:
-        return f"{stated} does not fit this example, which guessing blindly meets within {limits.blind:.2g}."
+        return f"{stated} does not fit this example, which guessing blindly meets within {limits.blind:.3g}."
     return _seen_against(stated, release, limits)
 
 
 def _seen_against(stated: str, release: ReleaseFinding, limits: Limits) -> str:
     """Evidence against any bound on this release, or "" where there is none."""
     if limits.reached is not None and limits.reached <= limits.error:
-        return f"{stated} is an average; an attack came within {limits.reached:.2g} on this very example."
+        return f"{stated} is an average; an attack came within {limits.reached:.3g} on this very example."
     if limits.blind is not None and limits.blind <= limits.error:
-        return f"{stated} does not fit this example, which guessing blindly meets within {limits.blind:.2g}."
+        return f"{stated} does not fit this example, which guessing blindly meets within {limits.blind:.3g}."
     z = release.gate.chi_square_z
     if release.given and release.gate.status != "consistent" and not (z is not None and abs(z) <= NOISE_Z):
         return f"{stated} rests on noise that the update which was sent is not shown to carry."

@@ -189,7 +189,7 @@ def _judge_release(release: ReleaseFinding, grounds: Grounds, proof: _Proof) -> 
         if reached:
             winner = min(reached, key=lambda a: a.best or 0.0)
             landed = (
-                f"{winner.title} came within a {noun} of {winner.best:.2g} of the auditor's batch all the same, so "
+                f"{winner.title} came within a {noun} of {winner.best:.3g} of the auditor's batch all the same, so "
                 "treat the update as leaking and find out why it does not fit. "
             )
         explanation = (
@@ -199,7 +199,7 @@ def _judge_release(release: ReleaseFinding, grounds: Grounds, proof: _Proof) -> 
         return _verdict(release, VerdictKind.INCONCLUSIVE, "inconsistent_update", explanation, details)
     if reached and not any(map(proof.bears_out, reached)):
         explanation = (
-            f"{reached[0].title} came within a {noun} of {reached[0].best:.2g}, but its noise control "
+            f"{reached[0].title} came within a {noun} of {reached[0].best:.3g}, but its noise control "
             "could not be run, so the result cannot be trusted."
         )
         return _verdict(release, VerdictKind.INCONCLUSIVE, "control_not_run", explanation, details)
@@ -328,12 +328,12 @@ def _why_inconclusive(
     if best.best is not None and best.best <= thresholds.pixel_rmse:
         return (
             "no_better_than_blind",
-            f"{best.title} ended at a {noun} of {best.best:.2g}, but guessing blindly does nearly as well on this "
+            f"{best.title} ended at a {noun} of {best.best:.3g}, but guessing blindly does nearly as well on this "
             f"example ({_constant(release)}), so the update cannot be shown to have given it away.",
         )
     return (
         "no_attack_reached_threshold",
-        f"The best attack ({best.title}) ended at a {noun} of {best.best:.2g}. A stronger attacker may do better: "
+        f"The best attack ({best.title}) ended at a {noun} of {best.best:.3g}. A stronger attacker may do better: "
         "a failed attack is no evidence of safety.",
     )
 
@@ -346,7 +346,7 @@ def _what(
     example = "a sentence" if winner.score("token_error") is not None else "an example"
     together = beyond_luck(rebuilt, chance) if chance else 1
     if together <= 1:
-        beyond = f", below the {chance[0]:.2g} that luck reaches" if chance else ""
+        beyond = f", below the {chance[0]:.3g} that luck reaches" if chance else ""
         return f"{example} from the update alone, to a {noun} of {rebuilt[0]:.2g}{beyond}"
     return (
         f"{together} examples from the update alone, to a {noun} of at most {rebuilt[together - 1]:.2g}, which luck does not "
@@ -367,14 +367,14 @@ def _by_luck(
     if chance[0] == 0:
         told = "such values are guessed exactly, so that no single error is evidence"
     else:
-        told = f"a single error is evidence only below {chance[0]:.2g}"
+        told = f"a single error is evidence only below {chance[0]:.3g}"
     examples = f"one of {size} such examples" if size > 1 else "such an example"
     rebuilt = thresholds.rebuilt(winner.errors, baselines)
     if len(rebuilt) > 1:
         last = chance[len(rebuilt) - 1]
-        told += f", and {len(rebuilt)} at once, as many as came near, only if all are below {last:.2g}"
+        told += f", and {len(rebuilt)} at once, as many as came near, only if all are below {last:.3g}"
     return (
-        f"{winner.title} ended at a {noun} of {winner.best:.2g}, but blind guesses come as near to {examples} by luck: "
+        f"{winner.title} ended at a {noun} of {winner.best:.3g}, but blind guesses come as near to {examples} by luck: "
         f"{told}."
     )
 

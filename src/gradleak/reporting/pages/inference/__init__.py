@@ -118,7 +118,7 @@ def _who_was_told(views: Sequence[InferenceView], context: Context) -> list[Bloc
 
 
 def _of_a_hundred(share: float | None) -> str:
-    return MISSING if share is None else f"{100 * share:.0f}"
+    return MISSING if share is None else f"{100 * share:z.0f}"
 
 
 def _front(views: Sequence[InferenceView]) -> list[Block]:

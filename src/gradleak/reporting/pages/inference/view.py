@@ -256,6 +256,6 @@ def hints(view: InferenceView) -> Iterator[str]:
     value, interval = alone[best].value or 0.0, alone[best].interval
     if interval is not None and interval[0] > 0.0 and value > together + 0.02:
         yield (
-            f"one round alone gives more ({value:.2f} in round {best + 1}) than all together ({together:.2f}): "
+            f"one round alone gives more ({value:z.2f} in round {best + 1}) than all together ({together:z.2f}): "
             "rounds are added up as if they were independent; go by the larger number"
         )

@@ -73,8 +73,8 @@ def curve_figure(curve: CurveSummary) -> str:
 
 def _row(point: CurvePoint, names: Sequence[str]) -> list[str]:
     score, close, epsilon = _worth(point), point.utility.closeness, point.utility.epsilon
-    value = score.outcome.label.replace("_", " ") if score.value is None else f"{score.value:.3f}"
-    interval = "" if score.interval is None else f" ({score.interval[0]:.3f} to {score.interval[1]:.3f})"
+    value = score.outcome.label.replace("_", " ") if score.value is None else f"{score.value:z.3f}"
+    interval = "" if score.interval is None else f" ({score.interval[0]:z.3f} to {score.interval[1]:z.3f})"
     family, label = point.family, point.label
     assert epsilon is not None
     terms = [f"δ = {epsilon.details['delta']:g}"] if "delta" in epsilon.details else []
@@ -100,7 +100,7 @@ def _worth(point: CurvePoint) -> Score:
 
 
 def _two_digits(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+    return "" if value is None else f"{value:z.2f}"
 
 
 def _cell(score: Score | None) -> str:
