@@ -99,7 +99,8 @@ def public_pixels(truths: Tensor, domain: Domain, public: Batch | Tensor) -> Ten
 
 # A guess with free entries beyond so many is within an RMSE of 0.1 with a chance below 1e-13 (V_d (0.1 √d)^d, V_d the volume
 # of the unit ball), and beyond the second number nearly surely more than 0.25 away.
-CHANCE_ENTRIES, MOST_ENTRIES = 32, 256
+CHANCE_ENTRIES = 32
+MOST_ENTRIES = 256
 CHANCE_LEVEL = 0.01
 
 # Beyond so many examples guesses are not paired one to one: each example has its nearest one, which comes out smaller.
