@@ -107,10 +107,10 @@ def asked(page: str, folder: Path, script: str, *, width: int = 1200, dark: bool
     return found
 
 
-def visited(address: str, folder: Path, *further: str, dark: bool = False) -> str:
-    """The document of an address as it is after a few seconds."""
+def visited(address: str, folder: Path, *, dark: bool = False, budget: int = 5000) -> str:
+    """The document of an address as it is after so many milliseconds, which go by quickly."""
     assert CHROMIUM is not None
     command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}"]
     command += [f"--blink-settings=preferredColorScheme={0 if dark else 1}", "--window-size=1400,1000"]
-    command += ["--virtual-time-budget=5000", *further, "--dump-dom", address]
+    command += [f"--virtual-time-budget={budget}", "--dump-dom", address]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout

@@ -334,7 +334,7 @@ def header(
     plan: Plan,
     groups: Sequence[str],
     *,
-    cost: float,
+    costs: Sequence[float],
     reading: Reading,
     behavior: Behavior,
     key: DataKey,
@@ -345,7 +345,7 @@ def header(
     Args:
         plan: what is done.
         groups: the names of the groups of the record, in their order.
-        cost: expected, in plain gradients.
+        costs: of the first groups, the tasks: expected, in plain gradients.
         reading: of the plan.
         behavior: of the plan.
         key: of its private data.
@@ -367,7 +367,7 @@ def header(
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "git": _git_commit(),
         "threads": 1,
-        "estimate": {"plain_gradients": cost},
+        "estimate": {"plain_gradients": sum(costs), "of_groups": list(costs)},
         "refusals": [str(refusal) for refusal in plan.refusals()],
         "citations": [
             {"key": citation.key, "text": citation.text(), "bibtex": citation.bibtex()} for citation in citations(plan)

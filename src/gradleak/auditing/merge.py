@@ -101,8 +101,8 @@ def _check(
         PlanError: naming what differs.
     """
     key = DataKey.of(folder)
-    cost, shard = sum(task.cost for task in work), record.run["shard"]
-    own = header(plan, groups(plan, work), cost=cost, reading=reading, behavior=behavior, key=key, shard=shard)
+    costs, shard = [task.cost for task in work], record.run["shard"]
+    own = header(plan, groups(plan, work), costs=costs, reading=reading, behavior=behavior, key=key, shard=shard)
     if said := difference(record.run, own):
         raise PlanError(f"{folder}: expected a shard of this plan and of this code; {said}")
     key.check(folder, plan.private())

@@ -89,7 +89,7 @@ def run_plan(
     lines = header(
         plan,
         groups(plan, work),
-        cost=sum(task.cost for task in work),
+        costs=[task.cost for task in work],
         reading=reading,
         behavior=behavior,
         key=key,

@@ -10,7 +10,9 @@ def main() -> None:
 
     def commands() -> None:
         from gradleak.cli.commands import app
+        from gradleak.cli.view import view
 
+        app.command()(view)
         # By whatever name it was called: shell completion goes by this one.
         app(prog_name="gradleak")
 

@@ -68,6 +68,23 @@ def end_at_signals() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 
 
+def wait_for_end() -> None:
+    """Wait for Ctrl-C or SIGTERM, which from here on end nothing by themselves: for a command that has no other end.
+
+    For the main thread alone.
+    """
+    reading, writing = os.pipe()
+    if sys.platform != "win32":
+        os.set_blocking(writing, False)
+    for number in _ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            # In place of what ends the process. The system's half of a handler writes into the pipe, whoever gets the signal.
+            signal.signal(number, lambda number, frame: None)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    while os.read(reading, 1)[0] not in _ENDING:
+        pass
+
+
 def _once(number: signal.Signals) -> None:
     """Let the handler of this signal serve for one; after it the system ends the process, without asking Python."""
     if sys.platform != "linux":

@@ -269,7 +269,7 @@ def _fact(part: Words) -> str:
     label, text = _term(found[1:] if mark else found)
     state = "known" if mark is None or mark.filled else "unknown"
     loud = " truth" if mark is not None and mark.loud else ""
-    shown = "" if mark is None else _inline(mark)
+    shown = "" if mark is None else inline(mark)
     return f'<li class="{state}{loud}">{shown}<span><strong>{label}</strong><br>{text}</span></li>'
 
 
@@ -371,7 +371,7 @@ def _steps(steps: Steps, level: int) -> str:
     """Views of which the chosen one shows; radio buttons and the style sheet do that, without a script."""
     lines = [f'<fieldset class="steps"><legend>{_text(steps.label)}</legend>']
     for place, step in enumerate(steps.steps):
-        chip = _inline(Chip(step.verdict)) if step.verdict else ""
+        chip = inline(Chip(step.verdict)) if step.verdict else ""
         checked = "" if place else " checked"
         lines += [
             f'<input type="radio" name="step" id="step-{place}"{checked}><label for="step-{place}">{_text(step.title)}</label>',
@@ -412,15 +412,16 @@ def _words(found: Words, told: frozenset[str] = frozenset()) -> str:
 
     def show(piece: Inline) -> str:
         if isinstance(piece, Quantity) and piece.value is not None and not badged and piece.evidence not in told:
-            return f"{_inline(piece)} {_badge(piece.evidence)}" if piece.evidence else _inline(piece)
+            return f"{inline(piece)} {_badge(piece.evidence)}" if piece.evidence else inline(piece)
         if isinstance(piece, Small):
             return f"<small>{_words(piece.words, told)}</small>"
-        return _inline(piece)
+        return inline(piece)
 
     return run(found, show)
 
 
-def _inline(piece: Inline) -> str:
+def inline(piece: Inline) -> str:
+    """A piece of a run of text."""
     if isinstance(piece, str):
         return _text(piece)
     if isinstance(piece, Quantity):

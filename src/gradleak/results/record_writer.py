@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -273,10 +274,15 @@ def _lock(path: Path) -> int:
     Raises:
         PlanError: if another writer holds it.
     """
-    handle = open_private(path.with_name(f".{path.name}.lock"), os.O_RDWR)
+    handle = open_private(_lock_of(path), os.O_RDWR)
     if sys.platform != "win32":
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                # Perhaps somebody looks at this moment whether it is held.
+                time.sleep(0.02)
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(handle)
             raise PlanError(
@@ -284,3 +290,31 @@ def _lock(path: Path) -> int:
                 "wait for it, or use another --out"
             ) from error
     return handle
+
+
+def is_being_written(path: Path) -> bool:
+    """True if a process writes a record; False where nobody can tell, as on Windows. Nothing is written.
+
+    Args:
+        path: the record file.
+    """
+    if sys.platform == "win32":
+        return False
+    try:
+        handle = os.open(_lock_of(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        # And with it what was locked.
+        os.close(handle)
+    return False
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.lock")
