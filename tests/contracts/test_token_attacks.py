@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import gradleak.attacks
-from gradleak.attacks import TAG, Attack, Preset, SpanSearch, TokenRows
+from gradleak.attacks import LAMP, TAG, Attack, Preset, SpanSearch, TokenRows
 from gradleak.core import (
     NO_TOKEN,
     Batch,
@@ -39,6 +39,7 @@ from gradleak.results import InputError, KnowledgeError, Outcome
 # Small budgets: a contract holds after few steps as after many.
 EXAMPLES: dict[type[Attack], Attack] = {
     SpanSearch: SpanSearch(most_steps=400),
+    LAMP: LAMP(starts=2, rounds=2, iterations=1, moves=2),
     TAG: TAG(iterations=2),
     TokenRows: TokenRows(),
 }

@@ -41,6 +41,7 @@ from gradleak.attacks.inversion import (
     GS,
     IDLG,
     IGIMS,
+    LAMP,
     LBFGS,
     TAG,
     AbsoluteError,
@@ -53,6 +54,7 @@ from gradleak.attacks.inversion import (
     CosineDecay,
     CosineDistance,
     DenseSteps,
+    EmbeddingNorm,
     Embeddings,
     GaussNewton,
     GradInversion,
@@ -123,6 +125,7 @@ from gradleak.attacks.labels import (
     recover_labels,
 )
 from gradleak.attacks.rounds import pool_rounds
+from gradleak.attacks.text.language import Language, NGram
 from gradleak.attacks.text.span_search import SpanSearch
 from gradleak.attacks.text.token_rows import TokenRows
 from gradleak.attacks.text.used_rows import UsedRows, used_rows
@@ -138,6 +141,7 @@ __all__ = [
     "GS",
     "IDLG",
     "IGIMS",
+    "LAMP",
     "LBFGS",
     "TAG",
     "AbsoluteError",
@@ -157,6 +161,7 @@ __all__ = [
     "CosineDecay",
     "CosineDistance",
     "DenseSteps",
+    "EmbeddingNorm",
     "Embeddings",
     "Features",
     "FittedClassifier",
@@ -178,6 +183,7 @@ __all__ = [
     "LabelPolicy",
     "LabelRecovery",
     "LabelSource",
+    "Language",
     "LatentKL",
     "LatentNorm",
     "Latents",
@@ -197,6 +203,7 @@ __all__ = [
     "MetaLearned",
     "Monitor",
     "MultilayerPerceptron",
+    "NGram",
     "NoRegistration",
     "Optimizer",
     "Ordinal",

@@ -23,7 +23,7 @@ import gradleak.models.generators
 import gradleak.privacy
 import gradleak.protocols
 import gradleak.risk
-from gradleak.attacks import Attack, LabelAttack, Steps
+from gradleak.attacks import Attack, LabelAttack, Language, Steps
 from gradleak.attacks.inference import Classifier, Features, PrototypeEncoder
 from gradleak.core import Batch, Defense, HonestButCurious, ImageGenerator, Protocol, ThreatModel
 from gradleak.data import Population, Table
@@ -63,6 +63,7 @@ KINDS: Mapping[str, tuple[type, ...]] = {
     "attacks": (Attack,),
     "labels": (LabelAttack,),
     "steps": (Steps,),
+    "languages": (Language,),
     "games": (InferenceGame,),
     "classifiers": (Classifier,),
     "features": (Features,),
@@ -96,9 +97,9 @@ class Entry:
 
     Attributes:
         name: as written after `use =`.
-        room: "attacks", "labels", "steps", "games", "classifiers", "features", "encoders", "measures", "layer measures",
-            "claim errors", "solvers", "defenses", "protocols", "threats", "models", "initializers", "datasets", "generators",
-            "audits", "canaries" or "estimators"; what no plan can name has other rooms.
+        room: "attacks", "labels", "steps", "languages", "games", "classifiers", "features", "encoders", "measures",
+            "layer measures", "claim errors", "solvers", "defenses", "protocols", "threats", "models", "initializers",
+            "datasets", "generators", "audits", "canaries" or "estimators"; what no plan can name has other rooms.
         constructor: the class or function.
     """
 
@@ -119,6 +120,7 @@ def catalog() -> dict[str, dict[str, Entry]]:
         "attacks": _classes(gradleak.attacks, KINDS["attacks"]),
         "labels": _classes(gradleak.attacks, KINDS["labels"]),
         "steps": _classes(gradleak.attacks, KINDS["steps"]),
+        "languages": _classes(gradleak.attacks, KINDS["languages"]),
         "games": _classes(gradleak.games, KINDS["games"]),
         "classifiers": _classes(gradleak.attacks.inference, KINDS["classifiers"]),
         "features": _classes(gradleak.attacks.inference, KINDS["features"]),

@@ -565,6 +565,14 @@ HOLMES_NEMENMAN_2019 = Citation(
     venue="Physical Review E 100",
     year=2019,
 )
+BALUNOVIC_2022 = Citation(
+    key="balunovic2022lamp",
+    authors="Balunović, Dimitrov, Jovanović and Vechev",
+    title="LAMP: Extracting Text from Gradients with Language Model Priors",
+    venue="NeurIPS",
+    year=2022,
+    identifier="arXiv:2202.08827",
+)
 DAGER_2024 = Citation(
     key="petrov2024dager",
     authors="Petrov, Dimitrov, Baader, Müller and Vechev",

@@ -26,6 +26,7 @@ from gradleak.attacks.inversion.giml import GIML, MetaLearned
 from gradleak.attacks.inversion.grad_inversion import BatchNormInversion, GradInversion
 from gradleak.attacks.inversion.invention import ClaimSupport, InventionCheck, Support
 from gradleak.attacks.inversion.inverting_gradients import InvertingGradients
+from gradleak.attacks.inversion.lamp import LAMP, EmbeddingNorm
 from gradleak.attacks.inversion.latents import LatentKL, LatentNorm, Latents, LatentsAndWeights, WeightProximity
 from gradleak.attacks.inversion.matching import (
     AbsoluteError,
@@ -77,6 +78,7 @@ __all__ = [
     "GS",
     "IDLG",
     "IGIMS",
+    "LAMP",
     "LBFGS",
     "TAG",
     "AbsoluteError",
@@ -89,6 +91,7 @@ __all__ = [
     "CosineDecay",
     "CosineDistance",
     "DenseSteps",
+    "EmbeddingNorm",
     "Embeddings",
     "GaussNewton",
     "GradInversion",
