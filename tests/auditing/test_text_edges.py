@@ -14,7 +14,7 @@ from gradleak.attacks import Attack, SpanSearch, TokenRows
 from gradleak.core import Batch, Domain, Objective, Reconstruction, Vocabulary
 from gradleak.models import transformer
 from gradleak.results import InputError, Outcome, Record, Status, VerdictKind
-from tests.tokens import VOCABULARY
+from tests.tokens import VOCABULARY, tiny
 
 ATTACKS = {"rows": TokenRows(), "spans": SpanSearch()}
 
@@ -123,3 +123,87 @@ def test_a_vocabulary_without_words_shows_ids(tmp_path: Path) -> None:
     bare = Batch(torch.tensor([[3, 5, 6]]), torch.tensor([1]), Domain.tokens(Vocabulary(size=40), 3))
     record = audited(bare, tmp_path)
     assert "**3** **5** **6**" in gl.write_markdown(record, tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def test_masks_say_one_for_a_token_whatever_their_format() -> None:
+    ids = torch.tensor([[1, 9, 17, 2, 0, 0]])
+    there = ids != 0
+    expected = torch.tensor([[1, 9, 17, 2, -1, -1]])
+    for mask in (there, there.long(), there.float(), there.half()):
+        encoding = {"input_ids": ids, "attention_mask": mask}
+        assert torch.equal(Batch.from_encoding(encoding, torch.tensor([1])).inputs, expected)
+    added = {"input_ids": ids, "attention_mask": torch.where(there, 0.0, float("-inf"))}
+    with pytest.raises(InputError, match="expected an attention_mask of 1 for a token"):
+        Batch.from_encoding(added, torch.tensor([1]))
+
+
+def test_ids_are_whole_numbers_and_images_are_a_pair() -> None:
+    whole = Batch.from_encoding({"input_ids": torch.tensor([[1.0, 9.0, 2.0]])}, torch.tensor([1]))
+    assert whole.inputs.tolist() == [[1, 9, 2]]
+    with pytest.raises(InputError, match="expected whole numbers in input_ids"):
+        Batch.from_encoding({"input_ids": torch.tensor([[1.0, 9.5, 2.0]])}, torch.tensor([1]))
+    with pytest.raises(InputError, match=r"images are a pair, \(encoding\['pixel_values'\], labels\)"):
+        Batch.from_encoding({"pixel_values": torch.rand(1, 3, 8, 8)})
+
+
+def claimed(model: torch.nn.Module, ids: torch.Tensor, attack: Attack, loss: str = "cross_entropy") -> Reconstruction:
+    objective, targets = Objective.from_module(model, loss=loss), torch.ones(len(ids), dtype=torch.int64)
+    batch = Batch(ids, ids.masked_fill(ids < 0, -100) if loss != "cross_entropy" else targets, domain_of(ids))
+    release = gl.Release(gl.FedSGD())
+    update = release(objective, batch, torch.Generator().manual_seed(0))
+    knowledge = gl.HonestButCurious().disclose(objective, release, batch)
+    return attack(update, knowledge, generator=torch.Generator().manual_seed(0))
+
+
+def domain_of(ids: torch.Tensor) -> Domain:
+    return Domain.tokens(VOCABULARY, ids.shape[1])
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["encoder", "decoder"])
+def test_padding_in_front_is_claimed_nowhere(causal: bool) -> None:
+    ids = torch.tensor([[-1, -1, -1, 1, 9, 30, 17, 2]])
+    found = claimed(tiny(causal=causal), ids, TokenRows())
+    assert torch.equal(found.tokens, ids)
+    assert sorted(found.bag.tolist()) == [1, 2, 9, 17, 30]
+
+
+def test_equal_sentences_are_claimed_once_and_a_sentence_of_one_word_is_read() -> None:
+    equal = torch.tensor([[1, 9, 30, 17, 2], [1, 9, 30, 17, 2]])
+    model = transformer(words=40, length=8, width=32, blocks=3, std=0.2)
+    found = claimed(model, equal, SpanSearch())
+    assert {tuple(row) for row in found.tokens.tolist()} == {tuple(equal[0].tolist())}
+    assert found.outcome is Outcome.CONVERGED
+    assert claimed(tiny(), torch.tensor([[9]]), TokenRows()).tokens.tolist() == [[9]]
+
+
+def test_targets_that_never_count_are_refused() -> None:
+    encoding = {"input_ids": torch.tensor([[1, 9, 17, 2]]), "labels": torch.full((1, 4), -100)}
+    with pytest.raises(InputError, match=r"whether any target counts \(not -100"):
+        gl.audit(tiny(classes=None), encoding, loss="masked_lm", options=gl.AuditOptions(quiet=True))
+
+
+def test_too_many_tokens_or_ids_are_refused_in_words_of_text() -> None:
+    options = gl.AuditOptions(quiet=True)
+    with pytest.raises(InputError, match=r"does not accept inputs of shape \(1, 20\)"):
+        gl.audit(tiny(), (torch.full((1, 20), 9), torch.tensor([1])), options=options)
+    larger = Batch(torch.tensor([[1, 9, 2]]), torch.tensor([1]), Domain.tokens(Vocabulary(size=60), 3))
+    with pytest.raises(InputError, match=r"a vocabulary of at most 40 ids \(the rows of words\.weight\), got 60"):
+        gl.audit(tiny(), larger, options=options)
+
+
+def test_russian_words_are_compared_as_ids_and_not_as_letters(tmp_path: Path) -> None:
+    words = (
+        "[PAD]",
+        "[CLS]",
+        "[SEP]",
+        *["съешь", "же", "ещё", "этих", "мягких", "французских", "булок"],
+        *(f"w{n}" for n in range(30)),
+    )
+    vocabulary = Vocabulary(words=words, padding=0, special={1: 0, 2: -1})
+    ids = torch.tensor([[1, 8, 4, 9, 3, 6, 2]])
+    batch = Batch(ids, torch.tensor([1]), Domain.tokens(vocabulary, 7))
+    record = gl.audit(tiny(), batch, measures=[], out=tmp_path, options=gl.AuditOptions(quiet=True, pictures=True))
+    found = next(one for one in record.findings if one.item == "release/example 0/token_rows")
+    assert {found.value(name) for name in ("rouge_1", "rouge_l", "google_bleu", "bag_recall")} == {1.0}
+    gl.write_markdown(record, tmp_path / "report.md")
+    assert "французских" in (tmp_path / "report.md").read_text(encoding="utf-8")

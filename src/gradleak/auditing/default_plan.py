@@ -106,7 +106,7 @@ def _of_ids(objective: Objective, batch: Batch) -> Domain | None:
     """A domain of sentences, whose vocabulary is that of the model's table; None for other whole numbers."""
     if batch.inputs.dim() != 2:
         return None
-    found = objective.token_tables(batch.inputs.shape[1])
+    found = objective.token_tables(2)
     if found is None:
         raise InputError(
             "batch.inputs: expected floating point numbers, got ids, which the model looks up in no nn.Embedding; state "

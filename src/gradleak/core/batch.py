@@ -102,12 +102,24 @@ class Batch:
                 if further and "input_ids" in parts
                 else ", ".join(parts) or "nothing"
             )
+            hint = "wrap the model in a module whose forward(input_ids, attention_mask) makes its further inputs"
+            if "pixel_values" in parts:
+                hint = "images are a pair, (encoding['pixel_values'], labels)"
             raise InputError(
-                f"Batch.from_encoding: expected input_ids with an attention_mask and nothing else, got {got}; wrap the model in "
-                "a module whose forward(input_ids, attention_mask) makes its further inputs"
+                f"Batch.from_encoding: expected input_ids with an attention_mask and nothing else, got {got}; {hint}"
             )
         ids = parts["input_ids"].to(torch.int64)
+        if not bool((ids == parts["input_ids"]).all()):
+            raise InputError(
+                "Batch.from_encoding: expected whole numbers in input_ids, got fractions; pass embeddings as inputs of "
+                "objective.at_embeddings()"
+            )
         mask = parts.get("attention_mask", torch.ones_like(ids))
+        if not bool(((mask == 0) | (mask == 1)).all()):
+            raise InputError(
+                "Batch.from_encoding: expected an attention_mask of 1 for a token and 0 for padding, got other values, as in "
+                "a mask that is added to scores; pass mask == 0 for that one"
+            )
         if ids.dim() != 2 or mask.shape != ids.shape:
             raise InputError(
                 f"Batch.from_encoding: expected input_ids (b, T) and a mask like it, got {tuple(ids.shape)} and "

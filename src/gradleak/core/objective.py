@@ -331,6 +331,13 @@ class Objective:
                     f"the model does not accept inputs of shape {tuple(batch.inputs.shape)}: {first_line(error)}"
                     f"{failing_part(self._module, error)}; {self._what_to_do(batch)}"
                 ) from error
+            vocabulary = None if batch.domain is None else batch.domain.vocabulary
+            tables = None if vocabulary is None else self.token_tables(batch.inputs.shape[1])
+            if vocabulary is not None and tables is not None and vocabulary.size > tables.size:
+                raise InputError(
+                    f"batch.domain: expected a vocabulary of at most {tables.size} ids (the rows of {tables.word}), got "
+                    f"{vocabulary.size}; state that of the model's own tokenizer"
+                )
             if isinstance(outputs, Tensor):
                 check_classes(self.loss_name, self._loss, outputs, batch.targets)
             self._check_pairs(outputs, batch.targets)
@@ -402,7 +409,10 @@ class Objective:
         """
         tensors = {**self.frozen, **self.params}
         try:
-            return find_tables(partial(self.outputs, tensors), tensors, self._module, tuple(self.params), length)
+            # A single place does not tell a table of places from one of kinds.
+            return find_tables(
+                partial(self.outputs, tensors), tensors, self._module, tuple(self.params), max(length, 2)
+            )
         except _REFUSALS as error:
             raise InputError(
                 f"the model does not accept sentences of {length} tokens: {first_line(error)}"

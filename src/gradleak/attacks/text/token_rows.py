@@ -87,7 +87,8 @@ class TokenRows(Attack):
             why = f"no row of {tables.position} moves"
         if why or not len(rows):
             return _claim(Outcome.CONVERGED, f"{read.note}; the bag of words alone: {why}", bag=rows)
-        words = update.tensors[tables.word][rows].double()
+        # A model that takes no mask, or reads its first place, has padding in front of a sentence like any other token.
+        words = update.tensors[tables.word][read.rows].double()
         if tables.tied:
             std = noise_std(knowledge, tables.word) or 0.0
             free = rows_outside_head(update.tensors[tables.word], std=std, false_alarms=self.false_alarms).free
@@ -96,7 +97,9 @@ class TokenRows(Attack):
         there = (places != 0).any(dim=1).nonzero()[:, 0]
         found = place_words(words, places[there])
         tokens = torch.full((1, domain.size), NO_TOKEN)
-        tokens[0, there] = rows[found.words]
+        tokens[0, there] = read.rows[found.words]
+        if padding is not None:
+            tokens[tokens == padding] = NO_TOKEN
         left_over = rows[~torch.isin(rows, tokens)]
         fits = found.misfit < _LARGEST_MISFIT
         return _claim(
