@@ -187,7 +187,7 @@ def figures(rows: Sequence[Row]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, group in by_network(rows):
         label = name.lower().replace("-like", "")
-        found[f"sentence-noise-{label}"] = _scatter(name, group)
+        found[f"sentence-noise-{label}"] = _scatter(name, over_draws(group))
     small = {row["network"] for row in rows if row.get("influence") is not None}
     chosen = [row for row in rows if row["network"] in small]
     return {**found, "sentence-noise-within": _curves(chosen)} if chosen else found
