@@ -268,7 +268,7 @@ def _row(run: Run, now: float) -> str:
         f"<td>{state}</td>",
         f"<td>{escape(run.title)}</td>",
         f'<td class="short">{escape(run.started.replace("T", " ").removesuffix("Z"))}</td>',
-        f'<td><data value="{run.seconds}">{duration(run.seconds)}</data>{spent}</td>',
+        f'<td class="short"><data value="{run.seconds}">{duration(run.seconds)}</data>{spent}</td>',
         f'<td class="short">{choices if run.state is not State.UNREADABLE else ""}</td>',
     )
     return f'<tr data-run="{name}" data-state="{run.state.value}"><th scope="row">{link}</th>{"".join(cells)}</tr>'
