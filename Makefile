@@ -86,7 +86,7 @@ test-integrations: .venv-flower/.installed .venv-frameworks/.installed  ## run t
 	@echo "== Flower"
 	$(ONE_THREAD) .venv-flower/bin/python -m pytest -p no:cacheprovider -W ignore -m "integration or not slow" --timeout 1800 tests/integrations/test_flower.py tests/docs/test_docs.py -k "flower"
 	@echo "== NVFlare, Opacus, transformers, peft, Lightning, Accelerate"
-	$(ONE_THREAD) .venv-frameworks/bin/python -m pytest -p no:cacheprovider -W ignore -m "integration or not slow" --timeout 1800 tests/integrations tests/docs/test_docs.py -k "not flower and (integrations or gate-in)"
+	$(ONE_THREAD) .venv-frameworks/bin/python -m pytest -p no:cacheprovider -W ignore -m "integration or not slow" --timeout 1800 tests/integrations tests/docs/test_docs.py -k "not flower and (integrations or gate-in or hugging)"
 
 check: check-format check-lint check-types check-imports check-circles check-words check-spelling  ## formatting, lint, types, import layers, circles, words, spelling
 

@@ -28,6 +28,7 @@ LONG_PAGES = {
 
 # Pages that run with their framework alone, in the environments of `make test-integrations`.
 FRAMEWORKS = {
+    "docs/how-to/audit-hugging-face.md": ("transformers", "peft"),
     "docs/how-to/gate-in-flower.md": ("flwr",),
     "docs/how-to/gate-in-nvflare.md": ("nvflare",),
     "docs/how-to/gate-in-opacus.md": ("opacus",),

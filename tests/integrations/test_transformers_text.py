@@ -1,14 +1,18 @@
-"""Hugging Face models of text with random weights, audited as their users call them."""
+"""Hugging Face models with random weights, audited as their users call them, and the updates that they save."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import gradleak as gl
-from gradleak.core import Objective
+from gradleak.attacks import SpanSearch, TokenRows
+from gradleak.core import Batch, Domain, HonestButCurious, Objective, Release, Update, Vocabulary
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
@@ -19,22 +23,135 @@ QUIET = gl.AuditOptions(quiet=True)
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore")]
 
 
-def test_a_sentence_behind_bert_comes_out_word_for_word(tmp_path: Path) -> None:
+def bert(kind: str = "BertForSequenceClassification", *, layers: int = 2) -> torch.nn.Module:
     config = transformers.BertConfig(
-        vocab_size=500, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
+        vocab_size=500, hidden_size=32, num_hidden_layers=layers, num_attention_heads=2, intermediate_size=64
     )
-    model = transformers.BertForSequenceClassification(config).eval()
-    tables = Objective.from_module(model).token_tables()
+    return getattr(transformers, kind)(config).eval()
+
+
+def gpt2(kind: str = "GPT2LMHeadModel", *, layers: int = 2) -> torch.nn.Module:
+    config = transformers.GPT2Config(
+        vocab_size=500,
+        n_embd=32,
+        n_layer=layers,
+        n_head=2,
+        n_positions=32,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+    return getattr(transformers, kind)(config).eval()
+
+
+def audited(model: torch.nn.Module, batch: Any, out: Path, **settings: Any) -> gl.Record:
+    return gl.audit(model, batch, out=out, options=QUIET, measures=[], **settings)
+
+
+def test_a_sentence_behind_bert_comes_out_word_for_word(tmp_path: Path) -> None:
+    tables = Objective.from_module(bert()).token_tables()
     assert tables.word == "bert.embeddings.word_embeddings.weight"
     assert tables.position == "bert.embeddings.position_embeddings.weight"
-    record = gl.audit(model, (ENCODING, torch.tensor([1])), out=tmp_path, options=QUIET)
+    record = audited(bert(), (ENCODING, torch.tensor([1])), tmp_path)
+    assert record.verdicts[0].details["token_error"] == 0.0
+    assert all(one.control.passed for one in record.findings if one.control is not None)
+
+
+def test_a_masked_sentence_comes_out_with_its_mask(tmp_path: Path) -> None:
+    labels = torch.full_like(IDS, -100)
+    labels[0, 3] = 61
+    record = audited(bert("BertForMaskedLM"), {**ENCODING, "labels": labels}, tmp_path, loss="masked_lm")
     assert record.verdicts[0].details["token_error"] == 0.0
 
 
 def test_all_but_the_last_word_behind_a_tied_gpt2_come_out(tmp_path: Path) -> None:
-    config = transformers.GPT2Config(
-        vocab_size=500, n_embd=32, n_layer=2, n_head=2, n_positions=32, bos_token_id=0, eos_token_id=0
-    )
-    model = transformers.GPT2LMHeadModel(config).eval()
-    record = gl.audit(model, ENCODING, loss="causal_lm", out=tmp_path, options=QUIET)
+    record = audited(gpt2(), ENCODING, tmp_path, loss="causal_lm")
     assert record.verdicts[0].details["token_error"] == pytest.approx(1 / 9)
+
+
+def test_an_image_behind_vit_is_a_pair(tmp_path: Path) -> None:
+    config = transformers.ViTConfig(
+        image_size=8, patch_size=4, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+    )
+    model = transformers.ViTForImageClassification(config).eval()
+    attacks = {"ig": gl.InvertingGradients(iterations=3, restarts=1)}
+    record = audited(model, (torch.rand(1, 3, 8, 8), torch.tensor([1])), tmp_path, attacks=attacks)
+    assert [one.status for one in record.findings if one.item == "release/example 0/ig"] == ["done"]
+
+
+def adapted(model: torch.nn.Module, *, rank: int = 16, trained: bool = False, **settings: Any) -> torch.nn.Module:
+    peft = pytest.importorskip("peft", reason="peft is not installed")
+    config = peft.LoraConfig(r=rank, init_lora_weights=not trained, **settings)
+    return peft.get_peft_model(model, config).eval()
+
+
+LORA: dict[str, Callable[..., torch.nn.Module]] = {
+    "bert": lambda **settings: adapted(
+        bert(layers=3), task_type="SEQ_CLS", target_modules=["query", "value"], **settings
+    ),
+    "gpt2": lambda **settings: adapted(
+        gpt2("GPT2ForSequenceClassification", layers=3),
+        task_type="SEQ_CLS",
+        target_modules=["c_attn"],
+        fan_in_fan_out=True,
+        **settings,
+    ),
+}
+
+
+@pytest.mark.parametrize("trained", [False, True], ids=["before the first step", "trained"])
+@pytest.mark.parametrize("kind", LORA)
+def test_a_sentence_shorter_than_the_rank_comes_out_of_lora(kind: str, trained: bool, tmp_path: Path) -> None:
+    record = audited(LORA[kind](trained=trained), (ENCODING, torch.tensor([1])), tmp_path)
+    assert record.verdicts[0].details["token_error"] == 0.0
+    found = {one.item: one for one in record.findings}
+    assert found["release/example 0/token_rows"].status == "refused"
+    assert "frozen and not shared" in found["release/example 0/token_rows"].note
+    short = audited(LORA[kind](rank=4), (ENCODING, torch.tensor([1])), tmp_path / "short")
+    spans = next(one for one in short.findings if one.item == "release/example 0/span_search")
+    assert "nothing is claimed" in spans.note
+
+
+def released(model: torch.nn.Module) -> tuple[Update, Objective, Release, Batch]:
+    objective, release = Objective.from_module(model), Release(gl.FedSGD())
+    batch = Batch(IDS, torch.tensor([1]), Domain.tokens(Vocabulary(size=500), 9))
+    return release(objective, batch, torch.Generator().manual_seed(0)), objective, release, batch
+
+
+def test_weights_that_peft_saved_are_read_as_an_update(tmp_path: Path) -> None:
+    """A client saves its adapter after one step of SGD, under the names that peft gives them."""
+    # In float32 the difference of weights loses most digits of the small gradient of a random network.
+    model = LORA["bert"](trained=True).double()
+    update, objective, _, batch = released(model)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name in update.tensors:
+                parameter -= 0.1 * update.tensors[name]
+    model.save_pretrained(tmp_path)
+    names = list(load_file(tmp_path / "adapter_model.safetensors"))
+    assert not any(".default." in name for name in names)
+    seen = Update.load(tmp_path / "adapter_model.safetensors", kind="weights")
+    aligned = seen.align(objective)
+    assert list(aligned.tensors) == list(objective.params)
+    for name, tensor in aligned.tensors.items():
+        torch.testing.assert_close(tensor, 0.1 * update.tensors[name], rtol=1e-3, atol=1e-6)
+    release = Release(gl.FedAvg(learning_rate=0.1))
+    knowledge = HonestButCurious().disclose(objective, release, batch)
+    found = SpanSearch()(seen, knowledge, generator=torch.Generator().manual_seed(0))
+    assert found.tokens.tolist() == IDS.tolist()
+
+
+def test_gradients_under_the_names_of_transformers_are_read(tmp_path: Path) -> None:
+    model = bert()
+    update, objective, release, batch = released(model)
+    model(input_ids=IDS, labels=torch.tensor([1])).loss.backward()
+    save_file(
+        {name: one.grad.contiguous() for name, one in model.named_parameters() if one.grad is not None},
+        tmp_path / "client.safetensors",
+    )
+    seen = Update.load(tmp_path / "client.safetensors")
+    for name, tensor in seen.align(objective).tensors.items():
+        torch.testing.assert_close(tensor, update.tensors[name], rtol=1e-3, atol=1e-6)
+    knowledge = HonestButCurious().disclose(objective, release, batch)
+    found = TokenRows()(seen, knowledge, generator=torch.Generator().manual_seed(0))
+    assert found.tokens.tolist() == IDS.tolist()
