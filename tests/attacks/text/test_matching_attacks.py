@@ -229,3 +229,14 @@ def test_sentences_of_one_model_are_searched_side_by_side() -> None:
     generators = [torch.Generator().manual_seed(seed) for seed in range(2)]
     found = TAG(iterations=2).many(updates, known, generators=generators)
     assert [one.details["group"] for one in found] == [2, 2]
+
+
+def test_a_search_that_ends_beside_the_right_words_goes_on_from_them() -> None:
+    model, batch = short(0.2, causal=False)
+    update, knowledge = released(model, batch)
+    # Seven steps of one start are not enough to explain the update, and enough to read the words.
+    found = attacked(GaussNewton(starts=1, max_steps=7), update, knowledge)
+    assert len(found.details["start_losses"]) == 2
+    assert found.details["start_losses"][0] > 1e-6 > found.details["start_losses"][1]
+    assert found.outcome is Outcome.CONVERGED
+    assert torch.equal(found.tokens, batch.inputs)

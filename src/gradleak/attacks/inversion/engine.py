@@ -16,7 +16,7 @@ from gradleak.attacks.inversion.priors import Prior
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, Problem, check_generator, check_labels, readable
 from gradleak.attacks.inversion.reading import LocalTraining, draws_of
 from gradleak.attacks.inversion.search import Search
-from gradleak.attacks.inversion.sentences import as_numbers
+from gradleak.attacks.inversion.sentences import as_numbers, has_sentences
 from gradleak.attacks.inversion.variables import Pixels, Variables
 from gradleak.core import HALF, ImageGenerator, Knowledge, Objective, Reconstruction, Update, describe
 from gradleak.results import GEIPING_2020, Citation, Count, InputError, Outcome, UnsupportedError
@@ -134,7 +134,7 @@ class Inversion(Attack):
 
     def _check(self, knowledge: Knowledge) -> None:
         """Refuse defenses that can be neither followed nor read backward, and labels that nobody can have."""
-        tokens = knowledge.domain is not None and knowledge.domain.vocabulary is not None
+        tokens = has_sentences(knowledge)
         if tokens is not self.variables.reads_tokens:
             raise UnsupportedError(
                 f"{self.name}: expected {'Embeddings' if tokens else 'variables for numbers'} where the examples are "

@@ -173,6 +173,11 @@ def _directions(rows: Tensor) -> Tensor:
     return found
 
 
+def has_sentences(knowledge: Knowledge) -> bool:
+    """True where the examples are known to be sentences."""
+    return knowledge.domain is not None and knowledge.domain.vocabulary is not None
+
+
 def as_numbers(knowledge: Knowledge) -> Knowledge:
     """The knowledge with embeddings in place of sentences; itself where the examples are numbers or nothing is known."""
     domain = knowledge.domain

@@ -24,14 +24,19 @@ from gradleak.attacks.inversion.gauss_newton.residual_system import (
     OutOfBudgetError,
     ResidualSystem,
 )
-from gradleak.attacks.inversion.gauss_newton.spectral import SharedLimit, spectral_noise, without_spectral_noise
-from gradleak.attacks.inversion.gauss_newton.words import read_words
+from gradleak.attacks.inversion.gauss_newton.spectral import (
+    SharedLimit,
+    refuse_rule,
+    spectral_noise,
+    without_spectral_noise,
+)
+from gradleak.attacks.inversion.gauss_newton.words import better_words, read_words
 from gradleak.attacks.inversion.inverting_gradients import InvertingGradients
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, Problem, check_labels, readable
 from gradleak.attacks.inversion.reading import draws_of
-from gradleak.attacks.inversion.sentences import as_numbers
+from gradleak.attacks.inversion.sentences import as_numbers, has_sentences
 from gradleak.attacks.inversion.tag import TAG
-from gradleak.attacks.inversion.variables import Pixels, Start, Variables
+from gradleak.attacks.inversion.variables import Pixels, Variables
 from gradleak.core import Batch, Knowledge, Reconstruction, Update, describe
 from gradleak.results import (
     LEVENBERG_MARQUARDT,
@@ -81,8 +86,8 @@ class GaussNewton(Attack):
     floor and the rank could not be resolved (Krylov steps).
 
     Defenses that are known and read entry by entry (pruning, signs, rounding) bound the update (`Reading`); the rule of
-    known spectral noise is undone (`without_spectral_noise`). Of sentences the embeddings are searched, and `read_words`
-    reads the words: `converged` says then that no other word explains the update, whatever of an embedding is not seen.
+    known spectral noise is undone (`without_spectral_noise`). Of sentences the embeddings are searched, `read_words` reads the
+    words, and a start goes on from them where they explain more: `converged` says that no other word explains the update.
 
     **Assumptions**: g is differentiable; quadratic convergence needs a smooth network (or the right gates) and an
     identifiable input. Rank is a statement about the neighborhood: inputs far away that explain the update too (the
@@ -172,12 +177,7 @@ class GaussNewton(Attack):
 
     def _check(self, knowledge: Knowledge) -> None:
         """Refuse defenses that can be neither followed nor read backward, and labels that nobody can have."""
-        tokens = knowledge.domain is not None and knowledge.domain.vocabulary is not None
-        if tokens and spectral_noise(knowledge) is not None:
-            raise UnsupportedError(
-                "gauss_newton: expected numbers where spectral noise is to be undone, got sentences; run the attack under "
-                "HonestButCurious(defenses=False)"
-            )
+        refuse_rule(knowledge)
         knowledge = as_numbers(knowledge)
         readable(knowledge)
         check_labels(knowledge, LabelPolicy(self.labels))
@@ -220,9 +220,7 @@ class GaussNewton(Attack):
         self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
     ) -> Reconstruction:
         """From random starts."""
-        pixels: Variables = Pixels(start=Start.UNIFORM, box=self.box)
-        if knowledge.domain is not None and knowledge.domain.vocabulary is not None:
-            pixels = Embeddings(box=self.box)
+        pixels: Variables = Embeddings(box=self.box) if has_sentences(knowledge) else Pixels(box=self.box)
         problem = Problem.pose(update, knowledge, pixels=pixels, policy=self.labels, dtype=torch.float64)
         return _Attempt(self, problem, update, knowledge, generator, monitor).run()
 
@@ -237,8 +235,7 @@ def search_from(
 ) -> Reconstruction:
     """The claim of one start at a guess (targets as class indices or soft labels) in place of a random one; no free gates."""
     given = replace(knowledge, targets=guess.targets) if not guess.targets.is_floating_point() else knowledge
-    pixels = Pixels(start=Start.UNIFORM, box=config.box)
-    problem = Problem.pose(update, given, pixels=pixels, policy=config.labels, dtype=torch.float64)
+    problem = Problem.pose(update, given, pixels=Pixels(box=config.box), policy=config.labels, dtype=torch.float64)
     attempt = _Attempt(replace(config, free_gates=False), problem, update, given, generator, monitor)
     point = problem.variables.encode(problem.space, guess.inputs.to(torch.float64), guess.targets)
     run = attempt._descent(attempt.system, point.clamp(attempt.system.low, attempt.system.high))
@@ -295,9 +292,19 @@ class _Attempt:
             fresh = [self._descent(self.system, point) for point in points]
             runs += fresh
             self._descend(fresh)
-            if self.is_spent or any(run.at_floor for run in fresh):
+            runs += self._from_words(fresh)
+            if self.is_spent or any(run.at_floor for run in runs):
                 break
         return self._end(runs)
+
+    def _from_words(self, runs: Sequence[Descent]) -> list[Descent]:
+        """A run from the words of the best of these, where they explain the update better than it does."""
+        onward: list[Descent] = []
+        with suppress(OutOfBudgetError):
+            point = better_words(self.system, runs)
+            onward = [] if point is None else [self._descent(self.system, point)]
+            self._descend(onward)
+        return onward
 
     def _end(self, runs: Sequence[Descent]) -> Reconstruction:
         """The claim; of the bare first start where the budget held no step."""
@@ -345,10 +352,8 @@ class _Attempt:
         return points.clamp(self.system.low, self.system.high)
 
     def _warm_attack(self) -> Inversion:
-        iterations = self.config.warm_iterations
-        tokens = self.problem.space.sentences is not None
-        preset = TAG(iterations=iterations) if tokens else InvertingGradients(iterations=iterations)
-        return replace(preset.compose(), labels=self.config.labels)
+        preset = TAG if self.problem.space.sentences is not None else InvertingGradients
+        return replace(preset(iterations=self.config.warm_iterations).compose(), labels=self.config.labels)
 
     def _gate_system(self) -> GateSystem | None:
         config, system = self.config, self.system
@@ -468,8 +473,7 @@ class _Attempt:
         if outcome is Outcome.CONVERGED:
             notes.append(order_note(problem))
         inputs, targets = problem.variables.decode(problem.space, run.best, problem.labels)
-        if words is None and problem.space.sentences is not None:
-            words = read_words(system, run.model, run.best, check=False)
+        words = words or (read_words(system, run.model, run.best, check=False) if problem.space.sentences else None)
         return Reconstruction(
             inputs=inputs.clone(),
             targets=targets.clone(),

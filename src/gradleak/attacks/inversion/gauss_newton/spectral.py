@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.inversion.gauss_newton.residual_system import ENDED_BY_LIMIT, PLAIN_GRADIENTS_PER_PRODUCT
+from gradleak.attacks.inversion.sentences import has_sentences
 from gradleak.core import Batch, Domain, DomainKind, Exposure, Knowledge, MovedAlong, Reconstruction, Release, Update
 from gradleak.operators import GradientJacobian
 from gradleak.results import KnowledgeError, UnsupportedError
@@ -31,6 +32,19 @@ def spectral_noise(knowledge: Knowledge) -> MovedAlong | None:
     last = knowledge.release.defenses[-1] if knowledge.release.defenses else None
     rule = None if last is None else last.effect(knowledge.objective.params)
     return rule if isinstance(rule, MovedAlong) and rule.norm != 0 else None
+
+
+def refuse_rule(knowledge: Knowledge) -> None:
+    """Refuse sentences behind a rule of spectral noise, which is undone by a prior of numbers.
+
+    Raises:
+        UnsupportedError: where the rule is known.
+    """
+    if has_sentences(knowledge) and spectral_noise(knowledge) is not None:
+        raise UnsupportedError(
+            "gauss_newton: expected numbers where spectral noise is to be undone, got sentences; run the attack under "
+            "HonestButCurious(defenses=False)"
+        )
 
 
 class SharedLimit:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradleak.attacks.inversion.gauss_newton.descent import Descent
 from gradleak.attacks.inversion.gauss_newton.residual_system import LocalModel, ResidualSystem
 from gradleak.results import Outcome
 
@@ -29,14 +30,16 @@ class Words:
 
     Attributes:
         claim: tokens and bag, as fields of a reconstruction.
+        point: z (n,) of their own embeddings.
         errors: an upper bound of the probability that another word is as near, by open place; empty without a metric.
-        residual: ‖r‖ of the sentences themselves; None where it was not computed.
+        squared: ‖r‖² of the sentences themselves; None where it was not computed.
         explain: whether it is at the floor.
     """
 
     claim: dict[str, Tensor]
+    point: Tensor
     errors: Sequence[float] = ()
-    residual: float | None = None
+    squared: float | None = None
     explain: bool = False
 
     @property
@@ -97,13 +100,28 @@ def read_words(system: ResidualSystem, model: LocalModel | None, point: Tensor, 
         words, errors = sentences.words(inputs), torch.empty(0)
     else:
         words, errors = _nearest(system, gram, point)
-    residual = None
-    explain = False
-    if check:
-        claimed = sentences.filled(sentences.table[words].to(inputs))
-        squared = float(system.residual(problem.variables.encode(problem.space, claimed, targets)).square().sum())
-        residual, explain = math.sqrt(squared), system.explained(squared) or squared <= _expected(system)
-    return Words(claim=sentences.claim(words), errors=errors.tolist(), residual=residual, explain=explain)
+    at = problem.variables.encode(problem.space, sentences.filled(sentences.table[words].to(inputs)), targets)
+    squared = float(system.residual(at).square().sum()) if check else None
+    explain = squared is not None and (system.explained(squared) or squared <= _expected(system))
+    return Words(claim=sentences.claim(words), point=at, errors=errors.tolist(), squared=squared, explain=explain)
+
+
+def better_words(system: ResidualSystem, runs: Sequence[Descent]) -> Tensor | None:
+    """The embeddings z (n,) of the words that are read where the best run ended above the floor, if they explain more.
+
+    Args:
+        system: of any problem; without sentences there are no words.
+        runs: that ended.
+
+    Raises:
+        OutOfBudgetError: if a look at them does not fit the limit.
+    """
+    run = min(runs, key=lambda one: one.loss)
+    if system.problem.space.sentences is None or run.at_floor or run.best is None:
+        return None
+    words = read_words(system, run.model, run.best, check=True)
+    better = words.squared is not None and words.squared < run.loss * system.scale**2
+    return words.point if better else None
 
 
 def _expected(system: ResidualSystem) -> float:
