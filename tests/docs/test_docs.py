@@ -23,7 +23,11 @@ LONG_PAGES = {
     "docs/explanation/utility.md",
     "docs/explanation/verdicts.md",
     "docs/how-to/saved-updates.md",
+    "docs/index.md",
     "docs/tutorials/first-audit.md",
+    "docs/tutorials/gate-releases.md",
+    "docs/tutorials/is-this-round-safe.md",
+    "docs/tutorials/reproduce-an-attack.md",
 }
 
 # Pages that run with their framework alone, in the environments of `make test-integrations`.

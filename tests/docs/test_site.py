@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import shutil
@@ -30,6 +31,15 @@ def test_pages_say_what_a_name_means() -> None:
     assert found["Batch"].summary.endswith(".")
     presets = pages("attacks")["Presets of papers"]
     assert {"DLG", "InvertingGradients"} <= {one.name for one in presets}
+
+
+def test_the_map_names_all_that_stands_at_the_top() -> None:
+    page = (ROOT / "docs" / "reference" / "index.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+)`", page)) - {"gradleak"}
+    stub = ast.parse((ROOT / "src" / "gradleak" / "__init__.pyi").read_text(encoding="utf-8"))
+    parts = [node for node in stub.body if isinstance(node, ast.ImportFrom) and node.module]
+    top = {one.asname or one.name for node in parts for one in node.names}
+    assert named == top
 
 
 @pytest.mark.browser
