@@ -54,6 +54,35 @@ def test_a_sentence_comes_out_word_for_word(causal: bool, protocol: Protocol) ->
     assert found.plain_gradients == 1.0
 
 
+class Weighed(nn.Module):
+    """A linear model of the weighed sum of words and places, so that the gradient of all places points one way."""
+
+    def __init__(self, weights: Tensor) -> None:
+        super().__init__()
+        self.words, self.positions, self.head = nn.Embedding(40, 16), nn.Embedding(len(weights), 16), nn.Linear(16, 2)
+        self.register_buffer("weights", weights)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        rows = self.words(ids) + self.positions.weight[: ids.shape[1]]
+        return self.head((rows * self.weights[: ids.shape[1], None]).sum(1))
+
+
+def test_an_order_that_no_row_tells_is_not_sold_as_certain() -> None:
+    ids = torch.tensor([[10, 20, 30, 20, 11]])
+    found = attacked(Weighed(torch.ones(5)), Batch(ids, torch.tensor([0]), Domain.tokens(VOCABULARY, 5)))
+    assert found.bag.tolist() == [10, 11, 20, 20, 30]
+    assert (found.outcome, "fit other words as well" in found.note) == (Outcome.NOT_IDENTIFIABLE, True)
+
+
+def test_sums_that_come_near_by_chance_are_not_sold_as_certain() -> None:
+    for seed in range(6):
+        rng = torch.Generator().manual_seed(seed)
+        ids = torch.randint(3, 12, (1, 20), generator=rng)
+        model = Weighed(0.3 + torch.rand(20, generator=rng))
+        found = attacked(model, Batch(ids, torch.tensor([0]), Domain.tokens(VOCABULARY, 20)))
+        assert found.outcome is Outcome.NOT_IDENTIFIABLE or torch.equal(found.tokens, ids)
+
+
 def test_repeated_words_stand_at_all_of_their_places() -> None:
     ids = torch.tensor([[1, 7, 9, 7, 11, 9, 7, 2]])
     batch = Batch(ids, torch.tensor([0]), Domain.tokens(VOCABULARY, 8))

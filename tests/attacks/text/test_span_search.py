@@ -115,9 +115,48 @@ def test_of_more_sentences_than_the_batch_has_those_that_match_are_claimed() -> 
     model = known.objective.parts(nn.Module)[0]
     spans = spans_of(find_readers(model, WORDS, LENGTH), update.tensors, eps=torch.finfo(torch.float32).eps)
     true, false = [list(row) for row in sorted(rows(ids))], [[1, 9, 4, 2], [1, 3, 3, 3, 2], [1, 7, 2]]
-    chosen, passed = matching_sentences([*false, *true], 2, spans, update, known.objective)
+    chosen, rivals, passed = matching_sentences([*false, *true], 2, spans, update, known.objective)
     assert [list(sentence) for sentence in chosen] == true
+    assert not rivals
     assert passed == 2 * sum(len(sentence) for sentence in (*false, *true))  # once for each class
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["decoder", "encoder"])
+def test_no_certificate_where_sentences_of_the_batch_are_equal(causal: bool) -> None:
+    found = attack(*seen(network(causal=causal), sentences(7)[[0, 0]]))
+    assert rows(found.tokens) == rows(sentences(7))
+    assert (found.outcome, found.details["complete"]) == (Outcome.NOT_IDENTIFIABLE, False)
+    assert "the batch has 2 sentences" in found.note
+
+
+def test_no_certificate_where_a_sentence_begins_another() -> None:
+    found = attack(*seen(network(causal=True), torch.tensor([[1, 9, 8, 7, -1, -1], [1, 9, 8, 7, 6, 5]])))
+    assert (rows(found.tokens), found.outcome) == ({(1, 9, 8, 7, 6, 5)}, Outcome.NOT_IDENTIFIABLE)
+    assert "or its beginning" in found.note
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["decoder", "encoder"])
+@pytest.mark.parametrize("size", [1, 2])
+def test_no_certificate_where_two_words_have_one_embedding(causal: bool, size: int) -> None:
+    model = network(causal=causal)
+    with torch.no_grad():
+        model.word.weight[33] = model.word.weight[20]
+    model.word.weight.requires_grad_(False)
+    ids = torch.tensor([[1, 10, 33, 30, 2], [1, 11, 12, 20, 2]])[:size]
+    found = attack(*seen(model, ids))
+    assert found.tokens is not None
+    assert rows(found.tokens.where(found.tokens != 33, 20)) == rows(ids.where(ids != 33, 20))
+    assert found.outcome is Outcome.NOT_IDENTIFIABLE
+    assert "fit the spans as well" in found.note
+
+
+def test_no_certificate_where_an_encoder_does_not_tell_two_places_apart() -> None:
+    model = network(causal=False)
+    with torch.no_grad():
+        model.place.weight[3] = model.place.weight[2]
+    found = attack(*seen(model, torch.tensor([[1, 10, 33, 30, 7, 2]])))
+    assert rows(found.tokens) <= {(1, 10, 33, 30, 7, 2), (1, 10, 30, 33, 7, 2)}
+    assert (found.outcome, "another order" in found.note) == (Outcome.NOT_IDENTIFIABLE, True)
 
 
 def test_as_many_tokens_as_numbers_are_refused_before_anything_is_computed() -> None:

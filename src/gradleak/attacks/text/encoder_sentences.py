@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -23,6 +24,8 @@ _CHUNK = 250
 _WEIGHT = 3.0
 # A word of a sentence that was found may occur again, but new words lead to new sentences sooner.
 _USED = 0.15
+# Relative distance of inputs of words that could be taken for each other.
+_NEAR = 0.3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -154,6 +157,7 @@ class SentenceSolver:
         test: of pairs.
         tokens: number of tokens of the batch, the rank of U.
         most_steps: of all pair tests together.
+        rivals: whether other words, or another order, of a sentence that was found would count as well.
     """
 
     block: EncoderBlock
@@ -162,6 +166,7 @@ class SentenceSolver:
     tokens: int
     most_steps: int = 4000
     systems: int = field(default=0, init=False)
+    rivals: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         """Prepare queries, keys and values of all candidates, and the rows on places."""
@@ -223,6 +228,7 @@ class SentenceSolver:
                         found.append(ids)
                         taken.update(sentence)
                         used.update(ids)
+                        self.rivals = self.rivals or self._has_rival(sentence)
                         break
                 if self.test.steps >= self.most_steps:
                     break
@@ -278,9 +284,7 @@ class SentenceSolver:
             sentence = self._read(shares)
             if sentence is None:
                 return None
-            inputs = self.pairs.inputs[sentence]
-            outside = self.test.outside(self.block.hidden(inputs, self.block.context(inputs)))
-            if float(outside.max()) < self.test.accept:
+            if self._passes(sentence):
                 return sentence
             known = {anchor for anchor, _ in anchors}
             order = sorted(
@@ -294,6 +298,24 @@ class SentenceSolver:
             else:
                 return None
         return None
+
+    def _passes(self, sentence: Sequence[int]) -> bool:
+        inputs = self.pairs.inputs[list(sentence)]
+        return float(self.test.outside(self.block.hidden(inputs, self.block.context(inputs))).max()) < self.test.accept
+
+    def _has_rival(self, sentence: Sequence[int]) -> bool:
+        """True if a sentence passes too with a word of nearly the same input, or with two words in each other's places."""
+        inputs, own = self.pairs.inputs[list(sentence)], self.pairs.places[list(sentence)]
+        near = torch.cdist(inputs, self.pairs.inputs) < _NEAR * inputs.norm(dim=1, keepdim=True)
+        near &= own[:, None] == self.pairs.places
+        trials = [{place: index} for place, index in near.nonzero().tolist() if index != sentence[place]]
+        words, places = self.pairs.words.tolist(), self.pairs.places.tolist()
+        known = {pair: index for index, pair in enumerate(zip(words, places, strict=True))}
+        for left, right in combinations(range(len(sentence)), 2):
+            one, other = words[sentence[left]], words[sentence[right]]
+            if one != other and (other, left) in known and (one, right) in known:
+                trials.append({left: known[other, left], right: known[one, right]})
+        return any(self._passes([trial.get(place, index) for place, index in enumerate(sentence)]) for trial in trials)
 
 
 def nonnegative_least_squares(matrix: np.ndarray, goal: np.ndarray, *, most: int = 400) -> np.ndarray:

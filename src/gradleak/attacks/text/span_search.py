@@ -29,6 +29,8 @@ from gradleak.results import DAGER_2024, Citation, InputError, Outcome, Unsuppor
 _MOST_CLAIMS = 256
 # Entries of the gradient by which sentences are compared.
 _COMPARED = 20_000
+# Another sentence explains as much: squared distances in errors of an entry, and relative to what a sentence explains.
+_CLEAR, _ALIKE = 64.0, 1e-8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +52,11 @@ class SpanSearch(Attack):
     room for fewer tokens than their rank (times the adapters that read x, for A), so that rank 8 hides longer sentences from
     this attack, not from others. Where an encoder's feed-forward net has none, every combination of candidates is tried.
 
-    Outcomes: `converged` with the certificate that the sentences' tokens are as many as the span of the widest layer counts;
-    `not_identifiable` where only some sentences were found, or none: no span is left where tokens are as many as numbers,
-    and under noise, half precision or pruning it drowns. Then nothing, or less, is claimed.
+    Outcomes: `converged` with the certificate that the sentences' tokens are as many as the span of the widest layer counts,
+    the sentences as many as the batch has, where that is known (equal ones, and those that another begins with, count once),
+    and no words of like embeddings, or at places that the model holds alike, fit as well; `not_identifiable` where only some
+    sentences were found, or none: no span is left where tokens are as many as numbers, and under noise, half precision or
+    pruning it drowns. Then nothing, or less, is claimed.
 
     **Assumptions**: one gradient, or few local steps (they blur the spans), weights of the first block shared, no dropout. A
     decoder's last token is not read by a causal loss and is not claimed.
@@ -146,10 +150,11 @@ class SpanSearch(Attack):
         candidates = candidate_words(taps, spans, torch.arange(tables.size) if words is None else words, length)
         found: Sequence[Sequence[int]]
         decodes = not any(reader.reach is Reach.ALL for reader in readers)
+        rivals = False
         if decodes:
             found = grow_prefixes(taps, spans, candidates)
         else:
-            found = self._encoder(model, knowledge, tables, readers, spans, candidates, taps, spent)
+            found, rivals = self._encoder(model, knowledge, tables, readers, spans, candidates, taps, spent)
         spent.passed(taps)
         if not found:
             return _nothing(
@@ -162,10 +167,18 @@ class SpanSearch(Attack):
                 return _nothing(
                     f"{len(found)} sentences fit the spans, and the batch has {size}", spent.plain_gradients
                 )
-            found, passed = matching_sentences(found, size, spans, update, objective)
+            found, rivals, passed = matching_sentences(found, size, spans, update, objective)
             spent.plain_gradients += passed / spent.tokens
         count = distinct_prefixes(found) if decodes else sum(len(sentence) for sentence in found)
-        return _claimed(found, domain.shape[0], spans.tokens == count, spans, spent.plain_gradients)
+        if spans.tokens != count:
+            doubt = f"{sum(map(len, found))} tokens are claimed where the spans count {spans.tokens or 'more than they can'}"
+        elif size is not None and len(found) < size:
+            doubt = f"the batch has {size} sentences, so that some are equal to one that is claimed" + (
+                ", or its beginning" if decodes else ""
+            )
+        else:
+            doubt = "other words, or another order, fit the spans as well" if rivals else ""
+        return _claimed(found, domain.shape[0], doubt, spans, spent.plain_gradients)
 
     def _encoder(
         self,
@@ -177,7 +190,8 @@ class SpanSearch(Attack):
         candidates: Sequence[Tensor],
         taps: Taps,
         spent: _Work,
-    ) -> Sequence[Sequence[int]]:
+    ) -> tuple[Sequence[Sequence[int]], bool]:
+        """Ids of sentences, and whether others fit as well."""
         assert knowledge.domain is not None
         special = {} if knowledge.domain.vocabulary is None else knowledge.domain.vocabulary.places
         last = frozenset(token for token, place in special.items() if place == -1)
@@ -185,10 +199,10 @@ class SpanSearch(Attack):
         block = read_encoder_block(model, readers, tables.size, knowledge.domain.shape[0])
         contexts, hidden = (by_name.get(name) for name in block.names)
         if contexts is None or hidden is None or hidden.full:
-            return whole_sentences(taps, spans, candidates, last)
+            return whole_sentences(taps, spans, candidates, last), False
         # A LayerNorm before it takes one more dimension.
         if hidden.rank >= block.width - 1:
-            return []
+            return [], False
         words, places, inputs = [], [], []
         for place, kept in enumerate(candidates):
             if not len(kept):
@@ -198,7 +212,7 @@ class SpanSearch(Attack):
             words.append(kept)
             places.append(torch.full_like(kept, place))
         if not words:
-            return []
+            return [], False
         pairs = Pairs(
             words=torch.cat(words),
             places=torch.cat(places),
@@ -211,7 +225,7 @@ class SpanSearch(Attack):
         found = solver.run()
         spent.add(test.steps * 4.0 * hidden.basis.shape[0] * contexts.rank**2)
         spent.add(solver.systems * 60.0 * block.width * len(pairs.words))
-        return found
+        return found, solver.rivals
 
 
 @dataclass(kw_only=True, eq=False)
@@ -262,7 +276,7 @@ def _nothing(reason: str, spent: float = 0.0) -> Reconstruction:
 
 def matching_sentences(
     found: Sequence[Sequence[int]], size: int, spans: Spans, update: Update, objective: Objective
-) -> tuple[list[Sequence[int]], int]:
+) -> tuple[list[Sequence[int]], bool, int]:
     """The sentences, as many as the batch has, whose gradients together give that of the first block best.
 
     The update is a sum over sentences, each with one of the classes: one sentence after the other is taken, that whose
@@ -276,7 +290,7 @@ def matching_sentences(
         objective: of the client.
 
     Returns:
-        The sentences, and how many tokens went through a gradient for it.
+        The sentences, whether one that is left out could stand for one of them, and how many tokens went through a gradient.
     """
     names = [name for reader, _ in (*spans.own, *spans.mixed) for name in reader.weights if name in update.tensors]
     goal = torch.cat([update.tensors[name].double().flatten() for name in names])
@@ -296,7 +310,8 @@ def matching_sentences(
     # All of it happens in the span of the gradients.
     basis, _ = torch.linalg.qr(torch.stack([column for own in columns for column in own], dim=1))
     left = basis.T @ goal[kept]
-    rest = [basis.T @ torch.stack(own, dim=1) for own in columns]
+    whole, missed = left, float((goal[kept] - basis @ left).square().sum())
+    rest = reduced = [basis.T @ torch.stack(own, dim=1) for own in columns]
     chosen: list[int] = []
     for _ in range(size):
         bases = [_column_space(own) for own in rest]
@@ -305,7 +320,27 @@ def matching_sentences(
         chosen.append(best)
         left = left - bases[best] @ (bases[best].T @ left)
         rest = [own - bases[best] @ (bases[best].T @ own) for own in rest]
-    return [found[place] for place in sorted(chosen)], passed
+    error = (missed + float(left.square().sum())) / len(kept)
+    return [found[place] for place in sorted(chosen)], _replaceable(reduced, whole, chosen, error), passed
+
+
+def _replaceable(columns: Sequence[Tensor], whole: Tensor, chosen: Sequence[int], error: float) -> bool:
+    """True if one that was not chosen explains what one of the chosen does, but for a squared error of an entry."""
+    others = [place for place in range(len(columns)) if place not in chosen]
+    for place in chosen if others else ():
+        basis = _column_space(
+            torch.cat([columns[one] for one in chosen if one != place] or [whole.new_zeros(len(whole), 1)], 1)
+        )
+        left = whole - basis @ (basis.T @ whole)
+        least = float(left.square().sum())
+        for other in (place, *others):
+            own = _column_space(columns[other] - basis @ (basis.T @ columns[other]))
+            rest = float((left - own @ (own.T @ left)).square().sum())
+            if other == place:
+                least = rest + max(_CLEAR * error, _ALIKE * (least - rest))
+            elif rest <= least:
+                return True
+    return False
 
 
 def _column_space(matrix: Tensor) -> Tensor:
@@ -315,9 +350,7 @@ def _column_space(matrix: Tensor) -> Tensor:
     return basis
 
 
-def _claimed(
-    sentences: Sequence[Sequence[int]], length: int, complete: bool, spans: Spans, spent: float
-) -> Reconstruction:
+def _claimed(sentences: Sequence[Sequence[int]], length: int, doubt: str, spans: Spans, spent: float) -> Reconstruction:
     tokens = torch.full((len(sentences), length), NO_TOKEN)
     for row, sentence in enumerate(sentences):
         tokens[row, : len(sentence)] = torch.tensor(sentence)
@@ -326,12 +359,10 @@ def _claimed(
         inputs=None,
         targets=None,
         loss=None,
-        outcome=Outcome.CONVERGED if complete else Outcome.NOT_IDENTIFIABLE,
+        outcome=Outcome.NOT_IDENTIFIABLE if doubt else Outcome.CONVERGED,
         tokens=tokens,
         bag=tokens[tokens != NO_TOKEN].sort().values,
         plain_gradients=spent,
-        note="the sentences' tokens are as many as the spans count"
-        if complete
-        else f"{number} tokens are claimed where the spans count {spans.tokens or 'more than they can'}",
-        details={"tokens": number, "rank": spans.rank, "complete": complete},
+        note=doubt or "the sentences' tokens are as many as the spans count, where equal sentences count once",
+        details={"tokens": number, "rank": spans.rank, "complete": not doubt},
     )

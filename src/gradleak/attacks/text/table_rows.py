@@ -108,7 +108,8 @@ class Places:
     Attributes:
         words: index into the given word rows of each place, (T,).
         misfit: root mean square, over words, of ‖sum of the rows of its places - its row‖ / ‖its row‖; 0 for a fit.
-        margins: by place, how much the sum of squared misfits grows if it takes its next best word, (T,).
+        margins: by place, how much the sum of squared misfits grows if it takes its next best word, or changes words with
+            another place, (T,).
         scale: factor between rows of words and of places (1 but for models that scale the embedding).
     """
 
@@ -203,26 +204,30 @@ class _Assignment:
             if torch.equal(before, self.of):
                 return
 
-    def _swap(self, place: int) -> None:
-        """The best exchange of this place's word with that of another, if it helps."""
+    def _exchanges(self, place: int) -> Tensor:
+        """Growth of the sum of squares if this place's word changes places with that of each, (T,); 0 for the same word."""
         own, others = int(self.of[place]), self.of
         step = self.places - self.places[place]
         mine = (self.rest[own] - step / self.sizes[own]).square().sum(dim=1) - self.rest[own].square().sum()
         theirs = (self.rest[others] + step / self.sizes[others, None]).square().sum(dim=1) - self.errors[others]
-        gain = torch.where(others == own, 0.0, mine + theirs)
-        other = int(gain.argmin())
+        return torch.where(others == own, 0.0, mine + theirs)
+
+    def _swap(self, place: int) -> None:
+        """The best exchange of this place's word with that of another, if it helps."""
+        gain = self._exchanges(place)
+        own, other = int(self.of[place]), int(gain.argmin())
         if float(gain[other]) < -1e-12:
             word = int(self.of[other])
             self._move(place, word)
             self._move(other, own)
 
     def margins(self) -> Tensor:
-        """The smallest growth of the misfit by which each place would take another word, (T,)."""
+        """The smallest growth of the misfit by which each place would take another word, by itself or in exchange, (T,)."""
         found = []
         for place, own in enumerate(self.of.tolist()):
-            costs = self._costs(place)
+            costs, exchanges = self._costs(place), self._exchanges(place)
             costs[own] = math.inf
-            found.append(costs.min())
+            found.append(torch.minimum(costs.min(), torch.where(self.of == own, math.inf, exchanges).min()))
         return torch.stack(found)
 
 

@@ -19,6 +19,7 @@ from gradleak.results import MELIS_2019, Citation, Outcome, UnsupportedError
 _COST = 1.0
 # Half precision leaves about 1e-3; noise that a word could hide in leaves more than this.
 _LARGEST_MISFIT = 0.02
+_ROUNDINGS = 16.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +34,9 @@ class TokenRows(Attack):
     **Assumptions**: those of `used_rows` and `place_words`. The number of words is that of the rows of places that moved, or
     the disclosed length. A last word that a causal language model only predicts stands in the bag and at no place.
 
-    Outcomes: `converged` where the rows of words are those sums but for rounding; `not_identifiable` where they are not
-    (noise, rounding to few bits): the words stand, their order is the nearest and may be wrong.
+    Outcomes: `converged` where the rows of words are those sums but for rounding, and no word at another place is as good;
+    `not_identifiable` where they are not (noise, rounding to few bits), or places pass back the same, as in a model that adds
+    them up before anything bends: the words stand, their order is the nearest and may be wrong.
 
     **Cost**: two forward passes that find the tables, counted as one plain gradient; the rest is a search in rows.
 
@@ -101,11 +103,19 @@ class TokenRows(Attack):
         if padding is not None:
             tokens[tokens == padding] = NO_TOKEN
         left_over = rows[~torch.isin(rows, tokens)]
-        fits = found.misfit < _LARGEST_MISFIT
+        # What misfit and rounding are made of hides an order that fits worse by as much.
+        rounding = _ROUNDINGS * torch.finfo(update.dtype).eps
+        alike = int((found.margins <= len(words) * max(found.misfit, rounding) ** 2).sum())
+        # Sums of rows that depend on each other come near to others by chance.
+        independent = int(torch.linalg.matrix_rank(places[there], rtol=rounding)) == len(there)
+        fits = found.misfit < (_LARGEST_MISFIT if independent else rounding)
+        doubt = (
+            f": {alike} of them fit other words as well" if fits else ": the order is the nearest one, and may be wrong"
+        )
         return _claim(
-            Outcome.CONVERGED if fits else Outcome.NOT_IDENTIFIABLE,
+            Outcome.CONVERGED if fits and not alike else Outcome.NOT_IDENTIFIABLE,
             f"{read.note}; {len(there)} places, relative misfit of words and places {found.misfit:.1e}"
-            + ("" if fits else ": the order is the nearest one, and may be wrong"),
+            + ("" if fits and not alike else doubt),
             tokens=tokens,
             bag=torch.cat([tokens[tokens != NO_TOKEN], left_over]).sort().values,
             loss=found.misfit,
