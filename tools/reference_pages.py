@@ -40,7 +40,7 @@ SUBJECTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "Latents": ("inversion.latents",),
         "Checks of a claim": ("inversion.invention", "inversion.assumed_protocol"),
         "Labels": ("labels",),
-        "Text": ("text",),
+        "Text": ("text", "inversion.lamp", "inversion.tag", "inversion.embeddings"),
         "Features of gradients": ("inference.features",),
         "Classifiers of gradients": ("inference.classifier", "inference.estimator", "inference.gaussian"),
         "Ordinal and prototype adversaries": ("inference.ordinal", "inference.prototype"),
