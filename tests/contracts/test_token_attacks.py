@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 import gradleak.attacks
 from gradleak.attacks import LAMP, TAG, Attack, Preset, SpanSearch, TokenRows
+from gradleak.audits.reconstruction.controls import noise_update, planted_leak
 from gradleak.core import (
     NO_TOKEN,
     Batch,
@@ -264,3 +265,39 @@ def test_the_same_sentence_is_claimed_where_the_truth_does_not_exist(tmp_path: P
         found = run(attack, update, knowledge)
         assert torch.equal(found.tokens, elsewhere[f"{number}.tokens"]), attack.name
         assert torch.equal(found.bag, elsewhere[f"{number}.bag"]), attack.name
+
+
+CERTAIN = [attack for attack in EXAMPLES.values() if attack.name in REFUSED]
+each_certain = pytest.mark.parametrize("attack", CERTAIN, ids=lambda attack: attack.name)
+
+
+@each_certain
+def test_a_planted_sentence_is_found(attack: Attack) -> None:
+    """The positive control of audits, by each attack that does not search by gradient matching."""
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        objective, batch, release = planted_leak(Domain.tokens(VOCABULARY, LENGTH), generator)
+        update = release(objective, batch, generator)
+        found = run(attack, update, HonestButCurious().disclose(objective, release, batch))
+        assert found.tokens.tolist() == batch.inputs.tolist()
+
+
+@each_certain
+def test_noise_of_the_same_norms_spells_nothing(attack: Attack) -> None:
+    update, knowledge = case(sentences(7))
+    found = run(attack, noise_update(update, torch.Generator().manual_seed(0)), knowledge)
+    assert found.tokens is None
+    assert found.outcome is Outcome.NOT_IDENTIFIABLE
+
+
+@each_certain
+def test_order_is_that_of_the_update_and_of_no_language(attack: Attack) -> None:
+    """Uniformly drawn words in every order: what is claimed follows the client's order, and that of its twin at chance."""
+    generator = torch.Generator().manual_seed(5)
+    ids = sentences(8)
+    shuffled = ids.clone()
+    shuffled[0, 1:7] = ids[0, 1 + torch.tensor([3, 0, 4, 5, 1, 2])]
+    for one in (ids, shuffled, torch.randint(3, WORDS, (1, LENGTH), generator=generator)):
+        found = run(attack, *case(one))
+        assert found.tokens.tolist() == one.tolist()
+    assert int((shuffled == ids).sum()) == 2  # the first token and the last
