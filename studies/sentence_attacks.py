@@ -28,7 +28,10 @@ from studies.study import Finding, Say, Study, StudyResult, Table
 
 # Batches of a decoder: words of the vocabulary, width, sentences, tokens of each.
 DECODERS = ((5000, 128, 1, 16), (5000, 128, 4, 16), (5000, 128, 4, 28), (5000, 128, 8, 14), (5000, 128, 16, 7))
+# Ranks of adapters on query and value, and batches behind them: sentences, tokens of each.
+RANKS, ADAPTED = (8, 16, 64), ((1, 7), (1, 14), (2, 7), (1, 30), (4, 12))
 WORDS, PLACES, DECODER, ENCODER, ENCODER_DEFENDED = "words", "places", "decoder", "encoder", "encoder, defended"
+ADAPTERS = "adapters"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +50,8 @@ class SentenceAttacks(Study):
         decoders: batches as in `DECODERS`.
         encoder_batches: sizes of batches behind MiniLM.
         encoder_starts: first lines of these batches.
+        ranks: of adapters of low rank on query and value, all else frozen.
+        adapted: batches behind them.
         training_steps: of the decoder with a tied head.
         seed: of all draws.
     """
@@ -61,6 +66,8 @@ class SentenceAttacks(Study):
     decoders: Sequence[Sequence[int]] = DECODERS
     encoder_batches: Sequence[int] = (2, 4, 8, 16)
     encoder_starts: Sequence[int] = (0, 25, 60, 100, 140)
+    ranks: Sequence[int] = RANKS
+    adapted: Sequence[Sequence[int]] = ADAPTED
     training_steps: int = 250
     seed: int = 0
 
@@ -68,7 +75,7 @@ class SentenceAttacks(Study):
         """Compute the study; about half an hour of one core, most of it behind MiniLM."""
         rows: list[dict[str, Any]] = []
         with one_thread():
-            for part in (self._untied, self._tied, self._decoders, self._places, self._encoder):
+            for part in (self._untied, self._tied, self._decoders, self._adapters, self._places, self._encoder):
                 for row in part():
                     rows.append(row)
                     say(f"{row['part']}: {row['setting']}: {row['right']} of {row['all']}")
@@ -119,6 +126,24 @@ class SentenceAttacks(Study):
                 DECODER, f"{words} words, width {width}, {size} x {length}", model, ids, Vocabulary(size=words)
             )
 
+    def _adapters(self) -> Iterator[dict[str, Any]]:
+        vocabulary = Vocabulary(size=2000, padding=0, special={1: 0, 2: -1})
+        for causal in (True, False):
+            for rank in self.ranks:
+                for steps in (0, 1):
+                    for size, length in self.adapted:
+                        generator = torch.Generator().manual_seed(100 * size + length)
+                        model = transformer(
+                            words=2000, length=32, width=128, blocks=3, causal=causal, generator=generator
+                        ).eval()
+                        adapt(model, rank, trained=steps > 0, generator=generator)
+                        ids = 3 + frequent_words(1997, size, length, generator)
+                        ids[:, 0], ids[:, -1] = 1, 2
+                        kind = "decoder" if causal else "encoder"
+                        when = "later" if steps else "before the first step"
+                        setting = f"{kind}, rank {rank}, {when}, {size} x {length}"
+                        yield _search(ADAPTERS, setting, model, ids, vocabulary)
+
     def _places(self) -> Iterator[dict[str, Any]]:
         if obstacle() is not None:
             return
@@ -161,6 +186,39 @@ class SentenceAttacks(Study):
             ids = minilm_ids(lines[25 : 25 + size], length=32)
             for setting, change in defended(model, ids).items():
                 yield _search(ENCODER_DEFENDED, f"MiniLM, batch of {size}, {setting}", model, ids, vocabulary, **change)
+
+
+class Adapted(nn.Module):
+    """A frozen linear layer W plus an adapter B A of low rank.
+
+    Args:
+        base: W.
+        rank: rows of A.
+        trained: False for B = 0, as before the first step.
+        generator: of A and B.
+    """
+
+    def __init__(self, base: nn.Linear, rank: int, *, trained: bool, generator: torch.Generator) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.down = nn.Linear(base.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, base.out_features, bias=False)
+        for layer, std in ((self.down, base.in_features**-0.5), (self.up, 0.02 if trained else 0.0)):
+            layer.weight.data.copy_(std * torch.randn(layer.weight.shape, generator=generator))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """W x + B A x."""
+        out: Tensor = self.base(x) + self.up(self.down(x))
+        return out
+
+
+def adapt(model: Transformer, rank: int, *, trained: bool, generator: torch.Generator) -> None:
+    """Freeze a transformer but for its head, and put adapters on query and value of every block."""
+    model.requires_grad_(False)
+    for block in model.blocks:
+        for name in ("query", "value"):
+            setattr(block, name, Adapted(getattr(block, name), rank, trained=trained, generator=generator))
+    model.head.requires_grad_(True)
 
 
 def defended(model: nn.Module, ids: Tensor) -> dict[str, dict[str, Any]]:

@@ -158,7 +158,7 @@ class SpanSearch(Attack):
         spent.passed(taps)
         if not found:
             return _nothing(
-                f"no sentence fits the spans ({spans.rank} dimensions), or there are too many candidates to combine",
+                f"no sentence fits the spans ({spans.rank} dimensions), or too many candidates do",
                 spent.plain_gradients,
             )
         size = knowledge.batch_size
@@ -199,7 +199,9 @@ class SpanSearch(Attack):
         block = read_encoder_block(model, readers, tables.size, knowledge.domain.shape[0])
         contexts, hidden = (by_name.get(name) for name in block.names)
         if contexts is None or hidden is None or hidden.full:
-            return whole_sentences(taps, spans, candidates, last), False
+            sentences = whole_sentences(taps, spans, candidates, last)
+            # Exchanged words move what is read later by too little to tell: more sentences than were sent tell none.
+            return ([] if len(sentences) > (knowledge.batch_size or len(sentences)) else sentences), False
         # A LayerNorm before it takes one more dimension.
         if hidden.rank >= block.width - 1:
             return [], False
