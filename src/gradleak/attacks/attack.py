@@ -290,6 +290,11 @@ class Attack(Settings, ABC):
         """True if its claims are images of the generator that the adversary knows, whatever they explain."""
         return "generator" in self.needs
 
+    @property
+    def pace(self) -> float:
+        """Processor time of a plain gradient that `estimate` counts, in that of one alone, as a rule."""
+        return 1.2
+
     def brief(self, steps: int) -> Attack:
         """This attack with one start of so many steps at most, for controls; itself where that is no setting of it."""
         return self

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,15 +14,13 @@ import typer
 from gradleak.cli.gate import FailOnOption, Gate, JUnitOption, SarifOption
 from gradleak.cli.init import init
 from gradleak.cli.preview import preview
+from gradleak.cli.progress import shown, train_with_progress
 from gradleak.results import GradleakError, InputError, Record, Status
 from gradleak.results.files import make_folder, write_file
 from gradleak.results.versions import version_of
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from gradleak.auditing import Executor
-    from gradleak.models.generators import TrainedGenerator
 
 app = typer.Typer(
     name="gradleak",
@@ -164,10 +160,11 @@ def audit(
         )
     gate = Gate(plan=plan, fail_on=fail_on or (), junit=junit, sarif=sarif)
     gate.prepare(loaded)
-    for line in () if quiet else preview(loaded):
+    place = _executor(executor, cluster, jobs)
+    lines, expected = ((), {}) if quiet else preview(loaded)
+    for line in lines:
         typer.echo(line, err=True)
-    with _shown(quiet) as advance:
-        place = _executor(executor, cluster, jobs)
+    with shown(quiet, expected, workers=place.width) as advance:
         record = run_plan(loaded, out, executor=place, progress=advance, budget=time, shard=share)
     if not quiet:
         _say_left_out(record)
@@ -195,7 +192,7 @@ def merge(
     loaded = load_plan(plan)
     gate = Gate(plan=plan, fail_on=fail_on or (), junit=junit, sarif=sarif)
     gate.prepare(loaded)
-    with _shown(quiet) as advance:
+    with shown(quiet) as advance:
         record = merge_shards(loaded, shards, out, progress=advance)
     _end(record, out, gate=gate, quiet=quiet)
 
@@ -218,7 +215,7 @@ def check(
         except GradleakError as error:
             wrong.append(f"{plan}: {error}")
             continue
-        for line in preview(loaded):
+        for line in preview(loaded)[0]:
             typer.echo(f"{plan}: {line}")
     if wrong:
         raise InputError(" | ".join(wrong))
@@ -403,7 +400,7 @@ def train_generator_(
 
     if out.suffix != ".safetensors":
         raise InputError(f"--out: expected a file name that ends in .safetensors, got {out}")
-    made = train_generator(plan) if quiet else _train_with_progress(plan)
+    made = train_generator(plan) if quiet else train_with_progress(plan)
     facts = made.save(out)
     if not quiet:
         typer.echo(made.source)
@@ -455,44 +452,6 @@ def explain(
     from gradleak.cli.explain import explanation
 
     typer.echo(explanation(name))
-
-
-@contextmanager
-def _shown(quiet: bool) -> Iterator[Callable[[int, int, str], None] | None]:
-    """Function that a run calls after every task: one that moves a bar, or None."""
-    if quiet:
-        yield None
-        return
-    with _progress() as bar:
-        task = bar.add_task("audit", total=None)
-
-        def advance(done: int, total: int, what: str) -> None:
-            if done == 0 and what != "started":
-                # On the record that was there: to be read after the run, too.
-                bar.console.print(what, soft_wrap=True, markup=False, highlight=False)
-            bar.update(task, completed=done, total=total, description=what)
-
-        yield advance
-
-
-def _train_with_progress(plan: Path) -> TrainedGenerator:
-    from gradleak.auditing import train_generator
-
-    with _progress() as bar:
-        task = bar.add_task("training", total=None)
-
-        def advance(done: int, total: int, what: str) -> None:
-            bar.update(task, completed=done, total=total, description=what)
-
-        return train_generator(plan, progress=advance)
-
-
-def _progress() -> Progress:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=Console(stderr=True))
 
 
 def _write(record: Record, target: Path, format_: Format, *, per_record: bool = False) -> None:

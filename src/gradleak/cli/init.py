@@ -92,7 +92,7 @@ def init(
     )
     made = new_plan(model, data, wishes)
     _write({plan_file: made.text.replace("THIS_FILE", str(plan_file)), script_file: made.script}, force=force)
-    for line in preview(made.plan):
+    for line in preview(made.plan)[0]:
         typer.echo(line)
     typer.echo(f"next: gradleak audit {plan_file} --out runs/1")
 

@@ -26,6 +26,8 @@ class Task(Generic[F]):
         blank: the finding without any result that stands in the record where the task fails.
         headline: what a progress bar shows.
         cost: expected, in plain gradients of the plan's model.
+        pace: processor time of a gradient that is counted, in that of a plain one: many at a price of one, or ended early.
+        seconds: of processor time beside gradients, on the machine of `auditing.duration`.
         examples: indices of the batches of the plan that it reads; None for all of them.
         states: names of the states that its attacks leave on the way; they go when its findings are in the record.
         turn: where time is short, tasks of a lower turn come first.
@@ -39,6 +41,8 @@ class Task(Generic[F]):
     blank: F
     headline: str
     cost: float = 0.0
+    pace: float = 1.0
+    seconds: float = 0.0
     states: Sequence[str] = ()
     turn: int = 0
     after: Callable[[Site, Grounds], str] | None = None

@@ -137,6 +137,7 @@ class InferenceAudit(Audit[InferenceFinding]):
                     blank=empty,
                     headline=f"{self.name}: {scenario.name}",
                     cost=self._cost(),
+                    pace=1.3,
                 )
 
     @classmethod

@@ -31,6 +31,8 @@ from gradleak.results.findings.privacy import PrivacyFinding
 
 # Of a canary's step against a plain gradient: two derivatives, in lockstep over starts.
 CANARY_COST = 0.5
+# A step through the release and its canary, in plain gradients; and a release that is drawn and read.
+PACE, RELEASE_SECONDS = 7.0, 5e-5
 # Fields of an audit that hold private rows.
 ROWS = ("table", "population")
 
@@ -175,6 +177,8 @@ class PrivacyAudit(Audit[PrivacyFinding]):
                 blank=empty,
                 headline=f"{self.name}: {scenario}",
                 cost=self._cost(),
+                pace=PACE,
+                seconds=RELEASE_SECONDS * 2 * self.seeds * self._releases,
             )
 
     @classmethod
@@ -214,6 +218,11 @@ class PrivacyAudit(Audit[PrivacyFinding]):
             "seeds": self.seeds,
             "scenarios": self.scenarios and list(self.scenarios),
         }
+
+    @property
+    def _releases(self) -> int:
+        """Releases of a hypothesis in a scenario."""
+        return self.trials if self.audit is None else self.audit.trials * len(self.audit.epochs)
 
     def _cost(self) -> float:
         """The expected cost of one scenario, in plain gradients of a batch."""

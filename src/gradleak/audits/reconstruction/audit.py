@@ -10,13 +10,15 @@ from typing import Any, ClassVar, Self
 from gradleak.attacks import Attack, LocalTraining
 from gradleak.audits.base import Audit, Reader, Refusal, Schema, Site, Task, Writer, check_name, unknown
 from gradleak.audits.reconstruction.chances import AttackChance, ClosedForm, ControlChance
-from gradleak.audits.reconstruction.controls import PositiveControl, noise_controls
+from gradleak.audits.reconstruction.controls import PositiveControl, noise_controls, shortened
 from gradleak.audits.reconstruction.task import REFINED, AttackTask, first_to_run, refusals, runs
 from gradleak.protocols.average_gradient import AverageGradient
 from gradleak.results import Finding, Grounds, PlanError, Verdict
 from gradleak.results.errors import shown
 from gradleak.results.findings.reconstruction import ReconstructionFinding
 
+# Of processor time, for scores and setting up.
+SECONDS = 0.1
 RESERVED = ("baseline", "risk", "perfect_attacker")
 
 
@@ -88,6 +90,8 @@ class ReconstructionAudit(Audit[ReconstructionFinding]):
                 blank=planted.blank,
                 headline="planted leak",
                 cost=planted.cost(site),
+                pace=shortened(planted.attack).pace,
+                seconds=SECONDS,
                 states=planted.states,
                 turn=2,
                 after=ControlChance(),
@@ -102,6 +106,8 @@ class ReconstructionAudit(Audit[ReconstructionFinding]):
                     blank=noise.blank,
                     headline=f"noise for {noise.title}",
                     cost=noise.cost(site),
+                    pace=shortened(noise.attack).pace,
+                    seconds=SECONDS,
                     states=noise.states,
                     turn=3,
                     after=ControlChance(attack=name),
@@ -127,6 +133,8 @@ class ReconstructionAudit(Audit[ReconstructionFinding]):
                 blank=task.blank(site),
                 headline=task.named(site.subject(index)),
                 cost=task.cost(site),
+                pace=task.attack.pace,
+                seconds=SECONDS,
                 states=(task.item,),
                 # One attack on every update, then the controls, then the others.
                 turn=1 if number == 0 else 3 + number,

@@ -185,6 +185,7 @@ class ReleaseAudit(Audit[ReleaseFinding]):
                 blank=ReleaseFinding(item=name, audit=self.name, subject=site.subject(index)),
                 headline=f"release of {site.subject(index)}",
                 examples=(index,),
+                seconds=0.1,
             )
 
     @classmethod

@@ -97,6 +97,8 @@ class RiskAudit(Audit[RiskFinding]):
                 + ENTRY_COST * site.batches[index].inputs.numel() * len(here)
                 + sum(one.extra_cost(site.batches[index]) for one in self.measures if isinstance(one, Measure))
                 * len(here),
+                pace=1.5,
+                seconds=0.1 * len(here),
                 examples=(index,),
                 after=partial(_too_large, site.batches[index].inputs.numel()),
             )

@@ -145,6 +145,7 @@ class UtilityAudit(Audit[UtilityFinding]):
                 blank=UtilityFinding(item=f"{scenario.name}/utility", audit=self.name, scenario=scenario.name),
                 headline=f"utility of {scenario.name}",
                 cost=3.0 * trainings * self.training.rounds * self.training.clients,
+                pace=1.6,
             )
 
     @classmethod

@@ -144,6 +144,11 @@ class GaussNewton(Attack):
     max_jacobian_bytes: Count = 4 * 2**30
     max_plain_gradients: Positive | None = None
 
+    @property
+    def pace(self) -> float:
+        """Many columns come at the price of few, and a search that succeeds ends long before 60 steps."""
+        return 0.25 * min(1.0, 25 / self.max_steps)
+
     def brief(self, steps: int) -> GaussNewton:
         """One start of at most so many steps."""
         return replace(self, max_steps=min(steps, self.max_steps), starts=1)

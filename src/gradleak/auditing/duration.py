@@ -1,0 +1,120 @@
+"""Expected processor time of a plan: its cost in plain gradients, times what one takes on this machine, and work beside them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gradleak.auditing.plan import Plan
+from gradleak.audits.base import Site, Task
+from gradleak.core import Batch
+from gradleak.core.process import one_thread
+from gradleak.results import GradleakError
+
+# So long a gradient is tried, and so often at most.
+_TRIED = 0.15
+_TIMES = 20
+# Starting, reading the plan, verdicts and reports.
+_START = 5.0
+# Seconds of `_piece` on the machine on which the seconds of tasks were measured.
+_REFERENCE = 0.005
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duration:
+    """Expected processor seconds of a plan, on one core of this machine.
+
+    Attributes:
+        tasks: seconds by task, in the order of the plan.
+        headlines: the same by what a progress bar shows.
+    """
+
+    tasks: Mapping[str, float]
+    headlines: Mapping[str, float]
+
+    @property
+    def seconds(self) -> float:
+        """Those of all tasks, and of what is done before and after them."""
+        return _START + sum(self.tasks.values())
+
+    def __str__(self) -> str:
+        """As people say it: "about 3 minutes of one core"."""
+        return f"about {in_words(self.seconds)} of one core"
+
+
+def duration(plan: Plan) -> Duration:
+    """The expected processor time of a plan, after about a second of trials on this machine.
+
+    A plain gradient of the plan's model is timed for every audit, on its own rows where it has some. It is an estimate:
+    attacks end early or start again, and a loaded machine is slower.
+
+    Args:
+        plan: what would be done; nothing of it is.
+    """
+    with one_thread():
+        machine = _piece() / _REFERENCE
+        every: dict[str, float] = {}
+        shown: dict[str, float] = {}
+        first = plan.site.batches[0] if plan.site.batches else None
+        common = _gradient(plan.site, first)
+        for audit in plan.audits:
+            own = audit.probed()
+            unit = common if own is None else _gradient(plan.site, own)
+            for task in audit.tasks(plan.site):
+                every[task.name] = _seconds(task, unit, machine)
+                shown[task.headline] = shown.get(task.headline, 0.0) + every[task.name]
+    return Duration(tasks=every, headlines=shown)
+
+
+def in_words(seconds: float) -> str:
+    """A length of time in words.
+
+    Examples:
+        >>> in_words(4.0), in_words(100.0), in_words(9000.0)
+        ('10 seconds', '2 minutes', '2.5 hours')
+    """
+    if seconds < 55:
+        return f"{max(10, 10 * round(seconds / 10))} seconds"
+    if seconds < 5400:
+        minutes = max(1, round(seconds / 60))
+        return f"{minutes} minute{'s' if minutes > 1 else ''}"
+    return f"{seconds / 3600:.1f} hours"
+
+
+def _seconds(task: Task[Any], unit: float, machine: float) -> float:
+    return task.cost * task.pace * unit + task.seconds * machine
+
+
+def _gradient(site: Site, rows: Batch | None) -> float:
+    """Processor seconds of a plain gradient; 0 without rows, and for a model that has none."""
+    if rows is None:
+        return 0.0
+    objective, batch = site.objective, rows.to(site.objective.dtype)
+    taken: list[float] = []
+    try:
+        # The first one of a process loads what it needs.
+        objective.gradient(objective.params, batch)
+        while not taken or (sum(taken) < _TRIED and len(taken) < _TIMES):
+            before = time.process_time()
+            objective.gradient(objective.params, batch)
+            taken.append(time.process_time() - before)
+    except (GradleakError, RuntimeError):  # the run says so itself
+        return 0.0
+    return sorted(taken)[(len(taken) - 1) // 2]
+
+
+def _piece() -> float:
+    """Processor seconds of a fixed piece of work, the least of three."""
+    matrix = torch.ones(192, 192, dtype=torch.float64)
+    taken = []
+    for _ in range(3):
+        before = time.process_time()
+        for _ in range(10):
+            matrix @ matrix
+        sum(number * number for number in range(50_000))
+        taken.append(time.process_time() - before)
+    return min(taken)
