@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gradleak.attacks import TAG, Adam, Attack, Embeddings, GaussNewton, Inversion, InvertingGradients, SearchStage
 from gradleak.attacks.inversion.sentences import OPEN, Sentences
@@ -187,6 +187,32 @@ def test_a_word_with_a_twin_is_not_identifiable() -> None:
     assert found.details["word_errors"][2] == pytest.approx(0.5)
     assert "at 1 of 4 places other words explain it as well" in found.note
     assert found.tokens[0, [0, 1, 3]].tolist() == [7, 41, 9]
+
+
+class Unordered(nn.Module):
+    """Attention without places, read by its mean: no order of words shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.query, self.key = nn.Embedding(60, 12), nn.Linear(12, 12), nn.Linear(12, 12)
+        self.wide, self.head = nn.Linear(12, 24), nn.Linear(24, 2)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.words(ids)
+        x = x + (self.query(x) @ self.key(x).transpose(1, 2)).softmax(-1) @ x
+        return self.head(torch.tanh(self.wide(x)).mean(1))
+
+
+def test_words_in_an_order_that_does_not_show_are_not_identifiable() -> None:
+    with torch.random.fork_rng():
+        torch.random.default_generator.manual_seed(0)
+        model = Unordered()
+    model.words.requires_grad_(False)
+    update, knowledge = released(model, short(0.2)[1])
+    found = attacked(GaussNewton(), update, knowledge)
+    assert found.tokens.sort().values.tolist() == [[7, 9, 23, 41]]
+    assert found.details["words_explain"]
+    assert (found.outcome, "in another order" in found.note) == (Outcome.NOT_IDENTIFIABLE, True)
 
 
 def test_what_is_no_word_is_not_said_to_be_read() -> None:

@@ -167,7 +167,8 @@ class SpanSearch(Attack):
                 return _nothing(
                     f"{len(found)} sentences fit the spans, and the batch has {size}", spent.plain_gradients
                 )
-            found, rivals, passed = matching_sentences(found, size, spans, update, objective)
+            found, replaceable, passed = matching_sentences(found, size, spans, update, objective)
+            rivals = rivals or replaceable
             spent.plain_gradients += passed / spent.tokens
         count = distinct_prefixes(found) if decodes else sum(len(sentence) for sentence in found)
         if spans.tokens != count:

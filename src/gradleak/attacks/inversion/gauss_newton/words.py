@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -34,6 +35,7 @@ class Words:
         errors: an upper bound of the probability that another word is as near, by open place; empty without a metric.
         squared: ‖r‖² of the sentences themselves; None where it was not computed.
         explain: whether it is at the floor.
+        reordered: whether it is there, too, with two words of a sentence in each other's places.
     """
 
     claim: dict[str, Tensor]
@@ -41,6 +43,7 @@ class Words:
     errors: Sequence[float] = ()
     squared: float | None = None
     explain: bool = False
+    reordered: bool = False
 
     @property
     def open_places(self) -> int:
@@ -50,7 +53,12 @@ class Words:
     @property
     def facts(self) -> dict[str, Any]:
         """JSON-ready facts for the claim."""
-        return {"word_errors": list(self.errors), "open_places": self.open_places, "words_explain": self.explain}
+        return {
+            "word_errors": list(self.errors),
+            "open_places": self.open_places,
+            "words_explain": self.explain,
+            "reordered_explain": self.reordered,
+        }
 
     @property
     def judged(self) -> tuple[Outcome, str]:
@@ -63,6 +71,8 @@ class Words:
             )
         if not self.explain:
             return Outcome.NOT_IDENTIFIABLE, "embeddings explain the update, and the words nearest to them do not"
+        if self.reordered:
+            return Outcome.NOT_IDENTIFIABLE, "the words explain the update, and so they do in another order"
         return Outcome.CONVERGED, ""
 
 
@@ -76,9 +86,11 @@ def read_words(system: ResidualSystem, model: LocalModel | None, point: Tensor, 
 
     The distance of two words at a place is d² = (e_w − e_v)ᵀS_p(e_w − e_v), zero where the null space of A holds their
     difference together with any change elsewhere, and Σ_w Q(d_w / 2s), s the error of an entry of the update, bounds the
-    probability that an error makes another word as near as the one that is claimed, to first order.
+    probability that an error makes another word as near as the one that is claimed, to first order. Another order of the words
+    is far away, where no derivative sees it: if the words explain the update, each two of a sentence change places.
 
-    **Cost**: the inverse of a matrix of n × n and its eigenvalues, V·d² multiplications a place, one release for the check.
+    **Cost**: the inverse of a matrix of n × n and its eigenvalues, V·d² multiplications a place, one release for the check, and
+    one for each two different words of a sentence.
 
     **Source**: ours.
 
@@ -100,10 +112,36 @@ def read_words(system: ResidualSystem, model: LocalModel | None, point: Tensor, 
         words, errors = sentences.words(inputs), torch.empty(0)
     else:
         words, errors = _nearest(system, gram, point)
-    at = problem.variables.encode(problem.space, sentences.filled(sentences.table[words].to(inputs)), targets)
-    squared = float(system.residual(at).square().sum()) if check else None
-    explain = squared is not None and (system.explained(squared) or squared <= _expected(system))
-    return Words(claim=sentences.claim(words), point=at, errors=errors.tolist(), squared=squared, explain=explain)
+
+    def embedded(words: Tensor) -> Tensor:
+        filled = sentences.filled(sentences.table[words].to(inputs))
+        return problem.variables.encode(problem.space, filled, targets)
+
+    at = embedded(words)
+    squared = _squared(system, at) if check else None
+    explain = squared is not None and _explained(system, squared)
+    found = Words(claim=sentences.claim(words), point=at, errors=errors.tolist(), squared=squared, explain=explain)
+    if found.judged[0] is not Outcome.CONVERGED:
+        return found
+    orders = _orders(words.tolist(), (sentences.open // sentences.known.shape[1]).tolist())
+    return replace(found, reordered=any(_explained(system, _squared(system, embedded(words[one]))) for one in orders))
+
+
+def _orders(words: Sequence[int], rows: Sequence[int]) -> Iterator[list[int]]:
+    """Every order of open places in which two different words of one sentence changed places."""
+    for first, second in combinations(range(len(words)), 2):
+        if rows[first] == rows[second] and words[first] != words[second]:
+            order = list(range(len(words)))
+            order[first], order[second] = second, first
+            yield order
+
+
+def _squared(system: ResidualSystem, point: Tensor) -> float:
+    return float(system.residual(point).square().sum())
+
+
+def _explained(system: ResidualSystem, squared: float) -> bool:
+    return system.explained(squared) or squared <= _expected(system)
 
 
 def better_words(system: ResidualSystem, runs: Sequence[Descent]) -> Tensor | None:
