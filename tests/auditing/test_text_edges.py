@@ -172,7 +172,7 @@ def test_equal_sentences_are_claimed_once_and_a_sentence_of_one_word_is_read() -
     model = transformer(words=40, length=8, width=32, blocks=3, std=0.2)
     found = claimed(model, equal, SpanSearch())
     assert {tuple(row) for row in found.tokens.tolist()} == {tuple(equal[0].tolist())}
-    assert found.outcome is Outcome.CONVERGED
+    assert (found.outcome, "are equal to one that is claimed" in found.note) == (Outcome.NOT_IDENTIFIABLE, True)
     assert claimed(tiny(), torch.tensor([[9]]), TokenRows()).tokens.tolist() == [[9]]
 
 

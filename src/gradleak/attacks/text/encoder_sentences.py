@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 
 import numpy as np
 import torch
@@ -305,16 +304,19 @@ class SentenceSolver:
 
     def _has_rival(self, sentence: Sequence[int]) -> bool:
         """True if a sentence passes too with a word of nearly the same input, or with two words in each other's places."""
-        inputs, own = self.pairs.inputs[list(sentence)], self.pairs.places[list(sentence)]
+        inputs, words, places = self.pairs.inputs[list(sentence)], self.pairs.words.tolist(), self.pairs.places.tolist()
         near = torch.cdist(inputs, self.pairs.inputs) < _NEAR * inputs.norm(dim=1, keepdim=True)
-        near &= own[:, None] == self.pairs.places
-        trials = [{place: index} for place, index in near.nonzero().tolist() if index != sentence[place]]
-        words, places = self.pairs.words.tolist(), self.pairs.places.tolist()
         known = {pair: index for index, pair in enumerate(zip(words, places, strict=True))}
-        for left, right in combinations(range(len(sentence)), 2):
-            one, other = words[sentence[left]], words[sentence[right]]
-            if one != other and (other, left) in known and (one, right) in known:
-                trials.append({left: known[other, left], right: known[one, right]})
+        trials = []
+        for place, index in near.nonzero().tolist():
+            word, there = words[sentence[place]], places[index]
+            if there == place and words[index] != word:
+                trials.append({place: index})
+            elif words[index] == word and place != there < len(sentence):
+                # The same word at another place: the word there takes this one.
+                other = words[sentence[there]]
+                if other != word and (other, place) in known:
+                    trials.append({there: index, place: known[other, place]})
         return any(self._passes([trial.get(place, index) for place, index in enumerate(sentence)]) for trial in trials)
 
 

@@ -11,6 +11,8 @@ from torch import Tensor
 from gradleak.attacks.text.readers import Reach, Reader, Span, Taps, span_of
 
 _CHUNK = 4096
+# Of a clear gap between the dimensions of tokens and what rounding leaves.
+_CLEAR = 1e-3
 _MOST_PREFIXES = 4096
 _MOST_TRIALS = 400_000
 _MOST_COMBINATIONS = 20_000
@@ -43,10 +45,18 @@ class Spans:
         return tuple(pair for pair in open_spans if pair[1].rank >= self.rank) or open_spans
 
     @property
+    def _widest(self) -> Span | None:
+        return max((span for _, span in self.telling), key=lambda span: span.basis.shape[0], default=None)
+
+    @property
     def tokens(self) -> int | None:
         """Number of tokens of the batch as the widest layer counts them; None where none has room for more."""
-        widest = max((span for _, span in self.telling), key=lambda span: span.basis.shape[0], default=None)
-        return None if widest is None else widest.rank
+        return None if self._widest is None else self._widest.rank
+
+    @property
+    def clear(self) -> bool:
+        """True if no token can hide below the widest layer's last dimension, nor a false one pass within its tolerance."""
+        return self._widest is not None and self._widest.slack < _CLEAR
 
 
 def spans_of(

@@ -174,9 +174,10 @@ class SpanSearch(Attack):
         if spans.tokens != count:
             doubt = f"{sum(map(len, found))} tokens are claimed where the spans count {spans.tokens or 'more than they can'}"
         elif size is not None and len(found) < size:
-            doubt = f"the batch has {size} sentences, so that some are equal to one that is claimed" + (
-                ", or its beginning" if decodes else ""
-            )
+            more = ", or its beginning," if decodes else ""
+            doubt = f"the batch has {size} sentences: others are equal to one that is claimed{more} or left no trace"
+        elif not spans.clear:
+            doubt = "the spans end without a clear gap, so that their count of tokens is no certificate"
         else:
             doubt = "other words, or another order, fit the spans as well" if rivals else ""
         return _claimed(found, domain.shape[0], doubt, spans, spent.plain_gradients)
