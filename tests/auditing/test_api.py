@@ -327,6 +327,22 @@ def test_the_wrong_kind_of_object_is_named(arguments: dict[str, Any], message: s
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("third", "message"),
+    [
+        ([gl.Clip], r"got the class Clip \(call it\) as the third; write release=Release\(FedSGD\(\), \[...\]\)"),
+        ([gl.GaussianNoise(std=1.0)], r"got GaussianNoise as the third; write release=Release\(FedSGD\(\), \[...\]\)"),
+        (gl.Release(gl.FedSGD()), r"got Release as the third; write release=\.\.\."),
+        ({"dlg": gl.attacks.DLG()}, r"got DLG as the third; write attacks={name: attack}"),
+        ("mse", r"got str as the third; write loss=\.\.\."),
+        (3, "name it: one of attacks, loss, measures, mode, options, out, release, threat, update"),
+    ],
+)
+def test_what_follows_without_a_name_is_answered_with_what_to_write(third: Any, message: str) -> None:
+    with pytest.raises(gl.GradleakError, match=message):
+        gl.audit(classifier(), (images(), torch.tensor([1])), third)
+
+
 def test_data_outside_their_stated_domain_are_refused_before_the_run(tmp_path: Path) -> None:
     batch = gl.Batch(images() * 5, torch.tensor([1]), gl.Domain.image(channels=1, height=6, width=6))
     with pytest.raises(gl.GradleakError, match="range"):

@@ -99,7 +99,9 @@ def test_the_example_plan_is_valid() -> None:
     plan = load_plan(Path(__file__).parents[2] / "examples" / "digits.toml")
     assert plan.site.objective.size == 17_038
     *noisy, private = [s.release.defenses[0] for s in plan.site.scenarios if s.release.defenses]
-    assert sorted(noise.std**2 for noise in noisy) == pytest.approx([1e-8, 1e-7, 1e-6, 1e-5, 1e-4])
+    stds = [float(s.name.removeprefix("noise std ")) for s in plan.site.scenarios if s.name.startswith("noise std ")]
+    assert [noise.std for noise in noisy] == pytest.approx(stds, rel=1e-3)
+    assert stds == [1e-4, 3.16e-4, 1e-3, 3.16e-3, 0.01]
     assert isinstance(private, DPSGD)
 
 

@@ -17,7 +17,7 @@ from gradleak.auditing.cautions import cautions
 from gradleak.auditing.default_plan import default_plan
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.run import Progress, estimate, run_plan
-from gradleak.core import Batch, HonestButCurious, Release, ThreatModel, Update
+from gradleak.core import Batch, Defense, HonestButCurious, Protocol, Release, ThreatModel, Update
 from gradleak.core.process import in_turn
 from gradleak.results import InputError, Record, Thresholds, check_flags
 from gradleak.results.errors import kind_of, nearest, shown
@@ -61,7 +61,7 @@ class AuditOptions:
 def audit(
     model: nn.Module,
     batch: Batch | tuple[Tensor, Tensor] | Mapping[str, Tensor],
-    *,
+    *unnamed: object,
     loss: str | Callable[[Any, Tensor], Tensor] = "cross_entropy",
     mode: str = "eval",
     release: Release | None = None,
@@ -87,6 +87,7 @@ def audit(
         model: any `nn.Module`; stays as it is.
         batch: a `Batch`, or a pair (inputs (b, ...), targets); state a `Domain` in the batch, else one is guessed. Or what
             a tokenizer returns, a dict with `input_ids` (`Batch.from_encoding`); its `labels` are the targets, else the ids.
+        *unnamed: nothing; what follows without a name is refused in one line that says what to write.
         loss: "cross_entropy", "mse", "bce_with_logits", "nll", "causal_lm", "masked_lm" or a callable (outputs, targets) ->
             scalar.
         mode: "eval" or "train", as the client runs the model.
@@ -107,6 +108,8 @@ def audit(
     Raises:
         GradleakError: in one line, with what was expected, what came and what to do.
     """
+    if unnamed:
+        raise InputError(_how_to_name(unnamed[0]))
     if unknown:
         raise InputError(_what_to_write(next(iter(unknown))))
     chosen = AuditOptions() if options is None else options
@@ -151,12 +154,39 @@ def audit(
 
 def _what_to_write(name: str) -> str:
     """One line for an argument that `audit` does not have."""
-    releases = {"defenses": "release=Release(FedSGD(), [...])", "protocol": "release=Release(protocol)"}
+    releases = {"defenses": _DEFENDED, "protocol": "release=Release(protocol)"}
     options = {one.name: f"options=AuditOptions({one.name}=...)" for one in fields(AuditOptions)}
-    known = {"loss", "mode", "release", "threat", "attacks", "measures", "update", "out", "options"}
-    instead = {**releases, "defense": releases["defenses"], **options}.get(name)
-    hint = f"write {instead}" if instead else nearest(name, sorted({*known, *releases, *options}))
-    return f"audit: expected one of {', '.join(sorted(known))}, got {shown(name)}" + (f"; {hint}" if hint else "")
+    instead = {**releases, "defense": _DEFENDED, **options}.get(name)
+    hint = f"write {instead}" if instead else nearest(name, sorted({*_NAMED, *releases, *options}))
+    return f"audit: expected one of {', '.join(_NAMED)}, got {shown(name)}" + (f"; {hint}" if hint else "")
+
+
+def _how_to_name(given: object) -> str:
+    """One line for an argument that follows the model and the batch without a name."""
+    first = next(iter(given), None) if isinstance(given, list | tuple) else given
+    first = next(iter(first.values()), None) if isinstance(first, Mapping) else first
+    kind = first if isinstance(first, type) else type(first)
+    instead = next((text for base, text in _UNNAMED.items() if issubclass(kind, base)), None)
+    hint = f"write {instead}" if instead else f"name it: one of {', '.join(_NAMED)}"
+    return f"audit: expected a model, a batch and the rest by name, got {kind_of(first)} as the third; {hint}"
+
+
+_NAMED = ("attacks", "loss", "measures", "mode", "options", "out", "release", "threat", "update")
+_DEFENDED = "release=Release(FedSGD(), [...])"
+# What is written for an argument without a name, by the first class that fits it.
+_UNNAMED: Mapping[type, str] = {
+    Defense: _DEFENDED,
+    Protocol: "release=Release(protocol)",
+    Release: "release=...",
+    ThreatModel: "threat=...",
+    Attack: "attacks={name: attack}",
+    Measure: "measures=[...]",
+    SettingMeasure: "measures=[...]",
+    Update: "update=...",
+    AuditOptions: "options=...",
+    str: "loss=...",
+    os.PathLike: "out=...",
+}
 
 
 def _batch(batch: Any) -> Batch:
