@@ -84,7 +84,7 @@ def test_numbers_are_never_made_from_texts_or_truth_values(hint: Any, given: Any
 
 def test_the_small_plan_becomes_objects(small_plan: Path) -> None:
     plan = load_plan(small_plan)
-    assert repr(plan) == "Plan('small', 2 batches, 2 scenarios)"
+    assert repr(plan) == "Plan('small', 2 examples, 2 scenarios)"
     assert repr(plan.site).startswith("Site('small', Objective(4 tensors, ")
     assert repr(plan.site.batches[0]) == "Batch(inputs (1, 1, 8, 8) float32, targets (1,) int64, image)"
     assert plan.site.seed == 3

@@ -19,6 +19,7 @@ from gradleak.core import (
     ExampleDefense,
     Exposure,
     Guarantee,
+    Laplace,
     ModelDefense,
     Noise,
     NotGaussian,
@@ -26,7 +27,7 @@ from gradleak.core import (
     Release,
     UpdateDefense,
 )
-from gradleak.defenses import DPSGD, Clip, ClipPerExample, GaussianNoise, SpectralNoise
+from gradleak.defenses import DPSGD, Clip, ClipPerExample, GaussianNoise, LaplaceNoise, SpectralNoise
 from gradleak.protocols import FedAvg, FedSGD
 from gradleak.results import InputError
 
@@ -199,3 +200,15 @@ def test_a_defense_states_as_little_as_it_can() -> None:
     assert variance is not None
     assert all(bool((tensor == 0.25).all()) for tensor in variance.values())
     assert DiagonalGaussian(std={"a": 0.5}).scaled(-2.0) == DiagonalGaussian(std={"a": 1.0})
+
+
+def test_the_size_of_noise_is_its_root_mean_square_over_all_entries() -> None:
+    shapes = {"a": torch.zeros(3), "b": torch.zeros(1)}
+    assert DiagonalGaussian(std={"a": 2.0, "b": 4.0}).rms(shapes) == pytest.approx(7**0.5)
+    assert Laplace(reason="r", scale=0.5).rms(shapes) == pytest.approx(0.5**0.5)
+    assert NotGaussian(reason="r").rms(shapes) is None
+    both = Release(FedSGD(), [GaussianNoise(std=1.0), LaplaceNoise(scale=1.0)]).noise(objective(), shapes)
+    assert isinstance(both, NotGaussian)
+    assert both.rms(shapes) is None
+    drawn = LaplaceNoise(scale=0.5).draw({"w": torch.zeros(200_000)}, torch.Generator().manual_seed(0))["w"]
+    assert float(drawn.square().mean().sqrt()) == pytest.approx(0.5**0.5, rel=0.02)

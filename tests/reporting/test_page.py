@@ -17,6 +17,7 @@ from gradleak.reporting.markdown import render_markdown
 from gradleak.reporting.numerals import MISSING
 from gradleak.reporting.page import Report, assemble
 from gradleak.results import Evidence, InputError, Leakier, Record, Score, Verdict, VerdictKind
+from gradleak.results.findings.released import ReleaseFinding
 
 
 def section(report: Report, anchor: str) -> Section:
@@ -135,6 +136,19 @@ def test_scenarios_of_one_verdict_stand_in_the_order_of_their_noise(toy: None) -
     shown = assemble(replace(made, run={**made.run, "plan": {"scenarios": scenarios}})).front[-2]
     assert isinstance(shown, Table)
     assert [row[0] for row in shown.rows] == ["none", "quiet", "loud"]
+
+
+def test_noise_of_any_law_has_its_place_in_the_order(toy: None) -> None:
+    facts: Any = {"verdict": VerdictKind.LEAKS, "reason": "dp_bound", "explanation": ""}
+    sizes = {"laplace": 3e-3, "std 0.01": 1e-2, "layers": 1e-3}
+    place: Any = {"audit": "release", "knowledge": {}}
+    releases = [
+        ReleaseFinding(item=f"{name}/example 0", scenario=name, noise_rms=size, **place) for name, size in sizes.items()
+    ]
+    given = [Verdict(item=name, scenario=name, **facts) for name in sizes]
+    shown = assemble(Record.of([toy_kind.found(), *releases], given)).front[-2]
+    assert isinstance(shown, Table)
+    assert [row[0] for row in shown.rows] == ["layers", "laplace", "std 0.01"]
 
 
 def test_controls_of_one_title_share_its_words(report: Report) -> None:

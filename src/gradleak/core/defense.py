@@ -49,6 +49,16 @@ class DiagonalGaussian:
         levels = set(self.std.values())
         return levels.pop() if len(levels) == 1 else None
 
+    def rms(self, shapes: Mapping[str, Tensor]) -> float | None:
+        """The root mean square of the noise over all entries of the tensors of an update.
+
+        Args:
+            shapes: tensors of the update by name.
+        """
+        entries = sum(tensor.numel() for tensor in shapes.values())
+        squares = sum(self.std[name] ** 2 * tensor.numel() for name, tensor in shapes.items())
+        return (squares / entries) ** 0.5 if entries else 0.0
+
     def added_to(self, other: DiagonalGaussian) -> DiagonalGaussian:
         """The law of the sum of two independent noises."""
         return DiagonalGaussian(std={name: (std**2 + other.std[name] ** 2) ** 0.5 for name, std in self.std.items()})
@@ -68,6 +78,15 @@ class NotGaussian:
 
     reason: str
 
+    def rms(self, shapes: Mapping[str, Tensor]) -> float | None:
+        """The root mean square of the noise over all entries, None where the law does not tell.
+
+        Args:
+            shapes: tensors of the update by name.
+        """
+        del shapes
+        return None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Laplace(NotGaussian):
@@ -78,6 +97,11 @@ class Laplace(NotGaussian):
     """
 
     scale: float
+
+    def rms(self, shapes: Mapping[str, Tensor]) -> float | None:
+        """√2 b."""
+        del shapes
+        return self.scale * 2**0.5
 
 
 Noise = DiagonalGaussian | NotGaussian | None

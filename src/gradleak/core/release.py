@@ -325,7 +325,10 @@ def _together(first: Noise, second: Noise) -> Noise:
         return first
     if isinstance(second, DiagonalGaussian) and isinstance(first, DiagonalGaussian):
         return first.added_to(second)
-    return second
+    if first is None or isinstance(second, DiagonalGaussian):
+        return second
+    # Of two laws the sum is neither.
+    return NotGaussian(reason=second.reason)
 
 
 def _check_order(earlier: Defense, later: Defense) -> None:

@@ -114,12 +114,19 @@ class Context:
         found = (score for _, score in self.record.scores if score.name == "noise_std_for_token_error")
         return max((one for one in found if one.value is not None), key=lambda one: one.value or 0.0, default=None)
 
-    def noise_of(self, scenario: str) -> float:
-        """The largest std that the defenses of a scenario state as one number, else 0.
+    def noise_of(self, scenario: str, *, even: bool = False) -> float:
+        """The noise on the updates of a scenario: root mean square, else the largest std that its defenses state, else 0.
 
         Args:
             scenario: its name.
+            even: take the std of noise that is the same on every shared number alone.
         """
+        field = "noise_std" if even else "noise_rms"
+        about = [one for one in self.record.findings if one.scenario == scenario]
+        found = [size for one in about if (size := as_number(getattr(one, field, None))) is not None]
+        return max(found) if found else self._stated_noise(scenario)
+
+    def _stated_noise(self, scenario: str) -> float:
         listed = self.plan.get("scenarios")
         stated = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
         release = next((one.get("release") for one in stated if one.get("name") == scenario), None)

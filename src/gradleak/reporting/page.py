@@ -274,7 +274,7 @@ def _smallest_for_tokens(context: Context) -> str:
 
 def _beaten(needed: float, context: Context) -> str:
     """Names of scenarios that leak in spite of so much noise."""
-    leaking = [name for name in _judged(context, VerdictKind.LEAKS) if context.noise_of(name) >= needed]
+    leaking = [name for name in _judged(context, VerdictKind.LEAKS) if context.noise_of(name, even=True) >= needed]
     return f" Here it is too little: {', '.join(map(as_is, leaking))} has as much and leaks." if leaking else ""
 
 

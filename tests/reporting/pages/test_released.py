@@ -198,6 +198,19 @@ def verdict(item: str, kind: VerdictKind, scenario: str, *, tested: bool = True)
     return Verdict(item=item, verdict=kind, reason="x", explanation="", **facts)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({"noise_rms": 0.0, "defenses": ({"use": "Clip"},)}, "none"),
+        ({"noise_rms": 0.25, "defenses": ({"use": "LaplaceNoise"},)}, "0.25"),
+        ({"defenses": ({"use": "GaussianNoise"}, {"use": "Sign"})}, "not known"),
+    ],
+)
+def test_noise_of_another_law_is_no_absence_of_noise(facts: Any, told: str) -> None:
+    text, _ = pages(known("one", **facts))
+    assert cells(text, "Releases by scenario")[0][3] == told
+
+
 def test_the_scenarios_stand_on_the_first_screen_the_worst_first() -> None:
     second = Subject(noun="example", name="1")
     findings = [

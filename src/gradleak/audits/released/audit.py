@@ -113,7 +113,7 @@ class ReleaseTask:
             ),
             guarantee=guarantee_of(scenario.release, site.objective, batch.size),
             noise_std=std,
-            noise_variance=None if std is None else std**2,
+            noise_rms=0.0 if noise is None else noise.rms(site.objective.params),
             gate=gate.part(),
             given=given is not None,
             zero_tensors=tuple(update.zero_tensors()),

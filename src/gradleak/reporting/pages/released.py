@@ -80,7 +80,6 @@ def _scenario_row(
     known = [one for one in predicted if one.value is not None]
     given = [one for release in releases if (one := context.verdict_on(release.item)) is not None and one.attacked]
     leaking = sum(one.verdict is VerdictKind.LEAKS for one in given)
-    std = next((release.noise_std for release in releases if release.noise_std), None)
     reached, blind = Quantity(), Quantity()
     if worst is not None:
         release, error = worst
@@ -91,11 +90,20 @@ def _scenario_row(
         as_is(name),
         str(len(releases)),
         f"{leaking} of {len(given)}",
-        decimal(std) if std else "none",
+        _noise(releases),
         reached,
         blind,
         beside_blind(min(known, key=lambda one: one.value or 0.0), blind) if known else MISSING,
     ]
+
+
+def _noise(releases: Sequence[ReleaseFinding]) -> str:
+    """The noise on the updates of a scenario: its std, the root mean square where that differs, or what is known of it."""
+    rms = next((one.noise_rms for one in releases if one.noise_rms is not None), None)
+    std = next((one.noise_std for one in releases if one.noise_std), rms)
+    if std:
+        return decimal(std)
+    return "none" if std == 0 or not any(one.defenses for one in releases) else "not known"
 
 
 def _thresholds(releases: Sequence[ReleaseFinding], context: Context) -> Words:

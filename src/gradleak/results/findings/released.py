@@ -57,7 +57,7 @@ class ReleaseFinding(Finding):
         defenses: the defenses, each with its guarantee and stage.
         guarantee: of the release as a whole; None where it was not asked.
         noise_std: standard deviation of Gaussian noise that is the same on every shared number, or None.
-        noise_variance: its square.
+        noise_rms: root mean square of the noise over all shared numbers, of whatever law; None where that is not known.
         gate: the consistency gate.
         given: whether the update was really sent, and not computed by the auditor.
         zero_tensors: names of tensors of the update that are zero throughout.
@@ -81,7 +81,7 @@ class ReleaseFinding(Finding):
     defenses: tuple[Mapping[str, Any], ...] = ()
     guarantee: str | None = None
     noise_std: NumberOrNone = None
-    noise_variance: NumberOrNone = None
+    noise_rms: NumberOrNone = None
     gate: Gate = Gate()
     given: bool = False
     zero_tensors: tuple[str, ...] = ()
