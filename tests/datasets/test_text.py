@@ -64,12 +64,13 @@ def test_a_table_has_its_labels(files: dict[str, Path], tmp_path: Path) -> None:
     batch = text_file(**{**files, "path": table}, count=2, length=8, text_column="said", label_column="mark")
     assert dict(zip(batch.lengths.tolist(), batch.targets.tolist(), strict=True)) == {7: 3, 5: 0}
     with pytest.raises(
-        InputError, match=r"private\.csv: expected columns 'text' and 'label' in the first line, got said"
+        InputError,
+        match=r"private\.csv: expected columns 'text' and 'label' in the first line, got 2 without 'text' and 'label'",
     ):
         text_file(**{**files, "path": table}, count=2)
     table.write_text("text,label\nThe dog.,yes\n", encoding="utf-8")
     with pytest.raises(
-        InputError, match=r"line 2: expected a sentence and a label from 0 on, got 'The dog\.' and 'yes'"
+        InputError, match=r"line 2: expected a sentence and a label from 0 on, got a label that is no whole number$"
     ):
         text_file(**{**files, "path": table}, count=1)
 
@@ -119,3 +120,12 @@ def test_python_s_help_is_real_text_of_which_half_the_topics_are_public() -> Non
     assert set(private.targets.tolist()) == {0, 1}
     unknown = private.domain.vocabulary.id_of("<other>")
     assert float((private.inputs == unknown).sum() / (private.inputs >= 0).sum()) < 0.15
+
+
+@pytest.mark.parametrize("content", ["Ann is ill\nBob is well\n", "text,label\nAnn is ill,\n", "text,label\n,1\n"])
+def test_no_error_says_what_a_private_file_does(files: dict[str, Path], tmp_path: Path, content: str) -> None:
+    table = tmp_path / "private.csv"
+    table.write_text(content, encoding="utf-8")
+    with pytest.raises(InputError) as refused:
+        text_file(**{**files, "path": table}, count=1)
+    assert "Ann" not in str(refused.value)

@@ -98,7 +98,7 @@ def sentences(
         if len(parts) <= wanted or not _whole(parts[target_column]) or not tokens(parts[text_column]):
             raise InputError(
                 f"{file}, line {number}: expected {wanted + 1} columns or more, a label (0, 1, …) in column {target_column} "
-                f"and a sentence in column {text_column}, separated by tabs, got {line[:60]!r}"
+                f"and a sentence in column {text_column}, separated by tabs, got {len(parts)} columns"
             )
         labels.append(int(parts[target_column]))
         texts.append(parts[text_column])

@@ -229,17 +229,19 @@ def _rows(file: Path, text_column: str, label_column: str, kind: TextTargets) ->
     table = csv.DictReader(lines, delimiter="," if file.suffix == ".csv" else "\t")
     wanted = [text_column, *([label_column] if kind is TextTargets.CLASSES else [])]
     named = table.fieldnames or []
-    if not set(wanted) <= set(named):
+    lacking = [name for name in wanted if name not in named]
+    if lacking:
         raise InputError(
-            f"{file}: expected columns {' and '.join(map(repr, wanted))} in the first line, got {', '.join(named) or 'nothing'}; "
-            "name them with text_column and label_column"
+            f"{file}: expected columns {' and '.join(map(repr, wanted))} in the first line, got {len(named)} without "
+            f"{' and '.join(map(repr, lacking))}; name them with text_column and label_column"
         )
     texts, labels = [], []
     for row in table:
         text, label = (row[text_column] or "").strip(), row.get(label_column) or ""
         if not text or (kind is TextTargets.CLASSES and not (label.isascii() and label.isdigit())):
             raise InputError(
-                f"{file}, line {table.line_num}: expected a sentence and a label from 0 on, got {text[:40]!r} and {label[:20]!r}"
+                f"{file}, line {table.line_num}: expected a sentence and a label from 0 on, got "
+                + ("a label that is no whole number" if text else "no sentence")
             )
         texts.append(text)
         labels.append(int(label) if kind is TextTargets.CLASSES else 0)
@@ -269,7 +271,9 @@ def _batch(
     for place, row in enumerate(rows):
         kept = reader.cut(row, length, kind)
         if not any(map(vocabulary.ordinary, kept)):
-            raise InputError(f"text: expected at least one word in every sentence, got none in {texts[place][:40]!r}")
+            raise InputError(
+                f"text: expected at least one word in every sentence, got none in sentence {place} of those drawn"
+            )
         ids[place, : len(kept)] = torch.tensor(kept)
     domain = Domain.tokens(vocabulary, length)
     if kind is TextTargets.CLASSES:
