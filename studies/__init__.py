@@ -29,6 +29,7 @@ from studies.private_images import SmallNetwork
 from studies.pruning_bound import PruningBound
 from studies.sentence_attacks import SentenceAttacks
 from studies.sentence_noise import SentenceNoise
+from studies.sentence_table import SentenceTable
 from studies.shields import Shield
 from studies.shuffled_clients import ShuffledClients
 from studies.spectral_noise import SpectralNoiseGain
@@ -81,6 +82,7 @@ __all__ = [
     "Scale",
     "SentenceAttacks",
     "SentenceNoise",
+    "SentenceTable",
     "Shield",
     "ShuffledClients",
     "SmallNetwork",
