@@ -82,7 +82,7 @@ def test_parts_and_casts_keep_everything_else() -> None:
 
 def test_the_printed_form_holds_no_data() -> None:
     batch = Batch(torch.full((1, 2), 0.123), torch.tensor([7]), sensitive=torch.tensor([5]))
-    assert repr(batch) == "Batch(domain=None)"
+    assert repr(batch) == "Batch(inputs (1, 2) float32, targets (1,) int64, sensitive (1,) int64)"
 
 
 def test_a_batch_can_be_built_under_transforms() -> None:
