@@ -70,7 +70,7 @@ def test_a_table_has_its_labels(files: dict[str, Path], tmp_path: Path) -> None:
         text_file(**{**files, "path": table}, count=2)
     table.write_text("text,label\nThe dog.,yes\n", encoding="utf-8")
     with pytest.raises(
-        InputError, match=r"line 2: expected a sentence and a label from 0 on, got a label that is no whole number$"
+        InputError, match=r"line 2: expected a sentence and a label from 0 on, got a label of another form$"
     ):
         text_file(**{**files, "path": table}, count=1)
 

@@ -241,7 +241,7 @@ def _rows(file: Path, text_column: str, label_column: str, kind: TextTargets) ->
         if not text or (kind is TextTargets.CLASSES and not (label.isascii() and label.isdigit())):
             raise InputError(
                 f"{file}, line {table.line_num}: expected a sentence and a label from 0 on, got "
-                + ("a label that is no whole number" if text else "no sentence")
+                + ("a label of another form" if text else "no sentence")
             )
         texts.append(text)
         labels.append(int(label) if kind is TextTargets.CLASSES else 0)
