@@ -66,9 +66,9 @@ def test_what_does_not_fit_is_passed_over_and_named() -> None:
     advice = advise([large_first], SIZES, budget=0.1)
     assert advice.chosen == ("a",)
     by_name = {layer.name: layer for layer in advice.layers}
-    assert "its 40 parameters (40.0% of all) exceed what is left of 10.0%" in by_name["b"].why
-    assert "its 5 parameters (5.0% of all) exceed" in by_name["c"].why
-    assert advice.note == "put first by a profile, but larger than the budget leaves room for: b"
+    assert "its 40 parameters (40.0% of all) do not fit a budget of 10.0%" in by_name["b"].why
+    assert "of all) do not fit a budget of 10.0% beside the 10.0% that are chosen already" in by_name["c"].why
+    assert advice.note == "put first by a measure, but larger than the budget leaves room for: b"
 
 
 def test_the_budget_is_met_to_the_last_parameter_whatever_the_rounding() -> None:

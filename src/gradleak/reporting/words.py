@@ -86,9 +86,9 @@ _NEXT_BOUNDED = (
 )
 NEXT_STEP = "Read the reason, remove its cause, and run the audit again."
 NEXT_STEPS: Mapping[str, str] = {
-    "attribute_told_by_layer": "Do not share updates of this kind as they are. The section on where it leaks says which layers "
-    "tell the attribute; those that told nothing are not shown to be safe. To go on, protect the layers that the advice names "
-    "(hidden, or with noise) in a further scenario, and look at what the others still tell.",
+    "attribute_told_by_layer": "Do not share updates of this kind as they are. Where the layers to protect first are not enough "
+    "(what is still told without them stands beside them), go beyond single layers: a bound on the norm and noise on all of "
+    "them. Try it in a further scenario; layers that told nothing are not shown to be safe.",
     "not_judged": "See the reasons in the table of the measure; take more rows, other defenses or other groups.",
     "nothing_told": "Try other classifiers, features and more rows, batches of rows that share the attribute, or an inference "
     "game over several rounds, before you rely on it.",

@@ -115,6 +115,11 @@ class BayesianCramerRao(SettingMeasure):
             raise InputError("BayesianCramerRao: expected one of public, prior and prior_std")
 
     @property
+    def assumed_noise(self) -> str:
+        """Its own, in place of that of the release."""
+        return "" if self.noise_std is None else f"noise of std {self.noise_std:g}"
+
+    @property
     def public_inputs(self) -> Tensor | None:
         """The public examples (n, ...), or None."""
         return self.public.inputs if isinstance(self.public, Batch) else self.public

@@ -131,6 +131,11 @@ class FisherInformationLoss(Measure):
     tolerance: Share = 1e-9
 
     @property
+    def assumed_noise(self) -> str:
+        """Its own, in place of that of the release."""
+        return f"noise of std {self.std:g}"
+
+    @property
     def _unit(self) -> str:
         return "1/input"
 
@@ -198,6 +203,11 @@ class GaussianReconstructionError(Measure):
     unit: Unit | str = Unit.INPUT
     solver: Annotated[DenseSolver | TraceSolver | None, Hint("LanczosQuadrature, for instance")] = None
     dense_limit: Natural = DENSE_LIMIT
+
+    @property
+    def assumed_noise(self) -> str:
+        """Its own, in place of that of the release."""
+        return f"noise of std {self.std:g}"
 
     def predicts_noise(self, std: float) -> Unit | None:
         """Its unit, for its own std."""
@@ -311,6 +321,11 @@ class GradientNorm(Measure):
     summary: ClassVar[str] = "L2 norm of the released mean, a heuristic baseline"
     leakier: ClassVar[Leakier] = Leakier.HIGHER
     reads_derivative: ClassVar[bool] = False
+
+    @property
+    def assumed_noise(self) -> str:
+        """Its own, in place of that of the release."""
+        return "no noise"
 
     @property
     def _unit(self) -> str:

@@ -149,7 +149,9 @@ def advise(profiles: Sequence[LayerProfile], sizes: Mapping[str, int], *, budget
                 rival_in=standing.rival_in,
                 unknown_in=standing.unknown_in,
                 chosen=fits,
-                why=standing.sentence() + ("" if fits or not known else _too_large(entries[name], total, budget)) + ".",
+                why=standing.sentence()
+                + ("" if fits or not known else _too_large(entries[name], total, budget, cost - entries[name]))
+                + ".",
             )
         )
     return LayerAdvice(
@@ -319,8 +321,9 @@ def _effect(score: Score) -> float | None:
     return math.inf if (score.details.get("p_value") or 1.0) < _NOTABLE else 0.0
 
 
-def _too_large(entries: int, total: int, budget: float) -> str:
-    return f"; its {entries} parameters ({entries / total:.1%} of all) exceed what is left of {budget:.1%}"
+def _too_large(entries: int, total: int, budget: float, taken: int) -> str:
+    before = f" beside the {taken / total:.1%} that are chosen already" if taken > 0 else ""
+    return f"; its {entries} parameters ({entries / total:.1%} of all) do not fit a budget of {budget:.1%}{before}"
 
 
 def _note(layers: Sequence[AdvisedLayer], named: Mapping[str, LayerProfile], silent: Sequence[str]) -> str:
@@ -339,7 +342,7 @@ def _note(layers: Sequence[AdvisedLayer], named: Mapping[str, LayerProfile], sil
         notes.append(f"without a say in the order, since it found nothing beyond chance: {_list(chance)}")
     passed = [layer.name for layer in layers if layer.first_in and not layer.chosen]
     if passed:
-        notes.append(f"put first by a profile, but larger than the budget leaves room for: {', '.join(passed)}")
+        notes.append(f"put first by a measure, but larger than the budget leaves room for: {', '.join(passed)}")
     return "; ".join(notes)
 
 

@@ -182,6 +182,11 @@ class LayerMeasure(Settings, ABC):
         return self.name
 
     @property
+    def assumed_noise(self) -> str:
+        """The noise that a value is for, in words, whatever that of the release is; "" where that of the release counts."""
+        return ""
+
+    @property
     def variant(self) -> str:
         """Variant that tells this measure from others of its name, "" for nothing."""
         return ""

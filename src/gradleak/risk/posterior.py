@@ -252,6 +252,11 @@ class LinearizedPosteriorError(Measure):
             raise InputError("LinearizedPosteriorError: expected one of prior_std and prior")
 
     @property
+    def assumed_noise(self) -> str:
+        """Its own, in place of that of the release."""
+        return f"noise of std {self.noise_std:g}"
+
+    @property
     def _unit(self) -> str:
         return Unit(self.unit).squared
 

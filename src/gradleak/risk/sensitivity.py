@@ -97,6 +97,11 @@ class Sensitivity(Measure):
             raise InputError(f"by: expected groups such as {{'head': ['9.weight', '9.bias']}}, got {self.by!r}")
 
     @property
+    def assumed_noise(self) -> str:
+        """Its own, in place of that of the release."""
+        return "no noise"
+
+    @property
     def layer_name(self) -> str:
         """Layer name of the mean over releases."""
         return _NAME

@@ -203,6 +203,18 @@ def test_advice_is_about_every_release_and_holds_the_budget(record: Record) -> N
     assert {one.item: one.advice for one in again} == advice
 
 
+def test_what_does_not_see_the_noise_of_a_release_has_no_say_in_its_advice(record: Record) -> None:
+    advice = {one.scenario: one.advice for one in layers_of(record) if one.advice is not None}
+    plain, noisy = advice["plain"], advice["noise"]
+    assert plain is not None
+    assert noisy is not None
+    unseeing = {one.measure for one in layers_of(record) if one.assumed_noise}
+    assert unseeing == {"mean_sensitivity (frobenius)", "mean_sensitivity (inf)", "linearized_posterior_error"}
+    assert unseeing & set(plain.profiles)
+    assert not unseeing & {*noisy.profiles, *noisy.silent}
+    assert "without a say, since they do not see the noise of this release: mean_sensitivity" in noisy.note
+
+
 def test_a_killed_run_goes_on_where_it_was(folder: Path, record: Record, tmp_path: Path) -> None:
     whole = (folder / "record.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     for name in (".private-data",):

@@ -31,6 +31,18 @@ def test_the_bound_is_scipy_s_for_the_share_of_right_answers() -> None:
     assert found.details["mu_estimate"] == pytest.approx(1.0, abs=0.06)
 
 
+def test_the_interval_holds_the_truth_where_the_split_chose_the_wrong_direction() -> None:
+    # Of hypotheses that are hardly told apart the split chooses the direction almost by chance.
+    truth, mu, wrong, missed = gaussian_dp_epsilon(0.04, DELTA), 0.04, 0, 0
+    for seed in range(200):
+        found = GaussianFitEpsilon(delta=DELTA).estimate(gaussian_trials(mu, 2000, seed), seed=seed)
+        assert found.interval is not None
+        missed += not found.interval[0] <= truth <= found.interval[1]
+        wrong += found.details["direction"] == "lower_values_for_h1"
+    assert wrong > 40
+    assert missed <= scipy.stats.binom.ppf(0.999, 200, 0.05)
+
+
 @pytest.mark.parametrize("mu", [0.5, 1.0, 2.0])
 def test_no_test_is_right_more_often_than_the_best_one(mu: float) -> None:
     # Φ(μ/2): what the bound rests on, by quadrature of the two densities.

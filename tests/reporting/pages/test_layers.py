@@ -18,7 +18,15 @@ from gradleak.reporting.markdown import render_markdown
 from gradleak.reporting.page import Report, assemble
 from gradleak.reporting.pages.layers import page as page_of
 from gradleak.reporting.pages.layers import plots
-from gradleak.reporting.pages.layers.view import LayerMap, chosen, chosen_share, layer_maps, leading_maps, passed_over
+from gradleak.reporting.pages.layers.view import (
+    LayerMap,
+    chosen,
+    chosen_share,
+    layer_maps,
+    leading_maps,
+    left_told,
+    passed_over,
+)
 from gradleak.results import Finding, Leakier, Outcome, Status
 from gradleak.results.findings.layers import VISIBLE, LayersFinding
 from gradleak.risk import LayerProfile
@@ -144,7 +152,7 @@ def test_cells_without_a_value_are_hatched_and_named() -> None:
 def test_the_alternative_text_names_the_leakiest_and_its_rivals() -> None:
     (text,) = Page(heat_map(maps(*digits())[0])).by_tag["desc"]
     assert "4 rows in the order of the model (by layer) by 4 measures" in text
-    assert "original information: body.0 leaks most, 15.2 nats, not told from body.3." in text
+    assert "original information: body.0 leaks most, 15.2 nats; body.3 may leak as much." in text
 
 
 def test_the_same_maps_give_the_same_figures_in_the_colors_of_the_page() -> None:
@@ -224,7 +232,8 @@ def test_the_top_of_a_report_names_the_leakiest_layers_and_what_to_protect() -> 
     assert page.text.index("Leaks most about the inputs") < page.text.index("A release is made of layers")
     assert "- Leaks most about the inputs: body.0 \\[attack\\] (15.2 nats by original information" in text
     assert "- Leaks most about an attribute: body.6 \\[estimate\\] (0.41 nats by latent information" in text
-    assert "- To protect first, within the budget: body.6, body.0, body.3 (10 % of all parameters; no guarantee" in text
+    assert "- To protect first, within the budget: body.6, body.0, body.3 (10 % of all parameters; NOT ENOUGH: " in text
+    assert text.count("beside them, head alone still tells 0.38 nats") == 2
     assert ("a", {"href": "#layers"}) in page.tags
     for shown in (page.text, text):
         assert "it never sees the private examples" in shown
@@ -246,7 +255,7 @@ def test_a_leakier_layer_that_does_not_fit_is_named_beside_the_chosen_ones() -> 
 def test_tables_hold_interval_number_evidence_rank_and_what_chance_gives() -> None:
     text = render_markdown(build(*digits()))
     assert (
-        "| 2 | body.3 | 2 | 7.4 | 4 to 14.1 | 12 | yes, not told apart | SSIM 0.5, blind attacker "
+        "| 2 | body.3 | 2 | 7.4 | 4 to 14.1 | 12 | yes, not distinguishable | SSIM 0.5, blind attacker "
         "0.11; beyond the blind attacker 7 | converged |"
     ) in text
     assert "Score \\[attack\\]" in text
@@ -310,7 +319,7 @@ def test_hostile_names_are_text() -> None:
     report = build(made, told)
     html = render_html(report)
     page = Page(html)
-    assert "<script" not in html
+    assert html.count("<script") == 1  # of the page itself
     assert "<script>alert(1)</script>.$x$" in page.text
     assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
     assert "<script" not in render_markdown(report)
@@ -361,7 +370,7 @@ def test_what_is_not_beyond_chance_is_not_said_to_leak_most() -> None:
     assert "first, but not beyond chance" in page
     assert "nats by latent information; −0.1 to 0.3; not beyond chance" in page  # noqa: RUF001
     assert "first, but not beyond chance" in render_html(build(nothing))
-    assert ", not beyond chance, not told from" in heat_map(maps(nothing)[0])
+    assert ", not beyond chance; " in heat_map(maps(nothing)[0])
 
 
 def test_errors_are_in_the_unit_of_the_data() -> None:
@@ -370,3 +379,30 @@ def test_errors_are_in_the_unit_of_the_data() -> None:
         lower: dict[str, Any] = {"unit": "pixel_rmse", "leakier": Leakier.LOWER}
         (one,) = maps(profile("linearized_posterior_error", [0.1, 0.2, 0.3, 0.4], fields=fields, **lower))
         assert one.columns[0].unit == unit
+
+
+def test_what_is_told_with_the_advised_layers_hidden_stands_beside_the_advice() -> None:
+    shares = [{"accuracy": 0.93, "blind_accuracy": 0.69}] * 2
+    sets = {"body.0 hidden": LAYERS["body.3"] + LAYERS["head"], "all": sum(map(tuple, LAYERS.values()), ())}
+    seen = profile(
+        "latent_information",
+        [(0.4, 0.3, 0.5), (0.6, 0.5, 0.7)],
+        layers=sets,
+        details=shares,
+        fields={"grouping": VISIBLE, "item": "visible"},
+    )
+    whole = profile("latent_information", [(0.6, 0.5, 0.7), (0.0, -0.1, 0.1), (0.0, -0.1, 0.1), (0.0, -0.1, 0.1)])
+    told = advice([("body.0", 0.1, True, "leaks most")])
+    with_set, without = maps(whole, seen, told), maps(whole, told)
+    assert left_told(with_set[0], with_set) == (
+        "NOT ENOUGH: with it hidden (body.0 hidden), still told: 0.4 nats; right in 93\N{NO-BREAK SPACE}%, blind guess "
+        "69\N{NO-BREAK SPACE}%"
+    )
+    assert left_told(without[0], without).startswith("in the other layers, each alone, nothing beyond chance was found")
+    assert left_told(with_set[1], with_set) == ""
+    assert "sees body.3.weight, body.3.bias, head.weight and 1 more" in render_markdown(build(whole, seen, told))
+
+
+def test_a_measure_that_does_not_count_the_noise_of_the_release_says_so_beside_its_numbers() -> None:
+    text = render_markdown(build(profile("sensitivity", [1.0, 2.0, 3.0, 4.0], fields={"assumed_noise": "no noise"})))
+    assert "sensitivity, nats; as if there were no noise" in text

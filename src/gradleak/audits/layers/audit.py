@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -302,24 +302,34 @@ class LayersAudit(Audit[LayersFinding]):
             mine = [profile_of(one) for one in usable if one.scenario == scenario.name]
             empty = LayersFinding(item=f"{scenario.name}/{self.name}/advice", audit=self.name, scenario=scenario.name)
             if mine:
-                advice.append(finding_of_advice(self.advice(mine, site.objective), empty))
+                advice.append(finding_of_advice(self.advice(mine, site.objective, scenario.release), empty))
             elif self.against(scenario.name):
                 advice.append(empty.but(status=Status.REFUSED, outcome=Outcome.UNSUPPORTED, note=NO_ADVICE))
         return advice
 
-    def advice(self, profiles: Sequence[LayerProfile], objective: Objective) -> LayerAdvice:
+    def advice(self, profiles: Sequence[LayerProfile], objective: Objective, release: Release) -> LayerAdvice:
         """Layers to protect first, from all profiles of one release; see `advise`.
 
         A closed-form measure counts only where every group has a value: a group that sees fewer directions of the input is no
-        more suspicious for that.
+        more suspicious for that. Of a release with noise a measure counts only if it sees the noise: others would have a
+        layer protected again that is protected already.
 
         Args:
             profiles: over the groups.
             objective: the client's loss.
+            release: of which the profiles are.
         """
-        chosen = [one for one in profiles if not self._partial(one)]
+        whole = [one for one in profiles if not self._partial(one)] or list(profiles)
+        noisy = release.noise(objective, examples=self.batch_size) is not None
+        blind = [one.measure for one in whole if noisy and self.labels[one.measure].assumed_noise]
+        seeing = [one for one in whole if one.measure not in blind]
         sizes = {name: tensor.numel() for name, tensor in objective.params.items()}
-        return advise(chosen or list(profiles), sizes, budget=self.budget)
+        found = advise(seeing or whole, sizes, budget=self.budget)
+        if not blind:
+            return found
+        told = "without a say, since they do not see" if seeing else "nothing but measures that do not see"
+        note = f"{told} the noise of this release: {', '.join(blind)}"
+        return replace(found, note="; ".join(part for part in (note, found.note) if part))
 
     @classmethod
     def judge(cls, found: Sequence[LayersFinding], grounds: Grounds) -> Iterable[Verdict]:
@@ -367,6 +377,7 @@ class LayersAudit(Audit[LayersFinding]):
             about="original",
             settings=f"{_counted(self.source.many, 'release')} of {_counted(self.batch_size, 'row')}",
             data_kind=None if domain is None else str(domain.kind),
+            assumed_noise=self.labels[label].assumed_noise,
         )
         if not self.labels[label].reads_told:
             return empty

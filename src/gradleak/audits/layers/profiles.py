@@ -152,7 +152,7 @@ def profile_layers(
         profiles={label: one.profile for label, one in taken.items()},
         visible={label: one.seen for label, one in taken.items() if one.seen is not None},
         shuffled={label: one.shuffled for label, one in taken.items() if one.shuffled is not None},
-        advice=audit.advice(trusted or list(own.values()), objective),
+        advice=audit.advice(trusted or list(own.values()), objective, through.release),
         controls=controls,
         audit=audit,
         seed=seed,

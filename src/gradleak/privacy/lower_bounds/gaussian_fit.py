@@ -140,7 +140,9 @@ class GaussianFitEpsilon(EpsilonEstimator):
     lower end p of Clopper and Pearson's interval of that share gives μ̂ = 2Φ⁻¹(p), and ε̂ solves
     Φ(μ̂/2 − ε/μ̂) − e^ε Φ(−μ̂/2 − ε/μ̂) = δ. The Gaussian shape says how the tails go on beyond what trials can show, so that
     ε̂ comes close to the truth where thresholds alone certify a half of it or less. The interval is two-sided and begins
-    at the bound, which therefore holds with 1 − α/2: the threshold is nearly the best one, and nothing else is to spare.
+    at the bound, which therefore holds with 1 − α/2: the threshold is nearly the best one, and nothing else is to spare. Its
+    upper end is that of the share of right answers in either direction, since of hypotheses that are hardly told apart the
+    split may choose the wrong one; it limits what this threshold shows, and not ε.
 
     **Assumptions**: independent trials; what is released has the trade-off curve of two Gaussians, as the mean of one
     release with fixed hypotheses and noise of one covariance has. The statistic itself may have any law: it can only
@@ -199,7 +201,7 @@ class GaussianFitEpsilon(EpsilonEstimator):
         low, high = (float(end(right, 2 * each, self.error / 2.0)) for end in (lower_rate, upper_rate))
         return Reading(
             value=self._epsilon(low),
-            interval=(self._epsilon(low), self._epsilon(high)),
+            interval=(self._epsilon(low), self._epsilon(max(high, 1.0 - low))),
             used=(each, each),
             direction=direction,
             threshold=threshold,

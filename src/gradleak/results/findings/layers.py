@@ -89,6 +89,7 @@ class LayersFinding(Finding):
         attribute: its name.
         settings: on what it was measured, in words.
         data_kind: of the rows: "image", "tabular"; None where it is not stated.
+        assumed_noise: the noise that its numbers are for, whatever that of the release is; "" where that one counts.
         layers: in the order of the model, or of the plan for visible tensors.
         advice: which layers to protect first.
     """
@@ -101,6 +102,7 @@ class LayersFinding(Finding):
     attribute: str = ""
     settings: str = ""
     data_kind: str | None = None
+    assumed_noise: str = ""
     layers: tuple[Layer, ...] = ()
     advice: Advice | None = None
 

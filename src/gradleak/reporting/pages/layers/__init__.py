@@ -33,6 +33,7 @@ from gradleak.reporting.pages.layers.view import (
     chosen_share,
     layer_maps,
     leading_maps,
+    left_told,
     passed_over,
 )
 from gradleak.reporting.pages.layers.wording import (
@@ -52,6 +53,7 @@ from gradleak.reporting.pages.layers.wording import (
     meanings,
     measure_name,
     plain_why,
+    right,
 )
 from gradleak.reporting.words import sentence
 from gradleak.results.findings.layers import VISIBLE, Advice, LayersFinding
@@ -80,7 +82,7 @@ def page(findings: Sequence[LayersFinding], context: Context) -> Section | None:
         reading=[Text(parts=[LEAKS])],
         blocks=[Text(parts=[TEXT, KNOWN]), Text(parts=[SCALE], style=Style.FINE)],
         sections=[
-            *(_map(one, number) for number, one in enumerate(maps, 1)),
+            *(_map(one, number, maps) for number, one in enumerate(maps, 1)),
             *_advised(maps),
             *_meanings(maps),
         ],
@@ -89,7 +91,7 @@ def page(findings: Sequence[LayersFinding], context: Context) -> Section | None:
 
 def _evidence(maps: Sequence[LayerMap]) -> list[Block]:
     """The leakiest layer for each thing that can leak, and what to protect first."""
-    tiles = [Tiles(tiles=[*_leading(one), *_counted(one)]) for one in leading_maps(maps)]
+    tiles = [Tiles(tiles=[*_leading(one), *_counted(one, maps)]) for one in leading_maps(maps)]
     return [Text(parts=["Layers that leak most"], style=Style.HEADING), *tiles] if tiles else []
 
 
@@ -99,7 +101,9 @@ def _leading(one: LayerMap) -> list[Tile]:
         first = column.leakiest
         assert first is not None
         told = [f"{column.unit} by {column.label}", between(column.scores[first])]
-        told += [CHANCE if column.chance(first) else "", f"not told from {few(column.rivals)}" if column.rivals else ""]
+        told += [right(column.scores[first]), CHANCE if column.chance(first) else ""]
+        told += [f"{few(column.rivals)} may leak as much" if column.rivals else ""]
+        told += [f"as if there were {column.finding.assumed_noise}" if column.finding.assumed_noise else ""]
         tiles.append(
             Tile(
                 label=f"Leaks most {ABOUT[about]}" if about in ABOUT else f"Leaks most, {as_is(column.label)}",
@@ -111,9 +115,11 @@ def _leading(one: LayerMap) -> list[Tile]:
     return tiles
 
 
-def _counted(one: LayerMap) -> list[Tile]:
+def _counted(one: LayerMap, maps: Sequence[LayerMap]) -> list[Tile]:
     names = [layer.name for layer in chosen(one.advice)] if one.advice is not None else []
-    told = [_share(one.advice), _passed(one.advice), "no guarantee"] if one.advice is not None and names else []
+    told = []
+    if one.advice is not None and names:
+        told = [_share(one.advice), _passed(one.advice), left_told(one, maps), "no guarantee"]
     if not names:
         told = ["no advice stands in the record" if one.advice is None else "no layer is advised"]
     return [
@@ -122,12 +128,16 @@ def _counted(one: LayerMap) -> list[Tile]:
             value=as_is(few(names)) or MISSING,
             sub=as_is("; ".join(part for part in (*told, one.title) if part)),
         ),
-        Tile(
-            label="Without a value",
-            value=f"{one.without} of {len(one.layers) * len(one.columns)}",
-            sub=as_is(f"rows and measures of {one.title}; no evidence of safety"),
-        ),
+        *([_without(one)] if one.without else []),
     ]
+
+
+def _without(one: LayerMap) -> Tile:
+    return Tile(
+        label="Without a value",
+        value=f"{one.without} of {len(one.layers) * len(one.columns)}",
+        sub=as_is(f"numbers of {one.title} could not be computed; no evidence of safety"),
+    )
 
 
 def _share(advice: Advice) -> str:
@@ -140,7 +150,7 @@ def _passed(advice: Advice) -> str:
     return f"{_AHEAD}{few(names)}" if names else ""
 
 
-def _map(one: LayerMap, number: int) -> Section:
+def _map(one: LayerMap, number: int, maps: Sequence[LayerMap]) -> Section:
     """One scenario, audit and grouping: figures, numbers, advice, and every score in a fold."""
     blocks: list[Block] = [Text(parts=[f"{one.order}."], style=Style.FINE)]
     for start in range(0, len(one.columns) if one.layers else 0, MOST_COLUMNS):
@@ -149,7 +159,7 @@ def _map(one: LayerMap, number: int) -> Section:
         blocks.append(Text(parts=[NO_VALUE]))
     blocks += [_numbers(one), Text(parts=[KEY], style=Style.FINE)]
     if one.advice is not None:
-        blocks += _advice(one.advice, one.columns)
+        blocks += _advice(one.advice, one.columns, left_told(one, maps))
     measures = f"{len(one.columns)} {'measure' if len(one.columns) == 1 else 'measures'}"
     rows = f"{len(one.layers)} {'row' if len(one.layers) == 1 else 'rows'}"
     title = f"Every score of {rows} by {measures}, the leakiest first"
@@ -171,13 +181,20 @@ def _numbers(one: LayerMap) -> Table:
     """Layers by measures, a number in each cell."""
     heads = [
         Column(
-            label=as_is(f"{column.label}{f', {column.unit}' if column.unit else ''}"),
+            label=as_is(column.head),
             evidence=column.evidence,
             numeric=True,
         )
         for column in one.columns
     ]
-    rows = [[as_is(layer), *(_cell(column, layer) for column in one.columns)] for layer in one.layers]
+    sees = one.tensors if one.grouping == VISIBLE else {}
+    rows: list[list[Words]] = [
+        [
+            [as_is(layer), *([Small(as_is(f"sees {few(sees[layer])}"))] if layer in sees else [])],
+            *(_cell(column, layer) for column in one.columns),
+        ]
+        for layer in one.layers
+    ]
     return Table(columns=[Column(label=one.noun), *heads], rows=rows)
 
 
@@ -193,7 +210,7 @@ def _score(column: LayerColumn, layer: str) -> list[Inline]:
     return [column.number(layer), *effect]
 
 
-def _advice(advice: Advice, columns: Sequence[LayerColumn]) -> list[Block]:
+def _advice(advice: Advice, columns: Sequence[LayerColumn], left: str) -> list[Block]:
     budget = f"within a budget of {percent(advice.budget)} of all parameters"
     names = [called(layer.name) for layer in chosen(advice)]
     told = f"No layer is advised {budget}."
@@ -202,7 +219,8 @@ def _advice(advice: Advice, columns: Sequence[LayerColumn]) -> list[Block]:
         held = "" if share is None else f" ({percent(share)} of them)"
         by = f", by {as_is('; '.join(map(measure_name, advice.profiles)))}" if advice.profiles else ""
         passed = f" {as_is(sentence(_passed(advice)))}." if _passed(advice) else ""
-        told = f"**{as_is(', '.join(names))}**{held}, {budget}{by}.{passed}"
+        still = f" {as_is(sentence(left))}." if left else ""
+        told = f"**{as_is(', '.join(names))}**{held}, {budget}{by}.{passed}{still}"
     measures = [*advice.profiles, *advice.silent, *(column.finding.measure for column in columns)]
     rows: list[list[Words]] = [
         [

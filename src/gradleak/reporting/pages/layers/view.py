@@ -19,8 +19,10 @@ from gradleak.reporting.pages.layers.wording import (
     STANDINGS,
     beside,
     by_chance,
+    called,
     how_measured,
     measure_name,
+    right,
 )
 from gradleak.results import Evidence, Leakier, Score
 from gradleak.results.findings.layers import VISIBLE, Advice, AdvisedLayer, LayersFinding
@@ -74,6 +76,12 @@ class LayerColumn:
     def leakier(self) -> Leakier:
         """Direction in which values leak more."""
         return next((score.leakier for score in self.scores.values()), Leakier.HIGHER)
+
+    @property
+    def head(self) -> str:
+        """Its name, its unit, and the noise that its numbers are for where that of the release does not count."""
+        noise = f"as if there were {self.finding.assumed_noise}" if self.finding.assumed_noise else ""
+        return "; ".join(part for part in (", ".join(filter(None, (self.label, self.unit))), noise) if part)
 
     @property
     def topic(self) -> str:
@@ -240,6 +248,12 @@ class LayerMap:
         return words.named(self.scenario, self.audit, self.grouping)
 
     @property
+    def tensors(self) -> Mapping[str, Sequence[str]]:
+        """The tensors of every row that has any."""
+        found = {layer.name: layer.tensors for column in self.columns for layer in column.finding.layers}
+        return {name: tensors for name, tensors in found.items() if tensors}
+
+    @property
     def noun(self) -> str:
         """Name of a row."""
         return "Visible set" if self.grouping == VISIBLE else "Layer"
@@ -289,7 +303,7 @@ class LayerMap:
                 parts.append(f"{column.label}: {'no measure of leakage' if column.levels else 'no value'}.")
                 continue
             chance = f", {CHANCE}" if column.chance(first) else ""
-            more = f", not told from {', '.join(column.rivals)}" if column.rivals else ""
+            more = f"; {', '.join(column.rivals)} may leak as much" if column.rivals else ""
             number = column.number(first).text
             parts.append(f"{column.label}: {first} leaks most, {number} {column.unit}{chance}{more}.")
             lost = [f"{name} ({column.number(name).text})" for name in column.scores if name not in column.levels]
@@ -352,6 +366,42 @@ def chosen_share(advice: Advice) -> float | None:
     """The share of all parameters that the chosen layers hold, None where they overlap."""
     held = [tensor for layer in chosen(advice) for tensor in layer.tensors]
     return math.fsum(layer.share for layer in chosen(advice)) if len(held) == len(set(held)) else None
+
+
+def left_told(one: LayerMap, maps: Sequence[LayerMap]) -> str:
+    """Statement on what is told of an attribute with the advised layers hidden; "" where the record does not know it.
+
+    The largest set of visible tensors without any of theirs counts, and without such a set the other layers, each alone.
+
+    Args:
+        one: with advice.
+        maps: of the report.
+    """
+    hidden = {tensor for layer in chosen(one.advice) for tensor in layer.tensors} if one.advice is not None else set()
+    if not hidden:
+        return ""
+    theirs = "it" if one.advice is not None and len(chosen(one.advice)) == 1 else "them"
+    seen = [
+        other for other in maps if (other.scenario, other.audit, other.grouping) == (one.scenario, one.audit, VISIBLE)
+    ]
+    for other, whole in (*((other, True) for other in seen), (one, False)):
+        for column in other.columns:
+            if column.finding.about != "latent" or column.by_effect:
+                continue
+            tensors = {layer.name: set(layer.tensors) for layer in column.finding.layers}
+            open_ = [name for name in column.ranked if name in column.levels and not tensors.get(name, hidden) & hidden]
+            if not open_:
+                continue
+            most = max(open_, key=lambda name: len(tensors[name])) if whole else open_[0]
+            score = column.scores[most]
+            told = "; ".join(filter(None, (f"{column.number(most).text} {column.unit}", right(score))))
+            if column.chance(most):
+                where = f"with {theirs} hidden ({most})" if whole else "in the other layers, each alone,"
+                return f"{where} nothing beyond chance was found by {column.label}, which is no evidence of safety"
+            if whole:
+                return f"NOT ENOUGH: with {theirs} hidden ({most}), still told: {told}"
+            return f"NOT ENOUGH: beside {theirs}, {called(most)} alone still tells {told}"
+    return ""
 
 
 def passed_over(advice: Advice) -> list[str]:

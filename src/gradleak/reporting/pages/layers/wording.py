@@ -14,14 +14,15 @@ TEXT = (
     "layers. About the inputs themselves (original information) another layer may leak most than about an attribute that "
     "the model was never asked for (latent information). The measures are the defender's: they read private examples, or "
     "what is known of them. They have units of their own, so that layers are compared within one measure, never a measure "
-    "with another."
+    "with another. Measures of an attribute have a negative control (a shuffled attribute); nothing is planted for them. An "
+    "interval holds for other rows too, so that it may pass the most that these rows can tell."
 )
 SCALE = (
     "Rows are layers in the order of the model, from the input down, or sets of visible tensors, each seen without the "
     "others, in the order of the plan. The color is the number divided by the largest one of its "
     "measure; of measures by which lower values leak more it is turned round: the smallest number divided by this one. A "
-    "frame marks the layer that leaks most, a dotted frame those that cannot be told from it, so that any of them may leak "
-    "most; a number that is not beyond chance has neither. Hatched cells have no value, and say why; that is no evidence of "
+    "frame marks the layer that leaks most, a dotted frame those that are not distinguishable from it, so that any of them may "
+    "leak most; a number that is not beyond chance has neither. Hatched cells have no value, and say why; that is no evidence of "
     "safety. A pale cell leaks less than the leakiest one by this measure, which may still be much."
 )
 BY_EFFECT = "compared by effect size"
@@ -56,8 +57,8 @@ LEAKS = (
     "by an interval above 0 that holds for all layers together. Measures of the inputs say where to look, and give no verdict."
 )
 KEY = (
-    "▲ leaks most by this measure; ≈ cannot be told from it; ° not beyond chance. Numbers of different measures are not to be "
-    "compared, and a word in place of a number is no evidence of safety."
+    "▲ leaks most by this measure; ≈ may leak as much (not distinguishable); ° not beyond chance. Numbers of different measures "
+    "are not to be compared, and a word in place of a number is no evidence of safety."
 )
 # What a number of each measure says.
 MEASURES: Mapping[str, str] = {
@@ -80,11 +81,14 @@ MEASURES: Mapping[str, str] = {
 }
 ABOUT: Mapping[str, str] = {"original": "about the inputs", "latent": "about an attribute"}
 
-IN_ORDER = "Layers in the order of the model"
-SETS = "Visible sets in the order of the plan, each seen without the others"
+IN_ORDER = "Layers in the order of the model, each read out of the whole update"
+SETS = (
+    "Visible sets in the order of the plan: what is read by one who sees these tensors alone, the rest being hidden. A norm is "
+    "then clipped without what is hidden, so that a number may differ from that of the same layer in the whole update"
+)
 STANDINGS: Mapping[str, str] = {
     "leakiest": "leaks most",
-    "reaches": "yes, not told apart",
+    "reaches": "yes, not distinguishable",
     "untested": "not tested, no interval",
     "below": "no",
 }
@@ -140,10 +144,10 @@ def beside(score: Score, *, effect: bool) -> str:
             parts.append(f"p = {decimal(details['p_value'])}")
         if effect and details.get("effect_size") is not None:
             parts.append(f"effect {decimal(details['effect_size'])}")
-    if details.get("blind_accuracy") is not None:
-        parts.append(f"right in {percent(details.get('accuracy'))}, blind guess {percent(details['blind_accuracy'])}")
+    if right(score):
+        parts.append(right(score))
     if details.get("with_uniform_prior") is not None:
-        parts.append(f"by the paper's prior {decimal(details['with_uniform_prior'])}")
+        parts.append(f"with values equally likely {decimal(details['with_uniform_prior'])}")
     for name, called_so in _ERRORS.items():
         if details.get(name) is not None:
             blind = details.get(f"blind_{name}")
@@ -156,6 +160,16 @@ def beside(score: Score, *, effect: bool) -> str:
     elif details.get("ceiling") is not None:
         parts.append(f"so many rows tell at most {decimal(details['ceiling'])}")
     return "; ".join(parts)
+
+
+def right(score: Score) -> str:
+    """The share of right answers beside that of a blind guess; "" where the score has none.
+
+    Args:
+        score: of one layer.
+    """
+    accuracy, blind = (as_number(score.details.get(key)) for key in ("accuracy", "blind_accuracy"))
+    return "" if accuracy is None or blind is None else f"right in {percent(accuracy)}, blind guess {percent(blind)}"
 
 
 def how_measured(score: Score | None) -> str:
