@@ -65,8 +65,17 @@ def decimal(value: float | None, digits: int = 3) -> str:
         shown = f"{abs(value):,.{places}f}"
         return sign + (shown.rstrip("0").rstrip(".") if "." in shown else shown)
     factor = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
-    tail = f"10{str(power).translate(_SUPERSCRIPTS)}"
+    tail = power_of_ten(power)
     return f"{sign}{tail}" if factor == "1" else f"{sign}{factor}{NBSP}×{NBSP}{tail}"  # noqa: RUF001 - multiplication sign
+
+
+def power_of_ten(exponent: int) -> str:
+    """A power of ten in print: "10⁻⁷".
+
+    Args:
+        exponent: any, also where the power is no number of this machine.
+    """
+    return f"10{str(exponent).translate(_SUPERSCRIPTS)}"
 
 
 def count(value: float | None) -> str:

@@ -275,6 +275,9 @@ def reason(code: str) -> str:
 def score_setting(details: Mapping[str, object]) -> str:
     """The numbers that tell two scores of one name apart, and the prior they rest on, in brackets; "" without any."""
     letters = {"epsilon": "ε", "std": "noise std", "noise_std": "noise std", "false_positive_rate": "FPR"}
+    if "smallest" in details:
+        # Of a mean over releases it is their spread.
+        del letters["std"]
     found = [
         f"{letter} = {value:.3g}"
         for key, letter in letters.items()
@@ -292,7 +295,11 @@ def score_name(name: str, entry: str = "pixel") -> str:
 
 def score_title(score: Score, entry: str = "pixel") -> str:
     """The name of a score in words, with what tells it from others of that name."""
-    about = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in score.about.items())
+    # Rounds are counted from 0 in records and from 1 in print.
+    about = ", ".join(
+        f"{key.replace('_', ' ')} {value + 1 if key == 'round' and isinstance(value, int) else value}"
+        for key, value in score.about.items()
+    )
     return score_name(score.name, entry) + score_setting(score.details) + (f", {about}" if about else "")
 
 
@@ -388,7 +395,7 @@ _TERMS: Mapping[str, str] = {
     "advantage": "The share of a blind guesser's errors that the adversary avoids: 0 is no better, 1 is always right.",
     "static": "Of an adversary who takes the update for an undefended one.",
     "adaptive": "Of an adversary who knows the defenses and their constants.",
-    "canary": "An example that is made to be told apart as easily as possible.",
+    "canary": "An example that is made to be told apart as easily as possible; it need not be a valid record.",
     "test accuracy": "The share of right answers on rows that nobody trained on.",
     "hypotheses": "Two releases that differ in one thing alone, such as an attribute of one record.",
     "nats": "A unit of information: ln 2, that is 0.693, tells one of two equally likely answers.",

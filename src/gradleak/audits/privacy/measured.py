@@ -175,8 +175,8 @@ def _terms(confidence: float, many: int, scenarios: int) -> str:
     """Number of bounds that hold together, and what no epsilon covers."""
     each = 1.0 - (1.0 - confidence) / many
     text = (
-        f"the {many} lower bounds of this audit over all its scenarios hold together with a confidence of {confidence:.3g} "
-        f"(each with {each:.6g})"
+        f"all lower bounds of this audit over its scenarios hold together with a confidence of {confidence:.3g} (each with "
+        f"{each:.6g}, for {many} of them: releases without noise are counted, too, and need none)"
         if many > 1
         else f"the lower bound holds with a confidence of {confidence:.3g}"
     )

@@ -27,9 +27,10 @@ from gradleak.reporting.blocks import (
     numbers,
 )
 from gradleak.reporting.context import Context
-from gradleak.reporting.numerals import MISSING, Quantity, between, count, decimal, quantity
+from gradleak.reporting.numerals import MISSING, Quantity, between, count, decimal, power_of_ten, quantity
 from gradleak.reporting.pages.privacy.figures import figures
 from gradleak.reporting.pages.privacy.view import (
+    EXACT,
     THEORY,
     PrivacyView,
     broken,
@@ -53,7 +54,7 @@ TERMS = (
     "δ is the small chance with which the promise of ε may fail; it has to be far below one over the number of people. A canary "
     "is a record that was made to be told apart, to come near the worst case; a random record is one of the public rows. Claimed "
     "is the ε that the release is said to have. Largest certifiable is the largest bound that so many trials can give, even if "
-    "not one of them is told wrongly: what is lost beyond that only more trials can show."
+    "not one of them is told wrongly: what is lost beyond that only more trials can show. Epoch 0 is the model before training."
 )
 KNOWN = (
     "The auditor knows the model, its parameters, both hypotheses, the protocol and the defenses with their constants, and sees "
@@ -65,7 +66,13 @@ NO_PROOF = (
 )
 # Scenarios on the first screen.
 MOST_SHOWN = 8
-# Beyond it a factor of odds is no news.
+INTERVALS = (
+    "Certified is the number under Epsilon, with the confidence that stands below the table above. An interval is another "
+    "statement of the same test: two-sided, with half of the error at each end, so that it may begin a little below the bound; "
+    "its upper end limits what this threshold shows, never what is lost. A Gaussian trade-off curve is assumed where that is "
+    "said; the other bounds assume nothing of the noise."
+)
+# Beyond it a factor of odds is told by its power of ten.
 _MILLION = math.log(1e6)
 THEORIES = (
     "Exact for these hypotheses: the epsilon of the very two releases, which bounds from trials approach from below. The others "
@@ -115,16 +122,25 @@ def _odds(views: Sequence[PrivacyView], context: Context) -> list[Block]:
                 Chip(verdict.verdict) if verdict else MISSING,
                 _factor(view.epsilon.value),
                 _factor(view.claim.value),
-                view.epsilon,
+                [view.epsilon, *([Small(as_is(view.reserve))] if view.reserve else [])],
+                view.exact,
             ]
         )
     columns = [
         *labels("Scenario", "Verdict"),
         *numbers("Odds change at least", hint="by this factor, for some release, but for a chance of delta"),
         *numbers("At most, as claimed", hint="e to the claimed epsilon"),
-        *numbers("Lower bound on epsilon"),
+        *numbers("Epsilon is at least", hint="shown by trials, for these two versions of one record"),
+        *numbers("Exactly, for this record", hint="computed without trials, for these two versions of one record"),
     ]
-    text = "Who sees one release, and wonders which of two versions of a record is behind it, changes the odds so far:"
+    allowed = context.thresholds.get("epsilon")
+    deltas = {view.terms.delta for view in best.values() if view.terms.delta is not None}
+    told = [f"delta {decimal(deltas.pop())}"] if len(deltas) == 1 else []
+    told += [f"the plan calls epsilon above {decimal(allowed)} a leak"] if allowed is not None else []
+    text = (
+        "Who sees *one* release, and wonders which of two versions of a record is behind it, changes the odds so far "
+        f"({'; '.join([*told, 'more releases tell more'])})"
+    )
     return [
         Text(parts=["What one release tells of a record"], style=Style.HEADING),
         Table(caption=text, columns=columns, rows=rows),
@@ -134,9 +150,11 @@ def _odds(views: Sequence[PrivacyView], context: Context) -> list[Block]:
 def _factor(epsilon: float | None) -> str:
     if epsilon is None:
         return MISSING
+    if math.isinf(epsilon):
+        return "without limit"
     if epsilon > _MILLION:
-        return "without limit" if math.isinf(epsilon) else "over a million times"
-    return f"{decimal(math.exp(epsilon), 2)} times"
+        return f"over {power_of_ten(math.floor(epsilon / math.log(10.0)))} times"
+    return f"{decimal(math.exp(epsilon))} times" if epsilon > 0.0 else "no change shown"
 
 
 def _front(views: Sequence[PrivacyView]) -> list[Block]:
@@ -153,9 +171,9 @@ def _front(views: Sequence[PrivacyView]) -> list[Block]:
     most = largest(best)
     tiles = [
         Tile(
-            label="Lower bound on epsilon",
+            label="Epsilon is at least",
             value=worst.epsilon,
-            sub=f"{as_is(worst.label)}, by {as_is(statistic(best))}",
+            sub=as_is("; ".join(filter(None, (f"{worst.label}, by {statistic(best)}", worst.reserve)))),
             evidence=_evidence(worst.epsilon),
         ),
         Tile(label="Claimed there", value=worst.claim, sub=as_is(worst.claimed)),
@@ -168,7 +186,7 @@ def _front(views: Sequence[PrivacyView]) -> list[Block]:
         Tile(
             label="Told apart",
             value=f"{sum(bool(view.epsilon.value) for view in lost)} of {len(views)}",
-            sub="audits and scenarios with a lower bound above 0",
+            sub="pairs of hypotheses with a lower bound above 0",
         ),
     ]
     return [*loud, Tiles(tiles=tiles)]
@@ -189,11 +207,13 @@ def _losses(views: Sequence[PrivacyView]) -> Table:
     for view in views:
         best = view.best
         by = "" if best is None else f"by {as_is(statistic(best))}, {as_is(estimator(best))}"
+        if best is not None and not best.value:
+            by = "by every statistic and estimator"
         rows.append(
             [
                 as_is(view.label),
                 Tag(view.state, tone="bad") if view.loud else as_is(view.state),
-                [*_with_badge(view.epsilon), *(Small(text) for text in (between(best), by) if text)],
+                [*_with_badge(view.epsilon), *(Small(text) for text in (by, as_is(view.reserve)) if text)],
                 decimal(largest(best)),
                 [view.claim, Small(f"δ = {decimal(view.terms.delta)}")],
                 view.exact,
@@ -202,7 +222,7 @@ def _losses(views: Sequence[PrivacyView]) -> Table:
         )
     columns = [
         *labels("Scenario and audit", "Result"),
-        *numbers("Lower bound on epsilon", "Largest certifiable", "Claimed"),
+        *numbers("Epsilon is at least", "Largest certifiable", "Claimed"),
         *numbers("Exact, these hypotheses", evidence=Evidence.EXACT),
         *numbers("Trials a hypothesis"),
     ]
@@ -213,11 +233,17 @@ def _losses(views: Sequence[PrivacyView]) -> Table:
 def _theory(views: Sequence[PrivacyView]) -> list[Section]:
     names = shown_theory(views)
     rows: list[list[Words]] = [
-        [as_is(view.label), *(_with_badge(view.theory.get(name, Quantity())) for name in names)] for view in views
+        [as_is(view.label), *(_with_badge(_known(view, name)) for name in names)] for view in views
     ]
     columns = [*labels("Scenario and audit"), *numbers(*(THEORY[name] for name in names))]
     blocks = (Text(parts=[THEORIES]), Table(columns=columns, rows=rows))
     return [Section(anchor="privacy-known", title="Known without trials", label=None, blocks=blocks)] if names else []
+
+
+def _known(view: PrivacyView, name: str) -> Quantity:
+    """A number of theory; of releases without noise the epsilon of the two hypotheses is known by looking at them."""
+    found = view.theory.get(name, Quantity())
+    return view.exact if name in EXACT and found.value is None else found
 
 
 def _measured(views: Sequence[PrivacyView]) -> list[Section]:
@@ -238,12 +264,12 @@ def _measured(views: Sequence[PrivacyView]) -> list[Section]:
     columns = [
         *labels("Scenario and audit", "Statistic", "Estimator"),
         *numbers("Epsilon"),
-        *labels("Interval"),
+        *labels("Interval, two-sided"),
         *numbers("Largest certifiable"),
         *labels("Direction", "Threshold"),
     ]
     title, table = "Every epsilon from the trials, bounds and estimates apart", Table(columns=columns, rows=rows)
-    fold = Fold(title=title, blocks=[table], printed=True)
+    fold = Fold(title=title, blocks=[Text(parts=[INTERVALS], style=Style.FINE), table], printed=True)
     return [Section(anchor="privacy-trials", title="From the trials", label=None, blocks=[fold])] if rows else []
 
 

@@ -64,6 +64,11 @@ def largest(score: Score | None) -> float | None:
     return None if score is None else as_number(score.details.get("largest_certifiable"))
 
 
+def assumes(score: Score) -> bool:
+    """True if a bound rests on the shape of the noise."""
+    return "assumed" in str(score.details.get("selection") or "")
+
+
 def is_bound(score: Score) -> bool:
     """True for a lower bound with a value, and for an exact one."""
     return score.value is not None and score.evidence in (Evidence.LOWER_BOUND, Evidence.EXACT)
@@ -101,9 +106,19 @@ class PrivacyView:
     @cached_property
     def best(self) -> Score | None:
         """The largest lower bound."""
-        return max(
-            (score for score in self.measured if is_bound(score)), key=lambda score: score.value or 0.0, default=None
-        )
+        return max((one for one in self.measured if is_bound(one)), key=lambda one: one.value or 0.0, default=None)
+
+    @property
+    def reserve(self) -> str:
+        """The assumption that the largest lower bound rests on, and the largest one without it; "" for none."""
+        best = self.best
+        if best is None or not best.value or not assumes(best):
+            return ""
+        free = [score.value or 0.0 for score in self.measured if is_bound(score) and not assumes(score)]
+        facts = self.pair.facts
+        gaussian = facts.get("law") == "Gaussian" and facts.get("std") == facts.get("std_alternative")
+        holds = ", as it is here" if gaussian else ""
+        return f"if the noise is Gaussian{holds}" + (f"; {decimal(max(free))} without that" if free else "")
 
     @cached_property
     def exact(self) -> Quantity:
