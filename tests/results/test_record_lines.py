@@ -178,7 +178,9 @@ def test_a_page_says_what_was_left_out(file: Path) -> None:
     from gradleak.reporting.page import assemble
     from gradleak.reporting.terminal import render_terminal
 
-    file.write_bytes(file.read_bytes().replace(b"3.13", b"7.13"))
+    # Not everywhere: the header has the version of Python, which may be 3.13.
+    header, rows = file.read_bytes().split(b"\n", 1)
+    file.write_bytes(header + b"\n" + rows.replace(b"3.13", b"7.13"))
     report = assemble(Record.load(file))
     for text in (render_markdown(report), render_terminal(report)):
         assert "1 line of the record is damaged" in text
