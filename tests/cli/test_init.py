@@ -15,6 +15,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from gradleak.auditing import load_plan
+from gradleak.auditing.data_table import data_tables
 from gradleak.auditing.new_plan import Preset, Wishes, new_plan
 from gradleak.cli.examples import examples
 from gradleak.results import InputError, PlanError, Record
@@ -136,6 +137,41 @@ def test_pictures_and_sentences_are_seen_for_what_they_are(pictures: Path, sente
     assert batch.declared_domain().vocabulary.size == 50
     assert "size = 8" in made.text
     assert "model = Transformer(size=8)" in made.script
+
+
+def test_a_file_of_text_becomes_sentences_by_counted_words_or_those_of_the_model(tmp_path: Path) -> None:
+    words = ["the", "cat", "sat", "on", "a", "mat", "and", "dog", "ran", "to", "red", "house"]
+    lines = [" ".join(words[place % 12 : place % 12 + 5] + words[:2]) for place in range(0, 12, 2)]
+    text = tmp_path / "notes.txt"
+    text.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    arguments = {"words": 17, "length": 10, "classes": 2, "width": 8, "heads": 2}
+    made = new_plan("transformer", str(text), Wishes(preset=Preset.QUICK, arguments=arguments, batch_size=2))
+    (batch,) = made.plan.site.batches
+    vocabulary = batch.declared_domain().vocabulary
+    assert vocabulary is not None
+    # [PAD], [CLS], [SEP], [MASK] and <other> stand before the twelve words; the table of places has ten rows.
+    assert (batch.inputs.shape, vocabulary.size) == ((2, 10), 17)
+    assert sorted(vocabulary.words[5:]) == sorted(words)
+    assert all(vocabulary.decode(filter(vocabulary.ordinary, row.tolist())) in lines for row in batch.inputs)
+    assert made.plan.site.objective.loss_name == "cross_entropy"
+    assert "words = 13   # as many as the model knows, less [PAD]" in made.text
+    assert "counted in the very file" in made.text
+    assert "from gradleak.datasets import text_file" in made.script
+    decoder = {**arguments, "classes": 0, "causal": True}
+    assert new_plan("transformer", str(text), Wishes(arguments=decoder)).plan.site.objective.loss_name == "causal_lm"
+    of_model = next(
+        data_tables(str(text), count=9, vocabularies=[17, 10], words=("encoder.json", "vocab.bpe"), target="label")
+    )
+    assert of_model.table == {
+        "use": "text_file",
+        "path": text.as_posix(),
+        "count": 6,
+        "label_column": "label",
+        "vocabulary": "encoder.json",
+        "merges": "vocab.bpe",
+        "length": 32,
+        "targets": "classes",
+    }
 
 
 def test_numbers_of_an_array_get_the_range_that_is_written_down(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from gradleak.core import Domain
+from gradleak.core.vocabulary import text_lines
 from gradleak.datasets.own_files import arrays_of, header_of, pictures_of
 from gradleak.results import InputError
 from gradleak.results.errors import shown
@@ -22,6 +24,8 @@ from gradleak.results.errors import shown
 MOST_VALUES = 60
 # So many different whole numbers are classes.
 MOST_CLASSES = 20
+# Places of a sentence where the model says nothing.
+LONGEST = 32
 _GUESSED = "guessed from this file; state what the codebook says, since a server that is told them learns of the rows"
 
 
@@ -48,6 +52,7 @@ def data_tables(
     inputs: str | None = None,
     size: tuple[int, int] | None = None,
     vocabularies: Sequence[int] = (),
+    words: tuple[str, str | None] | None = None,
 ) -> Iterator[DataTable]:
     """The ways to read data, the likeliest first.
 
@@ -57,7 +62,8 @@ def data_tables(
         target: column or array of the targets.
         inputs: array of the inputs.
         size: height and width of images of a folder.
-        vocabularies: numbers of ids that the model may know, the likeliest first.
+        vocabularies: numbers of ids that the model may know, the likeliest first; smaller ones may be those of places.
+        words: files of the model's vocabulary and of its merges, where data are sentences; None to count words.
 
     Raises:
         InputError: for a file that cannot be read, or of a kind for which there is no loader.
@@ -65,13 +71,18 @@ def data_tables(
     path = Path(data)
     if path.is_dir():
         yield from _folder(path, count, size)
+    elif path.is_file() and (path.suffix.lower() == ".txt" or words is not None):
+        columns = {"text_column": inputs, "label_column": target}
+        yield from _sentences(path, count, columns, vocabularies, words)
+    elif words is not None:
+        raise InputError(f"{data}: expected a file of sentences for a vocabulary, .txt, .csv or .tsv, got no such file")
     elif path.suffix.lower() in (".csv", ".tsv"):
         yield _csv(path, count, target)
     elif path.suffix.lower() in (".npz", ".safetensors"):
         yield from _arrays(path, count, (inputs or "x", target or "y"), vocabularies)
     elif path.is_file():
         raise InputError(
-            f"{data}: expected a CSV, npz or safetensors file, a folder of images or module:function, got "
+            f"{data}: expected a CSV, npz, safetensors or text file, a folder of images or module:function, got "
             f"{path.suffix or 'a file without a suffix'}; write a function that returns a gradleak.Batch"
         )
     elif ":" in data:
@@ -205,6 +216,42 @@ def _arrays(path: Path, count: int, names: tuple[str, str], vocabularies: Sequen
             about=f"ids of tokens: {held}",
             comments={"vocabulary": "number of ids that the model knows; padding = 0 for the id that fills up"},
         )
+
+
+def _sentences(
+    path: Path,
+    count: int,
+    columns: Mapping[str, str | None],
+    vocabularies: Sequence[int],
+    words: tuple[str, str | None] | None,
+) -> Iterator[DataTable]:
+    if not vocabularies:
+        raise InputError(f"{path}: expected a model with an nn.Embedding for the words of sentences, got none")
+    lines = sum(bool(line.strip()) for line in text_lines(path))
+    rows = lines if path.suffix.lower() == ".txt" else max(lines - 1, 1)
+    named = {key: name for key, name in columns.items() if name is not None}
+    table = {"use": "text_file", "path": path.as_posix(), "count": min(count, rows), **named}
+    told = {"length": "places of a row; shorter sentences are filled up, longer ones cut"}
+    counted = {
+        **told,
+        "public_text": "counted in the very file, which tells of it: name a public text, or give --vocabulary",
+        "words": "as many as the model knows, less [PAD], [CLS], [SEP] and [MASK]",
+    }
+    # A table of places takes sentences of at most as many.
+    lengths = sorted({min(one, LONGEST) for one in (*vocabularies, LONGEST) if one > 2}, reverse=True)
+    for size in vocabularies if words is None else vocabularies[:1]:
+        for targets, length in product(("classes", "causal_lm"), lengths):
+            of_words: dict[str, Any] = {"public_text": path.as_posix(), "words": size - 4}
+            if words is not None:
+                vocabulary, merges = words
+                of_words = {"vocabulary": vocabulary} | ({} if merges is None else {"merges": merges})
+            elif size < 6:
+                continue
+            yield DataTable(
+                table={**table, **of_words, "length": length, "targets": targets},
+                about=f"{rows:,} sentences; drawn by the seed, so that a larger count begins with the same ones",
+                comments=told if words is not None else counted,
+            )
 
 
 def _folder(path: Path, count: int, size: tuple[int, int] | None) -> Iterator[DataTable]:

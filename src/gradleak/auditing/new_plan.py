@@ -22,6 +22,7 @@ from gradleak.auditing.plan_file import build_plan
 from gradleak.auditing.plan_reader import PlanReader
 from gradleak.auditing.run import preflight
 from gradleak.core import Batch, Objective
+from gradleak.core.token_tables import arguments
 from gradleak.results import GradleakError, InputError
 
 
@@ -103,6 +104,8 @@ class Wishes:
         target: column or array of the targets; by default the last column, or `y`.
         inputs: array of the inputs; by default `x`.
         size: height and width that the images of a folder are brought to.
+        vocabulary: file of the model's words, for a file of sentences; None to count words.
+        merges: file of a byte-level BPE, beside its vocabulary.
     """
 
     preset: Preset = Preset.STANDARD
@@ -115,6 +118,8 @@ class Wishes:
     target: str | None = None
     inputs: str | None = None
     size: tuple[int, int] | None = None
+    vocabulary: str | None = None
+    merges: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +142,7 @@ def new_plan(model: str, data: str, wishes: Wishes | None = None) -> NewPlan:
 
     Args:
         model: `module:factory`, or a name of `gradleak list`; imported and called.
-        data: a CSV, npz or safetensors file, a folder with one folder of images a class, `module:function`, or a name of
+        data: a CSV, npz, safetensors or text file, a folder with one folder of images a class, `module:function`, or a name of
             `gradleak list`; a path is taken from the folder where the command runs.
         wishes: what they do not show.
 
@@ -183,6 +188,7 @@ def _fitting(module: nn.Module, data: str, reader: PlanReader, wish: Wishes) -> 
         inputs=wish.inputs,
         size=wish.size,
         vocabularies=sorted(looked_up, reverse=True),
+        words=None if wish.vocabulary is None else (wish.vocabulary, wish.merges),
     )
     for found in ways:
         batches, _ = reader.batches({**found.table, "batch_size": wish.batch_size})
@@ -209,11 +215,12 @@ def _loss_for(module: nn.Module, batch: Batch) -> str:
     Raises:
         InputError: where the model does not take the inputs, or none is plain from the shapes.
     """
+    given, named = arguments(module, batch.inputs)
     was = module.training
     module.eval()
     try:
         with torch.no_grad():
-            outputs = module(batch.inputs)
+            outputs = module(*given, **named)
     except Exception as error:  # a user's own model may raise anything
         said = " ".join(str(error).split())[:200]
         raise InputError(f"inputs of shape {tuple(batch.inputs.shape)} raise {type(error).__name__}: {said}") from error
@@ -225,7 +232,8 @@ def _loss_for(module: nn.Module, batch: Batch) -> str:
         raise InputError(f"loss: the model returns a {type(outputs).__name__}; name a loss of your own (--loss)")
     whole = not targets.is_floating_point()
     if whole and outputs.dim() == 3 and targets.shape == outputs.shape[:2] and not batch.inputs.is_floating_point():
-        return "causal_lm" if torch.equal(targets, batch.inputs) else "masked_lm"
+        counted = targets != -100
+        return "causal_lm" if torch.equal(targets[counted], batch.inputs[counted]) else "masked_lm"
     if whole and outputs.dim() == targets.dim() + 1 and outputs.shape[1] > 1 and int(targets.max()) < outputs.shape[1]:
         sums = outputs.double().exp().sum(dim=1)
         return "nll" if bool(torch.allclose(sums, torch.ones_like(sums), atol=1e-4)) else "cross_entropy"

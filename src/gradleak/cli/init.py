@@ -32,7 +32,7 @@ def init(
     data: Annotated[
         str | None,
         typer.Argument(
-            help="The data: a CSV, npz or safetensors file, a folder with one folder of images a class, or module:function."
+            help="The data: a CSV, npz, safetensors or text file, a folder with one folder of images a class, or module:function."
         ),
     ] = None,
     out: Annotated[
@@ -50,6 +50,13 @@ def init(
     size: Annotated[
         str | None, typer.Option(help="Height and width that images are brought to, such as 32x32.")
     ] = None,
+    vocabulary: Annotated[
+        str | None,
+        typer.Option(
+            help="The model's words for a file of sentences: vocab.txt, encoder.json; default: words are counted."
+        ),
+    ] = None,
+    merges: Annotated[str | None, typer.Option(help="vocab.bpe or merges.txt, beside encoder.json.")] = None,
     batch_size: Annotated[int, typer.Option(help="Examples of one update.")] = 1,
     loss: Annotated[
         str | None, typer.Option(help="Name of the loss, or module:function; default: by outputs and targets.")
@@ -89,6 +96,8 @@ def init(
         target=target,
         inputs=inputs,
         size=None if size is None else _size(size),
+        vocabulary=vocabulary,
+        merges=merges,
     )
     made = new_plan(model, data, wishes)
     _write({plan_file: made.text.replace("THIS_FILE", str(plan_file)), script_file: made.script}, force=force)
