@@ -98,6 +98,7 @@ def test_a_language_model_gives_all_but_the_last_token() -> None:
         *seen(network(causal=True, classes=0), ids, loss="causal_lm", targets=ids.masked_fill(ids < 0, -100))
     )
     assert rows(found.tokens) == {row[:-1] for row in rows(ids)}
+    assert "only predicted, and not claimed" in found.note
 
 
 @pytest.mark.parametrize("causal", [True, False], ids=["decoder", "encoder"])

@@ -180,7 +180,10 @@ class SpanSearch(Attack):
             doubt = "the spans end without a clear gap, so that their count of tokens is no certificate"
         else:
             doubt = "other words, or another order, fit the spans as well" if rivals else ""
-        return _claimed(found, domain.shape[0], doubt, spans, spent.plain_gradients)
+        told = doubt or "the sentences' tokens are as many as the spans count, where equal sentences count once"
+        if decodes and objective.loss_name == "causal_lm":
+            told += "; the last token of a sentence is only predicted, and not claimed"
+        return _claimed(found, domain.shape[0], told, not doubt, spans, spent.plain_gradients)
 
     def _encoder(
         self,
@@ -354,7 +357,9 @@ def _column_space(matrix: Tensor) -> Tensor:
     return basis
 
 
-def _claimed(sentences: Sequence[Sequence[int]], length: int, doubt: str, spans: Spans, spent: float) -> Reconstruction:
+def _claimed(
+    sentences: Sequence[Sequence[int]], length: int, told: str, complete: bool, spans: Spans, spent: float
+) -> Reconstruction:
     tokens = torch.full((len(sentences), length), NO_TOKEN)
     for row, sentence in enumerate(sentences):
         tokens[row, : len(sentence)] = torch.tensor(sentence)
@@ -363,10 +368,10 @@ def _claimed(sentences: Sequence[Sequence[int]], length: int, doubt: str, spans:
         inputs=None,
         targets=None,
         loss=None,
-        outcome=Outcome.NOT_IDENTIFIABLE if doubt else Outcome.CONVERGED,
+        outcome=Outcome.CONVERGED if complete else Outcome.NOT_IDENTIFIABLE,
         tokens=tokens,
         bag=tokens[tokens != NO_TOKEN].sort().values,
         plain_gradients=spent,
-        note=doubt or "the sentences' tokens are as many as the spans count, where equal sentences count once",
-        details={"tokens": number, "rank": spans.rank, "complete": not doubt},
+        note=told,
+        details={"tokens": number, "rank": spans.rank, "complete": complete},
     )

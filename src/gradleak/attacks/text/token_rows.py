@@ -32,7 +32,8 @@ class TokenRows(Attack):
     head (`rows_outside_head`). Of several sentences, and without learned places, the bag of words is claimed alone.
 
     **Assumptions**: those of `used_rows` and `place_words`. The number of words is that of the rows of places that moved, or
-    the disclosed length. A last word that a causal language model only predicts stands in the bag and at no place.
+    the disclosed length. A last word that a causal language model only predicts stands at no place, and
+    in the bag where the head is tied.
 
     Outcomes: `converged` where the rows of words are those sums but for rounding, and no word at another place is as good;
     `not_identifiable` where they are not (noise, rounding to few bits), or places pass back the same, as in a model that adds
