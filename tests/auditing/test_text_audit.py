@@ -26,6 +26,7 @@ def test_an_undefended_sentence_leaks_word_for_word(tmp_path: Path) -> None:
     attack = found["release/example 0/token_rows"]
     assert {attack.value(name) for name in ("exact_hits", "rouge_l", "google_bleu", "bag_recall")} == {1.0}
     assert found["control/positive"].control.passed
+    assert found["control/positive/span_search"].control.passed
     assert found["control/negative/token_rows"].control.passed
     # At the embeddings, of which each of 7 tokens has a direction that layer normalization hides; the eighth place is empty.
     assert found["release/example 0/derivative"].value("derivative_error") < 1e-6

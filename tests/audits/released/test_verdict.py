@@ -145,6 +145,14 @@ def test_a_planted_leak_for_an_attack_that_never_runs_takes_nothing_from_the_oth
         assert judged(line, *rest)[0].reason == "control_failed"
 
 
+def test_one_attack_that_finds_the_planted_leak_is_enough_and_none_is_not() -> None:
+    second = planted("ig", passed=False).but(item="control/positive/ig")
+    assert judged(planted(passed=True), second, release(), attack(0.01))[0].reason == "attack_reached_threshold"
+    assert judged(planted(passed=False), second, release(), attack(0.01))[0].reason == "control_failed"
+    found = second.but(control=planted(passed=True).control)
+    assert judged(planted(passed=False), found, release(), attack(0.01))[0].reason == "attack_reached_threshold"
+
+
 def test_a_scenario_whose_attacks_were_refused_is_none_that_does_not_leak() -> None:
     run = judged(release(), attack(0.01), release("other"), refused("other"))[-1]
     assert (run.verdict, run.details["leaking"], run.details["of"]) == (VerdictKind.LEAKS, 1, 1)

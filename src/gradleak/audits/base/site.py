@@ -68,7 +68,8 @@ class Controls(Settings):
     """The controls of an audit.
 
     Attributes:
-        attack: name of the plan's attack that the planted leak is run with; None for the first one.
+        attack: name of the plan's attack that the planted leak is run with, of sentences before all others; None for the
+            first one.
         positive: whether planted leaks are run.
         negative: whether noise controls are run.
     """

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 from gradleak.attacks import Attack, LocalTraining
 from gradleak.audits.base import Audit, Reader, Refusal, Schema, Site, Task, Writer, check_name, unknown
 from gradleak.audits.reconstruction.chances import AttackChance, ClosedForm, ControlChance
-from gradleak.audits.reconstruction.controls import PositiveControl, noise_controls, shortened
+from gradleak.audits.reconstruction.controls import noise_controls, planted_controls, shortened
 from gradleak.audits.reconstruction.task import REFINED, AttackTask, first_to_run, refusals, runs
 from gradleak.protocols.average_gradient import AverageGradient
 from gradleak.results import Finding, Grounds, PlanError, Verdict
@@ -76,27 +76,28 @@ class ReconstructionAudit(Audit[ReconstructionFinding]):
         return refusals(site, self.attacks)
 
     def tasks(self, site: Site) -> Iterable[Task[ReconstructionFinding]]:
-        """The planted leak, the noise of every attack, and every attack on every update."""
+        """The planted leaks, the noise of every attack, and every attack on every update."""
         used = [name for name in self.attacks if any(name in scenario.attacks for scenario in site.scenarios)]
         bearing: dict[str, list[str]] = {name: [] for name in used}
         if used and site.controls.positive:
             chosen = site.controls.attack or first_to_run(site, self.attacks, used)
-            planted = PositiveControl(audit=self.name, name=chosen, attack=self.attacks[chosen])
-            for items in bearing.values():
-                items.append(planted.item)
-            yield Task(
-                name=planted.item,
-                run=planted,
-                blank=planted.blank,
-                headline="planted leak",
-                cost=planted.cost(site),
-                pace=shortened(planted.attack).pace,
-                seconds=SECONDS,
-                states=planted.states,
-                turn=2,
-                after=ControlChance(),
-                once=planted.once(site),
-            )
+            for planted in planted_controls(site, self.name, {name: self.attacks[name] for name in used}, chosen):
+                for name, items in bearing.items():
+                    if not planted.further or name == planted.name:
+                        items.append(planted.item)
+                yield Task(
+                    name=planted.item,
+                    run=planted,
+                    blank=planted.blank,
+                    headline=f"planted leak for {planted.name}" if planted.further else "planted leak",
+                    cost=planted.cost(site),
+                    pace=shortened(planted.attack).pace,
+                    seconds=SECONDS,
+                    states=planted.states,
+                    turn=3 if planted.further else 2,
+                    after=ControlChance(),
+                    once=planted.once(site),
+                )
         for name in used if site.controls.negative else ():
             for noise in noise_controls(site, self.name, name, self.attacks[name]):
                 bearing[name].append(noise.item)

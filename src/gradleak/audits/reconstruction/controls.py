@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -142,13 +142,18 @@ class PositiveControl:
         audit: the name of its audit.
         name: of the attack in the plan.
         attack: the attack.
+        further: whether another attack of the plan is held against the same leak first.
     """
 
     audit: str
     name: str
     attack: Attack
+    further: bool = False
 
-    item = "control/positive"
+    @property
+    def item(self) -> str:
+        """Its name in the record."""
+        return f"control/positive/{self.name}" if self.further else "control/positive"
 
     @property
     def states(self) -> Sequence[str]:
@@ -174,6 +179,10 @@ class PositiveControl:
         case = _Case(update, knowledge, batch, state, _limits(site, batch, "planted leak"))
         made, leaks = _control(site, "positive", (self.name, self.attack), case, self.blank)
         return [_judged(made, leaks)]
+
+    def refusal(self, site: Site) -> str | None:
+        """Reason why its attack cannot read the planted leak; None where it can."""
+        return self.attack.refusal(self._case(site)[1])
 
     def cost(self, site: Site) -> float:
         """Its cost in plain gradients of its own small model."""
@@ -309,6 +318,23 @@ class NegativeControl:
                 return scenario, index, withheld
             first = first or (scenario, index, withheld)
         return first
+
+
+def planted_controls(site: Site, audit: str, attacks: Mapping[str, Attack], first: str) -> list[PositiveControl]:
+    """The planted leak for the attack that is named first and, of sentences, for every other one on tokens that can read it.
+
+    Args:
+        site: whose data.
+        audit: the name of the audit.
+        attacks: by name.
+        first: the name of one of them.
+    """
+    chosen = [PositiveControl(audit=audit, name=first, attack=attacks[first])]
+    if site.domain(0).vocabulary is not None:
+        others = [name for name, attack in attacks.items() if name != first and attack.claims_tokens]
+        further = [PositiveControl(audit=audit, name=name, attack=attacks[name], further=True) for name in others]
+        chosen += [one for one in further if one.refusal(site) is None]
+    return chosen
 
 
 def noise_controls(site: Site, audit: str, name: str, attack: Attack) -> list[NegativeControl]:

@@ -65,9 +65,9 @@ def judge(releases: Sequence[ReleaseFinding], grounds: Grounds) -> list[Verdict]
 
     *leaks* comes from an attack that never saw the truth, of the adaptive adversary or of the static one; *bounded* from
     differential privacy that leaves every attacker at most the stated chance, or from a van Trees bound above the same
-    limit, where no attack leaks (`bound_on`); everything else is *inconclusive*, with the reason. A failed control makes
-    every verdict inconclusive; where all attacks were refused, that is the reason, and a planted leak that was refused
-    because its attack is refused everywhere counts as none.
+    limit, where no attack leaks (`bound_on`); everything else is *inconclusive*, with the reason. Noise that leaks, or no
+    planted leak that was found, makes every verdict inconclusive; where all attacks were refused, that is the reason, and a
+    planted leak that was refused because its attack is refused everywhere counts as none.
 
     Args:
         releases: of the plan.
@@ -82,16 +82,17 @@ def _proof(grounds: Grounds) -> _Proof:
     """The controls of all audits that attack releases."""
     every = [finding for finding in grounds.findings if isinstance(finding, Attempt)]
     controls = [one for audit in dict.fromkeys(one.audit for one in every) for one in grounds.controls(audit)]
-    # A noise control that could not run takes its own attack out; without a planted leak found nothing can be read.
+    # A noise control that could not run takes its own attack out; without any planted leak found nothing can be read.
     planted = [one for one in controls if one.control is not None and one.control.planted]
     noise = [one for one in controls if one.control is not None and not one.control.planted]
     needless = [one for one in planted if _needless(one, every)]
-    failed = [one for one in planted if _passed(one) is not True and one not in needless]
+    found = {one.audit for one in planted if _passed(one)}
+    failed = [one for one in planted if one.audit not in found and one not in needless]
     failed += [one for one in noise if _passed(one) is False]
     return _Proof(
         broken=tuple(_what_failed(one) for one in failed),
         noise={(one.attack, one.adversary): _passed(one) for one in noise if isinstance(one, Attempt)},
-        needless=next((_no_leak_planted(one) for one in needless), ""),
+        needless=next((_no_leak_planted(one) for one in needless if one.audit not in found), ""),
     )
 
 
