@@ -204,7 +204,7 @@ def test_what_tells_scores_of_one_name_apart_stands_beside_the_name(toy: None) -
     (fold,) = section(assemble(toy_kind.record(toy_kind.found(scores=scores))), "scores").blocks
     assert isinstance(fold, Fold)
     assert isinstance(fold.blocks[0], Table)
-    assert [row[1] for row in fold.blocks[0].rows] == [f"dead share, round {place}, by forest" for place in (1, 2)]
+    assert [row[1] for row in fold.blocks[0].rows] == [f"dead share, round {place}, by forest" for place in (2, 3)]
 
 
 def test_labels_of_a_batch_are_told_as_counts_too(toy: None) -> None:

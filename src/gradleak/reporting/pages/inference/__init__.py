@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gradleak.reporting.blocks import (
     Block,
@@ -23,7 +23,7 @@ from gradleak.reporting.blocks import (
     numbers,
 )
 from gradleak.reporting.context import Context
-from gradleak.reporting.numerals import MISSING, Quantity, count, decimal, percent
+from gradleak.reporting.numerals import MISSING, Quantity, between, count, decimal, percent
 from gradleak.reporting.pages.inference.figures import figures
 from gradleak.reporting.pages.inference.view import InferenceView, defense_rows, inferences, merged, noted, warnings
 from gradleak.results import Evidence
@@ -33,7 +33,9 @@ TEXT = (
     "Can the server tell a sensitive variable of the batch behind the updates? Advantage is the share of a blind "
     "guesser's errors that the adversary avoids: 0 is no better than the best guess without the updates, 1 is always right. The "
     "static adversary does not know the defenses, the adaptive one trains through them; a defense that stops the static one "
-    "alone does not protect. Intervals are of 95 %."
+    "alone does not protect. Intervals are of 95 %, for other rows or users too, so that they are wider than many trials would "
+    "make them; the widest are those of true-positive rates, which rest on the few batches that give false alarms. The utility "
+    "of a model has an interval, too: defenses whose intervals meet are not shown to differ in cost."
 )
 KNOWN = (
     "The server of a game knows the model, its parameters at every observed round, the protocol, the public rows and the prior; "
@@ -46,9 +48,19 @@ NO_PROOF = (
 FANO = (
     "Fano's inequality turns a number of nats that the updates may hold into the largest advantage that any adversary can have. "
     "With an upper bound on the information (Gaussian noise on a bounded update) it is a bound, and 1 says that it is vacuous. "
-    "With the information that a trained adversary shows it is an estimate, from below: a stronger adversary may exceed it."
+    "With the information that a trained adversary shows it is an estimate, from below, and no limit: that adversary itself may "
+    "exceed it. H(a) is the entropy of the variable, all that there is to be told, and a bound on the "
+    "information is never printed above it. The std of noise is that on the update, a mean over the batch."
 )
 
+_RANKS = "by its own guesses, but it ranks the batches correctly: another threshold makes this a leak"
+# What an adversary tells, by the class of the game.
+_TOLD: Mapping[str, str] = {
+    "PropertyGame": "which value all rows of a batch share, of a variable that the model does not see",
+    "AttributeGame": "which value all rows of a batch share, of a variable that the model sees",
+    "DistributionGame": "how large the share of rows with a property is in a batch",
+    "UserGame": "whose rows a batch holds",
+}
 # Scenarios and games on the first screen.
 MOST_SHOWN = 8
 _AUROC = "0.5 is guessing, 1 tells every batch"
@@ -83,21 +95,22 @@ def page(findings: Sequence[InferenceFinding], context: Context) -> Section | No
 def _who_was_told(views: Sequence[InferenceView], context: Context) -> list[Block]:
     """The strongest adversary of every scenario and game, the worst first, as right answers of a hundred."""
     best: dict[str, InferenceView] = {}
-    for view in sorted(views, key=lambda one: one.advantage.value or 0.0, reverse=True):
+    for view in sorted(views, key=lambda one: one.reached, reverse=True):
         if view.advantage.value is not None:
             best.setdefault(view.label, view)
     if not best:
         return []
     rows: list[list[Words]] = []
     for view in list(best.values())[:MOST_SHOWN]:
-        rate, verdict = view.score("attack_success_rate"), context.verdict_on(view.scenario)
+        verdict = context.verdict_on(view.scenario)
         rows.append(
             [
                 as_is(view.label),
                 Chip(verdict.verdict) if verdict else MISSING,
-                _of_a_hundred(rate.value if rate else None),
+                _of_a_hundred(view.success),
                 _of_a_hundred(view.detail("advantage", "blind")),
                 view.adversary,
+                view.seen,
             ]
         )
     columns = [
@@ -108,12 +121,16 @@ def _who_was_told(views: Sequence[InferenceView], context: Context) -> list[Bloc
             hint="of the strongest adversary, on batches not seen before",
         ),
         *numbers("Best blind guess", hint="right answers in 100 without the updates"),
-        *labels("Adversary"),
+        *labels("Adversary", "From"),
     ]
-    text = "From the updates of all observed rounds together, an adversary answers the question of the game:"
+    uses = dict.fromkeys(str(view.finding.game.get("use")) for view in views)
+    asked = [_TOLD[use] for use in uses if use in _TOLD]
+    text = f"From updates alone an adversary tells {'; '.join(asked) or 'a variable that is sensitive'}"
+    little = list(dict.fromkeys(f"{as_is(view.vacuous)}." for view in best.values() if view.vacuous))
     return [
         Text(parts=["What was told from the updates alone"], style=Style.HEADING),
         Table(caption=text, columns=columns, rows=rows),
+        *([Text(parts=little, style=Style.FINE)] if little else []),
     ]
 
 
@@ -136,7 +153,11 @@ def _front(views: Sequence[InferenceView]) -> list[Block]:
         Tile(label="Largest advantage", value=best.advantage, sub=beside, evidence=attack),
         Tile(label="Its AUROC", value=best.number("auroc"), sub=_AUROC, evidence=attack),
         Tile(label="Its success rate", value=best.number("attack_success_rate"), sub=guessed, evidence=attack),
-        Tile(label="Above chance", value=above, sub="games and adversaries"),
+        Tile(
+            label="Above chance",
+            value=above,
+            sub="adversaries; where there is nothing to know, static and adaptive are one",
+        ),
     ]
     return [Tiles(tiles=tiles)]
 
@@ -161,7 +182,9 @@ def _told(views: Sequence[InferenceView]) -> Table:
             [
                 as_is(view.label),
                 view.adversary,
-                f"**{view.verdict}**" if view.above_chance else view.verdict,
+                f"**{view.verdict}**"
+                if view.above_chance
+                else [view.verdict, *([Small(_RANKS)] if view.ranks else [])],
                 _with_interval(view, "auroc", "" if spread is None else f"± {decimal(spread, 2)} over seeds"),
                 _with_interval(view, "tpr_at_fpr", "" if rate is None else f"at {percent(rate)} false alarms"),
                 _with_interval(view, "attack_success_rate"),
@@ -199,7 +222,11 @@ def _defenses(views: Sequence[InferenceView]) -> list[Section]:
             )
         worth: Words = MISSING
         if known is not None and known.utility is not None:
-            worth = [Quantity(value=known.utility, text=decimal(known.utility)), Small(known.metric)]
+            span = between(known.worth[0]) if len(known.worth) == 1 else ""
+            worth = [
+                Quantity(value=known.utility, text=decimal(known.utility)),
+                *(Small(part) for part in (known.metric, span) if part),
+            ]
         rows.append([as_is(label), as_is(defenses), *sides, worth])
     columns = [
         *labels("Scenario and game", "Defenses"),

@@ -100,6 +100,14 @@ class InferenceView:
         return None if low is None else low > 0.0
 
     @property
+    def ranks(self) -> bool:
+        """True if it ranks batches correctly and its own guesses are not above chance."""
+        auroc = self.score("auroc")
+        return (
+            self.above_chance is False and auroc is not None and auroc.interval is not None and auroc.interval[0] > 0.5
+        )
+
+    @property
     def verdict(self) -> str:
         """Verdict of chance, in words: found more or not."""
         if self.above_chance is None:
@@ -117,6 +125,56 @@ class InferenceView:
             if mine and isinstance(number, int) and score.value is not None:
                 found.setdefault(number, score)
         return dict(sorted(found.items()))
+
+    @cached_property
+    def strongest(self) -> int | None:
+        """The observed round that alone gives more than all together, beyond doubt; None where there is none."""
+        alone, together = self.rounds, self.advantage.value
+        best = max(alone, key=lambda number: alone[number].value or 0.0) if len(alone) > 1 else None
+        if best is None or together is None:
+            return None
+        value, interval = alone[best].value or 0.0, alone[best].interval
+        return best if interval is not None and interval[0] > 0.0 and value > together + 0.02 else None
+
+    @property
+    def reached(self) -> float:
+        """Its largest advantage, of all rounds together or of one that gives more."""
+        return (self.rounds[self.strongest].value if self.strongest is not None else self.advantage.value) or 0.0
+
+    @property
+    def success(self) -> float | None:
+        """The share of right answers that goes with it."""
+        if self.strongest is None:
+            rate = self.score("attack_success_rate")
+            return rate.value if rate else None
+        found = (
+            score.value
+            for score in self.finding.scores
+            if score.name == "attack_success_rate"
+            and (score.about.get(ADVERSARY), score.about.get(ROUND)) == (self._side, self.strongest)
+        )
+        return next(found, None)
+
+    @property
+    def seen(self) -> str:
+        """The updates behind it, in words."""
+        if self.strongest is not None:
+            return f"round {self.strongest + 1} alone"
+        many = len(self.finding.observed)
+        return f"{many} rounds together" if many > 1 else "1 round"
+
+    @property
+    def vacuous(self) -> str:
+        """What the noise of the release would have to be for Fano's inequality to say something; "" where it does, or cannot."""
+        details = {} if (score := self.score("information_bound")) is None else score.details
+        needed, std = as_number(details.get("std_needed")), as_number(details.get("noise_std"))
+        entropy, sum_ = as_number(details.get("entropy")), as_number(details.get("sum"))
+        if needed is None or not std or entropy is None or sum_ is None or sum_ < entropy:
+            return ""
+        return (
+            f"{self.scenario} has noise with a bound on what it tells, but far too little of it to limit any adversary: a std of "
+            f"{decimal(std)} on the update, where {decimal(needed)} would begin to"
+        )
 
     @property
     def utility(self) -> float | None:
@@ -243,19 +301,13 @@ def _played(finding: InferenceFinding) -> str:
 
 def hints(view: InferenceView) -> Iterator[str]:
     """Hints where a threshold or the sum over rounds hides what the adversary holds."""
-    auroc = view.score("auroc")
-    if auroc is not None and auroc.interval is not None and auroc.interval[0] > 0.5 and view.above_chance is False:
+    if view.ranks:
         yield (
             "not above chance by its own guesses, but it ranks the batches correctly (the interval of the AUROC lies above 0.5): "
             "another threshold turns this into a leak, so this is no protection"
         )
-    alone, together = view.rounds, view.advantage.value
-    best = max(alone, key=lambda number: alone[number].value or 0.0) if len(alone) > 1 else None
-    if best is None or together is None:
-        return
-    value, interval = alone[best].value or 0.0, alone[best].interval
-    if interval is not None and interval[0] > 0.0 and value > together + 0.02:
+    if view.strongest is not None:
         yield (
-            f"one round alone gives more ({value:z.2f} in round {best + 1}) than all together ({together:z.2f}): "
-            "rounds are added up as if they were independent; go by the larger number"
+            f"one round alone gives more ({view.reached:z.2f} in {view.seen.removesuffix(' alone')}) than all together "
+            f"({view.advantage.value:z.2f}): rounds are added up as if they were independent; go by the larger number"
         )
