@@ -165,7 +165,7 @@ class InferenceView:
 
     @property
     def vacuous(self) -> str:
-        """What the noise of the release would have to be for Fano's inequality to say something; "" where it does, or cannot."""
+        """Noise that the release would need for Fano's inequality to say something; "" where it does, or cannot."""
         details = {} if (score := self.score("information_bound")) is None else score.details
         needed, std = as_number(details.get("std_needed")), as_number(details.get("noise_std"))
         entropy, sum_ = as_number(details.get("entropy")), as_number(details.get("sum"))
