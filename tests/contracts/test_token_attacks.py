@@ -169,8 +169,26 @@ SEARCHED = {"one gradient", "accumulated", "one local step", "secure aggregation
 UNREAD = {"decay", "shuffled"}
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@each_attack
+# What runs by default: every attack on one gradient, and the fastest under every protocol; the slow suite runs all.
+SHORT = {("token_rows", name) for name in PROTOCOLS} | {
+    (name, "one gradient") for name in ("tag", "lamp", "span_search")
+}
+SHORT.add(("span_search", "local steps"))
+
+
+@pytest.mark.parametrize(
+    ("attack", "protocol"),
+    [
+        pytest.param(
+            attack,
+            name,
+            id=f"{attack.name}-{name}",
+            marks=() if (attack.name, name) in SHORT else pytest.mark.slow,
+        )
+        for name in PROTOCOLS
+        for attack in EXAMPLES.values()
+    ],
+)
 def test_no_protocol_makes_a_wrong_sentence_certain(attack: Attack, protocol: str) -> None:
     for ids, causal in ((sentences(7), False), (sentences(8, 6), True)):
         found = run(attack, *case(ids, network(causal=causal), PROTOCOLS[protocol](len(ids))))
@@ -183,7 +201,9 @@ def test_no_protocol_makes_a_wrong_sentence_certain(attack: Attack, protocol: st
             assert set(found.bag.tolist()) == set(ids[ids >= 0].tolist())
 
 
-@pytest.mark.parametrize("sent_as", [torch.float16, torch.bfloat16], ids=["fp16", "bf16"])
+@pytest.mark.parametrize(
+    "sent_as", [torch.float16, pytest.param(torch.bfloat16, marks=pytest.mark.slow)], ids=["fp16", "bf16"]
+)
 @each_attack
 def test_half_precision_makes_no_wrong_sentence_certain(attack: Attack, sent_as: torch.dtype) -> None:
     ids = sentences(8, 6)
@@ -207,8 +227,19 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("part", FROZEN)
-@each_attack
+@pytest.mark.parametrize(
+    ("attack", "part"),
+    [
+        pytest.param(
+            attack,
+            part,
+            id=f"{attack.name}-{part}",
+            marks=() if attack.name in REFUSED or part == "words" else pytest.mark.slow,
+        )
+        for attack in EXAMPLES.values()
+        for part in FROZEN
+    ],
+)
 def test_frozen_parts_are_refused_by_name_or_leave_what_can_be_read(attack: Attack, part: str) -> None:
     model, ids = network(), sentences(7)
     for name, parameter in model.named_parameters():
