@@ -58,7 +58,7 @@ REASONS: Mapping[str, str] = {
     "too_few_rows": "an adversary did better than a blind guess with these rows, too few to say so of others",
     "game_refused": "the inference game could not be played",
     "claim_broken": "the claim is broken: more is lost than the claimed epsilon allows",
-    "no_noise": "there is no noise: two hypotheses about a record are told apart without error",
+    "no_noise": "of a release without noise two hypotheses about a record are told apart without error",
     "epsilon_above_threshold": "two hypotheses about a record are told apart too well",
     "epsilon_bounded": "differential privacy leaves little to tell two hypotheses about a record apart",
     "epsilon_within_claim": "hypotheses about a record are told apart, within what is claimed",
