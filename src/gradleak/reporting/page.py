@@ -423,7 +423,9 @@ def _score_table(findings: Sequence[Finding], context: Context) -> list[Block]:
 
 def _score_row(finding: Finding, score: Score, by_counts: bool, context: Context) -> list[Words]:
     """The row of a score, or one for labels that were found as counts of a batch, in whatever order."""
-    item, unit = as_is(context.title(finding)), as_is(words.unit(score.unit, context.data_kind))
+    # Rows of its own may be of another kind than the data of the plan.
+    kind = getattr(finding, "data_kind", None) or context.data_kind
+    item, unit = as_is(context.title(finding)), as_is(words.unit(score.unit, kind))
     if by_counts:
         counts = quantity(replace(score, value=_by_counts(score)))
         return [item, words.LABELS_BY_COUNTS, counts, unit, "", str(score.n), words.outcome(score.outcome)]
