@@ -20,7 +20,7 @@ def test_an_undefended_sentence_leaks_word_for_word(tmp_path: Path) -> None:
     record = gl.audit(tiny(), sentences(7), out=tmp_path, options=gl.AuditOptions(quiet=True, pictures=True))
     verdict = record.verdicts[0]
     assert (verdict.verdict, verdict.reason) == (VerdictKind.LEAKS, "attack_reached_threshold")
-    assert "1 of 1 sentences are exact, word for word" in verdict.explanation
+    assert "1 of 1 sentences is exact, word for word" in verdict.explanation
     assert verdict.details["token_error"] == 0.0
     found = {finding.item: finding for finding in record.findings}
     attack = found["release/example 0/token_rows"]

@@ -118,7 +118,7 @@ class Seen(HTMLParser):
         self.open.pop()
 
     def handle_data(self, data: str) -> None:
-        if "head" in self.open:
+        if "head" in self.open or "script" in self.open:
             return
         self.every += data.split()
         folds = self.open.count("details")

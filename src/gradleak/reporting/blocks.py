@@ -7,8 +7,8 @@ are not trusted. A name or note out of a record goes through `as_is`, so that an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -340,6 +340,7 @@ class Section:
         evidence: the strongest of what it shows, directly below the verdict.
         front: what else of it stands on the first screen: loud notes, numbers.
         reading: what of it stands under "How to read this": what its numbers mean, when a verdict on it says "leaks".
+        caveats: what has to stand beside a scenario where it says what may be shipped, by scenario.
         sections: further parts below it, with headings of their own.
     """
 
@@ -351,6 +352,7 @@ class Section:
     evidence: Sequence[Block] = ()
     front: Sequence[Block] = ()
     reading: Sequence[Block] = ()
+    caveats: Mapping[str, Sequence[str]] = field(default_factory=dict)
     sections: Sequence[Section] = ()
 
 

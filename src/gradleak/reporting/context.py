@@ -12,16 +12,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gradleak.reporting.numerals import as_number
+from gradleak.reporting.numerals import as_number, decimal
 from gradleak.results import (
     ERRORS,
     Evidence,
     Finding,
     Grounds,
+    Policy,
     Record,
     Score,
     Subject,
     Verdict,
+    VerdictKind,
     by_example,
     entries_noun,
     entry_noun,
@@ -138,6 +140,16 @@ class Context:
         """The last verdict on an item, a scenario or "run", or None."""
         return self._verdicts.get(item)
 
+    def judged(self, kind: VerdictKind) -> Sequence[str]:
+        """The scenarios with a verdict, references left out.
+
+        Args:
+            kind: of verdict.
+        """
+        references = Policy.of(self.record).references
+        given = {name: self.verdict_on(name) for name in self.scenarios if name not in references}
+        return [name for name, verdict in given.items() if verdict is not None and verdict.verdict is kind]
+
     def picture(self, path: str | None) -> str | None:
         """The picture beside the record as a data address, or None."""
         folder: Path | None = self.record.path.parent if self.record.path else None
@@ -209,8 +221,12 @@ class Context:
         return self.printed(finding.item)
 
     def printed(self, text: str) -> str:
-        """A text of the record in which the releases of batches are called so, as in the tables."""
-        return re.sub(r"(?<=/)example (\d+)\b", lambda found: self._printed_names.get(found[1], found[0]), text)
+        """A text of the record with its releases of batches and its powers of ten as the tables have them."""
+        text = re.sub(r"(?<=/)example (\d+)\b", lambda found: self._printed_names.get(found[1], found[0]), text)
+        # A name that looks like a number is left as it is.
+        names = "|".join(map(re.escape, sorted(self.scenarios, key=len, reverse=True))) or "(?!)"
+        number = r"(?<![\w.])\d(?:\.\d+)?e[+-]\d+(?![\w.]*\w)"
+        return re.sub(f"({names})|{number}", lambda found: found[1] or decimal(float(found[0])), text)
 
     def worst_first(self, findings: Sequence[F]) -> Sequence[F]:
         """The findings of the releases first that an attack came nearest to, or where none was scored is predicted to.

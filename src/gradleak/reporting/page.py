@@ -16,7 +16,6 @@ from gradleak.reporting.blocks import (
     Block,
     Chip,
     Fold,
-    Inline,
     Level,
     Note,
     Section,
@@ -38,7 +37,6 @@ from gradleak.results import (
     Evidence,
     Finding,
     Outcome,
-    Policy,
     Record,
     Score,
     Status,
@@ -98,9 +96,9 @@ def assemble(record: Record | str | os.PathLike[str]) -> Report:
     verdict = context.verdict_on("run")
     if verdict is not None:
         reason, explanation = as_is(words.reason(verdict.reason)), context.printed(verdict.explanation)
-        names = [as_is(name) for name in _judged(context, VerdictKind.BOUNDED)]
         predicted = any(score.name == "inversion_influence" and score.value is not None for _, score in found.scores)
-        remedy = words.next_step(verdict, bounded=names, predicted=predicted)
+        bounded, left = (context.judged(kind) for kind in (VerdictKind.BOUNDED, VerdictKind.INCONCLUSIVE))
+        remedy = words.next_step(verdict, bounded=[*map(as_is, bounded)], left=bool(left), predicted=predicted)
     else:
         reason, explanation = "the record holds no verdict on the whole run", ""
         remedy = "See the failed and refused items below."
@@ -190,131 +188,29 @@ def _loud(pages: Sequence[Section]) -> Iterable[Block]:
 def _front(pages: Sequence[Section], context: Context) -> Iterable[Block]:
     """The first screen below the evidence: what may be shipped, the scenarios, and the numbers behind them."""
     blocks = [block for page in pages for block in page.front if not isinstance(block, Note)]
-    yield from _shipping(context)
-    yield from _by_scenario(context)
+    if context.record.verdicts:
+        # Where there is none the page enters one file less.
+        from gradleak.reporting.shipping import by_scenario, shipping
+
+        yield Text(parts=[_checked(context)], style=Style.FINE)
+        yield from shipping(pages, context)
+        yield from by_scenario(context)
     if blocks:
         tiles_first = sorted(blocks, key=lambda block: not isinstance(block, Tiles))
         yield Fold(title="The numbers behind it", blocks=tiles_first, printed=True)
 
 
-def _shipping(context: Context) -> Iterable[Block]:
-    """Answer to "What may I ship?", without a verdict on a scenario none. Nothing is ever called safe."""
-    bounded, open_ = (_judged(context, kind) for kind in (VerdictKind.BOUNDED, VerdictKind.INCONCLUSIVE))
-    parts: list[Words] = []
-    for name in bounded[:_MISSING_NAMED]:
-        why = next(words.reason(one.reason) for one in context.record.verdicts if name in (one.scenario, one.item))
-        parts.append([f"**{as_is(name)}** is bounded: {as_is(why)}.", *_cost(name, context)])
-    if not bounded:
-        parts.append("No scenario of this run is bounded: no guarantee holds for any of them.")
-    if open_:
-        more = f" and {len(open_) - _MISSING_NAMED} more" if len(open_) > _MISSING_NAMED else ""
-        named = ", ".join(map(as_is, open_[:_MISSING_NAMED])) + more
-        risk = "A stronger attack may succeed: that is a risk that you take, not a result."
-        parts.append(f"Neither shown to leak nor bounded: {named}. {risk}")
-    change = _smallest_change(context)
-    if bounded or open_ or _judged(context, VerdictKind.LEAKS):
-        yield Text(parts=["What may I ship?"], style=Style.HEADING)
-        yield Text(parts=[*parts, *([change] if change else [])], style=Style.LIST)
-
-
-def _judged(context: Context, kind: VerdictKind) -> Sequence[str]:
-    """The scenarios with that verdict, references left out."""
-    references = Policy.of(context.record).references
-    given = {name: context.verdict_on(name) for name in context.scenarios if name not in references}
-    return [name for name, verdict in given.items() if verdict is not None and verdict.verdict is kind]
-
-
-def _cost(name: str, context: Context) -> Sequence[Inline]:
-    """Utility of a scenario, beside the best that was measured in another one."""
-    own = _utility(name, context)
-    if own is None:
-        return ["What it costs in utility was not measured (a plan with `utility` trains through every release)."]
-    others = [score for one in context.scenarios if one != name and (score := _utility(one, context)) is not None]
-    best = max(
-        (score for score in others if score.name == own.name), key=lambda score: score.value or 0.0, default=None
-    )
-    beside = [Small(["best of the other scenarios:", quantity(best)])] if best is not None else []
-    size = "of models trained as the plan's utility says, through releases that may be larger than the audited ones"
-    return [f"{words.sentence(words.score_name(own.name))}:", quantity(own), *beside, Small([size])]
-
-
-def _utility(name: str, context: Context) -> Score | None:
-    found = (score for one in context.grounds.about(name) for score in one.scores)
-    return next((score for score in found if score.name.startswith("test_") and score.value is not None), None)
-
-
-def _smallest_change(context: Context) -> str:
-    """Noise that the closed form asks for, of the example that needs the most; "" where none was computed."""
-    needed, limit = context.noise_needed, context.thresholds.get("pixel_rmse")
-    if needed is None or limit is None:
-        return _smallest_for_tokens(context)
-    beaten = _beaten(needed, context)
-    return (
-        f"The smallest change that the closed form asks for: Gaussian noise of std {decimal(needed)} or more on every shared "
-        f"number would keep any *unbiased* attacker above {context.error} {decimal(limit)} on average, for every audited "
-        f"example. It is an estimate and no guarantee: an attacker with a prior comes nearer.{beaten}"
-    )
-
-
-def _smallest_for_tokens(context: Context) -> str:
-    """Noise that bounds between tokens ask for, with the prior that they rest on; "" where none was computed."""
-    score = context.token_noise_needed
-    if score is None or score.value is None:
-        return ""
-    prior, threshold = score.details.get("under_prior", "not stated"), as_number(score.details.get("threshold"))
-    kind = "It is an estimate, from the linear form. " if score.evidence is Evidence.ESTIMATE else ""
-    return (
-        f"The smallest change that the closed form asks for: Gaussian noise of std {decimal(score.value)} or more on every "
-        f"shared number would keep every decoder of a single token, told all others, above an error of {decimal(threshold)} at "
-        f"the places that were looked at, on average over a prior ({prior}). {kind}**It bounds nothing without that prior**: "
-        "words of a language are not as likely as each other, and a decoder that knows the language errs less."
-        f"{_beaten(score.value, context)}"
-    )
-
-
-def _beaten(needed: float, context: Context) -> str:
-    """Names of scenarios that leak in spite of so much noise."""
-    leaking = [name for name in _judged(context, VerdictKind.LEAKS) if context.noise_of(name, even=True) >= needed]
-    return f" Here it is too little: {', '.join(map(as_is, leaking))} has as much and leaks." if leaking else ""
-
-
-def _by_scenario(context: Context) -> Iterable[Block]:
-    """The verdicts on the scenarios, the worst first, those of one verdict by their noise."""
-    given = {name: context.verdict_on(name) for name in context.scenarios}
-    verdicts = {name: verdict for name, verdict in given.items() if verdict is not None}
-    if not verdicts:
-        return
-    order = (VerdictKind.LEAKS, VerdictKind.INCONCLUSIVE, VerdictKind.BOUNDED)
-    judged: dict[str | None, list[Verdict]] = {}
-    for one in context.record.verdicts:
-        if one.audit is not None and one.attacked:
-            judged.setdefault(one.scenario, []).append(one)
-    policy = Policy.of(context.record)
-    rows: list[list[Words]] = []
-    for name, verdict in sorted(
-        verdicts.items(), key=lambda pair: (order.index(pair[1].verdict), context.noise_of(pair[0]))
-    ):
-        mine = judged.get(name, [])
-        leaking = sum(one.verdict is VerdictKind.LEAKS for one in mine)
-        tally = f"{leaking} of {len(mine)}" if mine else MISSING
-        row: list[Words] = [as_is(name), Chip(verdict.verdict), tally, as_is(words.reason(verdict.reason))]
-        rows.append(row if policy == Policy() else [*row[:2], _stated(name, verdict, policy), *row[2:]])
-    yield Text(parts=["By scenario"], style=Style.HEADING)
-    columns = [*labels("Scenario", "Verdict", "Leaking, of those attacked"), *labels("Why", why=True)]
-    if policy != Policy():
-        columns[2:2] = labels("Policy")
-    yield Table(columns=columns, rows=rows)
-
-
-def _stated(name: str, verdict: Verdict, policy: Policy) -> Words:
-    """Statement of the plan on a scenario beside its verdict: a reference, or a requirement that is met or not."""
-    if name in policy.references:
-        return Tag("reference", "There to compare with: no verdict on the run and no gate counts it.")
-    required = policy.required.get(name)
-    if required is None:
-        return ""
-    met = required.met_by(verdict.verdict)
-    return [f"{required.value} required:", Tag("met" if met else "not met", tone="good" if met else "bad")]
+def _checked(context: Context) -> Words:
+    """What the controls of the run came to, in a sentence."""
+    results = [one.control.passed for one in context.record.findings if one.control is not None]
+    if not results:
+        return "**No control was run**: whether the attacks work, and never saw the truth, is not checked."
+    if all(results):
+        every = f"All {len(results)} controls" if len(results) > 1 else "The only control"
+        return f"**{every} passed**: what was planted was found, and where there is nothing nothing was found."
+    failed, missing = results.count(False), results.count(None)
+    told = [f"{failed} failed"] * bool(failed) + [f"{missing} could not be run"] * bool(missing)
+    return f"**Of {len(results)} controls {' and '.join(told)}**: see them before any number."
 
 
 def _controls(context: Context) -> Section:

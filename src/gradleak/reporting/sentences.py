@@ -31,6 +31,7 @@ LEGEND = (
     "Bold words stand at their true place, words that are struck through do not, and a box is a place of which nothing was "
     "claimed; [tokens] in small print are no words and count nowhere."
 )
+OTHER = " Where `<other>` stands the vocabulary has no word: that there is one was told, and which one was not."
 
 NO_TEXTS = "Texts are off: the plan did not ask for them (`pictures = true`), or their files are not beside the record."
 OF_SENTENCES: Sequence[Words] = [
@@ -83,11 +84,13 @@ def sentence_blocks(beside: Sequence[Claim], context: Context) -> list[Block]:
         context: of the page.
     """
     blocks: list[Block] = []
+    legend = LEGEND
     for claim in beside[:MOST_TEXTS]:
         said, true = context.texts(claim.path), context.texts(claim.original)
         lines, originals = words.sequence(said.get("lines")), words.sequence(true.get("lines"))
         if not lines:
             continue
+        legend = LEGEND + OTHER if "<other>" in f"{lines}{originals}" else legend
         parts: list[Words] = []
         if said.get("bag") is True:
             parts.append(["Bag of words, without order:", *_tokens(lines[0])])
@@ -103,7 +106,7 @@ def sentence_blocks(beside: Sequence[Claim], context: Context) -> list[Block]:
     if not blocks:
         return []
     further = len(beside) - MOST_TEXTS
-    shown: list[Block] = [Text(parts=[LEGEND], style=Style.FINE), *blocks[:2]]
+    shown: list[Block] = [Text(parts=[legend], style=Style.FINE), *blocks[:2]]
     shown += [Fold(title="More sentences", blocks=blocks[2:], printed=True)] if blocks[2:] else []
     return [*shown, *([Text(parts=[f"{further} more are in the files."], style=Style.FINE)] if further > 0 else [])]
 
@@ -128,8 +131,8 @@ def _guess_line(guessed: tuple[Mapping[str, Any], Mapping[str, Any]]) -> Words:
         return ""
     place, order, whole = (_guess(plain, name) for name in ("in_place", "rouge_l", "google_bleu"))
     text = (
-        f"Without the update guessers get {place[0]} in place ({place[1]}), ROUGE-L {order[0]} ({order[1]}) and Google BLEU "
-        f"{whole[0]} ({whole[1]})"
+        f"Without the update guessers get {place[0]} of the words in place ({place[1]}), ROUGE-L {order[0]} ({order[1]}) and "
+        f"Google BLEU {whole[0]} ({whole[1]})"
     )
     if told:
         text += (
@@ -175,7 +178,7 @@ def score_section(rows: Sequence[tuple[Sequence[Words], Callable[[str], Score | 
     return Section(
         anchor="sentence-scores",
         title="Scores of sentences",
-        label="Scores",
+        label="Scores of sentences",
         blocks=[Text(parts=[note], style=Style.FINE), Table(columns=columns, rows=body)],
     )
 
@@ -240,7 +243,7 @@ def told_of_sentences(told: Told, order: Words, found: Sequence[Quantity]) -> To
         (
             "Exact sentences",
             told[3][1],
-            "attacked sentences with every word in place, over all scenarios",
+            "attacked sentences with every word in place, over all scenarios, those of which nothing was claimed among them",
             Evidence.ATTACK,
         ),
         ("Words found, in any order", words_found, "the bag of words is a claim of its own", Evidence.ATTACK),

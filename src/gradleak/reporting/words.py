@@ -24,8 +24,8 @@ VERDICT_MEANINGS: Mapping[VerdictKind, str] = {
     VerdictKind.BOUNDED: "A formal guarantee (differential privacy, a Bayesian bound with its prior stated, or a bound on "
     "the information in the updates) limits "
     "what any attacker can reach.",
-    VerdictKind.INCONCLUSIVE: "Neither of the two. The reason is given. A failed attack is never evidence of safety: a "
-    "stronger one may succeed.",
+    VerdictKind.INCONCLUSIVE: "Neither shown to leak nor bounded. The reason is given. A failed attack is never evidence of safety: "
+    "a stronger one may succeed.",
 }
 
 REASONS: Mapping[str, str] = {
@@ -37,7 +37,7 @@ REASONS: Mapping[str, str] = {
     "attack_reached_threshold": "an attack rebuilt an example",
     "no_attack_reached_threshold": "no attack came close enough",
     "no_attack_ran": "no attack was run",
-    "no_attack_finished": "no attack finished",
+    "no_attack_finished": "no attack gave a reconstruction",
     "no_attack_had_a_chance": "no attack was begun, since the closed form leaves none a chance",
     "no_signal": "the update carries no signal",
     "control_failed": "a control failed",
@@ -51,7 +51,7 @@ REASONS: Mapping[str, str] = {
     "model_out_of_scale": "numbers of the model keep anything from coming through",
     "all_bounded": "every release is bounded",
     "bayesian_bound": "no attacker does better on average over the stated prior",
-    "dp_bound": "differential privacy leaves no attacker a fair chance under the stated prior",
+    "dp_bound": "differential privacy leaves every attacker a small chance at most, under the stated prior",
     "wrong_derivative": "the model has wrong second derivatives",
     "advantage_above_zero": "an adversary infers a sensitive variable better than the best blind guess",
     "no_advantage_found": "no adversary did better than the best blind guess",
@@ -72,9 +72,10 @@ _NEXT_BROKEN = (
     "divisor, a clipping norm or an amount of noise that depends on the data (how many examples there are, for instance), noise "
     "with a seed that is known, or a sensitivity that is too small; mend it, and audit again with new draws."
 )
-_NEXT_LEAKS = (
-    "Do not share updates of the scenarios that leak. What did not give in to what was tried, and is not bounded, is not "
-    "shown to be safe. To go on, audit a stronger defense as a further scenario, against an adversary who knows it."
+_NEXT_LEAKS = "Do not share updates of the scenarios that leak."
+_NEXT_LEFT = "What did not give in to what was tried, and is not bounded, is not shown to be safe."
+_NEXT_DEFENSE = (
+    "To go on, audit a stronger defense than those that leak as a further scenario, against an adversary who knows it."
 )
 _PREDICTED = (
     "Read the predicted error beside the reached one: where that is small, a better attack is likely to succeed."
@@ -117,7 +118,8 @@ NEXT_STEPS: Mapping[str, str] = {
     "model_out_of_scale": "Look where the buffer or parameter comes from (a training that ran away, statistics of other data), "
     "audit the model that is really sent, and mend it before you share anything.",
     "no_attack_ran": "Add an attack to the plan: closed-form risk alone gives no verdict.",
-    "no_attack_finished": "See the failed and refused items for the reasons, mend the plan and run again.",
+    "no_attack_finished": "Where attacks failed or were refused, see the reasons, mend the plan and run again. Where they ended "
+    "without a claim, a stronger attack may still make one: try others, or state a guarantee, before you rely on it.",
     "no_attack_had_a_chance": "The closed form is an estimate and no guarantee. Run without a time budget to have attacks "
     "tried all the same, or state a defense with a guarantee.",
     "no_attack_reached_threshold": "Try more starts, or give the adversary more knowledge, before you rely on it.",
@@ -251,17 +253,19 @@ def named(*parts: str) -> str:
     return " · ".join(dict.fromkeys(part for part in parts if part))
 
 
-def next_step(verdict: Verdict, *, bounded: Sequence[str] = (), predicted: bool = False) -> str:
+def next_step(verdict: Verdict, *, bounded: Sequence[str] = (), left: bool = False, predicted: bool = False) -> str:
     """Next step after this verdict.
 
     Args:
         verdict: on the run.
         bounded: names of the scenarios that are bounded.
+        left: whether there are scenarios that neither leak nor are bounded.
         predicted: whether a closed form predicts errors that stand beside those of attacks.
     """
     if verdict.verdict is VerdictKind.LEAKS:
         step = NEXT_STEPS.get(verdict.reason, _NEXT_LEAKS)
-        return f"{step} Bounded already: {', '.join(bounded)}." if bounded else step
+        steps = [_NEXT_LEAKS, *([_NEXT_LEFT] if left else []), _NEXT_DEFENSE] if step == _NEXT_LEAKS else [step]
+        return " ".join([*steps, *([f"Bounded already: {', '.join(bounded)}."] if bounded else [])])
     if verdict.reason == "no_attack_reached_threshold" and predicted:
         return f"{_PREDICTED} {NEXT_STEPS[verdict.reason]}"
     return NEXT_STEPS.get(verdict.reason, NEXT_STEP)

@@ -210,8 +210,8 @@ def _judge_release(release: ReleaseFinding, grounds: Grounds, proof: _Proof) -> 
         details |= {"best_attack": winner.attack, measure: winner.best}
         details |= {"adversary": winner.adversary} if winner.adversary else {}
         explanation = (
-            f"{winner.title} rebuilt {_what(noun, winner, thresholds, baselines, chance)} (limits: "
-            f"{thresholds.pixel_rmse:g}, and {thresholds.baseline_ratio:g} of the blind adversary's)."
+            f"{winner.title} rebuilt {_what(noun, winner, thresholds, baselines, chance)} (up to {thresholds.pixel_rmse:g} "
+            f"counts, where that is at most {_share(thresholds.baseline_ratio)}the error of a blind guess)."
             f"{_of_sentences(winner)}{_alike(release, winner, luck)}{proof.needless}"
         )
         return _verdict(release, VerdictKind.LEAKS, "attack_reached_threshold", explanation, details)
@@ -260,6 +260,11 @@ def _judge_release(release: ReleaseFinding, grounds: Grounds, proof: _Proof) -> 
     return _verdict(release, VerdictKind.INCONCLUSIVE, reason, explanation, details)
 
 
+def _share(ratio: float) -> str:
+    """A share of something in words, to stand before it."""
+    return "" if ratio == 1 else f"{ratio:g} times "
+
+
 def _bag(attempts: Sequence[Attempt]) -> dict[str, Any] | None:
     """The best claim of the words of a batch without places, where at least half are right and half were found."""
     found = [
@@ -282,7 +287,10 @@ def _of_sentences(winner: Attempt) -> str:
     """Number of sentences that came out whole, in words; "" for other data."""
     whole = None if winner.score("token_error") is None else winner.score("exact_hits")
     listed = by_example(whole) if whole is not None else ()
-    return f" {sum(map(bool, listed))} of {len(listed)} sentences are exact, word for word." if listed else ""
+    right = sum(map(bool, listed))
+    return (
+        f" {right} of {len(listed)} sentences {'is' if right == 1 else 'are'} exact, word for word." if listed else ""
+    )
 
 
 def _wrong_derivative(grounds: Grounds, release: ReleaseFinding) -> bool:
@@ -324,7 +332,7 @@ def _why_inconclusive(
         )
     if best is None:
         return "no_attack_finished", "No attack gave a reconstruction: " + "; ".join(
-            f"{a.title}: {None if a.outcome is None else a.outcome.label} {a.note}".strip() for a in attempts
+            ": ".join(part for part in (a.title, _ended(a), a.note) if part) for a in attempts
         )
     if best.best is not None and best.best <= thresholds.pixel_rmse:
         return (
@@ -339,6 +347,10 @@ def _why_inconclusive(
     )
 
 
+def _ended(attempt: Attempt) -> str:
+    return "" if attempt.outcome is None else attempt.outcome.label.replace("_", " ")
+
+
 def _what(
     noun: str, winner: Attempt, thresholds: Thresholds, baselines: Sequence[float | None], chance: Sequence[float]
 ) -> str:
@@ -347,10 +359,10 @@ def _what(
     example = "a sentence" if winner.score("token_error") is not None else "an example"
     together = beyond_luck(rebuilt, chance) if chance else 1
     if together <= 1:
-        beyond = f", below the {chance[0]:.3g} that luck reaches" if chance else ""
-        return f"{example} from the update alone, to a {noun} of {rebuilt[0]:.2g}{beyond}"
+        beyond = f", below the {chance[0]:.3g} that blind guesses reach by luck" if chance else ""
+        return f"{example} from the update alone, to a {noun} of {rebuilt[0]:.3g}{beyond}"
     return (
-        f"{together} examples from the update alone, to a {noun} of at most {rebuilt[together - 1]:.2g}, which luck does not "
+        f"{together} examples from the update alone, to a {noun} of at most {rebuilt[together - 1]:.3g}, which luck does not "
         f"reach for so many at once"
     )
 

@@ -31,8 +31,8 @@ from gradleak.reporting.blocks import (
     numbers,
 )
 from gradleak.reporting.context import Context
-from gradleak.reporting.numerals import MISSING, Quantity, as_number, count, decimal, quantity
-from gradleak.results import Evidence, Outcome, Score
+from gradleak.reporting.numerals import MISSING, Quantity, as_number, count, quantity
+from gradleak.results import Evidence, Outcome, Score, Status
 from gradleak.results.findings.reconstruction import ReconstructionFinding
 
 if TYPE_CHECKING:
@@ -41,13 +41,14 @@ if TYPE_CHECKING:
 _ROUTES: Mapping[str, str] = {"disclosed": "given"}
 ROWS = 12
 _COST = "cost in gradients of the same model on the same batch size"
+_STEPS = "of all stages, starts and inner loops together, so that they can be more than a setting of the attack says"
 EXHIBITS = 9
 # Characters of pictures beyond those, so that the page opens.
 LARGEST_GALLERY = 3 * 2**20
 # Scenarios to step through on the first screen.
 MOST_STEPS = 12
-# Below the first nobody sees a difference, below the second a number is no news.
-_COPY, _TINY = 1e-3, 1e-6
+# Below the first it is one, below the second nobody sees a difference.
+_COPY, _NEARLY = 1e-6, 1e-3
 
 
 def page(findings: Sequence[ReconstructionFinding], context: Context) -> Section | None:
@@ -77,7 +78,7 @@ def page(findings: Sequence[ReconstructionFinding], context: Context) -> Section
 def _tiles(views: Sequence[AttemptView], context: Context) -> Tiles:
     """The strongest attempt of the run."""
     worst = next((view for view in views if view.error.value is not None), None)
-    hits, attacked = exact_hits(views)
+    hits, attacked = exact_hits(views, context)
     told: tuple[tuple[str, Words, str, Evidence], ...] = (
         (
             f"Smallest {context.error}",
@@ -100,7 +101,7 @@ def _tiles(views: Sequence[AttemptView], context: Context) -> Tiles:
         (
             "Exact hits",
             f"{hits} of {attacked}" if attacked else MISSING,
-            f"attacked examples with {context.error} below 0.001, over all scenarios",
+            f"attacked examples with {context.error} below 0.001, over all scenarios, those without a claim among them",
             Evidence.ATTACK,
         ),
     )
@@ -212,7 +213,7 @@ def _attacks(findings: Sequence[ReconstructionFinding], context: Context) -> Sec
     columns = [
         *labels("Name", "Attack"),
         *labels("Settings", why=True),
-        *numbers("Releases", "Plain gradients"),
+        *numbers("Runs", "Plain gradients"),
     ]
     title, table = "The attacks and their settings", Table(columns=columns, rows=rows)
     return Section(anchor="attacks", title=title, label=None, blocks=[table])
@@ -241,7 +242,7 @@ def attempt_section(
         *numbers(*map(words.sentence, map(words.score_name, after)), evidence=attack),
         *labels("Labels found", evidence=attack),
         *labels("Outcome"),
-        *numbers("Steps"),
+        *numbers("Steps", hint=_STEPS),
         *numbers("Plain gradients", hint=_COST),
     ]
     # Of the attacks that the page shows.
@@ -260,19 +261,26 @@ def _row(view: AttemptView, notes: Mapping[str, int], similar: tuple[Sequence[st
     finding = view.finding
     several = [Small(f"closest of {view.examples}")] if view.examples > 1 else []
     note = [Small(f"note {notes[view.note]}")] if view.note in notes else []
+    # What it claims of some examples stands, though it claims nothing of others.
+    partly = ["in part"] if finding.outcome is Outcome.NOT_IDENTIFIABLE and view.error.value is not None else []
     return [
         [view.place, *several],
         view.scenario,
         view.label,
         *map(view.number, similar[0]),
         view.error,
-        view.baseline,
+        [view.baseline, *_of_which(view)],
         *map(view.number, similar[1]),
         _labels(view),
-        [words.outcome(finding.outcome), *note],
+        [*partly, words.outcome(finding.outcome), *note],
         count(finding.iterations),
         count(finding.plain_gradients),
     ]
+
+
+def _of_which(view: AttemptView) -> list[Small]:
+    """Whose blind baseline stands beside an attack that claims nothing of a batch."""
+    return [Small("smallest of the batch")] if view.error.value is None and "batch" in view.place else []
 
 
 def _labels(view: AttemptView) -> Words:
@@ -348,7 +356,9 @@ def adversary_section(views: Sequence[AttemptView], context: Context) -> Section
 
 
 def _side_by_side(place: tuple[str, str, str], by: Mapping[str, AttemptView]) -> list[Words]:
-    blind = next((view.baseline for view in by.values() if view.baseline.value is not None), Quantity())
+    known = [view for view in by.values() if view.baseline.value is not None]
+    nearest = min(known, key=lambda view: (view.error.value is None, view.error.value or 0.0), default=None)
+    blind: Words = Quantity() if nearest is None else [nearest.baseline, *_of_which(nearest)]
     return [*place, _reached(by.get("static")), _reached(by.get("adaptive")), blind]
 
 
@@ -358,7 +368,8 @@ def _reached(view: AttemptView | None) -> Quantity:
     outcome = view.finding.outcome
     if view.error.value is not None or outcome is None:
         return view.error
-    text = "refused" if outcome is Outcome.UNSUPPORTED else outcome.label.replace("_", " ")
+    known = {Outcome.UNSUPPORTED: "refused", Outcome.CONVERGED: "no places claimed"}
+    text = known.get(outcome, outcome.label.replace("_", " "))
     return replace(view.error, text=text, outcome=outcome, note=view.note)
 
 
@@ -428,15 +439,29 @@ def attempts(findings: Sequence[ReconstructionFinding], context: Context) -> lis
     return sorted(views, key=lambda view: (view.error.value is None, view.error.value or 0.0))
 
 
-def exact_hits(views: Sequence[AttemptView]) -> tuple[int, int]:
-    """The examples rebuilt exactly by at least one attack, and the examples attacked, over all releases."""
+def exact_hits(views: Sequence[AttemptView], context: Context) -> tuple[int, int]:
+    """The examples rebuilt exactly by at least one attack, and the examples attacked, over all releases.
+
+    Attacks that ended without a claim count; those that were refused, failed or left out attacked nothing.
+
+    Args:
+        views: the attacks.
+        context: the rest of the record.
+    """
     best: dict[tuple[str, str], list[bool]] = {}
     for view in views:
-        if view.error.value is not None:
-            flags = best.setdefault((view.scenario, view.place), [False] * view.examples)
-            for place, hit in enumerate(view.hits[: len(flags)]):
+        if view.finding.status is Status.DONE:
+            flags = best.setdefault((view.scenario, view.place), [])
+            flags += [False] * (max(view.examples, _batch_size(view, context)) - len(flags))
+            for place, hit in enumerate(view.hits):
                 flags[place] |= hit
     return sum(map(sum, best.values())), sum(map(len, best.values()))
+
+
+def _batch_size(view: AttemptView, context: Context) -> int:
+    """Number of examples behind the release of an attack, 1 where it is not on file."""
+    about = context.grounds.about(view.finding.scenario, view.finding.subject)
+    return max((int(getattr(one, "batch_size", None) or 1) for one in about), default=1)
 
 
 def original_of(view: AttemptView, context: Context) -> str | None:
@@ -474,9 +499,12 @@ def rebuilt(views: Sequence[AttemptView], context: Context) -> list[Block]:
         )
         for view in chosen[:MOST_STEPS]
     ]
+    without = [name for name in dict.fromkeys(view.scenario for view in views) if name not in by_scenario]
+    told = f"Attacked, and nothing was claimed: {', '.join(without)}. That is no evidence of safety."
     return [
         Text(parts=["What an attack rebuilt from the update alone"], style=Style.HEADING),
         Steps(label="Scenario", steps=steps),
+        *([Text(parts=[told], style=Style.FINE)] if without else []),
     ]
 
 
@@ -509,14 +537,20 @@ def _in_words(view: AttemptView, context: Context) -> Words:
     limit, share = context.thresholds.get("pixel_rmse", 0.1), context.thresholds.get("baseline_ratio", 0.5)
     if context.data_kind == "tokens":
         limit, share = context.thresholds.get("token_error", 0.5), 1.0
-    if error < _COPY:
+    whole = f"{sum(view.hits)} of {view.examples} sentences word for word" if view.examples > 1 else "word for word"
+    if context.data_kind == "tokens" and any(view.hits):
+        how = whole
+    elif error < _COPY:
         how = "a copy"
+    elif error < _NEARLY:
+        how = "next to a copy"
     elif error <= limit and (blind is None or error <= share * blind):
         how = "clearly recognizable" if context.data_kind == "image" else "near the truth"
     elif blind is None or error < blind:
         how = "some of it, and not near enough to count as rebuilt"
     else:
         how = "no nearer than a blind guess"
-    reached = replace(view.error, text=f"below {decimal(_TINY)}") if 0 < error < _TINY else view.error
-    beside = () if blind is None else (", where the best blind guess is at", replace(view.baseline, evidence=""))
-    return [f"**{words.sentence(view.place)}:** {how}. {words.sentence(context.error)}", reached, *beside, "."]
+    closest = f"{context.error} of the closest of {view.examples}" if view.examples > 1 else context.error
+    guess = "the most frequent word at every place" if context.data_kind == "tokens" else "the best blind guess"
+    beside = () if blind is None else (f", where {guess} is at", replace(view.baseline, evidence=""))
+    return [f"**{words.sentence(view.place)}:** {how}. {words.sentence(closest)}:", view.error, *beside, "."]

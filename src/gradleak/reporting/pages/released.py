@@ -30,6 +30,8 @@ from gradleak.reporting.numerals import MISSING, Quantity, as_number, beside_bli
 from gradleak.results import Attempt, Evidence, Status, VerdictKind
 from gradleak.results.findings.released import Gate, ReleaseFinding, UpdatePrecision
 
+# Scores that can make a release bounded.
+_BOUNDING = ("reconstruction_probability", "bayesian_cramer_rao")
 _ORDER = {VerdictKind.LEAKS: 0, VerdictKind.INCONCLUSIVE: 1, VerdictKind.BOUNDED: 2}
 
 
@@ -39,11 +41,37 @@ def page(findings: Sequence[ReleaseFinding], context: Context) -> Section | None
     blocks = settings(made, context) if made else [Text(parts=["The record holds no release yet."])]
     return Section(
         anchor="setting",
-        title="Assumed knowledge of the adversary",
+        title="Setting: assumed knowledge of the adversary",
         label="Setting",
         blocks=blocks,
         front=list(_front(made, context)) if made else (),
+        caveats={name: said for name, mine in _by_scenario(made).items() if (said := _unbounded(name, mine, context))},
     )
+
+
+def _unbounded(name: str, releases: Sequence[ReleaseFinding], context: Context) -> list[str]:
+    """Why a scenario with a formal defense is not bounded; empty for others."""
+    verdict = context.verdict_on(name)
+    formal = any((one.guarantee or "").startswith("formal") for one in releases)
+    if not formal or verdict is None or verdict.verdict is not VerdictKind.INCONCLUSIVE:
+        return []
+    chances = [score for one in _BOUNDING for _, score in context.grounds.scores(one, name)]
+    if not chances:
+        return [
+            "its defense is formal, and the plan asked for no bound. The measure `ReconstructionProbability` states the chance "
+            "that differential privacy leaves to rebuild an example, under a prior that you name; an audit of the privacy loss "
+            "states epsilon."
+        ]
+    left, limit = (
+        as_number(verdict.details.get(key))
+        for key in ("reconstruction_probability", "threshold_reconstruction_probability")
+    )
+    if left is None or limit is None or left <= limit:
+        return ["its defense is formal; why the bound that was computed does not hold here stands with its verdict."]
+    return [
+        f"its defense is formal, and differential privacy leaves a chance of {decimal(left)} to rebuild an example, above the "
+        f"limit of {decimal(limit)}: more noise, fewer releases, or a smaller clipping norm would bound it."
+    ]
 
 
 def _front(releases: Sequence[ReleaseFinding], context: Context) -> Iterator[Block]:

@@ -65,7 +65,25 @@ def page(findings: Sequence[UtilityFinding], context: Context) -> Section | None
     blocks += _trade_off(findings, context)
     if notes:
         blocks.append(Text(style=Style.FINE, parts=[f"{as_is(one.scenario)}: {as_is(note)}" for one, note in notes]))
-    return Section(anchor="utility", title="Utility beside privacy", label="Utility", blocks=blocks)
+    caveats = {str(one.scenario): said for one in findings if (said := _apart(one, context))}
+    return Section(anchor="utility", title="Utility beside privacy", label="Utility", blocks=blocks, caveats=caveats)
+
+
+def _apart(one: UtilityFinding, context: Context) -> list[str]:
+    """Caveat on a bounded scenario whose utility is that of another release than its bound; none where they are the same."""
+    attacked, trained, verdict = _attacked(one), _size(one.trained), context.verdict_on(str(one.scenario))
+    if (
+        verdict is None
+        or verdict.verdict is not VerdictKind.BOUNDED
+        or not attacked
+        or not trained
+        or attacked == trained
+    ):
+        return []
+    return [
+        f"**Privacy and utility were measured on different releases**: audited was {attacked}, trained through was {trained}. "
+        "This utility is not the price of this privacy."
+    ]
 
 
 def _trade_off(findings: Sequence[UtilityFinding], context: Context) -> list[Block]:
