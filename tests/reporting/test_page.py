@@ -76,7 +76,8 @@ def test_bounded_scenarios_may_be_shipped_and_nothing_is_called_safe(toy: None) 
     assert "What a defense costs in utility was not measured" in said
     assert "safe" not in said
     nothing = shipped([{"name": "a"}, {"name": "b", "reference": True}])
-    assert nothing == "No scenario of this run is bounded: no guarantee holds for any of them."
+    assert nothing.startswith("No scenario of this run is bounded: of none does a guarantee that was computed")
+    assert nothing.endswith("(a plan with `utility` trains through every release).")
 
 
 def test_noise_that_the_closed_form_asks_for_is_held_against_what_leaks(toy: None) -> None:
@@ -96,6 +97,19 @@ def test_noise_that_the_closed_form_asks_for_is_held_against_what_leaks(toy: Non
         assert "no guarantee" in text
     assert "it is too little**: a carries noise of std 0.05 and leaks." in said[0.05]
     assert "too little" not in said[0.01]
+
+
+def test_parts_that_do_not_leak_say_why_and_controls_are_counted(toy: None) -> None:
+    words_leak = Verdict(
+        item="a/2", audit="dead", scenario="a", verdict=VerdictKind.INCONCLUSIVE, reason="words_leak", explanation=""
+    )
+    record = toy_kind.record()
+    own = [one for one in record.findings if one.item.startswith(("b/", "control/0"))]
+    made = replace(Record.of(own, [*record.verdicts, words_leak]), run=record.run)
+    text = render_markdown(assemble(made))
+    assert "(1 more: the words of the batch leak, their order was not shown)" in text
+    assert "**The only control passed**" in text
+    assert "**Controls: 1 failed and 1 could not be run, of 3**" in render_markdown(assemble(record))
 
 
 def test_the_policy_stands_beside_the_verdicts(toy: None) -> None:

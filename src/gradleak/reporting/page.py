@@ -201,7 +201,7 @@ def _front(pages: Sequence[Section], context: Context) -> Iterable[Block]:
 
 
 def _checked(context: Context) -> Words:
-    """What the controls of the run came to, in a sentence."""
+    """Results of the controls of the run, in a sentence."""
     results = [one.control.passed for one in context.record.findings if one.control is not None]
     if not results:
         return "**No control was run**: whether the attacks work, and never saw the truth, is not checked."
@@ -210,7 +210,7 @@ def _checked(context: Context) -> Words:
         return f"**{every} passed**: what was planted was found, and where there is nothing nothing was found."
     failed, missing = results.count(False), results.count(None)
     told = [f"{failed} failed"] * bool(failed) + [f"{missing} could not be run"] * bool(missing)
-    return f"**Of {len(results)} controls {' and '.join(told)}**: see them before any number."
+    return f"**Controls: {' and '.join(told)}, of {len(results)}**. See them before any number."
 
 
 def _controls(context: Context) -> Section:

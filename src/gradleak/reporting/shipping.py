@@ -123,9 +123,8 @@ def _smallest_for_tokens(context: Context) -> str:
 def _beaten(needed: float, context: Context) -> str:
     """Scenarios that leak in spite of so much noise, in words."""
     std = {name: context.noise_of(name, even=True) for name in context.judged(VerdictKind.LEAKS)}
-    told = ", ".join(
-        f"{as_is(name)} carries noise of std {decimal(size)} and leaks" for name, size in std.items() if size >= needed
-    )
+    found = [(name, size) for name, size in std.items() if size >= needed]
+    told = ", ".join(f"{as_is(name)} carries noise of std {decimal(size)} and leaks" for name, size in found)
     return f" **Do not go by it here, it is too little**: {told}." if told else ""
 
 

@@ -24,8 +24,8 @@ VERDICT_MEANINGS: Mapping[VerdictKind, str] = {
     VerdictKind.BOUNDED: "A formal guarantee (differential privacy, a Bayesian bound with its prior stated, or a bound on "
     "the information in the updates) limits "
     "what any attacker can reach.",
-    VerdictKind.INCONCLUSIVE: "Neither shown to leak nor bounded. The reason is given. A failed attack is never evidence of safety: "
-    "a stronger one may succeed.",
+    VerdictKind.INCONCLUSIVE: "Neither shown to leak nor bounded. The reason is given. A failed attack is never evidence of "
+    "safety: a stronger one may succeed.",
 }
 
 REASONS: Mapping[str, str] = {

@@ -73,10 +73,7 @@ def test_the_strongest_stands_on_the_first_screen() -> None:
     assert "- Smallest pixel RMSE: 0.02 [attack] (reached by gn, static, example 0, undefended)" in text
     assert "- Its PSNR: 34.0 dB [attack] (higher is closer; above about 30 dB" in text
     assert "- Blind baseline beside it: 0.3 [exact] (pixel RMSE of the best guess without the update)" in text
-    assert (
-        "- Exact hits: 0 of 1 [attack] (attacked examples with pixel RMSE below 0.001, over all scenarios, those without a claim among"
-        in text
-    )
+    assert "- Exact hits: 0 of 1 [attack] (attacked examples with pixel RMSE below 0.001" in text
     nothing = markdown(release(), refused("undefended"))
     assert "no attack was scored" in nothing
 
@@ -103,6 +100,13 @@ def test_hits_count_examples_and_are_joined_over_attacks() -> None:
     text = markdown(one, two, single, refused("third"))
     assert "Exact hits: 3 of 4" in text
     assert "closest of 3" in cells(text, "### Attacks, example by example")[1][0]
+
+
+def test_attacks_without_a_claim_are_counted_among_the_attacked() -> None:
+    silent = attack(None, name="silent", scenario="quiet", outcome=Outcome.NOT_IDENTIFIABLE)
+    text = markdown(release(scenario="quiet", batch_size=2), measured(1e-4, reached("exact_hits", 1.0)), silent)
+    assert "Exact hits: 1 of 3" in text
+    assert "Attacked, and nothing was claimed: quiet. That is no evidence of safety." in text
 
 
 def test_labels_of_a_batch_are_told_as_counts_first() -> None:

@@ -234,7 +234,7 @@ def test_the_scenarios_stand_on_the_first_screen_the_worst_first() -> None:
         ["bad", "2", "1 of 1", "none", "0.03", "0.4", "0.02"],
         ["safe?", "1", "0 of 1", "0.001", "0.5", "0.3", missing],
     ]
-    assert text.index("Releases by scenario") < text.index("Assumed knowledge of the adversary")
+    assert text.index("Releases by scenario") < text.index("assumed knowledge of the adversary")
 
 
 def test_the_blind_number_is_that_of_the_example_which_came_out_closest() -> None:

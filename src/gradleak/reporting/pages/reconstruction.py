@@ -279,7 +279,7 @@ def _row(view: AttemptView, notes: Mapping[str, int], similar: tuple[Sequence[st
 
 
 def _of_which(view: AttemptView) -> list[Small]:
-    """Whose blind baseline stands beside an attack that claims nothing of a batch."""
+    """Note on the blind baseline beside an attack that claims nothing of a batch."""
     return [Small("smallest of the batch")] if view.error.value is None and "batch" in view.place else []
 
 

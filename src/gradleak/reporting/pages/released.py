@@ -50,7 +50,7 @@ def page(findings: Sequence[ReleaseFinding], context: Context) -> Section | None
 
 
 def _unbounded(name: str, releases: Sequence[ReleaseFinding], context: Context) -> list[str]:
-    """Why a scenario with a formal defense is not bounded; empty for others."""
+    """Reason why a scenario with a formal defense is not bounded; empty for others."""
     verdict = context.verdict_on(name)
     formal = any((one.guarantee or "").startswith("formal") for one in releases)
     if not formal or verdict is None or verdict.verdict is not VerdictKind.INCONCLUSIVE:
