@@ -156,7 +156,7 @@ class SentenceNoise(Study):
                 rows.append(
                     {"network": part.name, "sentence": index, "noise": share, "std": std, "draw": draw}
                     | self._predicted(one, update, operator, apart[index], std, searches.whole)
-                    | _scored(part.model, part.ids[index], claim, part.vocabulary.apart)
+                    | _scored(part.model, part.ids[index], claim, part.vocabulary.uncounted)
                 )
                 if draw == 0:
                     rows[-1] |= _told_neighbors(apart[index], std, self.seed + index)

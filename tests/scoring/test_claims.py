@@ -9,7 +9,7 @@ import torch
 from tests.tokens import VOCABULARY, sentences, tiny
 from torch import Tensor
 
-from gradleak.core import Batch, Domain, Objective, Reconstruction
+from gradleak.core import Batch, Domain, Objective, Reconstruction, Vocabulary
 from gradleak.results import Evidence, InputError, Leakier, Outcome, Score
 from gradleak.scoring import blind_scores, check_truth, luck_of, score_claim, score_tokens
 from gradleak.scoring.claims import last_features
@@ -113,3 +113,14 @@ def test_a_sentence_without_a_word_is_refused() -> None:
     check_truth(BATCH)
     with pytest.raises(InputError, match="expected at least one word in every sentence"):
         check_truth(Batch(torch.tensor([[1, 2, 0]]), torch.tensor([0]), Domain.tokens(VOCABULARY, 3)))
+
+
+def test_unknown_words_count_nowhere() -> None:
+    vocabulary = Vocabulary.of_lines(["a b c d e"], special=True)  # 4 is "<other>", 5 to 9 are a to e
+    batch = Batch(torch.tensor([[1, 5, 4, 6, 4, 7, 2]]), torch.tensor([0]), Domain.tokens(vocabulary, 7))
+    found = Reconstruction(
+        inputs=None, targets=None, loss=None, outcome=Outcome.CONVERGED, tokens=torch.tensor([[1, 5, 4, -1, 4, -1, -1]])
+    )
+    scores = {score.name: score.value for score in score_tokens(found, batch)}
+    assert scores["token_error"] == pytest.approx(2 / 3)  # of the words a, b and c the first alone
+    assert (scores["bag_recall"], scores["bag_precision"]) == (pytest.approx(1 / 3), 1.0)

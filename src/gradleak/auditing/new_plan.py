@@ -348,7 +348,6 @@ class Parts:
         yield from (
             "[[scenarios]]",
             'name = "undefended"',
-            "reference = true       # to compare with; no gate counts it",
             f"attacks = {{ {everything} }}",
         )
         for name in self.effort.defenses:
@@ -357,7 +356,7 @@ class Parts:
                 "",
                 "[[scenarios]]",
                 f"name = {_toml(name)}",
-                f"adversaries = {self.effort.adversaries}   # one who knows the defense, one who does not",
+                f"adversaries = {self.effort.adversaries}   # adaptive: knows the defense; static: does not",
                 f"defenses = [{defense % self.wish.batch_size if '%' in defense else defense}]",
                 f"attacks = {{ {everything} }}",
             )

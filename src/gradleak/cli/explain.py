@@ -30,7 +30,7 @@ SCORES = {
     "the largest.",
     "exact_hits": "The share of examples with a pixel RMSE below 1e-3; of sentences with every word in place and none besides.",
     "token_error": "The share of the words of a sentence that a claim does not have at their place, the smallest of a batch "
-    "after claims and sentences were paired; special tokens and padding count nowhere. What the verdict 'leaks' reads for text.",
+    "after claims and sentences were paired; what is no known word counts nowhere. What 'leaks' reads for text.",
     "chance_token_error": "The token error that the best sentence of a guesser without the update falls below in 1 % of draws: "
     "frequent words, words in their shares, public sentences, random words. The verdict 'leaks' asks for less.",
     "rouge_1": "ROUGE-1 of the claim on token ids, F: shared words. 1 where the bag of words is known, whatever their order.",

@@ -29,6 +29,8 @@ _PLACES: Mapping[str, int | None] = {
 _PADDING = ("[PAD]", "<pad>")
 _OF_BERT = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
 _OTHER = "<other>"
+# What stands for any word that is not there.
+_UNKNOWN = (_OTHER, "[UNK]", "<unk>")
 _CONTINUED = "##"
 
 
@@ -180,6 +182,14 @@ class Vocabulary:
     def apart(self) -> frozenset[int]:
         """The ids that are no words: special ones and padding."""
         return frozenset(self.places) | (frozenset() if self.padding is None else frozenset({self.padding}))
+
+    @cached_property
+    def uncounted(self) -> frozenset[int]:
+        """The ids that no score counts: those apart, and what stands for words that are not in the vocabulary.
+
+        Models read the latter as a word like others, but who names it has not named the word.
+        """
+        return self.apart | {self._ids[name] for name in _UNKNOWN if name in self._ids}
 
     def ordinary(self, token: int) -> bool:
         """True for an id that stands for a word or a piece of one."""

@@ -270,9 +270,9 @@ def _batch(
     ids = torch.full((len(rows), length), NO_TOKEN)
     for place, row in enumerate(rows):
         kept = reader.cut(row, length, kind)
-        if not any(map(vocabulary.ordinary, kept)):
+        if vocabulary.uncounted.issuperset(kept):
             raise InputError(
-                f"text: expected at least one word in every sentence, got none in sentence {place} of those drawn"
+                f"text: expected at least one known word in every sentence, got none in sentence {place} of those drawn"
             )
         ids[place, : len(kept)] = torch.tensor(kept)
     domain = Domain.tokens(vocabulary, length)

@@ -29,7 +29,7 @@ from gradleak.results import Evidence, Score, Subject
 MOST_TEXTS, MOST_TOKENS = 20, 256
 LEGEND = (
     "Bold words stand at their true place, words that are struck through do not, and a box is a place of which nothing was "
-    "claimed; [tokens] in small print are no words and count nowhere."
+    "claimed; tokens in small print ([ends] of sentences, unknown words) count nowhere."
 )
 OTHER = " Where `<other>` stands the vocabulary has no word: that there is one was told, and which one was not."
 

@@ -132,7 +132,7 @@ def _best_guesses(levels: GuessLevels, *, bag_known: bool) -> dict[str, dict[str
 
 
 def score_tokens(reconstruction: Reconstruction, batch: Batch, objective: Objective | None = None) -> list[Score]:
-    """The scores of claimed sentences and of a claimed bag of words; special tokens and padding count nowhere.
+    """The scores of claimed sentences and of a claimed bag of words; what `Vocabulary.uncounted` has counts nowhere.
 
     By sentence, after claims and sentences were paired one to one, the value being that of the sentence that came out best:
     `token_error` (share of the words that are not in place), `rouge_1`, `rouge_2`, `rouge_l` (F; recall and precision in the
@@ -160,7 +160,7 @@ def score_tokens(reconstruction: Reconstruction, batch: Batch, objective: Object
     if claimed and found.tokens is not None and bool((found.tokens != UNCLAIMED).any()):
         truths = [row[:length].tolist() for row, length in zip(batch.inputs, batch.lengths.tolist(), strict=True)]
         claims = [row[: 1 + max(_said(row), default=-1)].tolist() for row in found.tokens.cpu()]
-        scored = score_sentences(truths, claims, apart=vocabulary.apart)
+        scored = score_sentences(truths, claims, apart=vocabulary.uncounted)
         pairing = scored.pairing
         scores = _of_sentences(
             scored.sentences, found.outcome, {"claim_of": list(pairing.claim_of)} if batch.size > 1 else {}
@@ -172,7 +172,7 @@ def score_tokens(reconstruction: Reconstruction, batch: Batch, objective: Object
         scores = [_nothing(name, found) for name in (*_OF_SENTENCES, "exact_hits", *features)]
     bag = found.bag if found.bag is not None else found.tokens
     if claimed and bag is not None and bool((bag != UNCLAIMED).any()):
-        said = [one for one in bag.flatten().tolist() if one not in vocabulary.apart]
+        said = [one for one in bag.flatten().tolist() if one not in vocabulary.uncounted]
         overlap, details = bag_overlap(words, [said]), {"aggregation": "share", "words": sum(map(len, words))}
         kind = partial(_share, outcome=found.outcome, n=batch.size, details=details)
         scores += [kind("bag_recall", overlap.recall), kind("bag_precision", overlap.precision)]
@@ -289,11 +289,11 @@ def _said(row: Tensor) -> list[int]:
 
 
 def _words(batch: Batch) -> list[list[int]]:
-    """The ordinary ids of each true sentence."""
+    """The ids of each true sentence that count."""
     vocabulary = batch.declared_domain().vocabulary
     assert vocabulary is not None
     return _ordinary(batch.inputs, vocabulary)
 
 
 def _ordinary(ids: Tensor, vocabulary: Vocabulary) -> list[list[int]]:
-    return [[one for one in row if vocabulary.ordinary(one)] for row in ids.tolist()]
+    return [[one for one in row if one >= 0 and one not in vocabulary.uncounted] for row in ids.tolist()]

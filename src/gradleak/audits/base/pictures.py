@@ -80,13 +80,13 @@ def save_text(out: Path, name: str, batch: Batch, claim: Reconstruction | None =
     truths = [row[:length].tolist() for row, length in zip(batch.inputs, batch.lengths.tolist(), strict=True)]
     lines = []
     for ids in truths if claim is None else []:
-        states = ["word" if vocabulary.ordinary(one) else "special" for one in ids]
+        states = ["special" if one in vocabulary.uncounted else "word" for one in ids]
         lines.append(list(zip(vocabulary.pieces(ids), states, strict=True)))
     if claim is not None and claim.tokens is not None:
         claims = [
             row[: 1 + max((row >= 0).nonzero()[:, 0].tolist(), default=-1)].tolist() for row in claim.tokens.cpu()
         ]
-        pairing = score_sentences(truths, claims, apart=vocabulary.apart).pairing
+        pairing = score_sentences(truths, claims, apart=vocabulary.uncounted).pairing
         for truth, place in zip(truths, pairing.claim_of, strict=True):
             ids = [] if place is None else claims[place]
             ids = [*ids, *[NO_TOKEN] * (len(truth) - len(ids))]
@@ -107,7 +107,7 @@ def _state(one: int, truth: Sequence[int], at: int, vocabulary: Vocabulary) -> s
     """State of a claimed token, held against the truth at its place."""
     if one == NO_TOKEN:
         return "open"
-    if one in vocabulary.apart:
+    if one in vocabulary.uncounted:
         return "special"
     return "right" if at < len(truth) and truth[at] == one else "wrong"
 
