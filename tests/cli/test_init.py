@@ -92,7 +92,8 @@ def test_a_plan_runs_as_written(sentences: Path, tmp_path: Path) -> None:
     ended = called("init", f"{MODELS}:Transformer", str(sentences), "--preset", "quick", "--out", str(plan))
     assert ended.returncode == 0, ended.stderr
     found = verdicts(audited(plan))
-    assert (found["undefended"], found["run"]) == ("leaks", found["DP-SGD"])
+    assert (found["undefended"], found["run"]) == ("leaks", "leaks")
+    assert found["DP-SGD"] in ("bounded", "inconclusive")
 
 
 @pytest.mark.slow

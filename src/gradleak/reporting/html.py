@@ -66,7 +66,7 @@ _TOKENS = {
 }
 _FOOTER = (
     "Made by gradleak from a record; nothing on this page was computed after the run. It loads nothing from the network. Its "
-    "one script sorts and filters tables and enlarges pictures."
+    "one script sorts and filters tables and enlarges figures."
 )
 _One = TypeVar("_One")
 
