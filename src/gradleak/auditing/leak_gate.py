@@ -35,6 +35,7 @@ _UNCLEAR = (
     "control_failed",
     "item_failed",
     "no_attack_finished",
+    "left_out_by_budget",
     "no_attack_ran",
     "wrong_derivative",
 )

@@ -165,6 +165,15 @@ def _notes(record: Record) -> Iterable[Note]:
         said = f"{len(missing)} of the announced parts {'is' if len(missing) == 1 else 'are'} missing ({named}). "
         text = "This report covers the record so far. Run the same command again to resume."
         yield Note(title="Unfinished run.", text=said + text, level=Level.WARN)
+    left = [one for one in record.findings if one.status is Status.LEFT_OUT]
+    if left:
+        spent = sum(one.outcome is Outcome.BUDGET_SPENT for one in left)
+        title = f"{len(left)} task{'' if len(left) == 1 else 's'} left out."
+        text = (
+            f"The time budget left no time for {spent} of them; the others were not worth it, for the reasons beside them. "
+            "Run the same command with a larger budget, or none, to go on from here."
+        )
+        yield Note(title=title, text=text, level=Level.WARN)
     if record.unreadable:
         yield _left_out(record.unreadable, "could not be read", ".")
     if record.damaged:

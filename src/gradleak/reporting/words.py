@@ -39,6 +39,7 @@ REASONS: Mapping[str, str] = {
     "no_attack_ran": "no attack was run",
     "no_attack_finished": "no attack gave a reconstruction",
     "no_attack_had_a_chance": "no attack was begun, since the closed form leaves none a chance",
+    "left_out_by_budget": "the time budget left out attacks or controls",
     "no_signal": "the update carries no signal",
     "control_failed": "a control failed",
     "control_not_run": "the noise control of the attack could not be run",
@@ -120,6 +121,7 @@ NEXT_STEPS: Mapping[str, str] = {
     "no_attack_ran": "Add an attack to the plan: closed-form risk alone gives no verdict.",
     "no_attack_finished": "Where attacks failed or were refused, see the reasons, mend the plan and run again. Where they ended "
     "without a claim, a stronger attack may still make one: try others, or state a guarantee, before you rely on it.",
+    "left_out_by_budget": "Run the same command with a larger budget, or none: it goes on from here.",
     "no_attack_had_a_chance": "The closed form is an estimate and no guarantee. Run without a time budget to have attacks "
     "tried all the same, or state a defense with a guarantee.",
     "no_attack_reached_threshold": "Try more starts, or give the adversary more knowledge, before you rely on it.",

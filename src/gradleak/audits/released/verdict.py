@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gradleak.audits.base import Adversary
@@ -33,6 +33,7 @@ BAG = 0.5
 UNLIKE = 0.01
 NOUN = "attacked releases"
 NOT_TRIED = "no_attack_ran"
+LEFT_OUT = "left_out_by_budget"
 WRONG_DERIVATIVE = (
     "Besides, the derivative of this release is not what differences of its values say, so that its closed-form scores are "
     "unsupported and attacks that follow the derivative are weak."
@@ -48,11 +49,13 @@ class _Proof:
         noise: whether the noise control of an attack and an adversary passed, None where it could not run; the adversary
             is "" for the control that speaks of everyone who has none of its own.
         needless: that no leak was planted, since the attack that was to find it never runs; "" where one was.
+        cut: the controls that a time budget left out for want of time.
     """
 
     broken: tuple[str, ...]
     noise: Mapping[tuple[str, str], bool | None]
     needless: str
+    cut: tuple[str, ...]
 
     def bears_out(self, attempt: Attempt) -> bool:
         """True if no noise control of this attack and adversary was left undone."""
@@ -65,7 +68,8 @@ def judge(releases: Sequence[ReleaseFinding], grounds: Grounds) -> list[Verdict]
 
     *leaks* comes from an attack that never saw the truth, of the adaptive adversary or of the static one; *bounded* from
     differential privacy that leaves every attacker at most the stated chance, or from a van Trees bound above the same
-    limit, where no attack leaks (`bound_on`); everything else is *inconclusive*, with the reason. Noise that leaks, or no
+    limit, where no attack leaks (`bound_on`) and no time budget left out its attacks or a control; everything else is
+    *inconclusive*, with the reason. Noise that leaks, or no
     planted leak that was found, makes every verdict inconclusive; where all attacks were refused, that is the reason, and a
     planted leak that was refused because its attack is refused everywhere counts as none.
 
@@ -74,7 +78,7 @@ def judge(releases: Sequence[ReleaseFinding], grounds: Grounds) -> list[Verdict]
         grounds: the attempts on them, the controls of the audits that made them, and the bounds.
     """
     proof = _proof(grounds)
-    verdicts = [_judge_release(release, grounds, proof) for release in releases if release.status is Status.DONE]
+    verdicts = [_tried(_judge_release(one, grounds, proof), grounds) for one in releases if one.status is Status.DONE]
     return [*verdicts, *(_unjudged(release) for release in releases if release.status is Status.FAILED)]
 
 
@@ -93,7 +97,28 @@ def _proof(grounds: Grounds) -> _Proof:
         broken=tuple(_what_failed(one) for one in failed),
         noise={(one.attack, one.adversary): _passed(one) for one in noise if isinstance(one, Attempt)},
         needless=next((_no_leak_planted(one) for one in needless if one.audit not in found), ""),
+        cut=tuple(one.item for one in controls if _cut(one)),
     )
+
+
+def _cut(finding: Finding) -> bool:
+    """True if a time budget left it out for want of time, and not since it could tell nothing."""
+    return finding.status is Status.LEFT_OUT and finding.outcome is Outcome.BUDGET_SPENT
+
+
+def _left_out(attempts: Sequence[Attempt], proof: _Proof) -> str:
+    """Work that a time budget left out, without which no bound makes a release *bounded*, or ""."""
+    left = [one for one in attempts if one.status is Status.LEFT_OUT]
+    if left and not any(one.status is Status.DONE for one in attempts):
+        return f"No attack was run on this release: the time budget left out {_named([one.title for one in left])}."
+    names = [*(one.title for one in left if _cut(one)), *proof.cut]
+    return f"The time budget left out {_named(names)}." if names else ""
+
+
+def _named(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    some = list(dict.fromkeys(names))
+    return ", ".join(some[:3]) + (f" and {len(some) - 3} more" if len(some) > 3 else "")
 
 
 def _passed(finding: Finding) -> bool | None:
@@ -158,6 +183,14 @@ def _unjudged(release: ReleaseFinding) -> Verdict:
     """The verdict on a release that could not even be made."""
     explanation = f"The release could not be made: {release.note}."
     return _verdict(release, VerdictKind.INCONCLUSIVE, "item_failed", explanation)
+
+
+def _tried(verdict: Verdict, grounds: Grounds) -> Verdict:
+    """The verdict, as one on what was never tested where every attack on the release was left out."""
+    about = grounds.about(verdict.scenario, verdict.subject)
+    every = [one for one in about if isinstance(one, Attempt)]
+    left = bool(every) and all(one.status is Status.LEFT_OUT for one in every)
+    return replace(verdict, tested=False) if left else verdict
 
 
 def _judge_release(release: ReleaseFinding, grounds: Grounds, proof: _Proof) -> Verdict:
@@ -229,9 +262,13 @@ def _judge_release(release: ReleaseFinding, grounds: Grounds, proof: _Proof) -> 
     )
     if bound is not None:
         details |= bound.details
-    if bound is not None and bound.holds and not proof.broken:
+    left = _left_out(attempts, proof)
+    holds = bound is not None and bound.holds
+    if bound is not None and holds and not proof.broken and not left:
         return _verdict(release, VerdictKind.BOUNDED, bound.reason, bound.text, details)
     reason, explanation = _why_inconclusive(release, attempts, best, thresholds)
+    if left and (reason == "no_attack_finished" or (holds and reason != "no_attack_had_a_chance")):
+        reason, explanation = LEFT_OUT, f"{left} {explanation}"
     if near:
         by_luck = _by_luck(release, near, thresholds, baselines, chance)
         if reason in ("no_attack_reached_threshold", "no_better_than_blind"):
@@ -252,7 +289,8 @@ def _judge_release(release: ReleaseFinding, grounds: Grounds, proof: _Proof) -> 
     if untried:
         explanation = f"{explanation} {untried}"
     if bound is not None:
-        explanation = f"{explanation} {bound.text}"
+        alone = "The bound alone gives no verdict while that is left out: " if holds and left else ""
+        explanation = f"{explanation} {alone}{bound.text}"
     if refused:
         details["refused"] = True
     else:
