@@ -93,7 +93,7 @@ def test_what_would_not_end_in_time_is_left_out_and_tried_by_the_next_run(tmp_pa
     assert attempt.outcome is not None
     assert attempt.outcome.label == "budget_spent"
     assert "of the budget of 1e-09 s are left" in attempt.note
-    assert short.verdicts[0].reason == "no_attack_finished"
+    assert short.verdicts[0].reason == "left_out_by_budget"
     assert "left out: it would take about" in short.verdicts[0].explanation
     whole = audit(model(), batch(), attacks=attacks, measures=[], out=tmp_path, options=AuditOptions(quiet=True))
     assert whole.verdicts[-1].verdict.value == "leaks"
