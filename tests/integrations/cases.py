@@ -50,7 +50,7 @@ def gate(on_leak: str, release: Release = PLAIN, log: str | None = None) -> Gate
 
 def nothing_found(decision: Mapping[str, Any]) -> bool:
     """True if a gate held nothing against an update; a loaded machine leaves its attacks no time."""
-    return decision["leaks"] is False or decision["reason"] == "no_attack_finished"
+    return decision["leaks"] is False or decision["reason"] == "left_out_by_budget"
 
 
 def trained(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
