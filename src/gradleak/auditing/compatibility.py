@@ -12,7 +12,8 @@ from functools import cache, partial
 
 import torch
 
-from gradleak.attacks import Attack
+from gradleak.attacks import Attack, Inversion
+from gradleak.attacks.inversion.embeddings import Embeddings
 from gradleak.attacks.labels.sign_rule import is_cross_entropy
 from gradleak.auditing.catalog import catalog
 from gradleak.audits.base import Adversary
@@ -67,11 +68,13 @@ class Pair:
 
     Attributes:
         attack: the name of the attack's class.
+        sentence: whether it meets a sentence, in place of a row of a table.
         defenses: the names of the defenses, as in `defenses()`, in the order in which they act.
         refused: why an adversary is refused, before anything is computed; those who are not run.
     """
 
     attack: str
+    sentence: bool
     defenses: tuple[str, ...]
     refused: Mapping[Adversary, str]
 
@@ -84,6 +87,11 @@ class Pair:
     def mark(self) -> str:
         """One letter of `MEANINGS`."""
         return MARKS[self.runs]
+
+    @property
+    def case(self) -> str:
+        """The attack, and what it meets."""
+        return f"{self.attack} (sentence)" if self.sentence else self.attack
 
     @property
     def place(self) -> str:
@@ -106,24 +114,24 @@ class SmallSetting:
     release: Release
 
 
-def pairs() -> list[Pair]:
+@cache
+def pairs() -> tuple[Pair, ...]:
     """Every attack on every defense, alone and, where that differs, with Gaussian noise behind it.
 
-    Attacks on tokens meet a sentence, all others a row of a table. An attack is given all that it needs besides the defenses
-    (`knowledge_for`), so that what is refused is refused for the defense. Order matters: what can be read
-    backward at the end of a release may be out of reach behind noise.
+    Attacks on tokens meet a sentence, all others a row of a table, and those that search embeddings both. An attack is given
+    all that it needs besides the defenses (`knowledge_for`), so that what is refused is refused for the defense. Order
+    matters: what can be read backward at the end of a release may be out of reach behind noise.
 
-    **Cost**: no gradient; some hundred forward passes of small networks, a second or two.
+    **Cost**: no gradient; some hundred forward passes of small networks, a second or two, once a process.
     """
-    attacks = {name: _attack(entry.constructor) for name, entry in catalog()["attacks"].items()}
     found = []
     for name in defenses():
-        alone = _row(attacks, (name,))
+        alone = _row((name,))
         found += alone
-        noisy = _row(attacks, (name, GaussianNoise.__name__))
+        noisy = _row((name, GaussianNoise.__name__))
         if [pair.mark for pair in noisy] != [pair.mark for pair in alone]:
             found += noisy
-    return found
+    return tuple(found)
 
 
 def defenses() -> dict[str, Callable[[], Defense]]:
@@ -208,13 +216,13 @@ def knowledge_for(attack: Attack, setting: SmallSetting, adversary: Adversary) -
 
 def as_text(found: Sequence[Pair]) -> str:
     """The matrix for a terminal: one line an attack, one numbered column a defense, and the reasons below."""
-    places, attacks = axes(found)
-    width = max(map(len, attacks))
+    places, cases = axes(found)
+    width = max(map(len, cases))
     lines = ["attack x defense: " + ", ".join(f"{mark} {meaning}" for mark, meaning in MEANINGS.items())]
     lines.append(f"  {'':<{width}}" + "".join(f"{number:>3}" for number in range(1, len(places) + 1)))
-    for attack in attacks:
-        marks = [pair.mark for pair in found if pair.attack == attack]
-        lines.append(f"  {attack:<{width}}" + "".join(f"{mark:>3}" for mark in marks))
+    for case in cases:
+        marks = [pair.mark for pair in found if pair.case == case]
+        lines.append(f"  {case:<{width}}" + "".join(f"{mark:>3}" for mark in marks))
     columns = "; ".join(f"{number} {place}" for number, place in enumerate(places, 1))
     lines += textwrap.wrap(columns, width=WIDTH, initial_indent="  ", subsequent_indent="  ")
     for text in reasons(found, lambda place: str(places.index(place) + 1)):
@@ -222,20 +230,32 @@ def as_text(found: Sequence[Pair]) -> str:
     return "\n".join(lines)
 
 
-def _row(attacks: Mapping[str, Attack], names: tuple[str, ...]) -> list[Pair]:
+def _row(names: tuple[str, ...]) -> list[Pair]:
     settings = {tokens: small_setting(*names, tokens=tokens) for tokens in (False, True)}
     found = []
-    for name, attack in attacks.items():
-        setting = settings[attack.claims_tokens]
-        reasons = {who: attack.refusal(knowledge_for(attack, setting, who)) for who in Adversary}
+    for (name, sentence), attack in attacks().items():
+        reasons = {who: attack.refusal(knowledge_for(attack, settings[sentence], who)) for who in Adversary}
         refused = {adversary: reason for adversary, reason in reasons.items() if reason is not None}
-        found.append(Pair(attack=name, defenses=names, refused=refused))
+        found.append(Pair(attack=name, sentence=sentence, defenses=names, refused=refused))
     return found
 
 
+@cache
+def attacks() -> Mapping[tuple[str, bool], Attack]:
+    """Every attack of the catalog by its name and by whether it meets a sentence: rows first, then sentences."""
+    made = {name: _attack(entry.constructor) for name, entry in catalog()["attacks"].items()}
+    on_rows = {(name, False): attack for name, attack in made.items() if not attack.claims_tokens}
+    on_sentences = {
+        (name, True): _ON_SENTENCES.get(name, lambda attack=attack: attack)()
+        for name, attack in made.items()
+        if attack.claims_tokens or attack.claims_embeddings
+    }
+    return {**on_rows, **on_sentences}
+
+
 def axes(found: Sequence[Pair]) -> tuple[list[str], list[str]]:
-    """The places of defenses and the names of attacks, in the order of the matrix."""
-    return list(dict.fromkeys(pair.place for pair in found)), list(dict.fromkeys(pair.attack for pair in found))
+    """The places of defenses and the attacks with what they meet, in the order of the matrix."""
+    return list(dict.fromkeys(pair.place for pair in found)), list(dict.fromkeys(pair.case for pair in found))
 
 
 def reasons(found: Sequence[Pair], label: Callable[[str], str]) -> list[str]:
@@ -245,7 +265,7 @@ def reasons(found: Sequence[Pair], label: Callable[[str], str]) -> list[str]:
         found: the matrix.
         label: how a place of defenses is named.
     """
-    places, attacks = axes(found)
+    places, cases = axes(found)
     concerned: dict[tuple[Adversary, str], list[Pair]] = {}
     for pair in found:
         for adversary, reason in pair.refused.items():
@@ -253,9 +273,9 @@ def reasons(found: Sequence[Pair], label: Callable[[str], str]) -> list[str]:
     texts = []
     for (adversary, reason), refused in concerned.items():
         where = list(dict.fromkeys(pair.place for pair in refused))
-        who = list(dict.fromkeys(pair.attack for pair in refused))
+        who = list(dict.fromkeys(pair.case for pair in refused))
         on = "every defense" if len(where) == len(places) else ", ".join(map(label, where))
-        rest = [attack for attack in attacks if attack not in who]
+        rest = [case for case in cases if case not in who]
         by = ", ".join(who) if len(who) <= len(rest) else f"all but {', '.join(rest)}" if rest else "every attack"
         texts.append(f"{by}, {adversary.value}, on {on}: {reason}")
     return texts
@@ -308,6 +328,8 @@ _ON_TOKENS: Mapping[str, Callable[[], Defense]] = {
     "AdversarialPerturbation": partial(_perturbation, tokens=True),
     "LayerNoise": lambda: LayerNoise(std={"word": 0.1, "blocks.0.query": 0.2}),
 }
+# Attacks on numbers whose unknowns have to be named where the examples are sentences.
+_ON_SENTENCES: Mapping[str, Callable[[], Attack]] = {"Inversion": lambda: Inversion(variables=Embeddings())}
 # Settings of a defense that attacks meet in another way than its default.
 _SECOND: Mapping[str, Callable[[], Defense]] = {
     "Quantize(stochastic=False)": lambda: Quantize(bits=4, stochastic=False),

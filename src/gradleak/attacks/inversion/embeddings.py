@@ -46,7 +46,7 @@ class Embeddings(Variables):
     def inputs(self, space: Space, flat: Tensor, labels: Tensor | None) -> Tensor:
         """Embeddings (b, T, d)."""
         sentences = _of(space)
-        rows = flat.reshape(len(sentences.open), -1)
+        rows = flat.reshape(len(sentences.open), space.domain.shape[-1])
         center, scale = self._units(space)
         return sentences.filled(rows * scale + center)
 

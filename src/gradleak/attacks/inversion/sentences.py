@@ -196,7 +196,10 @@ def _known(knowledge: Knowledge, update: Update | None, tables: TokenTables) -> 
     known = torch.full((size, length), OPEN)
     lengths = None if knowledge.lengths is None else knowledge.lengths.cpu()
     if lengths is None and size == 1 and update is not None:
-        lengths = torch.tensor([places_reached(update, knowledge, tables, length)])
+        reached = places_reached(update, knowledge, tables, length)
+        # Rounding and pruning can leave no row of places but those of special tokens, which tells no length.
+        ends = sum(where in (0, -1) for where in domain.vocabulary.places.values())
+        lengths = torch.tensor([reached]) if reached > ends else None
     if lengths is not None:
         known[torch.arange(length) >= lengths[:, None]] = NO_TOKEN
     for place in (0, -1):
