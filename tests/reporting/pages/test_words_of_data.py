@@ -11,7 +11,7 @@ from gradleak.reporting.document import summarize
 from gradleak.reporting.html import render_html
 from gradleak.reporting.markdown import render_markdown
 from gradleak.reporting.page import assemble
-from gradleak.reporting.pages.released import precision
+from gradleak.reporting.pages.released import knowledge, precision
 from gradleak.results import Evidence, Record
 from gradleak.results.findings.released import TensorPrecision, UpdatePrecision
 
@@ -61,3 +61,9 @@ def test_number_formats_in_words() -> None:
     made = precision(wide.model_copy(update={"made_in": "float16"}))
     assert "few digits of float16, in which they were made" in made
     assert "are NaN or infinite." in precision(wide.model_copy(update={"non_finite": 0.5}))
+
+
+def test_public_data_are_counted() -> None:
+    card = {"use": "Batch", "inputs": "int64[1200, 24]", "targets": "int64[1200]"}
+    assert knowledge("public", card) == "1,200 examples"
+    assert knowledge("public", "a table") == "a table"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -344,6 +345,8 @@ def _code(name: Any) -> str:
 _HALF = ("float16", "bfloat16")
 _TENSORS_NAMED = 4
 _RANGES_NAMED = 6
+# A batch as the record prints it: its examples are counted, and its sizes and checksum are for the record alone.
+_EXAMPLES = re.compile(r"Batch\(inputs = \w+\[(\d+)[,\]]")
 
 KNOWLEDGE_LABELS: Mapping[str, str] = {
     "objective": "Model, parameters and loss",
@@ -386,6 +389,8 @@ def knowledge(key: str, value: Any) -> str:
         return domain(words.mapping(value))
     if key == "generator":
         return generator(words.mapping(value))
+    if key == "public" and (found := _EXAMPLES.match(words.plain(value))):
+        return f"{count(int(found[1]))} examples"
     if key == "defenses" and not words.sequence(value):
         return "there are none"
     return f"disclosed: {words.plain(value)}" if key == "targets" else words.plain(value)
