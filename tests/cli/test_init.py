@@ -140,6 +140,7 @@ def test_pictures_and_sentences_are_seen_for_what_they_are(pictures: Path, sente
     assert "model = Transformer(size=8)" in made.script
 
 
+@pytest.mark.filterwarnings("ignore:text_file. public_text is the private file")
 def test_a_file_of_text_becomes_sentences_by_counted_words_or_those_of_the_model(tmp_path: Path) -> None:
     words = ["the", "cat", "sat", "on", "a", "mat", "and", "dog", "ran", "to", "red", "house"]
     lines = [" ".join(words[place % 12 : place % 12 + 5] + words[:2]) for place in range(0, 12, 2)]

@@ -129,3 +129,11 @@ def test_no_error_says_what_a_private_file_does(files: dict[str, Path], tmp_path
     with pytest.raises(InputError) as refused:
         text_file(**{**files, "path": table}, count=1)
     assert "Ann" not in str(refused.value)
+
+
+def test_words_that_are_counted_in_the_private_file_are_named(files: dict[str, Path], tmp_path: Path) -> None:
+    copy = tmp_path / "copy.txt"
+    copy.write_bytes(files["path"].read_bytes())
+    for public in (files["path"], copy):
+        with pytest.warns(UserWarning, match="public_text is the private file private.txt itself"):
+            text_file(path=files["path"], public_text=public, count=2)

@@ -85,10 +85,16 @@ def text_file(
         UnsupportedError: if pieces of words are needed and the package `tokenizers` is not installed.
 
     Warns:
-        UserWarning: if sentences were cut.
+        UserWarning: if sentences were cut, or words are counted in the private file.
     """
     kind = member("text_file.targets", TextTargets, targets)
     reader = _reader(vocabulary, merges, public_text, words)
+    if vocabulary is None and public_text is not None and _same(packaged_file(public_text), Path(path)):
+        warnings.warn(
+            f"text_file: public_text is the private file {Path(path).name} itself; every audit then takes its words for "
+            "public",
+            stacklevel=2,
+        )
     texts, labels = _rows(Path(path), text_column, label_column, kind)
     rows = row_range(count=count, first=first, last=last, available=len(texts), source=Path(path).name)
     chosen = _drawn(rows, count, seed)
@@ -216,6 +222,10 @@ def _pieces(vocabulary: Vocabulary, file: Path, merges: Path | None) -> Callable
         lower = all(word == word.lower() for word in vocabulary.words if not word.startswith("["))
         made = BertWordPieceTokenizer(str(file), lowercase=lower)
     return lambda text: list(made.encode(text, add_special_tokens=False).ids)
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.is_file() and other.is_file() and (one.samefile(other) or one.read_bytes() == other.read_bytes())
 
 
 def _rows(file: Path, text_column: str, label_column: str, kind: TextTargets) -> tuple[list[str], list[int] | None]:
