@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 from tests.audits.released.evidence import attack, control, refused, release, rmse, score
 
+from gradleak.auditing.verdicts import record_of as judged
 from gradleak.reporting.document import summarize
 from gradleak.reporting.html import render_html
 from gradleak.reporting.markdown import render_markdown
@@ -76,6 +77,19 @@ def test_the_strongest_stands_on_the_first_screen() -> None:
     assert "- Exact hits: 0 of 1 [attack] (attacked examples with pixel RMSE below 0.001" in text
     nothing = markdown(release(), refused("undefended"))
     assert "no attack was scored" in nothing
+
+
+def test_a_scenario_that_leaks_is_shown_by_an_example_that_does() -> None:
+    second = Subject(noun="example", name="1")
+    found = [
+        *(release(), release("noise"), release("noise", item="noise/example 1", subject=second)),
+        *(attack(0.01), attack(0.25, scenario="noise")),
+        attack(0.05, scenario="noise", item="noise/example 1/gn", subject=second),
+        *(control("positive", passed=True), control("negative", passed=True)),
+    ]
+    text = render_markdown(assemble(judged(found))).split("What may I ship")[0]
+    told = [line for line in text.splitlines() if line.startswith("**Example")]
+    assert [line.split(":**")[0] for line in told] == ["**Example 0", "**Example 1"]
 
 
 def test_equal_notes_share_a_number() -> None:

@@ -479,6 +479,8 @@ def original_of(view: AttemptView, context: Context) -> str | None:
 def rebuilt(views: Sequence[AttemptView], context: Context) -> list[Block]:
     """The strongest attack of every scenario, the worst first, on the same example where that was attacked.
 
+    A scenario that leaks is shown by an example that does.
+
     Args:
         views: the worst first.
         context: the rest of the record.
@@ -488,7 +490,7 @@ def rebuilt(views: Sequence[AttemptView], context: Context) -> list[Block]:
         return []
     first = scored[0].place
     by_scenario: dict[str, AttemptView] = {}
-    for view in sorted(scored, key=lambda one: one.place != first):
+    for view in sorted(scored, key=lambda one: (not _tells(one, context), one.place != first)):
         by_scenario.setdefault(view.scenario, view)
     chosen = sorted(by_scenario.values(), key=lambda one: one.error.value or 0.0)
     steps = [
@@ -506,6 +508,13 @@ def rebuilt(views: Sequence[AttemptView], context: Context) -> list[Block]:
         Steps(label="Scenario", steps=steps),
         *([Text(parts=[told], style=Style.FINE)] if without else []),
     ]
+
+
+def _tells(view: AttemptView, context: Context) -> bool:
+    """True where what was attacked has the verdict of its scenario."""
+    scenario = context.verdict_on(str(view.finding.scenario))
+    own = context.verdict_on(f"{view.finding.scenario}/{view.finding.subject}")
+    return scenario is None or own is None or own.verdict is scenario.verdict
 
 
 def _shown(view: AttemptView, context: Context) -> list[Block]:
