@@ -88,7 +88,7 @@ def test_the_next_step_of_layers_speaks_of_what_their_report_has() -> None:
     assert verdict.verdict is VerdictKind.LEAKS
     step = words.next_step(verdict)
     assert "table below" not in step
-    assert "where it leaks" in step
+    assert "the layers to protect first" in step
     assert words.reason("not_judged") == "whether the attribute is told was not found out"
 
 

@@ -62,7 +62,7 @@ def test_all_bounds_of_a_record_hold_together(noisy: AuditResult, plain: AuditRe
     assert noise.bounds == none.bounds > 1
     comparisons = {score.details["comparisons"] for score in noise.scores if score.name == "epsilon_lower_bound"}
     assert comparisons == {noise.bounds}
-    assert f"the {noise.bounds} lower bounds" in noise.terms
+    assert f", for {noise.bounds} of them" in noise.terms
     assert "2 settings were tried" in noise.terms
 
 

@@ -268,7 +268,7 @@ class _AdamSteps(Steps):
         return step if self.draw is None else step + rate * self.config.noise * self.draw()
 
     def decay(self, evaluation: int) -> float:
-        return self._rate(evaluation) * self.config.weight_decay
+        return self._rate(evaluation) * self.config.weight_decay if self.config.weight_decay else 0.0
 
     def _rate(self, evaluation: int) -> float:
         return self.config.learning_rate * self.config.schedule(evaluation, self.evaluations)
