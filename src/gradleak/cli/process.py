@@ -68,10 +68,10 @@ def end_at_signals() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 
 
-def wait_for_end() -> None:
-    """Wait for Ctrl-C or SIGTERM, which from here on end nothing by themselves: for a command that has no other end.
+def end_by_signal() -> Callable[[], None]:
+    """A function that waits for Ctrl-C or SIGTERM, which from here on end nothing by themselves, also if one came before.
 
-    For the main thread alone.
+    For a command that has no other end, and its main thread alone.
     """
     reading, writing = os.pipe()
     if sys.platform != "win32":
@@ -81,8 +81,12 @@ def wait_for_end() -> None:
             # In place of what ends the process. The system's half of a handler writes into the pipe, whoever gets the signal.
             signal.signal(number, lambda number, frame: None)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    while os.read(reading, 1)[0] not in _ENDING:
-        pass
+
+    def wait() -> None:
+        while os.read(reading, 1)[0] not in _ENDING:
+            pass
+
+    return wait
 
 
 def _once(number: signal.Signals) -> None:

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import typer
 
-from gradleak.cli.process import wait_for_end
+from gradleak.cli.process import end_by_signal
 from gradleak.results import GradleakError, InputError, Record
 from gradleak.results.files import write_file
 
@@ -235,12 +235,13 @@ def view(
     """Show runs on a page of this machine alone: verdicts, how far those are that go on, reports, two side by side."""
     with Viewer(folder, port) as server, tempfile.TemporaryDirectory(prefix="gradleak-") as beside:
         Thread(target=server.serve_forever, daemon=True).start()
+        wait = end_by_signal()
         typer.echo(f"{server.address}\nshows the runs in {folder} to you alone. Ctrl-C ends it.")
         if opened and _has_browser():
             # A process list shows the words of a command to everybody: the address stands in a file of ours.
             leads = f'<meta http-equiv="refresh" content="0; url={server.address}"><a href="{server.address}">Runs</a>'
             webbrowser.open(write_file(Path(beside) / "runs.html", leads).as_uri())
-        wait_for_end()
+        wait()
         server.shutdown()
     typer.echo("ended")
 
