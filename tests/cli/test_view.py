@@ -285,6 +285,7 @@ def test_looking_whether_a_record_is_written_does_not_keep_a_run_from_it(runs: P
     finally:
         ended.append(True)
         watched.join()
+    assert len(list((runs / "new").glob("*.jsonl"))) == 20
 
 
 def test_folders_are_looked_through_to_a_depth(tmp_path: Path) -> None:

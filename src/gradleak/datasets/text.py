@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import filecmp
 import importlib.util
 import re
 import warnings
@@ -225,7 +226,7 @@ def _pieces(vocabulary: Vocabulary, file: Path, merges: Path | None) -> Callable
 
 
 def _same(one: Path, other: Path) -> bool:
-    return one.is_file() and other.is_file() and (one.samefile(other) or one.read_bytes() == other.read_bytes())
+    return one.is_file() and other.is_file() and filecmp.cmp(one, other, shallow=False)
 
 
 def _rows(file: Path, text_column: str, label_column: str, kind: TextTargets) -> tuple[list[str], list[int] | None]:

@@ -1,4 +1,7 @@
-"""The page on reconstruction: the worst attempt, pictures, attacks example by example, and both adversaries."""
+"""The page on reconstruction: the worst attempt, pictures, attacks example by example, and both adversaries.
+
+Longer than 500 lines since every report on an attack reads all of it, and one enters fourteen files of this room at most.
+"""
 
 from __future__ import annotations
 
