@@ -255,7 +255,7 @@ def _conclude(rows: Sequence[dict[str, Any]], costs: dict[int, dict[str, float]]
         unrolled, average = by_place[rate, steps, "unrolled"], by_place[rate, steps, "average gradient"]
         verdict = "similar" if abs(unrolled - average) <= 1 else "worse" if average < unrolled else "better"
         if max(unrolled, average) <= blind:
-            verdict += ", and neither beats the blind adversary"
+            verdict += ", and neither beats the blind guess"
         lines.append(
             f"η = {rate:g}, T = {steps}: the average gradient is {verdict} ({average:.1f} against {unrolled:.1f} dB)."
         )

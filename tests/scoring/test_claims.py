@@ -1,4 +1,4 @@
-"""Scores of claimed sentences by hand, their blind baseline and luck."""
+"""Scores of claimed sentences by hand, their blind guess and luck."""
 
 from __future__ import annotations
 

@@ -46,9 +46,10 @@ SCORES = {
     "details (and reports) hold the share by counts of the batch, whatever the images, which is what is known of the labels.",
     "wrong_pairing_rmse": "The average error of the claims on a batch against wrong examples: a pixel RMSE near it has found "
     "nothing about single examples, however small it looks.",
-    "chance_pixel_rmse": "The error that blind guesses, paired with the batch like claims, reach at one of its examples by luck, "
-    "where examples have at most 32 entries or public rows are known; about 1 % of guessers are below one of the limits in "
-    "the details (of the smallest error, the second smallest, ...). The verdict 'leaks' asks for errors below one of these.",
+    "chance_pixel_rmse": "The error that guesses without the update, paired with the batch like claims, reach at one of its "
+    "examples by luck, where examples have at most 32 entries or public rows are known; about 1 % of guessers are below one of "
+    "the limits in the details (of the smallest error, the second smallest, ...). The verdict 'leaks' asks for errors below "
+    "one of these.",
     "st_lpips": "The ST-LPIPS distance of an image from the claim (Ghildyal and Liu 2022), the smallest of a batch: 0 for equal "
     "images, below about 1 for any. How alike two images look to a network, not who made them: no verdict reads it. "
     "From Python alone (`score_perceptual`), with the extra [metrics].",
@@ -93,7 +94,7 @@ POLICY = {
 }
 VERDICTS = {
     "leaks": "An attack without truth rebuilt at least one example: pixel RMSE at or below the threshold, and at most "
-    "the stated share of what guessing blindly gives. Or an adversary infers a sensitive variable better than the best blind "
+    "the stated share of what a blind guess gives. Or an adversary infers a sensitive variable better than the best blind "
     "guess, with an interval that lies above it, or a classifier does from the gradients of one layer. Or a lower bound on "
     "epsilon lies above what is claimed, or above the threshold.",
     "bounded": "A guarantee bounds what any attacker can do: differential privacy, the Bayesian Cramér-Rao bound with "

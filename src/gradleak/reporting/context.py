@@ -177,12 +177,12 @@ class Context:
         return found if isinstance(found, Mapping) else {}
 
     def blind(self, error: Score | None, scenario: str | None, subject: Subject | None) -> Score | None:
-        """The error of the blind adversary, on the example of a batch of which the error of an attack is.
+        """The error of the blind guess, on the example of a batch of which the error of an attack is.
 
         The error of an attack is that of the example it comes closest to, and blindly another one may be closest.
 
         Args:
-            error: of an attack; None for the smallest of the blind adversary.
+            error: of an attack; None for the smallest of the blind guess.
             scenario: of which release.
             subject: of which release.
         """

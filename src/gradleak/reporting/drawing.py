@@ -44,7 +44,7 @@ _PAGE_COLORS: Mapping[str, str] = {
 }
 MARKERS = ("o", "s", "D", "v", "^", "P")
 DASHES: Sequence[Any] = ("solid", (0, (5, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)), (0, (3, 3)), (0, (8, 2)))
-# Of the line that others are held against: chance, the blind adversary.
+# Of the line that others are held against: chance, the blind guess.
 BESIDE: Any = (0, (2, 3))
 
 STYLE: Any = {

@@ -137,7 +137,7 @@ def between(score: Score | None) -> str:
 
 
 def beside_blind(found: Quantity, blind: Quantity) -> Quantity:
-    """A predicted error, in words where it is above what guessing blindly gives or above the range of the data.
+    """A predicted error, in words where it is above what a blind guess gives or above the range of the data.
 
     A first-order prediction has no ceiling, while no attacker has to do worse than guess: the number stays in brackets.
     """

@@ -253,7 +253,7 @@ def _control(
                 as_is(words.sentence(finding.note)),
             ]
         )
-    columns = [*labels("Control of", "Result"), *numbers("Reached", "Blind baseline"), *labels("Note", why=True)]
+    columns = [*labels("Control of", "Result"), *numbers("Reached", "Blind guess"), *labels("Note", why=True)]
     blocks: list[Block] = [Text(parts=[as_is(expects)] if expects else []), Table(columns=columns, rows=rows)]
     results = [control.passed for _, control in found]
     if meaning and all(results):

@@ -40,7 +40,7 @@ OF_SENTENCES: Sequence[Words] = [
     "without order have a ROUGE-1 of 1 and rebuild no sentence.",
     "**Token error** is the share of the words of a sentence that are not claimed at their place: 0 is the sentence itself. "
     "Special tokens and padding count nowhere. **ROUGE** and **Google BLEU** are taken on token ids, whatever the language. The "
-    "**blind baseline** is the most frequent word of the sentence everywhere, *chosen with the truth by the scorer*.",
+    "**blind guess** is the most frequent word of the sentence everywhere, *chosen with the truth by the scorer*.",
 ]
 
 
@@ -231,7 +231,7 @@ def told_of_sentences(told: Told, order: Words, found: Sequence[Quantity]) -> To
     """The tiles of an audit of sentences.
 
     Args:
-        told: those of any audit: smallest error, PSNR, blind baseline, exact hits.
+        told: those of any audit: smallest error, PSNR, blind guess, exact hits.
         order: ROUGE-L of the strongest attempt.
         found: shares of the words found by each attack.
     """

@@ -44,8 +44,8 @@ REASONS: Mapping[str, str] = {
     "control_failed": "a control failed",
     "control_not_run": "the noise control of the attack could not be run",
     "words_leak": "the words of the batch leak, their order was not shown",
-    "no_better_than_blind": "guessing blindly does nearly as well",
-    "no_better_than_chance": "blind guesses come as near by luck",
+    "no_better_than_blind": "a blind guess does nearly as well",
+    "no_better_than_chance": "guesses without the update come as near by luck",
     "item_failed": "the release could not be made",
     "inconsistent_update": "the update does not fit the stated model",
     "converged_model": "the model has already learned this batch",
@@ -242,7 +242,7 @@ WRONG_PAIRING = (
 ADVERSARIES = (
     "The adversary of a defended release either knows the defenses and their constants (adaptive), or takes the update for an "
     "undefended one (static); both start from the same guesses. The stronger counts: a defense that stops the static adversary "
-    "alone does not protect, and a refused attack is no evidence of safety. Error and blind baseline are those of the example of "
+    "alone does not protect, and a refused attack is no evidence of safety. Error and blind guess are those of the example of "
     "a batch that came out closest, which need not be the same one in every row."
 )
 NO_PICTURES = (
@@ -374,16 +374,22 @@ def unit(name: str, kind: str | None) -> str:
 _TERMS: Mapping[str, str] = {
     "update": "What a client sends to the server: gradients, or the change of its weights, after all defenses.",
     "release": "One update that leaves the client, with the examples behind it.",
+    "batch": "Examples that are behind one update together; what is claimed of them is paired with them one to one.",
     "scenario": "A setting that an audit tries: a protocol with its defenses.",
     "attack": "A method that rebuilds examples, or infers a fact on them, from an update, without seeing them.",
     "reference": "A scenario to compare with; no verdict on the run and no gate counts it.",
     "blind guess": "The best answer of an adversary who ignores the update, chosen with the truth: deliberately strong.",
-    "blind adversary": "An adversary who ignores the update, made strong: its answer is chosen with the truth.",
-    "blind baseline": "The error of the best guess without the update, chosen with the truth: deliberately strong.",
     "pixel RMSE": "The root of the mean squared difference of pixels scaled to [0, 1]: 0 is a copy, 0.1 is clearly recognizable.",
     "column RMSE": "The root of the mean squared difference of columns, each scaled by its range: 0 is a copy.",
     "entry RMSE": "The root of the mean squared difference of entries scaled to [0, 1]: 0 is a copy.",
     "PSNR": "The pixel RMSE on a log scale, in decibels: higher is nearer, 20 is an RMSE of 0.1, and a copy has no limit.",
+    "luck": "The error that about one in a hundred draws of guesses without the update comes below: one that is no smaller shows "
+    "nothing.",
+    "token error": "The share of the words of a sentence that are not claimed at their place: 0 is the sentence itself.",
+    "bag of words": "The words of a batch, without their order.",
+    "ROUGE-L": "The longest row of words that claim and sentence have in common, in order and with gaps, as a share of both: "
+    "100 % is the sentence.",
+    "Google BLEU": "The share of rows of one to four words that claim and sentence have in common: 100 % is the sentence.",
     "exact hits": "Examples that an attack rebuilt to an error below 0.001.",
     "std": "Standard deviation, here of noise that is added to every shared number.",
     "closed form": "A formula of the derivative of the release, without any attack.",
@@ -416,12 +422,10 @@ GLOSSARY: Mapping[str, str] = {
     **{kind.value: VERDICT_MEANINGS[kind] for kind in VerdictKind},
     **{kind.value.replace("_", " "): f"{sentence(EVIDENCE[kind])}." for kind in Evidence if kind != "attack"},
 }
-# The longest first, so that "blind baseline" is not read as less; a verdict and a kind of evidence have marks of their own.
-_FOUND = re.compile(
-    r"(?<![\w-])(" + "|".join(re.escape(term) for term in sorted(_TERMS, key=len, reverse=True)) + r")s?(?![\w-])",
-    re.IGNORECASE,
-)
-_BY_LOWER = {term.lower(): term for term in _TERMS}
+# The longest first, so that "token error" is not read as less. Other verdicts, and kinds of evidence, have marks of their own.
+_EXPLAINED = sorted((*_TERMS, VerdictKind.BOUNDED.value), key=len, reverse=True)
+_FOUND = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, _EXPLAINED))})(?:e?s)?(?![\w-])", re.IGNORECASE)
+_BY_LOWER = {term.lower(): term for term in _EXPLAINED}
 # Within these nothing is explained, and neither is what has a title already.
 _BARE = ("abbr", "svg", "legend", "label", "summary", "code", "th")
 
@@ -493,9 +497,9 @@ def errors_read(error: str, entries: str, *, image: bool) -> list[str]:
     )
     return [
         "Attacks on a release say “leaks” where one that never saw the truth rebuilt at least one example: its error is "
-        "below the threshold, at most the stated share of what guessing blindly gives, and smaller than luck brings.",
+        "below the threshold, at most the stated share of what a blind guess gives, and smaller than luck brings.",
         f"**{sentence(error)}** is the root of the mean squared difference of {entries} scaled to "
-        f"[0, 1]: 0 is a perfect copy, 0.1 is {tenth}.{psnr if image else ''} The **blind baseline** is the "
+        f"[0, 1]: 0 is a perfect copy, 0.1 is {tenth}.{psnr if image else ''} The **blind guess** is the "
         f"error of the best guess that ignores the update: {constants} *chosen with the truth by the scorer*, or the "
         f"mean public {'picture' if image else 'example'} where one is known. It is deliberately strong, so that "
         "“leaks” is conservative.",

@@ -72,7 +72,7 @@ class Control(Part):
         passed: whether it did; None where the control could not be run.
         of: what the control is for, where that is less than the whole audit: an attack, a measure; else "".
         measure: the name of the score that decides, "" where none does.
-        baseline: what a blind adversary reaches in that measure, or None.
+        baseline: what the blind guess reaches in that measure, or None.
     """
 
     planted: bool

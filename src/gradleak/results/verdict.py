@@ -124,9 +124,9 @@ class Thresholds(Settings):
 
     Attributes:
         pixel_rmse: largest error, in pixels scaled to [0, 1].
-        baseline_ratio: largest share of the blind adversary's error on the same example.
+        baseline_ratio: largest share of the error of the blind guess on the same example.
         token_error: of sentences in place of both: largest share of the words that are not in place; luck and the blind
-            adversary are to be beaten, by any margin.
+            guess are to be beaten, by any margin.
         reconstruction_probability: largest chance of any attacker to rebuild an example of a release that is *bounded* by
             differential privacy.
         advantage: largest advantage that Fano's inequality may leave to any adversary of an inference game that is *bounded*.
@@ -166,7 +166,7 @@ class Thresholds(Settings):
 
         Args:
             errors: pixel RMSE of the attack by example; None where there is none.
-            baselines: pixel RMSE of the blind adversary by example.
+            baselines: pixel RMSE of the blind guess by example.
             chance: below what the k-th smallest error is more than luck (`chance_pixel_rmse`); empty where luck gives
                 nothing.
         """
@@ -178,7 +178,7 @@ class Thresholds(Settings):
 
         Args:
             errors: pixel RMSE of the attack by example; None where there is none.
-            baselines: pixel RMSE of the blind adversary by example.
+            baselines: pixel RMSE of the blind guess by example.
         """
         return sorted(
             error

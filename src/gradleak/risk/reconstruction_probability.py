@@ -41,7 +41,7 @@ class ReconstructionProbability(SettingMeasure):
 
         P(error <= η) <= Φ(μ + Φ⁻¹(κ)),   μ = √T·Δ/σ,   κ = sup over guesses of P(error(guess, z) <= η),
 
-    κ the success of guessing blindly. **Why**: let Q be the law of what the attacker sees if z adds nothing, P_z the
+    κ the success of a blind guess. **Why**: let Q be the law of what the attacker sees if z adds nothing, P_z the
     law if it is there, and E_z all outcomes at which the attacker's answer is within η of z. No test tells P_z from Q
     better than N(μ, 1) from N(0, 1), so P_z(E_z) <= F(Q(E_z)) with F(a) = Φ(μ + Φ⁻¹(a)), which increases and is
     concave. The mean over z is at most F(mean Q(E_z)), by Jensen. And Q does not depend on z: under it the answer is a

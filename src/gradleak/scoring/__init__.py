@@ -1,4 +1,4 @@
-"""Claim against truth: image errors in pixels scaled to [0, 1], one-to-one pairing, blind baselines; guesses of adversaries."""
+"""Claim against truth: image errors in pixels scaled to [0, 1], one-to-one pairing, blind guesses; guesses of adversaries."""
 
 from gradleak.scoring.chance import (
     BASELINE_NAMES,

@@ -124,7 +124,7 @@ def chance_pixel_rmse(
     share: float = 0.5,
     draws: int | None = None,
 ) -> Score | None:
-    """The errors that blind guesses reach by luck: about 1 % of guessers have one of their sorted errors below.
+    """The errors that guesses without the update reach by luck: about 1 % of guessers have one of their sorted errors below.
 
     A guesser submits as many claims as the batch has examples, drawn without the update, and they are paired with the
     examples one to one. With few entries an example, some guess lands near some example: among 16 examples of two entries
@@ -137,13 +137,13 @@ def chance_pixel_rmse(
     - entries at the ends of the range, as clamped claims and binary data have;
     - either, entry by entry;
     - entries as the true ones are spread, for two examples or more, so that this is as strong as the best constant of the
-      blind baseline: 0 or 1 with their shares, one added to each count, where an entry is 0 or 1 in all examples; else
+      blind guess: 0 or 1 with their shares, one added to each count, where an entry is 0 or 1 in all examples; else
       uniform over their range and 0.1 beyond;
     - public rows, drawn with replacement, where some are known; of any number of entries.
 
     Where public rows are known, the k-th smallest error has to be below `share` of the k-th smallest distance of an example
     to the public row that is nearest to it, too: the scorer chooses that row with the truth, as it does the best constant of
-    the blind baseline. Draws alone are too lax here, since a true row of the same kind that is not among the public ones,
+    the blind guess. Draws alone are too lax here, since a true row of the same kind that is not among the public ones,
     as another client has them, comes near more often than a draw does.
 
     Args:
@@ -152,7 +152,7 @@ def chance_pixel_rmse(
         public: public data of the same shape, as for `blind_baseline`.
         generator: draws the guesses.
         within: largest error that is asked about; with more than 0.1 guesses count up to 256 entries, else up to 32.
-        share: of the distance to the nearest public row; that of the blind baseline in a verdict.
+        share: of the distance to the nearest public row; that of the blind guess in a verdict.
         draws: guessers of each kind; None takes 1,000, and 300 for more than 64 examples.
 
     Returns:
@@ -199,7 +199,7 @@ def chance_pixel_rmse(
         leakier=Leakier.LOWER,
         evidence=Evidence.ESTIMATE,
         n=draws,
-        note="blind guesses, paired with the examples like claims, come below one of the limits in about 1 % of draws",
+        note="guesses without the update, paired like claims, come below one of the limits in about 1 % of draws",
         details={"limits": lowest.tolist(), "guesses": list(guessers), "draws": draws, "level": CHANCE_LEVEL},
     )
 

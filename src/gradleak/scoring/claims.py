@@ -86,7 +86,7 @@ def blind_scores(
 def luck_of(
     batch: Batch, domain: Domain, public: Tensor | None, *, generator: torch.Generator, within: float, share: float
 ) -> Score | None:
-    """The error that blind guesses reach by luck: `chance_pixel_rmse`, or `chance_token_error` of guessers of sentences.
+    """The error that guesses without the update reach by luck: `chance_pixel_rmse`, or `chance_token_error` of sentences.
 
     The guessers know public sentences where there are some, else the vocabulary alone (`Guessers`), and the number of words
     of each sentence.

@@ -1,4 +1,4 @@
-"""Findings on one release, as audits write them: blind baseline, attacks, controls, bounds, a check of the derivative."""
+"""Findings on one release, as audits write them: blind guess, attacks, controls, bounds, a check of the derivative."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def release(
     luck: Sequence[float] = (),
     **more: Any,
 ) -> ReleaseFinding:
-    """A release with its blind baseline, and the limits that luck sets."""
+    """A release with its blind guess, and the limits that luck sets."""
     scores = [] if baseline is None else [rmse(baseline, Evidence.EXACT)]
     if luck:
         limits = {"limits": list(luck)}

@@ -77,7 +77,7 @@ def test_an_error_that_luck_reaches_is_no_leak(errors: list[float], leaks: bool)
         assert "only below 0.01" in verdict.explanation
     elif errors[0] == 0.005:
         assert (
-            "to a pixel RMSE of 0.005, below the 0.01 that blind guesses reach by luck (up to 0.1"
+            "to a pixel RMSE of 0.005, below the 0.01 that guesses without the update reach by luck (up to 0.1"
             in verdict.explanation
         )
     else:
@@ -96,7 +96,9 @@ def test_values_that_are_guessed_exactly_are_named() -> None:
 def test_luck_does_not_hide_that_the_model_has_learned_the_batch() -> None:
     verdict = judged(release(client_loss=0.001, luck=[0.01]), attack(0.05))[0]
     assert verdict.reason == "converged_model"
-    assert "Besides: gn ended at a pixel RMSE of 0.05, but blind guesses come as near" in verdict.explanation
+    assert (
+        "Besides: gn ended at a pixel RMSE of 0.05, but guesses without the update come as near" in verdict.explanation
+    )
 
 
 def test_a_range_that_makes_an_example_look_constant_is_named() -> None:
@@ -334,7 +336,7 @@ def test_no_bound_where_an_attack_leaks_or_comes_as_near() -> None:
 def test_no_bound_where_guessing_is_below_it(blind: float, value: float) -> None:
     verdict = judged(release(baseline=blind), about(bound(value)), attack(0.4))[0]
     assert verdict.verdict is VerdictKind.INCONCLUSIVE
-    assert "guessing blindly" in verdict.explanation
+    assert "which a blind guess meets within" in verdict.explanation
 
 
 def test_differential_privacy_that_leaves_no_fair_chance_is_bounded_and_says_what_it_rests_on() -> None:
@@ -392,7 +394,7 @@ def test_an_attack_that_leaks_or_comes_as_near_wins_over_differential_privacy() 
     assert judged(release(baseline=0.15), about(chance()), attack(0.09))[0].reason == "no_better_than_blind"
     verdict = judged(release(baseline=0.05), about(chance()), attack(0.4))[0]
     assert verdict.verdict is VerdictKind.INCONCLUSIVE
-    assert "guessing blindly meets within 0.05" in verdict.explanation
+    assert "a blind guess meets within 0.05" in verdict.explanation
     sent = release(given=True, gate=Gate(status="not_applicable", chi_square_z=40.0))
     verdict = judged(sent, about(chance()))[0]
     assert verdict.verdict is VerdictKind.INCONCLUSIVE

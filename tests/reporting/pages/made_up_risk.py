@@ -39,7 +39,7 @@ def eigenvalues(example: int) -> tuple[float, ...]:
 
 
 def around(scenario: str, example: int, *errors: float) -> list[Finding]:
-    """What other kinds of audits know of a release: the blind baseline, and attacks."""
+    """What other kinds of audits know of a release: the blind guess, and attacks."""
     here = place(scenario, example, "blind") | {"audit": "release", "kind": "left"}
     found: list[Finding] = [UnknownFinding(**here, scores=(score("pixel_rmse", 0.28 + example / 100),))]
     for number, error in enumerate(errors):

@@ -73,7 +73,7 @@ def test_the_strongest_stands_on_the_first_screen() -> None:
     text = markdown(release(), strong, attack(0.3, name="other")).split("## By scenario")[0]
     assert "- Smallest pixel RMSE: 0.02 [attack] (reached by gn, static, example 0, undefended)" in text
     assert "- Its PSNR: 34.0 dB [attack] (higher is closer; above about 30 dB" in text
-    assert "- Blind baseline beside it: 0.3 [exact] (pixel RMSE of the best guess without the update)" in text
+    assert "- Blind guess beside it: 0.3 [exact] (pixel RMSE of the best guess without the update)" in text
     assert "- Exact hits: 0 of 1 [attack] (attacked examples with pixel RMSE below 0.001" in text
     nothing = markdown(release(), refused("undefended"))
     assert "no attack was scored" in nothing
@@ -147,7 +147,7 @@ def test_the_baseline_of_a_wrong_pairing_stands_beside_every_batch() -> None:
 
 
 def test_a_batch_is_called_one_and_stands_beside_its_own_blind_number() -> None:
-    """The attack comes closest to the first example, the blind adversary to the second."""
+    """The attack comes closest to the first example, the blind guess to the second."""
     batch = Subject(noun="batch", name="0")
     found = [release(subject=batch, batch_size=2, baseline=[0.4, 0.1]), attack([0.01, 0.3], subject=batch)]
     (row,) = cells(markdown(*found), "### Attacks, example by example")

@@ -238,7 +238,7 @@ def test_the_scenarios_stand_on_the_first_screen_the_worst_first() -> None:
 
 
 def test_the_blind_number_is_that_of_the_example_which_came_out_closest() -> None:
-    """The attack comes closest to the first example, the blind adversary to the second."""
+    """The attack comes closest to the first example, the blind guess to the second."""
     batch = Subject(noun="batch", name="0")
     found = [known(subject=batch, batch_size=2, baseline=[0.4, 0.1]), attack([0.01, 0.3], subject=batch)]
     assert cells(pages(*found)[0], "Releases by scenario")[0][4:6] == ["0.01", "0.4"]
@@ -251,7 +251,7 @@ def test_a_prediction_above_what_guessing_gives_is_said_in_words() -> None:
 
 def test_thresholds_luck_and_range_are_said_first() -> None:
     text, _ = pages(known(luck=[0.02], range_note="all values lie in 0 to 1, 1/255 of the declared range 0 to 255"))
-    assert "the pixel RMSE is at most 0.1 and at most 0.5 times the blind baseline, and nearer than luck brings" in text
+    assert "the pixel RMSE is at most 0.1 and at most 0.5 times the blind guess, and nearer than luck brings" in text
     assert "a single one below 0.02" in text
     assert "every attacker a chance of at most 0.05" in text
     assert "Mind the range" in text
@@ -287,7 +287,7 @@ def test_evidence_of_the_numbers_is_in_the_heads() -> None:
     text, _ = pages(known(), attack(0.2))
     head = next(line for line in text.splitlines() if "Leaking, of those attacked" in line)
     assert f"Smallest pixel RMSE reached \\[{Evidence.ATTACK.value}\\]" in head
-    assert "Blind baseline \\[exact\\]" in head
+    assert "Blind guess \\[exact\\]" in head
 
 
 def test_ranges_by_feature_are_listed_as_far_as_they_are_on_file() -> None:

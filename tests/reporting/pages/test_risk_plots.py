@@ -51,7 +51,7 @@ def test_plots_are_the_same_each_time_and_hold_no_date(sample: list[Finding]) ->
 
 def test_every_series_is_named(sample: list[Finding]) -> None:
     text = noise(sample)
-    for name in ("predicted by I²F", "perfect attacker", "real attack", "lower bound", "blind baseline"):
+    for name in ("predicted by I²F", "perfect attacker", "real attack", "lower bound", "blind guess"):
         assert name in text
 
 

@@ -55,7 +55,7 @@ def without_private(public: Batch, private: Iterable[Batch]) -> Batch:
 
 
 def luck(site: Site, batch: Batch, name: str) -> Score | None:
-    """Error that blind guesses reach by luck on a batch of few entries, None where that is nothing.
+    """Error that guesses without the update reach by luck on a batch of few entries, None where that is nothing.
 
     Args:
         site: its public rows are among the guesses.

@@ -130,7 +130,7 @@ def reaches(attempt: Attempt, about: Sequence[Finding], grounds: Grounds) -> boo
 
     Args:
         attempt: the attack.
-        about: all that was found about its release, the blind baseline among it.
+        about: all that was found about its release, the blind guess among it.
         grounds: whose thresholds.
     """
     blind = next((score for one in about if (score := _blind(one)) is not None), None)

@@ -22,10 +22,10 @@ class Limits:
 
     Attributes:
         error: the error up to which an example counts as rebuilt.
-        baseline_ratio: the share of the blind adversary's error up to which it does.
+        baseline_ratio: the share of the error of the blind guess up to which it does.
         probability: the largest chance to rebuild an example that a bound may leave.
         reached: the smallest error of an attack on the release, or None.
-        blind: the smallest error of the blind adversary on it, or None.
+        blind: the smallest error of the blind guess on it, or None.
         noun: what the error is called.
     """
 
@@ -172,7 +172,7 @@ def _against(value: float, facts: Mapping[str, Any], release: ReleaseFinding, li
     if facts["prior_error"] > WIDEST_PRIOR:
         return f"{stated} rests on a prior wider than any data of the stated range can be."
     if limits.blind is not None and limits.error < limits.blind < limits.baseline_ratio * value:
-        return f"{stated} does not fit this example, which guessing blindly meets within {limits.blind:.3g}."
+        return f"{stated} does not fit this example, which a blind guess meets within {limits.blind:.3g}."
     return _seen_against(stated, release, limits)
 
 
@@ -181,7 +181,7 @@ def _seen_against(stated: str, release: ReleaseFinding, limits: Limits) -> str:
     if limits.reached is not None and limits.reached <= limits.error:
         return f"{stated} is an average; an attack came within {limits.reached:.3g} on this very example."
     if limits.blind is not None and limits.blind <= limits.error:
-        return f"{stated} does not fit this example, which guessing blindly meets within {limits.blind:.3g}."
+        return f"{stated} does not fit this example, which a blind guess meets within {limits.blind:.3g}."
     z = release.gate.chi_square_z
     if release.given and release.gate.status != "consistent" and not (z is not None and abs(z) <= NOISE_Z):
         return f"{stated} rests on noise that the update which was sent is not shown to carry."
@@ -200,7 +200,7 @@ def _privacy_sentence(score: Score, limits: Limits) -> str:
         f"No attacker who sees {seen} rebuilds {what} to a {limits.noun} of {facts['within']:g} with a probability above "
         f"{score.value:.2g}, which is at most the limit of {limits.probability:g}. This is reconstruction robustness "
         f"from the differential privacy of {whose} (μ = {facts['mu']:.3g}, that is ε = {facts['epsilon']:.3g} at δ = "
-        f"{facts['delta']:g}; guessing blindly succeeds with κ = {facts['kappa']:.2g}). It rests on clipping to "
+        f"{facts['delta']:g}; a blind guess succeeds with κ = {facts['kappa']:.2g}). It rests on clipping to "
         f"{facts['sensitivity']:g} with noise of std {facts['std']:.3g} on the {carrier}, and on the stated prior "
         f"({prior['origin']}{sure}), over which it is an average: who knows more about an example may do better"
         + (", and so may who sees several releases of the same data." if rounds == 1 else ".")

@@ -375,7 +375,7 @@ def _why_inconclusive(
     if best.best is not None and best.best <= thresholds.pixel_rmse:
         return (
             "no_better_than_blind",
-            f"{best.title} ended at a {noun} of {best.best:.3g}, but guessing blindly does nearly as well on this "
+            f"{best.title} ended at a {noun} of {best.best:.3g}, but a blind guess does nearly as well on this "
             f"example ({_constant(release)}), so the update cannot be shown to have given it away.",
         )
     return (
@@ -397,7 +397,7 @@ def _what(
     example = "a sentence" if winner.score("token_error") is not None else "an example"
     together = beyond_luck(rebuilt, chance) if chance else 1
     if together <= 1:
-        beyond = f", below the {chance[0]:.3g} that blind guesses reach by luck" if chance else ""
+        beyond = f", below the {chance[0]:.3g} that guesses without the update reach by luck" if chance else ""
         return f"{example} from the update alone, to a {noun} of {rebuilt[0]:.3g}{beyond}"
     return (
         f"{together} examples from the update alone, to a {noun} of at most {rebuilt[together - 1]:.3g}, which luck does not "
@@ -425,8 +425,8 @@ def _by_luck(
         last = chance[len(rebuilt) - 1]
         told += f", and {len(rebuilt)} at once, as many as came near, only if all are below {last:.3g}"
     return (
-        f"{winner.title} ended at a {noun} of {winner.best:.3g}, but blind guesses come as near to {examples} by luck: "
-        f"{told}."
+        f"{winner.title} ended at a {noun} of {winner.best:.3g}, but guesses without the update come as near to {examples} by "
+        f"luck: {told}."
     )
 
 

@@ -96,7 +96,7 @@ def _tiles(views: Sequence[AttemptView], context: Context) -> Tiles:
             Evidence.ATTACK,
         ),
         (
-            "Blind baseline beside it",
+            "Blind guess beside it",
             MISSING if worst is None else worst.baseline,
             f"{context.error} of the best guess without the update",
             Evidence.EXACT,
@@ -179,7 +179,7 @@ def _claim(view: AttemptView, context: Context, title: str = "") -> Claim:
 def _exhibit(beside: Sequence[tuple[AttemptView, str]], context: Context) -> Exhibit:
     first = beside[0][0]
     original = context.picture(original_of(first, context))
-    caption: list[Words] = ["**Original**", ["blind baseline: RMSE", replace(first.baseline, evidence="")]]
+    caption: list[Words] = ["**Original**", ["blind guess: RMSE", replace(first.baseline, evidence="")]]
     pictures = [Picture(source=original, alt=f"Original of {first.place}", caption=caption)]
     for view, source in beside:
         psnr, support = view.number("psnr"), words.SUPPORT.get(view.finding.support, "")
@@ -241,7 +241,7 @@ def attempt_section(
     columns = [
         *labels("Example", "Scenario", "Attack"),
         *numbers(*map(words.sentence, map(words.score_name, before)), words.sentence(context.error), evidence=attack),
-        *numbers("Blind baseline", evidence=Evidence.EXACT),
+        *numbers("Blind guess", evidence=Evidence.EXACT),
         *numbers(*map(words.sentence, map(words.score_name, after)), evidence=attack),
         *labels("Labels found", evidence=attack),
         *labels("Outcome"),
@@ -282,7 +282,7 @@ def _row(view: AttemptView, notes: Mapping[str, int], similar: tuple[Sequence[st
 
 
 def _of_which(view: AttemptView) -> list[Small]:
-    """Note on the blind baseline beside an attack that claims nothing of a batch."""
+    """Note on the blind guess beside an attack that claims nothing of a batch."""
     return [Small("smallest of the batch")] if view.error.value is None and "batch" in view.place else []
 
 
@@ -341,7 +341,7 @@ def adversary_section(views: Sequence[AttemptView], context: Context) -> Section
     columns = [
         *labels("Scenario", "Example", "Attack"),
         *numbers(f"{error}, static", f"{error}, adaptive", evidence=Evidence.ATTACK),
-        *numbers("Blind baseline", evidence=Evidence.EXACT),
+        *numbers("Blind guess", evidence=Evidence.EXACT),
     ]
     rows = Rows(list(found.items()), lambda one: _side_by_side(*one))
     notes = dict.fromkeys(
@@ -378,7 +378,7 @@ def _reached(view: AttemptView | None) -> Quantity:
 
 @dataclass(frozen=True, eq=False)
 class AttemptView:
-    """One attack on one release, with what the blind adversary reaches there."""
+    """One attack on one release, with what the blind guess reaches there."""
 
     finding: ReconstructionFinding
     blind: Score | None
@@ -405,7 +405,7 @@ class AttemptView:
 
     @property
     def baseline(self) -> Quantity:
-        """The error of the blind adversary."""
+        """The error of the blind guess."""
         return quantity(self.blind)
 
     def number(self, name: str) -> Quantity:

@@ -86,7 +86,7 @@ def _front(releases: Sequence[ReleaseFinding], context: Context) -> Iterator[Blo
         *labels("Scenario"),
         *numbers("Releases", "Leaking, of those attacked", "Noise std"),
         *numbers(f"Smallest {context.error} reached", evidence=Evidence.ATTACK),
-        *numbers("Blind baseline", f"Smallest {context.error} predicted", evidence=Evidence.EXACT),
+        *numbers("Blind guess", f"Smallest {context.error} predicted", evidence=Evidence.EXACT),
     ]
     yield Table(columns=columns, rows=[row for _, row in sorted(found, key=lambda pair: pair[0])])
     yield Text(parts=[_thresholds(releases, context)], style=Style.FINE)
@@ -141,18 +141,18 @@ def _thresholds(releases: Sequence[ReleaseFinding], context: Context) -> Words:
     if context.data_kind == "tokens":
         half = decimal(limits["token_error"]) if "token_error" in limits else "the threshold of the plan"
         return (
-            f"A sentence counts as rebuilt where its token error is at most {half}, at most that of the blind baseline, and "
+            f"A sentence counts as rebuilt where its token error is at most {half}, at most that of the blind guess, and "
             "below what guessers reach by luck. All thresholds are values of the plan."
         )
     text = f"An example counts as rebuilt where the {context.error} is at most "
     text += decimal(limits["pixel_rmse"]) if "pixel_rmse" in limits else "the threshold of the plan"
     if "baseline_ratio" in limits:
-        text += f" and at most {decimal(limits['baseline_ratio'])} times the blind baseline"
+        text += f" and at most {decimal(limits['baseline_ratio'])} times the blind guess"
     chances = [release.value("chance_pixel_rmse") for release in releases]
     luck = min((chance for chance in chances if chance is not None), default=None)
     if luck is not None:
-        text += f", and nearer than luck brings blind guesses: a single one below {decimal(luck)}, or several at once below "
-        text += "limits of their own"
+        text += f", and nearer than luck brings guesses without the update: a single one below {decimal(luck)}, or several at "
+        text += "once below limits of their own"
     text += "."
     if "reconstruction_probability" in limits:
         chance = decimal(limits["reconstruction_probability"])

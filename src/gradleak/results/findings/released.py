@@ -1,4 +1,4 @@
-"""Finding on the update of a client: a release, its blind baseline, and whether it is what the stated setting makes."""
+"""Finding on the update of a client: a release, its blind guess, and whether it is what the stated setting makes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class UpdatePrecision(TensorPrecision):
 
 
 class ReleaseFinding(Finding):
-    """Release of one batch in one scenario. Its scores are the blind baseline and what luck reaches.
+    """Release of one batch in one scenario. Its scores are the blind guess and what luck reaches.
 
     Attributes:
         knowledge: what the adversary knows, as `Knowledge.card` writes it.

@@ -142,7 +142,7 @@ def _studied(levels: Levels, context: Context) -> list[Block]:
                 *numbers("Predicted, I²F", evidence=exact),
                 *numbers("Perfect attacker (validation)", hint="starts at the truth; checks the prediction"),
                 *numbers("Real attack", evidence=Evidence.ATTACK),
-                *numbers("Blind baseline", evidence=exact),
+                *numbers("Blind guess", evidence=exact),
                 *numbers("Prediction error"),
             ],
             rows=[_row(std, points) for std, points in levels.items()],
@@ -196,7 +196,7 @@ def _nearest(known: Sequence[float]) -> Sequence[float]:
 
 
 def _paint(axes: Axes, levels: Levels, error: str) -> None:
-    """Thin markers are single examples, lines medians over them; the dashed level is what the blind adversary reaches."""
+    """Thin markers are single examples, lines medians over them; the dashed level is what the blind guess reaches."""
     from gradleak.reporting.drawing import BESIDE, DASHES, INK, SERIES
 
     # name of the series -> (legend, color, dash, marker)
@@ -218,7 +218,7 @@ def _paint(axes: Axes, levels: Levels, error: str) -> None:
             )
     blind = [point.baseline for points in levels.values() for point in points if point.baseline]
     if blind:
-        axes.axhline(min(blind), color=INK, linestyle=BESIDE, linewidth=1.0, label="blind baseline")
+        axes.axhline(min(blind), color=INK, linestyle=BESIDE, linewidth=1.0, label="blind guess")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("standard deviation of the noise on each shared number")

@@ -147,7 +147,7 @@ def trade_off_plot(
     """Utility against the error of an attacker, one panel an attacker, as SVG; "" without a point.
 
     The upper right is where a defense should be. Hollow markers are models that are no better than an answer that ignores
-    the input; the dashed level is the error of the blind adversary. Errors below a ten thousandth stand at the left edge.
+    the input; the dashed level is the error of the blind guess. Errors below a ten thousandth stand at the left edge.
     """
     shown = {name: [p for p in points if p.error is not None] for name, points in panels.items()}
     families = list(dict.fromkeys(point.family for points in shown.values() for point in points))
@@ -167,7 +167,7 @@ def trade_off_plot(
 
     about = (
         "One marker a setting of a defense, bars are 95 % intervals of the utility, the dashed line is the error of the blind "
-        "adversary; the table holds the numbers."
+        "guess; the table holds the numbers."
     )
     return drawn(
         paint,
