@@ -11,6 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gradleak.core.losses import LANGUAGE
+from gradleak.results import InputError
+
+# Losses by name that refuse shapes which do not belong together.
+_NEVER = ("cross_entropy", "nll", "bce_with_logits", *LANGUAGE)
 # Torch's own of one output and one target an entry: other shapes are no use of theirs, and torch only warns.
 _BY_ENTRY = (nn.L1Loss, nn.MSELoss, nn.SmoothL1Loss, nn.HuberLoss)
 _FUNCTIONS = (F.l1_loss, F.mse_loss, F.smooth_l1_loss, F.huber_loss)
@@ -21,7 +26,41 @@ _JITTER = 0.01
 _REFUSALS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError, ArithmeticError)
 
 
-def compares_by_entry(loss: Any) -> bool:
+def may_broadcast(name: str) -> bool:
+    """True for a loss, by its name, that does not refuse shapes which do not belong together by itself."""
+    return name not in _NEVER
+
+
+def check_paired(
+    name: str, loss: Any, of_outputs: Callable[[Any, Tensor], Tensor], outputs: Any, targets: Tensor
+) -> None:
+    """Refuse targets whose shape makes a loss compare outputs with the targets of other examples.
+
+    Args:
+        name: of the loss.
+        loss: itself, as it was given.
+        of_outputs: the loss as the model evaluates it.
+        outputs: of the model.
+        targets: of the batch.
+
+    Raises:
+        InputError: naming both shapes.
+    """
+    if not may_broadcast(name):
+        return
+    if isinstance(outputs, Tensor) and (name == "mse" or _compares_by_entry(loss)):
+        mixed = outputs if outputs.shape != targets.shape else None
+    else:
+        mixed = broadcast_output(of_outputs, outputs, targets)
+    if mixed is not None:
+        raise InputError(
+            f"targets: expected shape {tuple(mixed.shape)} like the outputs of the model, got "
+            f"{tuple(targets.shape)}; {name} would broadcast the two and compare outputs with the "
+            "targets of other examples, so reshape the targets"
+        )
+
+
+def _compares_by_entry(loss: Any) -> bool:
     """True for torch's losses of one output and one target an entry, so that their shapes have to be equal."""
     while isinstance(loss, partial):
         loss = loss.func

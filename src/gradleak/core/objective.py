@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from gradleak.core.batch import Batch
-from gradleak.core.broadcast import broadcast_output, compares_by_entry
+from gradleak.core.broadcast import check_paired, may_broadcast
 from gradleak.core.domain import Domain
 from gradleak.core.evaluation import ALWAYS, Classifier, LinearCalls, in_float64, without_checkpointing
-from gradleak.core.losses import LANGUAGE, LOSSES, Loss, check_classes, evaluated, ignored_index, named_loss
+from gradleak.core.losses import LOSSES, Loss, check_classes, evaluated, ignored_index, named_loss
 from gradleak.core.module_copy import (
     Attributes,
     Origins,
@@ -48,8 +48,6 @@ from gradleak.results.errors import kind_of
 
 Tensors = dict[str, Tensor]
 
-# Losses by name that refuse shapes which do not belong together.
-_NEVER_BROADCAST = ("cross_entropy", "nll", "bce_with_logits", *LANGUAGE)
 # What a forward pass or a loss raises on data that it cannot take.
 _REFUSALS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError, ArithmeticError)
 
@@ -340,7 +338,7 @@ class Objective:
                 )
             if isinstance(outputs, Tensor):
                 check_classes(self.loss_name, self._loss, outputs, batch.targets)
-            self._check_pairs(outputs, batch.targets)
+            check_paired(self.loss_name, self._loss, self.loss_of_outputs, outputs, batch.targets)
             try:
                 value = self.loss(self.params, batch.to(self.dtype))
             except InputError:
@@ -373,10 +371,10 @@ class Objective:
         Raises:
             InputError: naming both shapes.
         """
-        if self.loss_name in _NEVER_BROADCAST:
-            return
-        with torch.no_grad():
-            self._check_pairs(self.outputs(self.params, batch.inputs), batch.targets)
+        if may_broadcast(self.loss_name):
+            with torch.no_grad():
+                outputs = self.outputs(self.params, batch.inputs)
+                check_paired(self.loss_name, self._loss, self.loss_of_outputs, outputs, batch.targets)
 
     def classifier(self, domain: Domain) -> Classifier | None:
         """The linear layer whose result the model returns, or None if there is no such layer.
@@ -491,20 +489,6 @@ class Objective:
         if not batch.inputs.is_floating_point():
             return "check that its ids, its length and its vocabulary are those of the model, and that ids come first"
         return "check the number of channels and the size of an example"
-
-    def _check_pairs(self, outputs: Any, targets: Tensor) -> None:
-        if self.loss_name in _NEVER_BROADCAST:
-            return
-        if isinstance(outputs, Tensor) and (self.loss_name == "mse" or compares_by_entry(self._loss)):
-            mixed = outputs if outputs.shape != targets.shape else None
-        else:
-            mixed = broadcast_output(self.loss_of_outputs, outputs, targets)
-        if mixed is not None:
-            raise InputError(
-                f"targets: expected shape {tuple(mixed.shape)} like the outputs of the model, got "
-                f"{tuple(targets.shape)}; {self.loss_name} would broadcast the two and compare outputs with the "
-                "targets of other examples, so reshape the targets"
-            )
 
 
 def _attributes(*parts: object) -> Attributes:

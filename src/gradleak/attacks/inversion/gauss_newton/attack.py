@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,10 +14,10 @@ from gradleak.attacks.attack import Attack, Monitor
 from gradleak.attacks.inversion.embeddings import Embeddings
 from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.gauss_newton.descent import Descent, Steps, advance
-from gradleak.attacks.inversion.gauss_newton.gates import GateSystem, gate_system, identifiability, judged, order_note
+from gradleak.attacks.inversion.gauss_newton.ended import Ended
+from gradleak.attacks.inversion.gauss_newton.gates import GateSystem, gate_system
 from gradleak.attacks.inversion.gauss_newton.krylov_steps import Choice, choose_steps
 from gradleak.attacks.inversion.gauss_newton.residual_system import (
-    ENDED_BY_LIMIT,
     PLAIN_GRADIENTS_PER_PRODUCT,
     Cost,
     OutOfBudgetError,
@@ -30,14 +29,14 @@ from gradleak.attacks.inversion.gauss_newton.spectral import (
     spectral_noise,
     without_spectral_noise,
 )
-from gradleak.attacks.inversion.gauss_newton.words import better_words, read_words
+from gradleak.attacks.inversion.gauss_newton.words import better_words
 from gradleak.attacks.inversion.inverting_gradients import InvertingGradients
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, Problem, check_labels, readable
 from gradleak.attacks.inversion.reading import draws_of
 from gradleak.attacks.inversion.sentences import as_numbers, has_sentences
 from gradleak.attacks.inversion.tag import TAG
 from gradleak.attacks.inversion.variables import Pixels, Variables
-from gradleak.core import Batch, Knowledge, Reconstruction, Update, describe
+from gradleak.core import Batch, Knowledge, Reconstruction, Update
 from gradleak.results import (
     LEVENBERG_MARQUARDT,
     ZHANG_2023,
@@ -45,12 +44,9 @@ from gradleak.results import (
     Citation,
     Count,
     Natural,
-    Outcome,
     Positive,
     UnsupportedError,
 )
-
-RANK_IS_OPEN = "the update is explained; the limit left no room to look for other inputs that explain it"
 
 LOCKSTEP_UNKNOWNS = 384
 """Starts go side by side while their unknowns together are no more: beyond it one start fills a block of columns."""
@@ -317,7 +313,15 @@ class _Attempt:
         if self.is_spent and all(run.best is None and not run.note for run in runs):
             with suppress(OutOfBudgetError):
                 runs[0].look()
-        return self._claim(runs)
+        return Ended(
+            system=self.system,
+            choice=self.choice,
+            runs=runs,
+            stretches=self.stretches,
+            gates=self.gates,
+            is_spent=self.is_spent,
+            generator=self.generator,
+        ).claim()
 
     def _affordable(self) -> int:
         """Number of further starts that the budget still holds, each to its first trial at least."""
@@ -408,92 +412,6 @@ class _Attempt:
         if limit is None or not spent > 0:
             return most
         return min(most, max(self.done, round(self.done * limit / spent)))
-
-    def _claim(self, runs: Sequence[Descent]) -> Reconstruction:
-        problem, system = self.problem, self.system
-        chosen = min(range(len(runs)), key=lambda place: runs[place].loss)
-        run = runs[chosen]
-        taken = sum(one.taken for one in [*runs, *self.stretches])
-        at_floor = math.isfinite(run.loss) and system.explained(run.loss * system.scale**2)
-        # Without a model nobody looked at the rank: the bare start of a search whose limit held no step.
-        fits = at_floor and run.model is not None
-        outcome = run.outcome or (Outcome.CONVERGED if fits else Outcome.BUDGET_SPENT)
-        details: dict[str, Any] = {
-            **problem.facts(),
-            "steps": describe(self.choice.steps),
-            "steps_because": self.choice.reason,
-            "starts": len(runs),
-            "chosen_start": chosen,
-            "start_losses": [one.loss if math.isfinite(one.loss) else None for one in runs],
-            "at_floor": at_floor,
-            "floor": (system.floor / system.scale) ** 2,
-            "stationary": run.stationary,
-            "rejected_steps": run.rejected,
-            "renewed": run.renewed,
-            "unknowns": system.unknowns,
-            "entries": system.entries,
-            "free_gates": None if self.gates is None else self.gates.most_gates,
-            "gate_steps": sum(one.taken for one in self.stretches),
-        }
-        if run.best is None:
-            too_little = self.is_spent and not run.note
-            return Reconstruction(
-                inputs=None,
-                targets=None,
-                loss=None,
-                outcome=Outcome.BUDGET_SPENT if too_little else Outcome.NOT_FINITE,
-                iterations=taken,
-                plain_gradients=self.cost.plain_gradients,
-                note=ENDED_BY_LIMIT if too_little else run.note or "the residual was never finite",
-                details={**details, **self._counts()},
-            )
-        notes, words = [problem.note, run.note], None
-        first = next(one.history for one in [*self.stretches, *runs] if one.history)
-        if system.explained(first[0] * system.scale**2):
-            # The first start is random: when it fits, the update does not tell inputs apart.
-            outcome = Outcome.NOT_IDENTIFIABLE
-            notes.append("a random input already explains the update to within its noise or round-off")
-        elif outcome is Outcome.CONVERGED and run.model is not None:
-            try:
-                if problem.space.sentences is None:
-                    found = identifiability(system, run.model, run.best, self.generator)
-                    facts, (outcome, note) = found.facts, judged(found, system.noisy)
-                else:
-                    words = read_words(system, run.model, run.best, check=True)
-                    facts, (outcome, note) = words.facts, words.judged
-            except OutOfBudgetError:
-                outcome, self.is_spent = Outcome.BUDGET_SPENT, True
-                notes.append(RANK_IS_OPEN)
-            else:
-                details |= facts
-                notes.append(note)
-        elif at_floor and run.model is None:
-            notes.append(RANK_IS_OPEN)
-        if self.is_spent and outcome in (Outcome.BUDGET_SPENT, Outcome.PLATEAU):
-            notes.append(ENDED_BY_LIMIT)
-            if len(run.history) == 1 and not any(one.history for one in self.stretches):
-                notes.append("no step fitted: what is claimed is the random start")
-        if outcome is not Outcome.CONVERGED and run.stationary:
-            notes.append("a stationary point that does not explain the update: a local minimum, or noise not known")
-        if outcome is Outcome.CONVERGED:
-            notes.append(order_note(problem))
-        inputs, targets = problem.variables.decode(problem.space, run.best, problem.labels)
-        words = words or (read_words(system, run.model, run.best, check=False) if problem.space.sentences else None)
-        return Reconstruction(
-            inputs=inputs.clone(),
-            targets=targets.clone(),
-            loss=run.loss,
-            outcome=outcome,
-            iterations=taken,
-            plain_gradients=self.cost.plain_gradients,
-            history=run.history,
-            note="; ".join(note for note in notes if note),
-            details={**details, **self._counts(), "relative_residual": problem.relative_residual(run.best)},
-            **({} if words is None else words.claim),
-        )
-
-    def _counts(self) -> dict[str, float]:
-        return {"releases": self.cost.releases, "products": self.cost.products, "warm_plain_gradients": self.cost.warm}
 
 
 def _release_cost(knowledge: Knowledge) -> float:

@@ -28,10 +28,6 @@ ROUND_OFF_MARGIN = 4.0
 """By how much one measurement of round-off may fall short of the client's own."""
 
 
-ENDED_BY_LIMIT = "ended by max_plain_gradients"
-"""What a claim says whose search could not go on."""
-
-
 class OutOfBudgetError(Exception):
     """Limit of plain gradients would be passed by what was about to be computed; nothing of it was."""
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from gradleak.attacks.inversion.gauss_newton.residual_system import ENDED_BY_LIMIT, PLAIN_GRADIENTS_PER_PRODUCT
+from gradleak.attacks.inversion.gauss_newton.ended import ENDED_BY_LIMIT
+from gradleak.attacks.inversion.gauss_newton.residual_system import PLAIN_GRADIENTS_PER_PRODUCT
 from gradleak.attacks.inversion.sentences import has_sentences
 from gradleak.core import Batch, Domain, DomainKind, Exposure, Knowledge, MovedAlong, Reconstruction, Release, Update
 from gradleak.operators import GradientJacobian
