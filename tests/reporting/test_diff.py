@@ -11,6 +11,7 @@ from tests.cli.command import called
 from gradleak.reporting.diff import Difference, ScoreChange, difference
 from gradleak.reporting.html import render_html
 from gradleak.reporting.markdown import render_markdown
+from gradleak.reporting.terminal import render_text
 from gradleak.results import Evidence, Finding, Leakier, Record, Score, Verdict, VerdictKind
 from gradleak.results.record_lines import sealed
 
@@ -24,6 +25,9 @@ def recorded(
     *,
     steps: int = 3,
     reference: bool = False,
+    model: str = "own:net",
+    rate: float = 0.1,
+    digest: str = "a",
 ) -> Record:
     """A game in scenario "noise", with the verdict on it and on the run."""
     interval = None if width is None else (auroc - width, auroc + width)
@@ -37,9 +41,10 @@ def recorded(
     ]
     made = Record.of([finding], given, name="a|b")
     scenarios: list[dict[str, Any]] = [{"name": "noise", "reference": reference, "release": {"std": 0.5}}]
-    plan = {"seed": 1, "scenarios": scenarios, "audits": {"game": {"steps": steps}}, "source": {"steps": steps}}
+    plan = {"seed": 1, "scenarios": scenarios, "audits": {"game": {"steps": steps, "rate": rate}}}
+    plan["source"] = {"model": {"use": model}, "data": {"path": f"{model}_*.npz"}, "audits": {"game": {"steps": steps}}}
     header = {key: value for key, value in made.run.items() if key != "checksum"}
-    return Record(run=sealed({**header, "plan": plan}), lines=made.lines)
+    return Record(run=sealed({**header, "plan": plan, "plan_digest": digest}), lines=made.lines)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +95,35 @@ def test_no_reference_is_worse() -> None:
 
 
 def test_plans_are_compared_key_by_key() -> None:
-    found = Difference(before=recorded({}), after=recorded({}, steps=4, reference=True))
-    assert list(found.plan) == [("scenarios[noise].reference", "no", "yes"), ("audits.game.steps", "3", "4")]
+    def plans(**changed: Any) -> list[tuple[str, str, str]]:
+        return list(Difference(before=recorded({}), after=recorded({}, **changed)).plan)
+
+    assert plans() == []
+    # A key as it was written is told once, whatever default it stands for.
+    assert plans(steps=4, reference=True) == [
+        ("audits.game.steps", "3", "4"), ("scenarios[noise].reference", "no", "yes"),
+    ]  # fmt: skip
+    assert plans(model="other:net") == [
+        ("model.use", "own:net", "other:net"), ("data.path", "own:net_*.npz", "other:net_*.npz"),
+    ]  # fmt: skip
+    assert plans(digest="b") == [("plan_digest", "a", "b")]
+    # No rounding hides a difference.
+    assert plans(rate=0.1000001) == [("audits.game.rate", "0.1", "0.1000001")]
+
+
+def test_a_key_is_in_one_plan_alone() -> None:
+    before, after = recorded({}), recorded({})
+    del after.run["plan"]["source"]["data"]  # type: ignore[index]
+    assert list(Difference(before=before, after=after).plan) == [("data.path", "own:net_*.npz", "not there")]
+
+
+def test_the_terminal_has_no_marks_of_markdown() -> None:
+    text = render_text(difference(recorded({"noise": OPEN}), recorded({"noise": LEAKS}, 0.8, model="o*r:my_net")))
+    assert "\\" not in text
+    assert "`" not in text
+    assert "  model.use: before own:net; after o*r:my_net" in text
+    assert "noise: before Inconclusive; after Leaks; change worse; why " in text
+    assert "AUROC of an adversary; before 0.5 0.4 to 0.6; after 0.8 0.7 to 0.9; direction leaks more" in text
 
 
 def test_the_pages_tell_of_it() -> None:
@@ -117,5 +149,7 @@ def test_the_command_fails_on_worse(tmp_path: Path) -> None:
     ended = called("diff", *folders, "--fail-on", "worse")
     assert ended.returncode == 1
     assert "noise: inconclusive → leaks" in ended.stdout
+    assert "| --- |" not in ended.stdout
+    assert "| --- |" in called("diff", *folders, "--markdown").stdout
     assert called("diff", *reversed(folders), "--fail-on", "worse").returncode == 0
     assert called("diff", *folders, "--out", str(tmp_path / "d.pdf")).returncode == 2

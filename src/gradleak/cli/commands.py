@@ -346,6 +346,7 @@ def diff(
     before: Annotated[Path, typer.Argument(help="Folder of a run, or its record.jsonl, to compare with.")],
     after: Annotated[Path, typer.Argument(help="Folder of the run that is judged, or its record.jsonl.")],
     out: Annotated[Path | None, typer.Option(help="Page to write: a name that ends in .html or .md.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, such as for a comment in CI.")] = False,
     fail_on: Annotated[
         Worse | None,
         typer.Option(
@@ -357,11 +358,12 @@ def diff(
     from gradleak.reporting.diff import Difference, difference
     from gradleak.reporting.html import render_html
     from gradleak.reporting.markdown import render_markdown
+    from gradleak.reporting.terminal import render_text
 
     found = Difference(before=Record.load(before), after=Record.load(after))
     page = difference(found.before, found.after)
     if out is None:
-        typer.echo(render_markdown(page))
+        typer.echo(render_markdown(page) if markdown else render_text(page))
     elif out.suffix in (".html", ".md"):
         make_folder(out.parent)
         typer.echo(str(write_file(out, render_html(page) if out.suffix == ".html" else render_markdown(page))))

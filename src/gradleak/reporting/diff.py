@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,8 +18,8 @@ from gradleak.results import RUN, Leakier, Policy, Record, Score, Verdict, Verdi
 _RANK = {VerdictKind.BOUNDED: 0, VerdictKind.INCONCLUSIVE: 1, VerdictKind.LEAKS: 2}
 # What a header holds beside the plan, and decides about its numbers.
 _HEADER = ("gradleak", "versions", "device", "threads")
-# The plan as it was written stands in the resolved one.
-_LEFT_OUT = frozenset({"source"})
+# A key that only one of two plans has, in print.
+_NOT_THERE = "not there"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,13 +129,23 @@ class Difference:
 
     @cached_property
     def plan(self) -> Sequence[tuple[str, str, str]]:
-        """The keys of plan and header that differ, with both values as text; "" for one that is not there."""
-        one, two = (dict(_flat(_stated(record), "")) for record in (self.before, self.after))
-        return [
-            (key, one.get(key, ""), two.get(key, ""))
-            for key in dict.fromkeys([*one, *two])
-            if one.get(key) != two.get(key)
+        """The keys that differ, with both values as text: plans as they were written, then with all defaults, then the header.
+
+        A default that a written key of the same change stands for is left out.
+        """
+        one, two = (words.mapping(record.run.get("plan")) for record in (self.before, self.after))
+        written = _changes(one.get("source"), two.get("source"))
+        told = [(_path(key), values) for key, *values in written]
+        filled = [
+            change
+            for change in _changes(*({**plan, "source": None} for plan in (one, two)))
+            if not any([*change[1:]] == values and _within(path, _path(change[0])) for path, values in told)
         ]
+        headers = ({key: record.run.get(key) for key in _HEADER} for record in (self.before, self.after))
+        found = [*written, *filled, *_changes(*headers)]
+        # Of weights, code and rules that the keys name and do not show.
+        old, new = (str(record.run.get("plan_digest")) for record in (self.before, self.after))
+        return found or ([("plan_digest", old, new)] if old != new else [])
 
     @cached_property
     def worse(self) -> Sequence[str]:
@@ -263,13 +274,42 @@ def _scores(record: Record) -> dict[tuple[object, ...], Score]:
     return found
 
 
-def _stated(record: Record) -> dict[str, Any]:
-    plan = words.mapping(record.run.get("plan"))
-    header = {key: record.run.get(key) for key in _HEADER}
-    return {**{key: value for key, value in plan.items() if key not in _LEFT_OUT}, **header}
+def _changes(before: Any, after: Any) -> list[tuple[str, str, str]]:
+    """The leaves that differ between two nested tables, by path, with both values as text."""
+    one, two = (dict(_flat(words.mapping(each), "")) for each in (before, after))
+    gone = object()
+    return [
+        (key, *_in_print(one.get(key, gone), two.get(key, gone), gone))
+        for key in dict.fromkeys([*one, *two])
+        if not _same(one.get(key, gone), two.get(key, gone))
+    ]
 
 
-def _flat(value: Any, where: str) -> Iterator[tuple[str, str]]:
+def _same(one: Any, two: Any) -> bool:
+    """Equality that tells true from 1."""
+    return isinstance(one, bool) is isinstance(two, bool) and bool(one == two)
+
+
+def _in_print(one: Any, two: Any, gone: object) -> tuple[str, str]:
+    """Two values that differ, as texts that do."""
+    short, long = (
+        tuple(_NOT_THERE if value is gone else show(value) for value in (one, two)) for show in (words.plain, repr)
+    )
+    first, second = short if len(set(short)) > 1 else long
+    return first, second
+
+
+def _path(key: str) -> list[str]:
+    return re.findall(r"[^.\[\]]+", key)
+
+
+def _within(some: Sequence[str], every: Sequence[str]) -> bool:
+    """True if the parts of a path occur in another one, in their order."""
+    left = iter(every)
+    return all(part in left for part in some)
+
+
+def _flat(value: Any, where: str) -> Iterator[tuple[str, Any]]:
     """The leaves of nested tables by their path; parts of a list go by their names, where they have some."""
     if isinstance(value, Mapping) and value:
         for key, part in value.items():
@@ -278,5 +318,5 @@ def _flat(value: Any, where: str) -> Iterator[tuple[str, str]]:
         for place, part in enumerate(value):
             named = part.get("name") if isinstance(part, Mapping) else None
             yield from _flat(part, f"{where}[{named if isinstance(named, str) else place}]")
-    else:
-        yield where, words.plain(value)
+    elif where:
+        yield where, value

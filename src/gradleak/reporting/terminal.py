@@ -13,7 +13,10 @@ from gradleak.reporting.blocks import (
     Inline,
     Mark,
     Note,
+    Section,
     Small,
+    Table,
+    Text,
     Tiles,
     Token,
     Words,
@@ -31,6 +34,15 @@ def render_terminal(report: Report) -> str:
     """The verdicts, and the numbers of the first screen, as plain text."""
     lines = [*_blocks(report.notes), *verdict_lines(report.record), *_blocks(report.evidence), *_blocks(report.front)]
     return "\n".join([*lines, f"What to do next. {_plain(report.remedy)}"])
+
+
+def render_text(report: Report) -> str:
+    """A whole report as plain text, a line a row of its tables; drawings and pictures are left out."""
+    said = (report.title, report.reason, report.explanation)
+    lines = [*_blocks(report.notes), *map(_plain, said), *_whole(report.front)]
+    for section in report.sections:
+        lines += _section(section)
+    return "\n".join([*lines, "", f"What to do next. {_plain(report.remedy)}"])
 
 
 def verdict_lines(record: Record) -> list[str]:
@@ -54,6 +66,29 @@ def _blocks(blocks: Iterable[Block]) -> Iterable[str]:
                 yield f"  {_plain(tile.label)}: {_words(tile.value)}{evidence}{sub}"
         elif isinstance(block, Fold):
             yield from _blocks(block.blocks)
+
+
+def _section(section: Section) -> Iterable[str]:
+    yield from ("", _plain(section.title))
+    yield from (f"  {line}" for line in _whole(section.blocks))
+    for part in section.sections:
+        yield from _section(part)
+
+
+def _whole(blocks: Iterable[Block]) -> Iterable[str]:
+    """The lines of blocks, those of texts and tables among them."""
+    for block in blocks:
+        if isinstance(block, Text):
+            yield from map(_words, block.parts)
+        elif isinstance(block, Table):
+            labels = [_plain(column.label).lower() for column in block.columns[1:]]
+            for head, *cells in block.rows:
+                said = [f"{label} {text}" for label, cell in zip(labels, cells, strict=True) if (text := _words(cell))]
+                yield f"{_words(head)}: {'; '.join(said)}"
+        elif isinstance(block, Fold):
+            yield from _whole(block.blocks)
+        else:
+            yield from _blocks([block])
 
 
 def _words(found: Words) -> str:
