@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 import gradleak as gl
 from gradleak.attacks import SpanSearch, TokenRows
 from gradleak.core import Batch, Domain, HonestButCurious, Objective, Release, Update, Vocabulary
+from gradleak.results import Outcome
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
@@ -23,9 +24,9 @@ QUIET = gl.AuditOptions(quiet=True)
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore")]
 
 
-def bert(kind: str = "BertForSequenceClassification", *, layers: int = 2) -> torch.nn.Module:
+def bert(kind: str = "BertForSequenceClassification", *, layers: int = 2, width: int = 32) -> torch.nn.Module:
     config = transformers.BertConfig(
-        vocab_size=500, hidden_size=32, num_hidden_layers=layers, num_attention_heads=2, intermediate_size=64
+        vocab_size=500, hidden_size=width, num_hidden_layers=layers, num_attention_heads=2, intermediate_size=2 * width
     )
     return getattr(transformers, kind)(config).eval()
 
@@ -67,6 +68,26 @@ def test_a_masked_sentence_comes_out_with_its_mask(tmp_path: Path) -> None:
 def test_all_but_the_last_word_behind_a_tied_gpt2_come_out(tmp_path: Path) -> None:
     record = audited(gpt2(), ENCODING, tmp_path, loss="causal_lm")
     assert record.verdicts[0].details["token_error"] == pytest.approx(1 / 9)
+
+
+@pytest.mark.parametrize("width", [32, 64, 128])
+def test_two_sentences_one_of_them_padded_come_out_of_bert(width: int, tmp_path: Path) -> None:
+    """The spans count the 14 tokens that are there, not the 18 places of the batch."""
+    for seed in range(4):
+        torch.manual_seed(seed)  # transformers draws weights from it
+        ids = torch.randint(3, 500, (2, 9), generator=torch.Generator().manual_seed(seed))
+        mask = torch.ones_like(ids)
+        mask[1, 5:] = 0
+        encoding = {"input_ids": ids * mask, "attention_mask": mask}
+        batch = Batch.from_encoding(encoding, torch.tensor([0, 1]), vocabulary=Vocabulary(size=500))
+        objective, release = Objective.from_module(bert(width=width)), Release(gl.FedSGD())
+        update = release(objective, batch, torch.Generator().manual_seed(0))
+        knowledge = HonestButCurious().disclose(objective, release, batch)
+        found = SpanSearch()(update, knowledge, generator=torch.Generator().manual_seed(0))
+        assert found.details["tokens"] == 14
+        assert found.tokens is not None
+        assert sorted(found.tokens.tolist()) == sorted(batch.inputs.tolist())
+        assert (found.outcome is Outcome.CONVERGED) or "without a clear gap" in found.note
 
 
 def test_an_image_behind_vit_is_a_pair(tmp_path: Path) -> None:

@@ -184,6 +184,19 @@ def test_as_many_tokens_as_numbers_are_refused_before_anything_is_computed() -> 
     assert (found.tokens, found.outcome) == (None, Outcome.NOT_IDENTIFIABLE)
 
 
+def test_a_padded_batch_behind_an_untrained_encoder_is_claimed_whole() -> None:
+    """Weights as BERT starts with attend nearly alike whatever the number of heads, which has to be the right one."""
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        model = transformer(words=WORDS, length=12, width=32, heads=4, std=0.02, generator=generator).double()
+        ids = torch.randint(3, WORDS, (2, 9), generator=generator)
+        ids[1, 5:] = -1
+        assert read_encoder_block(model, find_readers(model, WORDS, 9), WORDS, 9).heads == 4
+        found = attack(*seen(model, ids))
+        assert rows(found.tokens) == rows(ids)
+        assert found.outcome is Outcome.CONVERGED
+
+
 def test_an_encoder_of_another_structure_is_refused_by_name() -> None:
     layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=True)
     model = nn.Sequential(nn.Embedding(50, 16), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)).eval()
@@ -287,6 +300,16 @@ def test_the_rank_of_a_gradient_is_the_number_of_its_inputs() -> None:
     noisy = outputs @ inputs + 0.01 * torch.randn(96, 64, generator=generator, dtype=torch.float64)
     assert span_of(noisy, eps=1e-16, std=0.01).rank == 20
     assert span_of(torch.randn(96, 64, generator=generator), eps=1e-7).full
+
+
+def test_the_rank_stands_where_terms_that_cancel_leave_more_than_rounding() -> None:
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(14, 64, generator=generator, dtype=torch.float64)
+    outputs = torch.randn(128, 14, generator=generator, dtype=torch.float64) * torch.logspace(0, -3, 14)
+    rounding = 1e-5 * torch.randn(128, 64, generator=generator, dtype=torch.float64)
+    found = span_of(outputs @ inputs + rounding, eps=torch.finfo(torch.float32).eps)
+    assert found.rank == 14
+    assert float(found.residuals(inputs).max()) < found.tolerance
 
 
 def test_nonnegative_least_squares_agrees_with_scipy() -> None:

@@ -22,6 +22,8 @@ _CURVES: Sequence[Callable[[Tensor], Tensor]] = (
     torch.tanh,
 )
 _LENGTH = 6
+# Of the block computed here and by the model in half precision; single precision leaves 1e-6.
+_MISFIT = 3e-3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -130,24 +132,28 @@ def read_encoder_block(model: nn.Module, readers: Sequence[Reader], words: int, 
     layer = norm[1]
     scale = layer.weight.detach().double()
     shift = torch.zeros_like(scale) if layer.bias is None else layer.bias.detach().double()
-    for heads in (number for number in range(1, width + 1) if width % number == 0):
-        for curve in _CURVES:
-            block = EncoderBlock(
-                query=query,
-                key=key,
-                value=value,
-                out=out,
-                up=upper,
-                norm=(scale, shift, layer.eps),
-                heads=heads,
-                curve=curve,
-                reader=first,
-                names=(out_name, down.weights[0]),
-            )
-            if torch.allclose(
-                block.hidden(x, block.context(x)), hidden, rtol=1e-3, atol=1e-5 + 1e-4 * float(hidden.abs().max())
-            ):
-                return block
+    blocks = [
+        EncoderBlock(
+            query=query,
+            key=key,
+            value=value,
+            out=out,
+            up=upper,
+            norm=(scale, shift, layer.eps),
+            heads=heads,
+            curve=curve,
+            reader=first,
+            names=(out_name, down.weights[0]),
+        )
+        for heads in range(1, width + 1)
+        if width % heads == 0
+        for curve in _CURVES
+    ]
+    # Small weights attend nearly alike whatever the number of heads: the best of them, not one that is near enough.
+    misfits = [float((block.hidden(x, block.context(x)) - hidden).norm() / hidden.norm()) for block in blocks]
+    best = min(range(len(blocks)), key=misfits.__getitem__)
+    if misfits[best] < _MISFIT:
+        return blocks[best]
     raise UnsupportedError(
         "the first block is not attention with a skip connection, a LayerNorm behind it and a feed-forward net (an encoder that "
         "normalizes before attention, relative places and gated nets are not read)"

@@ -17,6 +17,8 @@ _PROBES = 2
 _LEAST_PROBE = 5
 # Inputs are float32 at best; weak directions of a span are turned by the noise over their singular value.
 _SLACKS, _LEAST_TOLERANCE, _LARGEST_TOLERANCE = 10.0, 1e-5, 0.3
+# Cancellation leaves so many times more than rounding; singular values of noise are so many times their median at most.
+_CANCELED, _FLAT = 32.0, 10.0
 
 
 class Reach(Enum):
@@ -334,9 +336,13 @@ def span_of(gradient: Tensor, *, eps: float, std: float = 0.0) -> Span:
         slack = floor / float(values[rank - 1]) if rank else 1.0
     else:
         # Rounding leaves singular values of about eps; below them a gap means nothing, and full rank has one to there.
-        floor = 8 * eps * math.sqrt(len(rows))
         lower = torch.cat([values[1:], values.new_tensor([eps / 4])]).clamp_min(eps / 4)
-        gaps = torch.where((values > 4 * eps) & (lower < floor), values / lower, 0.0)
+        floor = 8 * eps * math.sqrt(len(rows))
+        # Terms that cancel in a row leave more: what is left is as flat as noise then.
+        places = torch.arange(len(values), device=values.device)
+        middles = values[((places + 1 + len(values)) // 2).clamp_max(len(values) - 1)]
+        flat = (lower < _CANCELED * floor) & (lower < _FLAT * middles)
+        gaps = torch.where((values > 4 * eps) & ((lower < floor) | flat), values / lower, 0.0)
         rank = int(gaps.argmax()) + 1 if bool((gaps > 0).any()) else len(values)
         slack = float(lower[rank - 1] / values[rank - 1])
     return Span(basis=right[:rank].T, slack=slack, limit=min(gradient.shape))
