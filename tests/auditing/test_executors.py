@@ -17,6 +17,7 @@ from gradleak.auditing import Plan, build_plan, run_plan
 from gradleak.auditing.executor import Executor, Loky, Probe, refuse, worked
 from gradleak.auditing.work import Call, Done
 from gradleak.results import InputError, PlanError, Record
+from tests.auditing.test_pieces import plan as in_pieces
 from tests.auditing.test_resume import QUICK_PLAN
 
 EXTRAS = {"dask": "distributed", "ray": "ray"}
@@ -108,6 +109,13 @@ def test_a_cluster_of_no_workers_is_refused(cluster: Executor) -> None:
 def test_a_cluster_gives_the_same_record(cluster: Executor, whole: Record, tmp_path: Path) -> None:
     assert run_plan(_plan(), tmp_path, executor=cluster).canonical() == whole.canonical()
     assert not list(tmp_path.glob(".seen-*"))
+
+
+@pytest.mark.distributed
+@pytest.mark.filterwarnings("default")
+def test_a_cluster_gives_the_same_record_of_tasks_in_pieces(cluster: Executor, tmp_path: Path) -> None:
+    here = run_plan(in_pieces(), tmp_path / "here", jobs=1)
+    assert run_plan(in_pieces(), tmp_path / "there", executor=cluster).canonical() == here.canonical()
 
 
 @pytest.mark.distributed

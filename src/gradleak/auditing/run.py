@@ -16,6 +16,7 @@ from gradleak.auditing.executor import Executor, Loky
 from gradleak.auditing.fingerprint import Reading
 from gradleak.auditing.header import Behavior, DataKey, header
 from gradleak.auditing.interrupts import free_shared_memory, no_interrupt_lost
+from gradleak.auditing.pieces import Cut, pieces_of
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.shard import Shard
 from gradleak.auditing.verdicts import judge
@@ -76,7 +77,7 @@ def run_plan(
             f"budget: expected none beside shard {shard}, which does not know what the others find; give every job its own "
             "limit of time, and the shards go on with the next one"
         )
-    place = Loky(jobs=jobs) if executor is None else executor
+    place = Cut(Loky(jobs=jobs) if executor is None else executor)
     preflight(plan)
     work = tasks(plan)
     folder = Path(out)
@@ -132,7 +133,8 @@ def run_plan(
         done = len(work) - len(todo)
         if progress is not None:
             progress(done, len(work), "resumed" if done else "started")
-        free_shared_memory(folder, leave_note=len(todo) > 1 and place.shares_memory)
+        several = len(todo) > 1 or any(pieces_of(task) for task in todo)
+        free_shared_memory(folder, leave_note=several and place.shares_memory)
         calls = [Call(task, plan.site, folder) for task in todo]
         if budget is None:
             doing = place.results(calls)
@@ -239,11 +241,11 @@ def _clear(task: Task[Any], out: Path) -> None:
     """Remove the states that the attacks of a task have left, and the text of an earlier failure."""
     for name in task.states:
         Checkpoint(path=state_path(out, name)).clear()
-    file = out / failure_file(task)
-    if file.exists():
-        file.unlink()
-        if not any(file.parent.iterdir()):
-            file.parent.rmdir()
+    for file in (out / failure_file(one) for one in (task, *pieces_of(task))):
+        if file.exists():
+            file.unlink()
+            if not any(file.parent.iterdir()):
+                file.parent.rmdir()
 
 
 def refuse_other_code(folder: Path, reading: Reading, difference: str | None) -> None:

@@ -1,7 +1,7 @@
 """Nouns of an audit, shared by rooms and corridor, and what several kinds need."""
 
 from gradleak.audits.base.adversary import Adversary
-from gradleak.audits.base.audit import Audit, Refusal, Task
+from gradleak.audits.base.audit import Audit, InPieces, Refusal, Task
 from gradleak.audits.base.pictures import STATES, file_name, save_picture, save_text, state_of, state_path
 from gradleak.audits.base.reader import (
     ALL_OR_NAMES,
@@ -40,6 +40,7 @@ __all__ = [
     "Adversary",
     "Audit",
     "Controls",
+    "InPieces",
     "PerfectAttackerRule",
     "Reader",
     "Refusal",

@@ -51,6 +51,29 @@ class Task(Generic[F]):
     examples: Sequence[int] | None = None
 
 
+class InPieces(ABC, Generic[F]):
+    """Work of a task that can be done in pieces, on several workers: each is a function of the plan alone."""
+
+    @property
+    @abstractmethod
+    def pieces(self) -> Sequence[Callable[[Site, Path], Any]]:
+        """The pieces; each returns what `join` needs of it, never a `Finding`, and both can be pickled."""
+
+    @abstractmethod
+    def join(self, site: Site, out: Path, made: Sequence[Any]) -> Sequence[F]:
+        """The findings.
+
+        Args:
+            site: of the plan.
+            out: folder of the run.
+            made: what the pieces returned, in their order.
+        """
+
+    def __call__(self, site: Site, out: Path) -> Sequence[F]:
+        """The findings, in one go."""
+        return self.join(site, out, [piece(site, out) for piece in self.pieces])
+
+
 class Refusal(NamedTuple):
     """Part of a plan that will be refused when the plan runs, known beforehand.
 

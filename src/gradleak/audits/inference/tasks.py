@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gradleak.audits.base import Site
+from gradleak.audits.base import InPieces, Site
 from gradleak.audits.inference.played import finding_of_game
 from gradleak.core import Release
-from gradleak.games import InferenceGame, PerturbedGame
+from gradleak.games import GameResult, InferenceGame, PerturbedGame
 from gradleak.results import Control, GradleakError, Outcome, Score, Status
 from gradleak.results.findings.inference import InferenceFinding
 from gradleak.scoring.classification import ADVANTAGE, AUROC
@@ -61,8 +61,8 @@ def control_blank(audit: str, *, planted: bool) -> InferenceFinding:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Game:
-    """A game against one release.
+class Game(InPieces[InferenceFinding]):
+    """A game against one release; every seed is a piece.
 
     Attributes:
         game: of the plan.
@@ -74,14 +74,43 @@ class Game:
     seeds: Sequence[int]
     blank: InferenceFinding
 
-    def __call__(self, site: Site, out: Path) -> list[InferenceFinding]:
+    @property
+    def pieces(self) -> list[Play]:
+        """The plays."""
+        return [Play(game=self.game, seed=seed, scenario=self.blank.scenario or "") for seed in self.seeds]
+
+    def join(self, site: Site, out: Path, made: Sequence[GameResult | GradleakError]) -> list[InferenceFinding]:
         """One finding, with the scores of every adversary: all rounds together, and by round."""
-        scenario = site.scenario(self.blank.scenario or "")
-        try:
-            found = through(self.game, scenario.release, scenario.perturbation).play_seeds(self.seeds)
-        except GradleakError as refusal:
-            return [_refused(self.blank, refusal)]
+        played: list[GameResult] = []
+        for one in made:
+            if isinstance(one, GradleakError):
+                return [_refused(self.blank, one)]
+            played.append(one)
+        found = GameResult.pooled(played)
         return [finding_of_game(found, item=self.blank.item, audit=self.blank.audit, scenario=self.blank.scenario)]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Play:
+    """One play of a game against one release.
+
+    Attributes:
+        game: of the plan.
+        seed: of the play.
+        scenario: the name of the scenario.
+    """
+
+    game: InferenceGame
+    seed: int
+    scenario: str
+
+    def __call__(self, site: Site, out: Path) -> GameResult | GradleakError:
+        """The result of one seed, or the refusal."""
+        scenario = site.scenario(self.scenario)
+        try:
+            return through(self.game, scenario.release, scenario.perturbation).play(self.seed)
+        except GradleakError as refusal:
+            return refusal
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

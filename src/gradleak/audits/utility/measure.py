@@ -128,6 +128,7 @@ def measure_utility(
     seeds: Sequence[int] = (0, 1, 2),
     settings_tried: int = 1,
     rates_compared: int = 1,
+    runs: Sequence[Run] | None = None,
 ) -> Utility:
     """Worth of models trained through a release on rows they have not seen, with a 95 % interval, and epsilon.
 
@@ -147,6 +148,7 @@ def measure_utility(
         seeds: different from each other; three or more show the spread.
         settings_tried: how many settings were tried on the private rows, this one among them.
         rates_compared: of how many learning rates that of the training was the best on private rows.
+        runs: the trainings, one a seed, where they were made already.
 
     Raises:
         InputError: without a seed, with one twice, or for data that do not fit.
@@ -157,7 +159,7 @@ def measure_utility(
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"measure_utility: expected different seeds, at least one, got {list(seeds)}")
     start = task.start(torch.Generator().manual_seed(0))
-    runs = tuple(train(task, release, training, seed=seed) for seed in seeds)
+    runs = tuple(train(task, release, training, seed=seed) for seed in seeds) if runs is None else tuple(runs)
     return Utility(
         task=task.name,
         release=_description(release),
