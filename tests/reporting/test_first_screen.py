@@ -92,6 +92,45 @@ adversary = { use = "RandomForest", trees = 5 }
 [[scenarios]]
 name = "plain"
 """
+SENTENCES = """
+name = "sentences"
+pictures = true
+
+[model]
+use = "transformer"
+words = 204
+length = 24
+width = 48
+blocks = 2
+classes = 2
+std = 0.1
+
+[data]
+use = "python_topics"
+count = 2
+batch_size = 2
+words = 200
+length = 24
+
+[objective]
+loss = "cross_entropy"
+
+[attacks.spans]
+use = "SpanSearch"
+
+[attacks.rows]
+use = "TokenRows"
+
+[[scenarios]]
+name = "undefended"
+attacks = { spans = "all", rows = "all" }
+
+[[scenarios]]
+name = "DP-SGD"
+adversaries = ["adaptive"]
+defenses = [{ use = "DPSGD", clip_norm = 1.0, noise_std = 4.0, noise = "sum" }]
+attacks = { rows = "all" }
+"""
 
 
 def rows() -> Batch:
@@ -131,11 +170,12 @@ class Seen(HTMLParser):
     [
         (IMAGES, "What an attack rebuilt from the update alone"),
         (TABLE, "What an attack rebuilt from the update alone"),
+        (SENTENCES, "What an attack rebuilt from the update alone"),
         (GAME, "What was told from the updates alone"),
         (PRIVACY, "What one release tells of a record"),
         (LAYERS, "Layers that leak most"),
     ],
-    ids=["images", "rows", "game", "privacy", "layers"],
+    ids=["images", "rows", "sentences", "game", "privacy", "layers"],
 )
 def test_it_is_short_and_shows_evidence_first(plan: str, evidence: str, tmp_path: Path) -> None:
     record = run_plan(build_plan(tomllib.loads(plan), folder=tmp_path), tmp_path / "out", jobs=1)
@@ -148,7 +188,7 @@ def test_it_is_short_and_shows_evidence_first(plan: str, evidence: str, tmp_path
     assert "The terms of this screen" in text
     # All that is folded stands open on paper.
     assert '<details class="part">' not in html
-    if "pictures = true" in plan:
+    if plan in (IMAGES, TABLE):
         first = html.partition('<div class="step">')[2].partition("</fieldset>")[0]
         assert first.count("<img") == (2 if plan is IMAGES else 0)
         table = [line for line in first.splitlines() if "<td" in line]
@@ -175,6 +215,15 @@ def test_terms_carry_their_meaning_once_and_marks_are_told() -> None:
     assert ">Updates</abbr>: <abbr" in shown
     assert list(used) == ["leaks", "pixel RMSE", "std", "update"]
     assert used["leaks"] == GLOSSARY["leaks"]
+
+
+def test_terms_of_headings_that_sort_stand_in_the_list_and_one_thing_has_one_name() -> None:
+    shown, used = explained('<table><tr><th scope="col">Blind guess</th><td>No scenario is bounded.</td></tr></table>')
+    assert '<th scope="col">Blind guess</th>' in shown
+    assert '<abbr title="A formal guarantee' in shown
+    assert list(used) == ["blind guess", "bounded", "scenario"]
+    assert [term for term in GLOSSARY if "blind" in term] == ["blind guess"]
+    assert {"luck", "token error", "bag of words", "batch", "ROUGE-L", "Google BLEU", "bounded"} <= set(GLOSSARY)
 
 
 def test_the_page_of_the_documentation_is_made_of_the_tooltips() -> None:

@@ -42,7 +42,8 @@ def test_decimals(value: float | None, text: str) -> None:
 
 def test_shares_counts_and_times() -> None:
     assert percent(0.0123).replace("\N{NO-BREAK SPACE}", " ") == "1.2 %"
-    assert percent(1.0).replace("\N{NO-BREAK SPACE}", " ") == "100 %"
+    shown = [percent(value).replace("\N{NO-BREAK SPACE}", " ") for value in (1.0, 0.9963, 0.99999, 0.994)]
+    assert shown == ["100 %", "99.6 %", "above 99.9 %", "99 %"]
     assert percent(1e-6).startswith("below")
     assert count(12345.0) == "12,345"
     assert (duration(0.42), duration(185), duration(7300)) == ("0.4 s", "3 min 5 s", "2 h 1 min")

@@ -11,7 +11,7 @@ from tests.reporting import toy_kind
 from tests.reporting.parsed import Page
 
 from gradleak.reporting import words
-from gradleak.reporting.blocks import Chip, Fold, Section, Style, Table, Tag, Text, run
+from gradleak.reporting.blocks import Chip, Fold, Section, Small, Style, Table, Tag, Text, run
 from gradleak.reporting.html import render_html
 from gradleak.reporting.markdown import render_markdown
 from gradleak.reporting.numerals import MISSING
@@ -149,7 +149,8 @@ def test_scenarios_of_one_verdict_stand_in_the_order_of_their_noise(toy: None) -
     scenarios = [{"name": name, "release": {"defenses": defenses}} for name, defenses in stds.items()]
     shown = assemble(replace(made, run={**made.run, "plan": {"scenarios": scenarios}})).front[-2]
     assert isinstance(shown, Table)
-    assert [row[0] for row in shown.rows] == ["none", "quiet", "loud"]
+    names = [("none", "no defense"), ("quiet", "defense; defense std 10⁻⁴"), ("loud", "defense std 0.01")]
+    assert [row[0] for row in shown.rows] == [[name, Small(told)] for name, told in names]
 
 
 def test_noise_of_any_law_has_its_place_in_the_order(toy: None) -> None:
@@ -244,7 +245,10 @@ def test_how_it_was_made(report: Report) -> None:
     told = {str(part[0]): part[1] for part in facts.parts if not isinstance(part, str)}  # type: ignore[index]
     assert told["Run it again"] == "`gradleak audit toy.toml --out runs/toy`"
     assert told["Versions"] == "python 3.11.9, torch 2.13.0"
-    assert told["Thresholds of the plan"] == "pixel rmse 0.1, epsilon 1"
+    assert told["Thresholds of the plan"] == (
+        "pixel rmse 0.1 (the error of what is rebuilt, other than sentences), "
+        "epsilon 1 (of one release, in audits of the privacy loss alone)"
+    )
     assert told["Host"] == "cores = 2"
     assert told["Estimated before"] == "52,000 plain gradients"
     assert told["Work time"] == "3.0 s"
@@ -358,3 +362,29 @@ def test_units_of_squares_are_said_in_words() -> None:
     assert words.unit("input^2", "image") == "input units squared"
     assert words.unit("gradient^2/input^2", "image") == "release²/input²"
     assert words.unit("pixel_rmse", "tabular") == "feature RMSE"
+
+
+def test_an_epsilon_of_a_mechanism_says_how_many_releases_it_is_of() -> None:
+    facts: dict[str, Any] = {"sensitivity": 10.0, "delta": 1e-5}
+    told = [
+        words.score_title(
+            Score(
+                name=name,
+                value=2.0,
+                unit="epsilon",
+                leakier=Leakier.HIGHER,
+                evidence=Evidence.EXACT,
+                details=facts | more,
+            )
+        )
+        for name, more in (
+            ("gaussian_epsilon", {}),
+            ("pld_epsilon", {"rounds": 5, "steps_per_round": 1}),
+            ("rdp_epsilon", {"rounds": 5, "steps_per_round": 3}),
+        )
+    ]
+    assert told == [
+        "epsilon by the exact Gaussian mechanism (one release)",
+        "epsilon by the privacy loss distribution (5 releases together)",
+        "epsilon by Rényi divergences (15 releases together)",
+    ]

@@ -257,8 +257,8 @@ def gaussian_channel_information(
         level = channel_std(entropy, known[0].norm, size, releases=len(known)) if entropy > 0 else math.inf
         details["std_needed"] = level
         note = (
-            f"vacuous: the noise would allow {total:.4g} nats, H(a) is {entropy:.4g}; to say something, it takes a "
-            f"standard deviation of {level:.3g} on the update, {level / known[0].std:.3g} times the present one"
+            f"vacuous: the noise would allow {total:.4g} nats, more than all that there is to be told (H(a) = {entropy:.4g}); to "
+            f"limit anything, it takes noise of std {level:.3g} on the update, {level / known[0].std:.3g} times the present one"
         )
     value = total if entropy is None else min(total, entropy)
     return _score("information_bound", value, Evidence.UPPER_BOUND, note=note, details=details)
@@ -401,8 +401,8 @@ def _channel(release: Release, objective: Objective, examples: int) -> _Channel 
         return min(found, key=lambda channel: channel.norm / channel.std)
     names = ", ".join(type(defense).__name__ for defense in release.defenses) or "no defense"
     return (
-        f"{names}: no Gaussian noise on every entry right after a bound on the norm of the update, so that nothing limits "
-        "what it tells; DPSGD, or Clip and then GaussianNoise, do"
+        f"{names}: nothing limits what the updates tell. A limit takes a bound on the norm of the update and, right after it, "
+        "Gaussian noise on every entry: DPSGD, or Clip and then GaussianNoise"
     )
 
 

@@ -258,12 +258,10 @@ class Exhibit:
     Attributes:
         title: whose they are.
         pictures: side by side.
-        note: under them, "" for none.
     """
 
     title: Words
     pictures: Sequence[Picture]
-    note: Words = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -415,9 +413,7 @@ def pieces(words: Words) -> Sequence[Inline]:
     Args:
         words: one piece, or several.
     """
-    if isinstance(words, str | Quantity | Badge | Tag | Chip | Hint | Small | Mark | Token):
-        words = (words,)
-    return [piece for piece in words if piece != ""]
+    return [piece for piece in ((words,) if isinstance(words, Inline) else words) if piece != ""]
 
 
 def labels(*names: str, why: bool = False, evidence: Evidence | None = None) -> list[Column]:

@@ -231,7 +231,6 @@ def _block(block: Block, *, per_record: bool) -> dict[str, Any]:
                 {"alt": picture.alt, "caption": [_words(line) for line in picture.caption]}
                 for picture in exhibit.pictures
             ],
-            "note": _words(exhibit.note),
         }
         for exhibit in block.exhibits
     ]

@@ -386,9 +386,8 @@ def _exhibits(exhibits: Sequence[Exhibit], level: int) -> str:
     lines = ['<div class="exhibits">']
     for exhibit in exhibits:
         pictures = "\n".join(_picture(picture) for picture in exhibit.pictures)
-        note = f'<p class="fine">{_words(exhibit.note)}</p>' if exhibit.note else ""
         title = f"<h{level}>{_words(exhibit.title)}</h{level}>" if exhibit.title else ""
-        lines.append(f'<article class="exhibit">{title}<div class="pictures">{pictures}</div>{note}</article>')
+        lines.append(f'<article class="exhibit">{title}<div class="pictures">{pictures}</div></article>')
     return "\n".join([*lines, "</div>"])
 
 

@@ -97,12 +97,14 @@ def duration(seconds: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share as a percentage with two significant digits, or a dash for None."""
+    """A share as a percentage with two significant digits, and more where it would look like all; a dash for None."""
     if value is None or not math.isfinite(value):
         return MISSING
     scaled = 100 * value
     if scaled and abs(scaled) < 0.01:
         return f"below 0.01{NBSP}%"
+    if 99.5 <= scaled < 100:
+        return f"{'above 99.9' if scaled >= 99.95 else format(scaled, '.1f')}{NBSP}%"
     return f"{decimal(scaled, 2) if abs(scaled) < 10 else format(scaled, 'z.0f')}{NBSP}%"
 
 
@@ -119,6 +121,15 @@ def quantity(score: Score | None) -> Quantity:
     else:
         text = decimal(score.value)
     return Quantity(value=score.value, text=text, evidence=score.evidence.value, outcome=score.outcome, note=score.note)
+
+
+def or_dash(found: Quantity) -> Quantity:
+    """The number; a dash where there is none, beside a column that says how the computation ended.
+
+    Args:
+        found: of a score.
+    """
+    return Quantity() if found.value is None else found
 
 
 def between(score: Score | None) -> str:

@@ -388,7 +388,10 @@ def _facts(context: Context) -> list[tuple[str, str]]:
     spent = [finding.cost for finding in findings if finding.cost is not None]
     planned = as_number(words.mapping(run.get("estimate")).get("plain_gradients"))
     seconds = sum(finding.seconds for finding in findings)
-    limits = (f"{name.replace('_', ' ')} {decimal(value)}" for name, value in context.thresholds.items())
+    limits = [
+        f"{name.replace('_', ' ')} {decimal(value)}" + (f" ({words.LIMITS[name]})" if name in words.LIMITS else "")
+        for name, value in context.thresholds.items()
+    ]
     return [
         ("gradleak", _text(run.get("gradleak"))),
         ("Seed", _text(run.get("seed"))),

@@ -22,7 +22,7 @@ from gradleak.reporting.blocks import (
     numbers,
 )
 from gradleak.reporting.context import Context
-from gradleak.reporting.numerals import MISSING, Quantity, as_number, percent, quantity
+from gradleak.reporting.numerals import MISSING, Quantity, as_number, or_dash, percent, quantity
 from gradleak.results import Evidence, Score, Subject
 
 # Shown at most: batches, and tokens of a sentence.
@@ -131,7 +131,8 @@ def _guess_line(guessed: tuple[Mapping[str, Any], Mapping[str, Any]]) -> Words:
         return ""
     place, order, whole = (_guess(plain, name) for name in ("in_place", "rouge_l", "google_bleu"))
     text = (
-        f"Without the update guessers get {place[0]} of the words in place ({place[1]}), ROUGE-L {order[0]} ({order[1]}) and "
+        f"Without the update guessers get, on average over draws, {place[0]} of the words in place ({place[1]}), ROUGE-L "
+        f"{order[0]} ({order[1]}) and "
         f"Google BLEU {whole[0]} ({whole[1]})"
     )
     if told:
@@ -149,17 +150,20 @@ def _guess(levels: Mapping[str, Any], name: str) -> tuple[str, str]:
 _COLUMNS = ("rouge_1", "rouge_2", "rouge_l")
 
 
-def score_section(rows: Sequence[tuple[Sequence[Words], Callable[[str], Score | None], Claim]]) -> Section:
+def score_section(rows: Sequence[tuple[Sequence[Words], Callable[[str], Score | None], Claim, Words]]) -> Section:
     """All scores of claimed sentences by attack and release, and the guessers' beside them.
 
     Args:
-        rows: place, scenario and attack in print, the scores of the attack by name, and its claim.
+        rows: place, scenario and attack in print, the scores of the attack by name, its claim, and how it ended.
     """
     body: list[Sequence[Words]] = []
-    for at, (place, score, claim) in enumerate(rows[:MOST_TEXTS]):
-        sentence = [quantity(score(name)) for name in ("exact_hits", "token_error", "bag_recall", "bag_precision")]
+    for at, (place, score, claim, ended) in enumerate(rows[:MOST_TEXTS]):
+        sentence = [
+            or_dash(quantity(score(name))) for name in ("exact_hits", "token_error", "bag_recall", "bag_precision")
+        ]
         overlaps = [_overlap(score(name)) for name in _COLUMNS]
-        body.append([*place, *sentence, *overlaps, *(quantity(score(name)) for name in ("google_bleu", "feature_mse"))])
+        last = [or_dash(quantity(score(name))) for name in ("google_bleu", "feature_mse")]
+        body.append([*place, *sentence, *overlaps, *last, ended])
         following = rows[at + 1][0][:2] if at + 1 < len(rows[:MOST_TEXTS]) else None
         if place[:2] != following:
             who = ("guessers without the update", "guessers told the bag of words")
@@ -169,6 +173,7 @@ def score_section(rows: Sequence[tuple[Sequence[Words], Callable[[str], Score | 
         *numbers("Exact", "Token error", "Words found", "Named words that are there", evidence=Evidence.ATTACK),
         *numbers("ROUGE-1", "ROUGE-2", "ROUGE-L", evidence=Evidence.ATTACK, hint="F; recall and precision below"),
         *numbers("Google BLEU", "Feature MSE", evidence=Evidence.ATTACK),
+        *labels("Outcome"),
     ]
     note = (
         "Of a batch the sentence that came out best. Guessers have means over 100 draws, each score that of the guesser who is "
@@ -185,7 +190,7 @@ def score_section(rows: Sequence[tuple[Sequence[Words], Callable[[str], Score | 
 
 def _overlap(score: Score | None) -> Words:
     """F with recall and precision of the same sentence."""
-    shown = quantity(score)
+    shown = or_dash(quantity(score))
     if score is None or score.value is None:
         return shown
     values = words.sequence(score.details.get("per_example"))
@@ -209,6 +214,7 @@ def _guess_row(place: Sequence[Words], name: str, levels: Mapping[str, Any]) -> 
         MISSING,
         *rouge,
         shown.get("google_bleu", MISSING),
+        MISSING,
         MISSING,
     ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gradleak.reporting import words
 from gradleak.reporting.blocks import (
@@ -26,6 +26,7 @@ from gradleak.results import Evidence, Policy, Score, Verdict, VerdictKind
 
 _NAMED = 6
 _NOT_MEASURED = "What a defense costs in utility was not measured (a plan with `utility` trains through every release)."
+_TRIED = "releases of examples or batches, inference games, and audits of privacy loss"
 _POLICY = "what the plan demands of a scenario; the gate of a pipeline goes by it, and none means any verdict will do"
 
 
@@ -151,13 +152,39 @@ def by_scenario(context: Context) -> Iterable[Block]:
         mine = members.get(name, [])
         leaking = sum(one.verdict is VerdictKind.LEAKS for one in mine)
         tally = f"{leaking} of {len(mine)}" if mine else MISSING
-        row: list[Words] = [as_is(name), Chip(verdict.verdict), tally, _why(verdict, mine)]
+        row: list[Words] = [
+            [as_is(name), *small] if (small := _defended(name, context)) else as_is(name),
+            Chip(verdict.verdict),
+            tally,
+            _why(verdict, mine),
+        ]
         rows.append(row if policy == Policy() else [*row[:2], _stated(name, verdict, policy), *row[2:]])
     yield Text(parts=["By scenario"], style=Style.HEADING)
-    columns = [*labels("Scenario", "Verdict", "Leaking, of those attacked"), *labels("Why", why=True)]
+    columns = [
+        *labels("Scenario", "Verdict"),
+        Column(label="Leaking, of those attacked", hint=_TRIED),
+        *labels("Why", why=True),
+    ]
     if policy != Policy():
         columns[2:2] = [Column(label="Policy", hint=_POLICY)]
     yield Table(columns=columns, rows=rows)
+
+
+def _defended(name: str, context: Context) -> list[Small]:
+    """The defenses of a scenario with their numbers, as the plan has them; none where it does not list them."""
+    listed = (words.mapping(one) for one in words.sequence(context.plan.get("scenarios")))
+    release = next((words.mapping(one.get("release")) for one in listed if one.get("name") == name), {})
+    if "defenses" not in release:
+        return []
+    told: list[str] = []
+    for one in map(words.mapping, words.sequence(release["defenses"])):
+        numbers = {
+            key: value for key, value in one.items() if isinstance(value, Mapping) or as_number(value) is not None
+        }
+        told.append(
+            " ".join(part for part in (str(one.get("use", "defense")), words.constants(numbers, joint=" ")) if part)
+        )
+    return [Small(as_is("; ".join(told) or "no defense"))]
 
 
 def _why(verdict: Verdict, members: Sequence[Verdict]) -> Words:

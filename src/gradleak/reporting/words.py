@@ -74,7 +74,7 @@ _NEXT_BROKEN = (
     "with a seed that is known, or a sensitivity that is too small; mend it, and audit again with new draws."
 )
 _NEXT_LEAKS = "Do not share updates of the scenarios that leak."
-_NEXT_LEFT = "What did not give in to what was tried, and is not bounded, is not shown to be safe."
+_NEXT_LEFT = "Scenarios that no attack broke and no guarantee bounds are not shown to be safe."
 _NEXT_DEFENSE = (
     "To go on, audit a stronger defense than those that leak as a further scenario, against an adversary who knows it."
 )
@@ -185,6 +185,9 @@ SCORE_NAMES: Mapping[str, str] = {
     "fano_advantage": "advantage that Fano's inequality leaves",
     "epsilon_lower_bound": "lower bound on epsilon",
     "epsilon_estimate": "estimated epsilon",
+    "gaussian_epsilon": "epsilon by the exact Gaussian mechanism",
+    "pld_epsilon": "epsilon by the privacy loss distribution",
+    "rdp_epsilon": "epsilon by Rényi divergences",
     "per_attribute_epsilon": "exact epsilon of two hypotheses",
     "replaced_gaussian_epsilon": "exact epsilon of a replaced record",
     "classical_gaussian_epsilon": "epsilon by the classical formula",
@@ -222,6 +225,16 @@ SUPPORT_MEANINGS: Mapping[str, str] = {
     "undecided": "The update could not be asked: the picture may be true or invented. This is no sign for it.",
     "refined": "The claim of an attack behind a generator, refined by the update alone, without generator and priors: a claim "
     "of its own, which audits score beside the one that it began with.",
+}
+
+# The numbers that each threshold of a plan limits.
+LIMITS: Mapping[str, str] = {
+    "pixel_rmse": "the error of what is rebuilt, other than sentences",
+    "baseline_ratio": "that error, as a share of the blind guess",
+    "token_error": "the error of sentences that are rebuilt",
+    "reconstruction_probability": "the chance that differential privacy may leave to rebuild an example",
+    "advantage": "what Fano's inequality may leave to an adversary of a game",
+    "epsilon": "of one release, in audits of the privacy loss alone",
 }
 
 CONTROL_TEXT = (
@@ -289,9 +302,17 @@ def score_setting(details: Mapping[str, object]) -> str:
         for key, letter in letters.items()
         if isinstance(value := details.get(key), float) and value > 0
     ]
+    if "sensitivity" in details and "delta" in details:
+        found.append(_releases(details))
     if isinstance(prior := details.get("under_prior"), str):
         found.append(f"prior: {prior}")
     return f" ({', '.join(found)})" if found else ""
+
+
+def _releases(details: Mapping[str, object]) -> str:
+    """Number of releases that an epsilon of a mechanism holds for: without rounds it is that of one."""
+    rounds, steps = (as_number(details.get(key)) or 1.0 for key in ("rounds", "steps_per_round"))
+    return "one release" if rounds * steps == 1.0 else f"{rounds * steps:g} releases together"
 
 
 def score_name(name: str, entry: str = "pixel") -> str:
@@ -437,6 +458,7 @@ def explained(html: str) -> tuple[str, Mapping[str, str]]:
         html: well-formed, made by this package.
     """
     used: dict[str, str] = {}
+    told: set[str] = set()
     shown: list[str] = []
     open_: list[tuple[str, bool]] = []
 
@@ -449,6 +471,10 @@ def explained(html: str) -> tuple[str, Mapping[str, str]]:
 
     for piece in re.split(r"(<[^>]*>)", html):
         if not piece.startswith("<"):
+            # A heading of a column sorts when it is clicked: its terms stand in the list alone.
+            told |= {
+                _BY_LOWER[one[1].lower()] for one in _FOUND.finditer(piece) if any(name == "th" for name, _ in open_)
+            }
             shown.append(piece if any(bare for _, bare in open_) else _FOUND.sub(mark, piece))
             continue
         shown.append(piece)
@@ -460,7 +486,7 @@ def explained(html: str) -> tuple[str, Mapping[str, str]]:
         elif not piece.endswith("/>"):
             open_.append((name[1], name[1] in _BARE or " title=" in piece))
     marked = [kind.replace("_", " ") for kind in re.findall(r'class="(?:chip chip|badge badge)-(\w+)"', html)]
-    marks = {term: GLOSSARY[term] for term in marked if term in GLOSSARY}
+    marks = {term: GLOSSARY[term] for term in (*marked, *told) if term in GLOSSARY}
     return "".join(shown), dict(sorted({**used, **marks}.items(), key=lambda pair: pair[0].lower()))
 
 

@@ -92,6 +92,37 @@ def test_a_scenario_that_leaks_is_shown_by_an_example_that_does() -> None:
     assert [line.split(":**")[0] for line in told] == ["**Example 0", "**Example 1"]
 
 
+def test_columns_of_scores_hold_numbers_or_dashes() -> None:
+    """Why there is no number stands in the column of outcomes; of sentences no attack claims labels."""
+    none = score("token_error", None, unit="share", evidence=Evidence.ATTACK)
+    found = [
+        release(),
+        attack(None, name="rows", scores=(none, reached("bag_recall", 0.8), reached("label_accuracy", None))),
+        attack(None, name="lost", outcome=Outcome.NOT_IDENTIFIABLE, scores=(reached("rouge_l", None),)),
+    ]
+    record = record_of(*found)
+    plan = {"data": [{"domain": {"kind": "tokens"}}]}
+    text = render_markdown(assemble(replace(record, run={**record.run, "plan": plan}))).replace("\\", "")
+    rows = cells(text, "### Attacks, example by example")
+    assert [row[3:10] for row in rows] == [
+        [MISSING, MISSING, "0.3", MISSING, MISSING, "0.8", MISSING],
+        [MISSING, MISSING, "0.3", MISSING, MISSING, MISSING, MISSING],
+    ]
+    assert [row[10] for row in rows] == ["converged", "not identifiable"]
+    assert "Labels found" not in text.split("## Controls")[0]
+    told = [row for row in cells(text, "### Scores of sentences") if not row[2].startswith("*")]
+    assert [(row[4], row[-1]) for row in told] == [(MISSING, "converged"), (MISSING, "not identifiable")]
+    assert "there can be more" in text
+
+
+def test_what_is_claimed_though_it_is_not_certain_is_told_from_a_part() -> None:
+    facts: dict[str, Any] = {"outcome": Outcome.NOT_IDENTIFIABLE}
+    part = score("pixel_rmse", 0.1, evidence=Evidence.ATTACK, details={"per_example": [0.1, None]})
+    text = markdown(attack(0.05, name="all", **facts), attack(None, name="part", scores=(part,), **facts))
+    told = [row[8] for row in cells(text, "### Attacks, example by example")]
+    assert told == ["claimed, though not identifiable", "in part not identifiable"]
+
+
 def test_equal_notes_share_a_number() -> None:
     found = [attack(0.1 + k, name=f"n{k}", note=note) for k, note in enumerate(("a", "b", "a", ""))]
     text = markdown(*found)
@@ -171,9 +202,9 @@ def test_both_adversaries_stand_side_by_side() -> None:
     ]
     text = markdown(*found)
     assert cells(text, "### Static and adaptive, side by side") == [
-        ["undefended", "example 0", "other", "no signal", "0.05", "0.3"],
-        ["undefended", "example 0", "alone", "0.2", "not run", "0.3"],
-        ["undefended", "example 0", "gn", "0.25", "refused", "0.3"],
+        ["undefended", "example 0", "other", f"{MISSING} (no signal)", "0.05", "0.3"],
+        ["undefended", "example 0", "alone", "0.2", f"{MISSING} (not run)", "0.3"],
+        ["undefended", "example 0", "gn", "0.25", f"{MISSING} (refused)", "0.3"],
     ]
     assert "undefended: gn, adaptive: it &lt;cannot&gt;" in text
     assert "The stronger counts" in text

@@ -231,10 +231,35 @@ def test_the_scenarios_stand_on_the_first_screen_the_worst_first() -> None:
     text, _ = pages(*findings, verdicts=verdicts)
     missing = "–"  # noqa: RUF001 - an en dash in an empty cell
     assert cells(text, "Releases by scenario") == [
-        ["bad", "2", "1 of 1", "none", "0.03", "0.4", "0.02"],
+        ["bad", "2", "1 of 1", "none", "0.03 (example 0)", "0.4", "0.02"],
         ["safe?", "1", "0 of 1", "0.001", "0.5", "0.3", missing],
     ]
     assert text.index("Releases by scenario") < text.index("assumed knowledge of the adversary")
+
+
+def test_a_prediction_stands_beside_what_was_reached_on_the_same_example() -> None:
+    """Of the second example less is predicted, and nothing was attacked; without a prediction there is no column."""
+    second = Subject(noun="example", name="1")
+    found = [
+        known(),
+        known(item="undefended/example 1", subject=second),
+        about(score("inversion_influence", 0.02)),
+        about(score("inversion_influence", 0.001)).but(item="undefended/example 1/setting", subject=second),
+    ]
+    attacked, _ = pages(*found, attack(0.015))
+    assert cells(attacked, "Releases by scenario")[0][4:] == ["0.015 (example 0)", "0.3", "0.02"]
+    assert "It is no limit" in attacked
+    assert cells(pages(*found)[0], "Releases by scenario")[0][4:] == ["–", "–", "0.001 (example 1)"]  # noqa: RUF001
+    without, _ = pages(known(), attack(0.015))
+    assert "predicted" not in without.partition("Releases by scenario")[2].partition("\n#")[0].lower()
+    assert len(cells(without, "Releases by scenario")[0]) == 6
+
+
+def test_circles_and_noise_on_a_sum_are_explained() -> None:
+    text, html = pages(known(noise_std=0.1))
+    assert "● known to the adversary, ○ not known" in text
+    assert 'aria-label="known">●</span> known to the adversary' in html
+    assert "noise on the sum of a batch is divided by the number of examples" in text
 
 
 def test_the_blind_number_is_that_of_the_example_which_came_out_closest() -> None:

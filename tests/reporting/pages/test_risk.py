@@ -153,7 +153,7 @@ def test_the_perfect_attacker_is_a_validation(section: Section) -> None:
 
 
 def test_a_report_relies_on_a_prediction_only_where_there_is_one(section: Section) -> None:
-    relies = "This report relies on **exact I²F at ε = 0"
+    relies = "This report relies on **exact I²F without damping"
     assert relies in str(part(section, "noise").blocks)
     alone = str(part(made(RiskFinding(**place("a", 0, "risk"), noise_std=0.1)), "noise").blocks)
     assert relies not in alone

@@ -89,8 +89,9 @@ def _judge(findings: Sequence[LayersFinding], broken: Sequence[str]) -> Verdict:
     most = "" if of is None else f" of at most {float(of):.3g}"
     text = (
         f"{finding.attribute} is told from the gradients of layer {layer} alone: {score.value:.3g} nats{most} "
-        f"(95 %: {score.interval[0]:.3g} to {score.interval[1]:.3g}), on rows that the classifier had not seen"
-        + (f"; also from {', '.join(others)}" if others else "")
+        f"(95 %, for other rows too: {score.interval[0]:.3g} to {score.interval[1]:.3g}), on rows that the classifier had "
+        "not seen"
+        + (f"; also from {'layer' if len(others) == 1 else 'layers'} {', '.join(others)}" if others else "")
         + "."
     )
     details = {"layer": layer, "nats": score.value, "measure": finding.measure}

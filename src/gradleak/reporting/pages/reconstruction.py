@@ -18,6 +18,7 @@ from gradleak.reporting.blocks import (
     Exhibit,
     Fold,
     Gallery,
+    Inline,
     Picture,
     Section,
     Small,
@@ -34,8 +35,8 @@ from gradleak.reporting.blocks import (
     numbers,
 )
 from gradleak.reporting.context import Context
-from gradleak.reporting.numerals import MISSING, Quantity, as_number, count, quantity
-from gradleak.results import Evidence, Outcome, Score, Status
+from gradleak.reporting.numerals import MISSING, Quantity, as_number, count, or_dash, quantity
+from gradleak.results import Evidence, Outcome, Score, Status, by_example
 from gradleak.results.findings.reconstruction import ReconstructionFinding
 
 if TYPE_CHECKING:
@@ -43,8 +44,11 @@ if TYPE_CHECKING:
 
 _ROUTES: Mapping[str, str] = {"disclosed": "given"}
 ROWS = 12
-_COST = "cost in gradients of the same model on the same batch size"
-_STEPS = "of all stages, starts and inner loops together, so that they can be more than a setting of the attack says"
+_STEPS = (
+    "Steps add up all stages, starts, free gates and inner loops of an attack, while a setting such as `iterations` or "
+    "`max_steps` limits one of them: there can be more. Plain gradients are the cost in gradients of the same model on the "
+    "same batch size, rounded."
+)
 EXHIBITS = 9
 # Characters of pictures beyond those, so that the page opens.
 LARGEST_GALLERY = 3 * 2**20
@@ -161,7 +165,10 @@ def _sentence_scores(views: Sequence[AttemptView], context: Context) -> Section:
         views, key=lambda view: next(at for at, one in enumerate(views) if _released(one) == _released(view))
     )
     return score_section(
-        [((one.place, one.scenario, one.label), one.finding.score, _claim(one, context)) for one in ordered]
+        [
+            ((one.place, one.scenario, one.label), one.finding.score, _claim(one, context), _ended(one))
+            for one in ordered
+        ]
     )
 
 
@@ -238,47 +245,57 @@ def attempt_section(
     """The attacks example by example, with their notes, the wrong pairings of batches, and what each attack went by."""
     attack = Evidence.ATTACK
     before, after = context.similar
+    # Of sentences attacks seldom claim any.
+    claimed = context.data_kind != "tokens" or any(view.number("label_accuracy").value is not None for view in views)
     columns = [
         *labels("Example", "Scenario", "Attack"),
         *numbers(*map(words.sentence, map(words.score_name, before)), words.sentence(context.error), evidence=attack),
         *numbers("Blind guess", evidence=Evidence.EXACT),
         *numbers(*map(words.sentence, map(words.score_name, after)), evidence=attack),
-        *labels("Labels found", evidence=attack),
+        *(labels("Labels found", evidence=attack) if claimed else ()),
         *labels("Outcome"),
-        *numbers("Steps", hint=_STEPS),
-        *numbers("Plain gradients", hint=_COST),
+        *numbers("Steps", "Plain gradients"),
     ]
     # Of the attacks that the page shows.
     notes = list(dict.fromkeys(view.note for view in views[:MOST] if view.note))
     numbered = {note: number for number, note in enumerate(notes, 1)}
-    rows = Rows(views, lambda view: _row(view, numbered, (before, after)))
+    rows = Rows(views, lambda view: _row(view, numbered, (before, after), claimed=claimed))
     blocks: list[Block] = [Table(columns=columns, rows=rows, shown=ROWS, folded="more attacks", single=True)]
     blocks += [Text(parts=list(map(as_is, notes)), style=Style.NUMBERED)] if notes else []
+    blocks += [Text(parts=[_STEPS], style=Style.FINE)]
     blocks += [*_wrong_pairings(views, context), *_information(findings)]
     return Section(
         anchor="examples", title="Attacks, example by example", aside="worst first", label="Examples", blocks=blocks
     )
 
 
-def _row(view: AttemptView, notes: Mapping[str, int], similar: tuple[Sequence[str], Sequence[str]]) -> list[Words]:
+def _row(
+    view: AttemptView, notes: Mapping[str, int], similar: tuple[Sequence[str], Sequence[str]], *, claimed: bool
+) -> list[Words]:
     finding = view.finding
     several = [Small(f"closest of {view.examples}")] if view.examples > 1 else []
     note = [Small(f"note {notes[view.note]}")] if view.note in notes else []
-    # What it claims of some examples stands, though it claims nothing of others.
-    partly = ["in part"] if finding.outcome is Outcome.NOT_IDENTIFIABLE and view.error.value is not None else []
     return [
         [view.place, *several],
         view.scenario,
         view.label,
-        *map(view.number, similar[0]),
-        view.error,
+        *(or_dash(view.number(name)) for name in similar[0]),
+        or_dash(view.error),
         [view.baseline, *_of_which(view)],
-        *map(view.number, similar[1]),
-        _labels(view),
-        [*partly, words.outcome(finding.outcome), *note],
+        *(or_dash(view.number(name)) for name in similar[1]),
+        *([_labels(view)] if claimed else []),
+        [*_ended(view), *note],
         count(finding.iterations),
         count(finding.plain_gradients),
     ]
+
+
+def _ended(view: AttemptView) -> list[Inline]:
+    """The outcome of an attack; what it claims stands, though it claims nothing of other examples, or is not certain of it."""
+    told = words.outcome(view.finding.outcome)
+    if view.finding.outcome is not Outcome.NOT_IDENTIFIABLE or view.error.value is None:
+        return [told]
+    return ["in part" if None in by_example(view.finding.error) else "claimed, though", told]
 
 
 def _of_which(view: AttemptView) -> list[Small]:
@@ -365,15 +382,16 @@ def _side_by_side(place: tuple[str, str, str], by: Mapping[str, AttemptView]) ->
     return [*place, _reached(by.get("static")), _reached(by.get("adaptive")), blind]
 
 
-def _reached(view: AttemptView | None) -> Quantity:
+def _reached(view: AttemptView | None) -> Words:
+    """The error, or a dash above the reason why there is none."""
     if view is None:
-        return Quantity(text="not run")
+        return [MISSING, Small("not run")]
     outcome = view.finding.outcome
     if view.error.value is not None or outcome is None:
         return view.error
     known = {Outcome.UNSUPPORTED: "refused", Outcome.CONVERGED: "no places claimed"}
     text = known.get(outcome, outcome.label.replace("_", " "))
-    return replace(view.error, text=text, outcome=outcome, note=view.note)
+    return [MISSING, Small(replace(view.error, text=text, outcome=outcome, note=view.note))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -563,6 +581,8 @@ def _in_words(view: AttemptView, context: Context) -> Words:
     else:
         how = "no nearer than a blind guess"
     closest = f"{context.error} of the closest of {view.examples}" if view.examples > 1 else context.error
-    guess = "the most frequent word at every place" if context.data_kind == "tokens" else "the best blind guess"
+    guess = "a blind guess"
+    if context.data_kind == "tokens":
+        guess += " (of this very sentence the most frequent word, at every place)"
     beside = () if blind is None else (f", where {guess} is at", replace(view.baseline, evidence=""))
     return [f"**{words.sentence(view.place)}:** {how}. {words.sentence(closest)}:", view.error, *beside, "."]

@@ -11,6 +11,7 @@ from typing import Any
 from gradleak.reporting import words
 from gradleak.reporting.blocks import (
     Block,
+    Column,
     Fold,
     Level,
     Mark,
@@ -27,12 +28,28 @@ from gradleak.reporting.blocks import (
     numbers,
 )
 from gradleak.reporting.context import Context
-from gradleak.reporting.numerals import MISSING, Quantity, as_number, beside_blind, count, decimal, percent, quantity
+from gradleak.reporting.numerals import (
+    MISSING,
+    Quantity,
+    as_number,
+    beside_blind,
+    count,
+    decimal,
+    or_dash,
+    percent,
+    quantity,
+)
 from gradleak.results import Attempt, Evidence, Status, VerdictKind
 from gradleak.results.findings.released import Gate, ReleaseFinding, UpdatePrecision
 
 # Scores that can make a release bounded.
 _BOUNDING = ("reconstruction_probability", "bayesian_cramer_rao")
+_NOISE = "Noise std is that on what is shared: noise on the sum of a batch is divided by the number of examples."
+_PREDICTION = (
+    "I²F predicts the error of an attack on this release by a first-order formula, computed exactly. It is no limit: an attack "
+    "that knows the range of the data, or has a prior, can come nearer."
+)
+_KNOWN: Words = (Mark("known", filled=True), "known to the adversary,", Mark("not known", filled=False), "not known")
 _ORDER = {VerdictKind.LEAKS: 0, VerdictKind.INCONCLUSIVE: 1, VerdictKind.BOUNDED: 2}
 
 
@@ -82,14 +99,17 @@ def _front(releases: Sequence[ReleaseFinding], context: Context) -> Iterator[Blo
         yield Note(title="Mind the model.", text=f"{words.sentence(as_is(note))}.", level=Level.WARN)
     yield Text(parts=["Releases by scenario"], style=Style.HEADING)
     found = [_scenario_row(name, mine, context) for name, mine in _by_scenario(releases).items()]
+    predicted = any(_predicted(one, context).value is not None for one in releases)
     columns = [
         *labels("Scenario"),
         *numbers("Releases", "Leaking, of those attacked", "Noise std"),
         *numbers(f"Smallest {context.error} reached", evidence=Evidence.ATTACK),
-        *numbers("Blind guess", f"Smallest {context.error} predicted", evidence=Evidence.EXACT),
+        *numbers("Blind guess", evidence=Evidence.EXACT),
+        *(numbers("Predicted there, I²F", evidence=Evidence.EXACT) if predicted else ()),
     ]
-    yield Table(columns=columns, rows=[row for _, row in sorted(found, key=lambda pair: pair[0])])
-    yield Text(parts=[_thresholds(releases, context)], style=Style.FINE)
+    yield Table(columns=columns, rows=[row[: len(columns)] for _, row in sorted(found, key=lambda pair: pair[0])])
+    told = [_NOISE] if any(one.noise_std or one.noise_rms for one in releases) else []
+    yield Text(parts=[_thresholds(releases, context), *told, *([_PREDICTION] if predicted else [])], style=Style.FINE)
 
 
 def _by_scenario(releases: Sequence[ReleaseFinding]) -> Mapping[str, Sequence[ReleaseFinding]]:
@@ -105,14 +125,18 @@ def _scenario_row(
     """Severity of a scenario, and its row."""
     errors = [(one, error) for one in releases if (error := context.reached(one.scenario, one.subject)) is not None]
     worst = min(errors, key=lambda pair: pair[1].value or 0.0, default=None)
-    predicted = [quantity(context.predicted(one.scenario, one.subject)) for one in releases]
-    known = [one for one in predicted if one.value is not None]
     given = [one for release in releases if (one := context.verdict_on(release.item)) is not None and one.attacked]
     leaking = sum(one.verdict is VerdictKind.LEAKS for one in given)
     reached, blind = Quantity(), Quantity()
+    # Of the example that an attack came nearest to; where none was attacked, the one that is predicted to leak most.
+    shown = min(
+        releases, key=lambda one: (_predicted(one, context).value is None, _predicted(one, context).value or 0.0)
+    )
     if worst is not None:
-        release, error = worst
-        reached, blind = quantity(error), quantity(context.blind(error, release.scenario, release.subject))
+        shown, error = worst
+        reached, blind = quantity(error), quantity(context.blind(error, shown.scenario, shown.subject))
+    predicted = _predicted(shown, context)
+    which = [Small(as_is(shown.subject))] if len(releases) > 1 and shown.subject is not None else []
     verdict = context.verdict_on(name)
     badness = 1 if verdict is None else _ORDER[verdict.verdict]
     return (badness, math.inf if reached.value is None else reached.value), [
@@ -120,10 +144,14 @@ def _scenario_row(
         str(len(releases)),
         f"{leaking} of {len(given)}",
         _noise(releases),
-        reached,
+        [reached, *(which if worst is not None else [])],
         blind,
-        beside_blind(min(known, key=lambda one: one.value or 0.0), blind) if known else MISSING,
+        [beside_blind(predicted, blind), *(which if worst is None and predicted.value is not None else [])],
     ]
+
+
+def _predicted(release: ReleaseFinding, context: Context) -> Quantity:
+    return or_dash(quantity(context.predicted(release.scenario, release.subject)))
 
 
 def _noise(releases: Sequence[ReleaseFinding]) -> str:
@@ -184,10 +212,16 @@ def _setting(releases: Sequence[ReleaseFinding], context: Context) -> Iterator[B
         yield Note(title="Disclosed truth.", text=told, level=Level.LOUD)
     facts = list(_facts(card))
     if facts:
+        yield Text(parts=[_KNOWN], style=Style.FINE)
         yield Text(parts=facts, style=Style.FACTS)
     by_scenario = _by_scenario(releases)
     yield Text(parts=["Updates that the client sent"], style=Style.HEADING)
-    columns = labels("Scenario", "Protocol", "Defenses", "Guarantee", "Adversary knows them", "Consistency gate")
+    columns = [
+        *labels("Scenario", "Protocol", "Defenses", "Guarantee", "Adversary knows them"),
+        Column(
+            label="Consistency gate", hint="whether the update is what the stated model, protocol and defenses make"
+        ),
+    ]
     yield Table(columns=columns, rows=[_release_row(name, mine) for name, mine in by_scenario.items()])
     yield Text(parts=[_FORMAL], style=Style.FINE)
     for name, mine in by_scenario.items():

@@ -23,7 +23,7 @@ from gradleak.reporting.blocks import (
     numbers,
 )
 from gradleak.reporting.context import Context
-from gradleak.reporting.numerals import MISSING, Quantity, between, count, decimal, percent
+from gradleak.reporting.numerals import MISSING, NBSP, Quantity, between, count, decimal, percent
 from gradleak.reporting.pages.inference.figures import figures
 from gradleak.reporting.pages.inference.view import InferenceView, defense_rows, inferences, merged, noted, warnings
 from gradleak.results import Evidence
@@ -135,7 +135,7 @@ def _who_was_told(views: Sequence[InferenceView], context: Context) -> list[Bloc
 
 
 def _of_a_hundred(share: float | None) -> str:
-    return MISSING if share is None else f"{100 * share:z.0f}"
+    return percent(share).partition(NBSP)[0]
 
 
 def _front(views: Sequence[InferenceView]) -> list[Block]:

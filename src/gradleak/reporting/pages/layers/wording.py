@@ -69,6 +69,8 @@ MEASURES: Mapping[str, str] = {
     "does not react gives no inputs away; one that does need not, and larger layers react more",
     "sensitivity": "how strongly the gradient of the layer reacts to the input. A layer that does not react gives no "
     "inputs away; one that does need not, and larger layers react more",
+    "linearized_posterior_error": "the average error of an attacker who sees the layer alone, knows how inputs are spread (a "
+    "Gaussian prior) and takes the release for a linear one. Where it is near the spread itself the layer tells little",
     "latent_information": "by how many nats classifiers of the stated family know an attribute better with the gradients "
     "of the layer than without, on examples that they did not learn from. From below: others may find more",
     "subspace_distance": "the distance between what the gradients with and those without an attribute span. It grows with "

@@ -137,6 +137,9 @@ def _odds(views: Sequence[PrivacyView], context: Context) -> list[Block]:
     deltas = {view.terms.delta for view in best.values() if view.terms.delta is not None}
     told = [f"delta {decimal(deltas.pop())}"] if len(deltas) == 1 else []
     told += [f"the plan calls epsilon above {decimal(allowed)} a leak"] if allowed is not None else []
+    told += (
+        ["epoch 0 is the model before training"] if any("epoch 0" in view.pair.name for view in best.values()) else []
+    )
     text = (
         "Who sees *one* release, and wonders which of two versions of a record is behind it, changes the odds so far "
         f"({'; '.join([*told, 'more releases tell more'])})"

@@ -188,7 +188,7 @@ def _chances(findings: Sequence[RiskFinding]) -> Section | None:
         *labels("Scenario"),
         *numbers("Chance", "Each example", "Blind guess", "Within"),
         *labels("Privacy"),
-        *numbers("Releases"),
+        *numbers("Releases seen"),
         *labels("Prior"),
         *labels("Meaning", why=True),
     ]

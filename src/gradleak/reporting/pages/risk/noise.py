@@ -103,7 +103,7 @@ def _studied(levels: Levels, context: Context) -> list[Block]:
             _share(median(found)),
             " (median).",
         )
-    relies = "This report relies on **exact I²F at ε = 0, for the very noise drawn**. "
+    relies = "This report relies on **exact I²F without damping (ε = 0), for the very noise drawn**. "
     if not values([point for points in levels.values() for point in points], "predicted"):
         relies, checked = "No measure of the plan predicts the error (`InversionInfluence` would). ", ()
     exact = Evidence.EXACT

@@ -58,7 +58,12 @@ def page(findings: Sequence[UtilityFinding], context: Context) -> Section | None
         *numbers("Learning rate"),
         *numbers(f"Smallest {context.error} reached", evidence=Evidence.ATTACK),
         *labels("Attacked", "Trained through"),
-        *numbers("Epsilon", "Kept share", "Cosine to the true update"),
+        *numbers("Epsilon"),
+        *numbers("Kept share", hint="of the shared numbers, those that the release does not set to 0"),
+        *numbers(
+            "Cosine to the true update",
+            hint="of the release to the undefended update: 1 is its direction, 0 none of it",
+        ),
         *labels("Layers replaced"),
     ]
     blocks.append(Table(columns=columns, rows=[_row(one, context) for one in findings]))
