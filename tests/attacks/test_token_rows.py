@@ -21,8 +21,10 @@ from gradleak.core import (
     Reconstruction,
     Release,
     Update,
+    Vocabulary,
 )
-from gradleak.defenses import Clip, GaussianNoise
+from gradleak.defenses import Clip, GaussianNoise, Prune
+from gradleak.models import transformer
 from gradleak.protocols import FedAvg, FedSGD
 from gradleak.results import Outcome
 from tests.tokens import VOCABULARY, sentences, tiny
@@ -123,6 +125,48 @@ def test_a_tied_head_is_read_outside_of_its_span() -> None:
     # The last word of a causal language model is only predicted: it has no place.
     assert found.tokens[0, :5].tolist() == batch.inputs[0, :5].tolist()
     assert found.tokens[0, 5:].tolist() == [-1]
+
+
+def untied(size: int, *, seed: int, words: int = 400) -> tuple[nn.Module, Batch]:
+    """A small GPT with a head of its own, and sentences whose words are as frequent as words are."""
+    rng = torch.Generator().manual_seed(seed)
+    model = transformer(words=words, length=12, width=64, causal=True, classes=0, std=0.15, generator=rng)
+    ids = torch.full((size, 12), -1)
+    for row, length in enumerate(torch.randint(5, 13, (size,), generator=rng).tolist()):
+        ids[row, :length] = 3 + torch.multinomial(1.0 / torch.arange(1, words - 2), length, True, generator=rng)
+    return model, Batch(ids, ids.masked_fill(ids < 0, -100), Domain.tokens(Vocabulary(size=words), 12))
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_last_words_of_an_untied_language_model_come_from_its_head(size: int) -> None:
+    whole = 0
+    for seed in range(30, 33):
+        model, batch = untied(size, seed=seed)
+        found = attacked(model, batch)
+        words = set(batch.inputs[batch.inputs >= 0].tolist())
+        told = "is not told" not in found.note
+        assert set(found.bag.tolist()) <= words
+        assert (set(found.bag.tolist()) == words) == told == (found.outcome is Outcome.CONVERGED)
+        whole += told
+        if size == 1:
+            assert torch.equal(found.tokens, batch.inputs)
+    assert whole >= (3 if size < 8 else 1)
+
+
+@pytest.mark.parametrize("defense", [GaussianNoise(std=3e-3), Prune(ratio=0.9)])
+def test_last_words_are_not_told_where_the_rows_of_the_head_do_not_stand_apart(defense: Defense) -> None:
+    model, batch = untied(2, seed=31)
+    found = attacked(model, batch, defenses=(defense,))
+    assert set(found.bag.tolist()) <= set(batch.inputs.flatten().tolist())
+    assert (found.outcome, "do not stand apart" in found.note) == (Outcome.NOT_IDENTIFIABLE, True)
+
+
+def test_a_last_word_that_the_sentence_has_already_is_left_open() -> None:
+    model, _ = untied(1, seed=30)
+    ids = torch.tensor([[9, 20, 31, 42, 20]])
+    found = attacked(model, Batch(ids, ids, Domain.tokens(Vocabulary(size=400), 5)))
+    assert found.tokens.tolist() == [[9, 20, 31, 42, -1]]
+    assert found.bag.tolist() == [9, 20, 31, 42]
 
 
 def test_a_disclosed_length_is_used() -> None:

@@ -31,7 +31,7 @@ def bert(kind: str = "BertForSequenceClassification", *, layers: int = 2, width:
     return getattr(transformers, kind)(config).eval()
 
 
-def gpt2(kind: str = "GPT2LMHeadModel", *, layers: int = 2) -> torch.nn.Module:
+def gpt2(kind: str = "GPT2LMHeadModel", *, layers: int = 2, **settings: Any) -> torch.nn.Module:
     config = transformers.GPT2Config(
         vocab_size=500,
         n_embd=32,
@@ -41,6 +41,7 @@ def gpt2(kind: str = "GPT2LMHeadModel", *, layers: int = 2) -> torch.nn.Module:
         bos_token_id=0,
         eos_token_id=0,
         pad_token_id=0,
+        **settings,
     )
     return getattr(transformers, kind)(config).eval()
 
@@ -68,6 +69,18 @@ def test_a_masked_sentence_comes_out_with_its_mask(tmp_path: Path) -> None:
 def test_all_but_the_last_word_behind_a_tied_gpt2_come_out(tmp_path: Path) -> None:
     record = audited(gpt2(), ENCODING, tmp_path, loss="causal_lm")
     assert record.verdicts[0].details["token_error"] == pytest.approx(1 / 9)
+
+
+def test_the_last_word_of_an_untied_gpt2_comes_from_its_head(tmp_path: Path) -> None:
+    model = gpt2(tie_word_embeddings=False)
+    objective, release = Objective.from_module(model, loss="causal_lm"), Release(gl.FedSGD())
+    batch = Batch.from_encoding(ENCODING, vocabulary=Vocabulary(size=500))
+    update = release(objective, batch, torch.Generator().manual_seed(0))
+    knowledge = HonestButCurious().disclose(objective, release, batch)
+    found = TokenRows()(update, knowledge, generator=torch.Generator().manual_seed(0))
+    assert found.tokens.tolist() == IDS.tolist()
+    record = audited(model, ENCODING, tmp_path, loss="causal_lm")
+    assert record.verdicts[0].details["token_error"] == 0.0
 
 
 @pytest.mark.parametrize("width", [32, 64, 128])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.attack import Attack, Monitor
+from gradleak.attacks.text.head_rows import predicted_words
 from gradleak.attacks.text.table_rows import place_words, rows_outside_head
 from gradleak.attacks.text.used_rows import noise_std, used_rows
 from gradleak.core import NO_TOKEN, Knowledge, Reconstruction, TokenTables, Update
@@ -32,14 +34,16 @@ class TokenRows(Attack):
     head (`rows_outside_head`). Of several sentences, and without learned places, the bag of words is claimed alone.
 
     **Assumptions**: those of `used_rows` and `place_words`. The number of words is that of the rows of places that moved, or
-    the disclosed length. A last word that a causal language model only predicts stands at no place, and
-    in the bag where the head is tied.
+    the disclosed length. A last word that a causal language model only predicts moves the head alone: it is in the bag where
+    the head is tied, or where its rows tell what was predicted (`predicted_words`), and behind the last place where a single
+    sentence has one such word.
 
     Outcomes: `converged` where the rows of words are those sums but for rounding, and no word at another place is as good;
     `not_identifiable` where they are not (noise, rounding to few bits), or places pass back the same, as in a model that adds
     them up before anything bends: the words stand, their order is the nearest and may be wrong.
 
-    **Cost**: two forward passes that find the tables, counted as one plain gradient; the rest is a search in rows.
+    **Cost**: two forward passes that find the tables, counted as one plain gradient; the rest is a search in rows. A head of
+    its own adds the products of `predicted_words`.
 
     **Source**: Melis et al. 2019 for the words; places from the table of places are ours.
 
@@ -83,13 +87,17 @@ class TokenRows(Attack):
         if knowledge.protocol is not None and knowledge.batch_size is not None and not knowledge.defenses:
             update = without_decay(update, knowledge.protocol, knowledge.batch_size, objective.params)
         padding = domain.vocabulary.padding
-        rows = read.rows if padding is None else read.rows[read.rows != padding]
+        last = _last_words(update, knowledge, tables, read.rows)
+        rows = torch.cat([read.rows, last.rows]).sort().values
+        rows = rows if padding is None else rows[rows != padding]
+        note, spent = f"{read.note}{last.note}", _COST + last.plain_gradients
         why = _no_places(tables, update, knowledge)
         places = Tensor() if why else self._places(update, knowledge, tables, domain.size)
         if not why and not len(places):
             why = f"no row of {tables.position} moves"
         if why or not len(rows):
-            return _claim(Outcome.CONVERGED, f"{read.note}; the bag of words alone: {why}", bag=rows)
+            outcome = Outcome.CONVERGED if last.told else Outcome.NOT_IDENTIFIABLE
+            return _claim(outcome, f"{note}; the bag of words alone: {why}", bag=rows, spent=spent)
         # A model that takes no mask, or reads its first place, has padding in front of a sentence like any other token.
         words = update.tensors[tables.word][read.rows].double()
         if tables.tied:
@@ -101,6 +109,8 @@ class TokenRows(Attack):
         found = place_words(words, places[there])
         tokens = torch.full((1, domain.size), NO_TOKEN)
         tokens[0, there] = read.rows[found.words]
+        if len(last.rows) == 1 and int(there[-1]) + 1 < domain.size:
+            tokens[0, int(there[-1]) + 1] = last.rows[0]
         if padding is not None:
             tokens[tokens == padding] = NO_TOKEN
         left_over = rows[~torch.isin(rows, tokens)]
@@ -115,11 +125,12 @@ class TokenRows(Attack):
         )
         return _claim(
             Outcome.CONVERGED if fits and not alike else Outcome.NOT_IDENTIFIABLE,
-            f"{read.note}; {len(there)} places, relative misfit of words and places {found.misfit:.1e}"
+            f"{note}; {len(there)} places, relative misfit of words and places {found.misfit:.1e}"
             + ("" if fits and not alike else doubt),
             tokens=tokens,
             bag=torch.cat([tokens[tokens != NO_TOKEN], left_over]).sort().values,
             loss=found.misfit,
+            spent=spent,
             details={"misfit": found.misfit, "margins": found.margins.tolist()},
         )
 
@@ -147,6 +158,51 @@ def _tables(knowledge: Knowledge) -> TokenTables:
     return found
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _LastWords:
+    """Words that are predicted and not read, and what to say of them; not told where the rows of the head do not say."""
+
+    rows: Tensor
+    note: str = ""
+    told: bool = True
+    plain_gradients: float = 0.0
+
+
+def _last_words(update: Update, knowledge: Knowledge, tables: TokenTables, read: Tensor) -> _LastWords:
+    """The words that a causal model with a head of its own predicts and never reads."""
+    objective, domain, none = knowledge.objective, knowledge.domain, read[:0]
+    assert objective is not None
+    assert domain is not None
+    if tables.tied or objective.loss_name != "causal_lm":
+        return _LastWords(rows=none)
+    heads = [
+        name
+        for name, one in update.tensors.items()
+        if one.dim() == 2 and len(one) == tables.size and name != tables.word
+    ]
+    if len(heads) != 1:
+        return _LastWords(
+            rows=none, told=False, note="; a last word that is only predicted is not told: no head is shared"
+        )
+    std = noise_std(knowledge, heads[0])
+    found = predicted_words(update.tensors[heads[0]], std=math.inf if std is None else std)
+    entries = sum(one.numel() for one in objective.params.values())
+    spent = found.multiplications / max(3.0 * entries * domain.size * (knowledge.batch_size or 1), 1.0)
+    if found.rows is None:
+        return _LastWords(
+            rows=none,
+            told=False,
+            plain_gradients=spent,
+            note=f"; a last word that is only predicted is not told: the rows of {heads[0]} do not stand apart",
+        )
+    rows = found.rows[~torch.isin(found.rows, read)]
+    return _LastWords(
+        rows=rows,
+        plain_gradients=spent,
+        note=f"; {len(rows)} more of {heads[0]} are predicted and never read" if len(rows) else "",
+    )
+
+
 def _no_places(tables: TokenTables, update: Update, knowledge: Knowledge) -> str:
     """Reason why no order can be read off, or ""."""
     if tables.position is None:
@@ -165,6 +221,7 @@ def _claim(
     tokens: Tensor | None = None,
     bag: Tensor | None = None,
     loss: float | None = None,
+    spent: float = _COST,
     details: dict[str, object] | None = None,
 ) -> Reconstruction:
     return Reconstruction(
@@ -172,7 +229,7 @@ def _claim(
         targets=None,
         loss=loss,
         outcome=outcome,
-        plain_gradients=_COST,
+        plain_gradients=spent,
         note=note,
         details=details or {},
         tokens=tokens,
