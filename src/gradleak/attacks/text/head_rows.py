@@ -55,6 +55,7 @@ def predicted_words(gradient: Tensor, *, std: float = 0.0) -> PredictedWords:
     half = torch.zeros(len(rows), dtype=torch.bool)
     half[sizes[there].argsort()[: len(rows) // 2]] = True
     kept, direction, work = half, rows[half].mean(dim=0), float(gradient.numel() * gradient.shape[1])
+    margins = rows @ direction
     for _ in range(_ROUNDS):
         direction, steps = _positive_on(rows[kept], direction)
         work += steps * int(kept.sum()) * rows.shape[1] ** 2
