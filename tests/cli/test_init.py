@@ -140,12 +140,11 @@ def test_pictures_and_sentences_are_seen_for_what_they_are(pictures: Path, sente
     assert "model = Transformer(size=8)" in made.script
 
 
-@pytest.mark.filterwarnings("ignore:text_file. public_text is the private file")
 def test_a_file_of_text_becomes_sentences_by_counted_words_or_those_of_the_model(tmp_path: Path) -> None:
     words = ["the", "cat", "sat", "on", "a", "mat", "and", "dog", "ran", "to", "red", "house"]
     lines = [" ".join(words[place % 12 : place % 12 + 5] + words[:2]) for place in range(0, 12, 2)]
     text = tmp_path / "notes.txt"
-    text.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    text.write_text("\n".join([*lines, "", *lines]) + "\n", encoding="utf-8")
     arguments = {"words": 17, "length": 10, "classes": 2, "width": 8, "heads": 2}
     made = new_plan("transformer", str(text), Wishes(preset=Preset.QUICK, arguments=arguments, batch_size=2))
     (batch,) = made.plan.site.batches
@@ -157,17 +156,32 @@ def test_a_file_of_text_becomes_sentences_by_counted_words_or_those_of_the_model
     assert all(vocabulary.decode(filter(vocabulary.ordinary, row.tolist())) in lines for row in batch.inputs)
     assert made.plan.site.objective.loss_name == "cross_entropy"
     assert "words = 13   # as many as the model knows, less [PAD]" in made.text
-    assert "counted in the very file" in made.text
+    # No private sentence is counted: those that are stand before it.
+    assert "public_last = 6   # lines of it that are public" in made.text
+    assert "\nfirst = 6\n" in made.text
+    assert "no public text was named, so that the first 6 sentences are taken for public" in made.said
     assert "from gradleak.datasets import text_file" in made.script
     decoder = {**arguments, "classes": 0, "causal": True}
     assert new_plan("transformer", str(text), Wishes(arguments=decoder)).plan.site.objective.loss_name == "causal_lm"
+    (tmp_path / "public.txt").write_text("the cat and the dog\n", encoding="utf-8")
+    named = new_plan("transformer", str(text), Wishes(arguments=arguments, public_text=str(tmp_path / "public.txt")))
+    known = named.plan.site.batches[0].declared_domain().vocabulary
+    assert known is not None
+    assert (sorted(known.words[5:]), named.said) == (["and", "cat", "dog", "the"], "")
+    assert "first = " not in named.text
+    with pytest.raises(InputError, match="got both; drop one of the two"):
+        next(data_tables(str(text), count=9, public_text="public.txt", words=("encoder.json", None)))
+    text.write_text("a cat\n", encoding="utf-8")
+    with pytest.raises(InputError, match="two sentences at least"):
+        next(data_tables(str(text), count=9, vocabularies=[17]))
+    text.write_text("\n".join([*lines, *lines]), encoding="utf-8")
     of_model = next(
         data_tables(str(text), count=9, vocabularies=[17, 10], words=("encoder.json", "vocab.bpe"), target="label")
     )
     assert of_model.table == {
         "use": "text_file",
         "path": text.as_posix(),
-        "count": 6,
+        "count": 9,
         "label_column": "label",
         "vocabulary": "encoder.json",
         "merges": "vocab.bpe",
@@ -196,6 +210,12 @@ def test_numbers_of_an_array_get_the_range_that_is_written_down(tmp_path: Path) 
             (),
             "the model does not take what .*patients.csv gives .*module:function",
         ),
+        (
+            f"{MODELS}:tabular",
+            "patients.csv",
+            ("--set", "inputs=2"),
+            r"its first layer takes 2 features, and the data have 5 \(age 1, dose 1, ward 3\); write --set inputs=5, or",
+        ),
         (f"{MODELS}:nothing", "patients.csv", (), "nothing"),
         (f"{MODELS}:tabular", "absent.csv", (), "no such file"),
         (f"{MODELS}:tabular", "no file", (), "expected a file, a folder of images or module:function"),
@@ -214,6 +234,15 @@ def test_refusals_are_one_sentence(
     assert len(ended.stderr.splitlines()) == 1
     assert re.search(message, ended.stderr), ended.stderr
     assert not (tmp_path / "p.toml").exists()
+
+
+def test_an_argument_is_named_by_what_it_changes(pictures: Path) -> None:
+    with pytest.raises(InputError, match=r"outputs, and the targets are 3 classes; write --set num_classes=3, or"):
+        new_plan(f"{MODELS}:ResNet", str(pictures), Wishes(arguments={"num_classes": 2}))
+    # The number of channels is no argument, whatever has that value by chance.
+    np.savez(pictures / "gray.npz", x=np.zeros((2, 8, 8), dtype=np.uint8), y=np.array([0, 1]))
+    with pytest.raises(InputError, match=r"takes 3 channels, and the data have 1; write a function"):
+        new_plan(f"{MODELS}:ResNet", str(pictures / "gray.npz"))
 
 
 def test_nobody_is_asked_where_nobody_sits(monkeypatch: pytest.MonkeyPatch) -> None:

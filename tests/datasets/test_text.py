@@ -137,3 +137,18 @@ def test_words_that_are_counted_in_the_private_file_are_named(files: dict[str, P
     for public in (files["path"], copy):
         with pytest.warns(UserWarning, match="public_text is the private file private.txt itself"):
             text_file(path=files["path"], public_text=public, count=2)
+    with pytest.warns(UserWarning, match="public_text is the private file private.txt itself"):
+        text_file(path=files["path"], public_text=copy, count=1, public_last=2, first=1)
+
+
+def test_the_first_sentences_of_a_file_can_be_public_and_no_private_one_is_counted(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("ann sees bob\n\nbob sees cara\ncara sees dora\ndora sees ann\n", encoding="utf-8")
+    batch = text_file(path=notes, public_text=notes, public_last=2, first=2, count=2, length=6)
+    vocabulary = batch.declared_domain().vocabulary
+    assert vocabulary is not None
+    assert sorted(vocabulary.words[5:]) == ["ann", "bob", "cara", "sees"]
+    said = {" ".join(vocabulary.words[one] for one in row if one >= 4) for row in batch.inputs.tolist()}
+    assert said == {"cara sees <other>", "<other> sees ann"}
+    with pytest.raises(InputError, match=r"public_last"):
+        text_file(path=notes, public_text=notes, public_last=0, count=1)

@@ -37,11 +37,17 @@ class DataTable:
         table: its keys, `use` first.
         about: what the data are.
         comments: by key.
+        widths: numbers that a row gives the model, by column.
+        classes: how many the targets are, 0 where they are none.
+        said: what whoever wrote no flag for it should know, "" for nothing.
     """
 
     table: Mapping[str, Any]
     about: str
     comments: Mapping[str, str] = field(default_factory=dict)
+    widths: Mapping[str, int] = field(default_factory=dict)
+    classes: int = 0
+    said: str = ""
 
 
 def data_tables(
@@ -53,6 +59,7 @@ def data_tables(
     size: tuple[int, int] | None = None,
     vocabularies: Sequence[int] = (),
     words: tuple[str, str | None] | None = None,
+    public_text: str | None = None,
 ) -> Iterator[DataTable]:
     """The ways to read data, the likeliest first.
 
@@ -64,18 +71,26 @@ def data_tables(
         size: height and width of images of a folder.
         vocabularies: numbers of ids that the model may know, the likeliest first; smaller ones may be those of places.
         words: files of the model's vocabulary and of its merges, where data are sentences; None to count words.
+        public_text: file whose words are counted; None for the first half of the sentences.
 
     Raises:
         InputError: for a file that cannot be read, or of a kind for which there is no loader.
     """
     path = Path(data)
-    if path.is_dir():
+    if words is not None and public_text is not None:
+        raise InputError(
+            "expected a vocabulary, or a public text whose words are counted, got both; drop one of the two"
+        )
+    told = words is not None or public_text is not None
+    if path.is_dir() and not told:
         yield from _folder(path, count, size)
-    elif path.is_file() and (path.suffix.lower() == ".txt" or words is not None):
+    elif path.is_file() and (path.suffix.lower() == ".txt" or told):
         columns = {"text_column": inputs, "label_column": target}
-        yield from _sentences(path, count, columns, vocabularies, words)
-    elif words is not None:
-        raise InputError(f"{data}: expected a file of sentences for a vocabulary, .txt, .csv or .tsv, got no such file")
+        yield from _sentences(path, count, columns, vocabularies, words, public_text)
+    elif told:
+        raise InputError(
+            f"{data}: expected a file of sentences for a vocabulary or a public text, .txt, .csv or .tsv, got no such file"
+        )
     elif path.suffix.lower() in (".csv", ".tsv"):
         yield _csv(path, count, target)
     elif path.suffix.lower() in (".npz", ".safetensors"):
@@ -148,6 +163,8 @@ def _csv(path: Path, count: int, target: str | None) -> DataTable:
         table={**table, "ranges": ranges, "values": values},
         about=f"{len(rows):,} rows; drawn by the seed, so that a larger count begins with the same ones",
         comments=comments,
+        widths={name: 1 if name in ranges else len(values[name]) for name in names if name not in (wanted, *left)},
+        classes=len(values.get(wanted, ())),
     )
 
 
@@ -181,11 +198,13 @@ def _arrays(path: Path, count: int, names: tuple[str, str], vocabularies: Sequen
     for name, flag in ((inputs, "--inputs"), (targets, "--target")):
         if name not in arrays:
             raise InputError(f"{path}: expected an array {name}, got {held or 'none'}; name it by {flag}")
-    given = arrays[inputs]
+    given, wanted = arrays[inputs], arrays[targets]
+    whole = wanted.dim() == 1 and not wanted.is_floating_point() and wanted.numel() > 0
+    classes = int(wanted.max()) + 1 if whole else 0
     count = min(count, len(given))
     base = {"path": path.as_posix(), "count": count}
     if given.dtype is torch.uint8 and path.suffix == ".npz" and (inputs, targets) == ("x", "y"):
-        yield DataTable(table={"use": "image_file", **base}, about=f"images of bytes: {held}")
+        yield DataTable(table={"use": "image_file", **base}, about=f"images of bytes: {held}", classes=classes)
         return
     named = {"inputs": inputs, "targets": targets}
     if given.is_floating_point():
@@ -197,6 +216,7 @@ def _arrays(path: Path, count: int, names: tuple[str, str], vocabularies: Sequen
             comments={
                 "domain": f"The range that a number can take, {_GUESSED}.\nFor normalized images state mean and std."
             },
+            classes=classes,
         )
         return
     if given.dim() != 2:
@@ -224,33 +244,54 @@ def _sentences(
     columns: Mapping[str, str | None],
     vocabularies: Sequence[int],
     words: tuple[str, str | None] | None,
+    public_text: str | None,
 ) -> Iterator[DataTable]:
     if not vocabularies:
         raise InputError(f"{path}: expected a model with an nn.Embedding for the words of sentences, got none")
     lines = sum(bool(line.strip()) for line in text_lines(path))
     rows = lines if path.suffix.lower() == ".txt" else max(lines - 1, 1)
     named = {key: name for key, name in columns.items() if name is not None}
+    apart: dict[str, int] = {}
+    said = ""
+    if words is None and public_text is None:
+        if rows < 2:
+            raise InputError(
+                f"{path}: expected two sentences at least, since the words of some of them are counted as public, got {rows}; "
+                "name a public text (--public-text) or the model's vocabulary (--vocabulary)"
+            )
+        half = rows // 2
+        apart, rows = {"public_last": half, "first": half}, rows - half
+        said = (
+            f"{path}: no public text was named, so that the first {half:,} sentences are taken for public, their words are "
+            f"counted, and the other {rows:,} are audited; name a public text (--public-text) or the model's vocabulary "
+            "(--vocabulary)"
+        )
     table = {"use": "text_file", "path": path.as_posix(), "count": min(count, rows), **named}
     told = {"length": "places of a row; shorter sentences are filled up, longer ones cut"}
     counted = {
         **told,
-        "public_text": "counted in the very file, which tells of it: name a public text, or give --vocabulary",
+        "public_text": "whose words are counted: everybody knows them",
+        "public_last": "lines of it that are public; the private sentences begin there",
         "words": "as many as the model knows, less [PAD], [CLS], [SEP] and [MASK]",
     }
     # A table of places takes sentences of at most as many.
     lengths = sorted({min(one, LONGEST) for one in (*vocabularies, LONGEST) if one > 2}, reverse=True)
     for size in vocabularies if words is None else vocabularies[:1]:
         for targets, length in product(("classes", "causal_lm"), lengths):
-            of_words: dict[str, Any] = {"public_text": path.as_posix(), "words": size - 4}
+            of_words: dict[str, Any] = {
+                "public_text": path.as_posix() if public_text is None else Path(public_text).as_posix(),
+                "words": size - 4,
+            }
             if words is not None:
                 vocabulary, merges = words
                 of_words = {"vocabulary": vocabulary} | ({} if merges is None else {"merges": merges})
             elif size < 6:
                 continue
             yield DataTable(
-                table={**table, **of_words, "length": length, "targets": targets},
+                table={**table, **of_words, **apart, "length": length, "targets": targets},
                 about=f"{rows:,} sentences; drawn by the seed, so that a larger count begins with the same ones",
                 comments=told if words is not None else counted,
+                said=said,
             )
 
 
@@ -283,4 +324,5 @@ def _folder(path: Path, count: int, size: tuple[int, int] | None) -> Iterator[Da
             comments={
                 "channels": "1 gray, 3 color; also mean = [...] and std = [...] where the model takes normalized images"
             },
+            classes=len(files),
         )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import textwrap
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -106,6 +107,7 @@ class Wishes:
         size: height and width that the images of a folder are brought to.
         vocabulary: file of the model's words, for a file of sentences; None to count words.
         merges: file of a byte-level BPE, beside its vocabulary.
+        public_text: file whose words are counted; None to take the first half of the sentences for public.
     """
 
     preset: Preset = Preset.STANDARD
@@ -120,6 +122,7 @@ class Wishes:
     size: tuple[int, int] | None = None
     vocabulary: str | None = None
     merges: str | None = None
+    public_text: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,11 +133,13 @@ class NewPlan:
         text: of the plan file.
         script: Python that audits the first update by itself.
         plan: that the text makes; it passed the checks before a run.
+        said: what was assumed and should be known, "" for nothing.
     """
 
     text: str
     script: str
     plan: Plan
+    said: str = ""
 
 
 def new_plan(model: str, data: str, wishes: Wishes | None = None) -> NewPlan:
@@ -160,7 +165,7 @@ def new_plan(model: str, data: str, wishes: Wishes | None = None) -> NewPlan:
     weights = {} if wish.weights is None else {"weights": wish.weights}
     table = {"use": model, **wish.arguments, **weights}
     module = reader.module(table)
-    found, batch, loss = _fitting(module, data, reader, wish)
+    found, batch, loss = _fitting(module, data, reader, wish, table)
     objective = Objective.from_module(module, loss=reader.loss({"loss": loss}), mode=wish.mode)
     name = wish.name or re.sub(r"\W+", " ", model.rpartition(":")[2]).strip() or "audit"
     parts = Parts(
@@ -169,16 +174,25 @@ def new_plan(model: str, data: str, wishes: Wishes | None = None) -> NewPlan:
     text = "\n".join(parts.lines()) + "\n"
     plan = build_plan(tomllib.loads(text), folder=Path())
     preflight(plan)
-    return NewPlan(text=text, script=parts.script(), plan=plan)
+    return NewPlan(text=text, script=parts.script(), plan=plan, said=found.said)
 
 
-def _fitting(module: nn.Module, data: str, reader: PlanReader, wish: Wishes) -> tuple[DataTable, Batch, str]:
+def _fitting(
+    module: nn.Module, data: str, reader: PlanReader, wish: Wishes, model: Mapping[str, Any]
+) -> tuple[DataTable, Batch, str]:
     """The first reading of the data that the model takes, a batch of it, and the loss.
 
     Raises:
         InputError: where the model takes none.
     """
-    refused = ""
+    refused = hint = ""
+    parameters = inspect.signature(reader.named(model, "models", "model")).parameters
+    values = {name: model.get(name, one.default) for name, one in parameters.items()}
+    arguments = {name: value for name, value in values.items() if type(value) is int}
+
+    def made(**changed: Any) -> nn.Module:
+        return reader.module({**model, **changed})
+
     count = EFFORTS[wish.preset].updates * wish.batch_size
     looked_up = {one.num_embeddings for one in module.modules() if isinstance(one, nn.Embedding)}
     ways = data_tables(
@@ -189,6 +203,7 @@ def _fitting(module: nn.Module, data: str, reader: PlanReader, wish: Wishes) -> 
         size=wish.size,
         vocabularies=sorted(looked_up, reverse=True),
         words=None if wish.vocabulary is None else (wish.vocabulary, wish.merges),
+        public_text=wish.public_text,
     )
     for found in ways:
         batches, _ = reader.batches({**found.table, "batch_size": wish.batch_size})
@@ -197,16 +212,68 @@ def _fitting(module: nn.Module, data: str, reader: PlanReader, wish: Wishes) -> 
             loss = wish.loss or _loss_for(module, batch)
             objective = Objective.from_module(module, loss=reader.loss({"loss": loss}), mode=wish.mode)
             objective.check(batch.to(objective.dtype))
+            outputs = _width(module, "out")
+            if loss in ("cross_entropy", "nll") and outputs is not None and outputs[1] < found.classes:
+                raise InputError(f"targets: expected at most {outputs[1]} classes, got {found.classes}")
         except GradleakError as refusal:
             refused = refused or str(refusal)
+            hint = hint or _hint(made, arguments, found, batch)
             continue
         if len(batches) * wish.batch_size < count:
             found = replace(found, table={**found.table, "count": len(batches) * wish.batch_size})
         return found, batch, loss
     raise InputError(
-        f"the model does not take what {data} gives ({refused}); write a function without arguments that returns a "
+        f"the model does not take what {data} gives ({refused}); {hint}write a function without arguments that returns a "
         "gradleak.Batch as your training makes it, and name it module:function in place of the file"
     )
+
+
+def _hint(made: Callable[..., nn.Module], arguments: Mapping[str, Any], found: DataTable, batch: Batch) -> str:
+    """The difference between data and the first or last layer, and the argument that helps; "" where there is no difference.
+
+    Args:
+        made: makes the model with some arguments changed.
+        arguments: whole numbers among those of the factory, by name.
+        found: the data.
+        batch: of them.
+    """
+    inputs, module = batch.inputs, made()
+    taken, outputs = _width(module, "in"), _width(module, "out")
+    if taken is not None and inputs.is_floating_point():
+        have = inputs.shape[1] if taken[0] == "channels" else inputs[0].numel()
+        if taken[1] != have:
+            parts = ", ".join(f"{name} {width}" for name, width in found.widths.items())
+            said = f"its first layer takes {taken[1]} {taken[0]}, and the data have {have}" + (
+                f" ({parts})" if parts else ""
+            )
+            return f"{said}; {_setting(made, arguments, 'in', (taken[0], have))}"
+    if outputs is not None and outputs[1] < found.classes:
+        said = f"its last layer has {outputs[1]} outputs, and the targets are {found.classes} classes"
+        return f"{said}; {_setting(made, arguments, 'out', (outputs[0], found.classes))}"
+    return ""
+
+
+def _width(module: nn.Module, end: str) -> tuple[str, int] | None:
+    """The noun of what the first or the last layer with a width counts there, and the number."""
+    layers = [*module.modules()]
+    for layer in layers if end == "in" else reversed(layers):
+        for kind in ("features", "channels"):
+            width = getattr(layer, f"{end}_{kind}", None)
+            if isinstance(width, int):
+                return kind, width
+    return None
+
+
+def _setting(made: Callable[..., nn.Module], arguments: Mapping[str, Any], end: str, wanted: tuple[str, int]) -> str:
+    """The flag that gives a layer a width, found by trying the arguments one by one; "" where none does."""
+    for name in arguments:
+        try:
+            width = _width(made(**{name: wanted[1]}), end)
+        except GradleakError:
+            continue
+        if width == wanted:
+            return f"write --set {name}={wanted[1]}, or "
+    return ""
 
 
 def _loss_for(module: nn.Module, batch: Batch) -> str:

@@ -53,10 +53,17 @@ def init(
     vocabulary: Annotated[
         str | None,
         typer.Option(
-            help="The model's words for a file of sentences: vocab.txt, encoder.json; default: words are counted."
+            help="The model's words for a file of sentences: vocab.txt, encoder.json; default: words are counted in public text."
         ),
     ] = None,
     merges: Annotated[str | None, typer.Option(help="vocab.bpe or merges.txt, beside encoder.json.")] = None,
+    public_text: Annotated[
+        str | None,
+        typer.Option(
+            "--public-text",
+            help="Text whose words are counted, for a file of sentences; default: the first half of that file is public.",
+        ),
+    ] = None,
     batch_size: Annotated[int, typer.Option(help="Examples of one update.")] = 1,
     loss: Annotated[
         str | None, typer.Option(help="Name of the loss, or module:function; default: by outputs and targets.")
@@ -98,10 +105,11 @@ def init(
         size=None if size is None else _size(size),
         vocabulary=vocabulary,
         merges=merges,
+        public_text=public_text,
     )
     made = new_plan(model, data, wishes)
     _write({plan_file: made.text.replace("THIS_FILE", str(plan_file)), script_file: made.script}, force=force)
-    for line in preview(made.plan)[0]:
+    for line in (*filter(None, [made.said]), *preview(made.plan)[0]):
         typer.echo(line)
     typer.echo(f"next: gradleak audit {plan_file} --out runs/1")
 

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import sys
+import warnings
 from collections.abc import Callable
 from threading import Lock, Thread
 from types import FrameType
@@ -22,6 +23,7 @@ def carry_out(commands: Callable[[], object]) -> None:
         commands: reads the arguments of the process. What it imports itself, and not before, a signal may interrupt.
     """
     end_at_signals()
+    warnings.showwarning = _as_lines()
     from gradleak.results import GradleakError
 
     try:
@@ -122,6 +124,23 @@ def _end(number: int) -> None:
             os.write(2, line.encode())
     finally:
         os._exit(128 + number)
+
+
+def _as_lines() -> Callable[..., None]:
+    """A function that shows a warning as one line of the command, once, without the line of code that it comes from."""
+    said: set[str] = set()
+
+    def show(message: Warning | str, *where: object, **rest: object) -> None:
+        import typer
+
+        from gradleak.results.errors import one_line
+
+        line = one_line(str(message))
+        if line not in said:
+            said.add(line)
+            typer.echo(f"gradleak: warning: {line}", err=True)
+
+    return show
 
 
 def _stop(message: str) -> None:

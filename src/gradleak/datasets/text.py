@@ -53,6 +53,7 @@ def text_file(
     seed: int = 0,
     first: int = 0,
     last: int | None = None,
+    public_last: int | None = None,
 ) -> Batch:
     """A batch of sentences of a file, as ids of tokens, drawn without replacement.
 
@@ -77,6 +78,8 @@ def text_file(
         seed: of the draws; the global RNG is never touched.
         first: first sentence that may be drawn.
         last: the one behind the last one; None for the end.
+        public_last: the line of `public_text` behind the last one whose words are counted, empty lines left out; None for the
+            end. The first lines of the private file can so be public, where `first` is no smaller.
 
     Returns:
         Inputs (count, length) int64, targets, and the domain of tokens.
@@ -86,11 +89,14 @@ def text_file(
         UnsupportedError: if pieces of words are needed and the package `tokenizers` is not installed.
 
     Warns:
-        UserWarning: if sentences were cut, or words are counted in the private file.
+        UserWarning: if sentences were cut, or words are counted in the private sentences.
     """
     kind = member("text_file.targets", TextTargets, targets)
-    reader = _reader(vocabulary, merges, public_text, words)
-    if vocabulary is None and public_text is not None and _same(packaged_file(public_text), Path(path)):
+    if public_last is not None:
+        check_count("text_file.public_last", public_last)
+    reader = _reader(vocabulary, merges, public_text, words, public_last=public_last)
+    apart = public_last is not None and public_last <= first
+    if vocabulary is None and public_text is not None and not apart and _same(packaged_file(public_text), Path(path)):
         warnings.warn(
             f"text_file: public_text is the private file {Path(path).name} itself; every audit then takes its words for "
             "public",
@@ -187,6 +193,7 @@ def _reader(
     words: int,
     *,
     counted: Sequence[str] | None = None,
+    public_last: int | None = None,
 ) -> _Reader:
     if vocabulary is None:
         if counted is None and public_text is None:
@@ -194,7 +201,7 @@ def _reader(
                 "text_file: expected `vocabulary` (vocab.txt, encoder.json) or `public_text`, of which words are counted, got "
                 "neither; the words of the private sentences would tell what they say"
             )
-        lines = counted if public_text is None else text_lines(packaged_file(public_text))
+        lines = counted if public_text is None else _sentences(packaged_file(public_text))[:public_last]
         made = Vocabulary.of_lines(lines or (), words=words, special=True)
         return _Reader(vocabulary=made, encode=made.indices)
     file = packaged_file(vocabulary)
@@ -229,15 +236,19 @@ def _same(one: Path, other: Path) -> bool:
     return one.is_file() and other.is_file() and filecmp.cmp(one, other, shallow=False)
 
 
+def _sentences(file: Path) -> list[str]:
+    """The lines of a file that are not empty."""
+    return [line.strip() for line in text_lines(file) if line.strip()]
+
+
 def _rows(file: Path, text_column: str, label_column: str, kind: TextTargets) -> tuple[list[str], list[int] | None]:
     """The sentences of a file, and their labels where it is a table with some and they are asked for."""
-    lines = text_lines(file)
     if file.suffix not in (".csv", ".tsv"):
-        texts = [line.strip() for line in lines if line.strip()]
+        texts = _sentences(file)
         if not texts:
             raise InputError(f"{file}: expected at least one sentence, got none")
         return texts, None
-    table = csv.DictReader(lines, delimiter="," if file.suffix == ".csv" else "\t")
+    table = csv.DictReader(text_lines(file), delimiter="," if file.suffix == ".csv" else "\t")
     wanted = [text_column, *([label_column] if kind is TextTargets.CLASSES else [])]
     named = table.fieldnames or []
     lacking = [name for name in wanted if name not in named]
@@ -283,7 +294,8 @@ def _batch(
         kept = reader.cut(row, length, kind)
         if vocabulary.uncounted.issuperset(kept):
             raise InputError(
-                f"text: expected at least one known word in every sentence, got none in sentence {place} of those drawn"
+                f"text: expected at least one known word in every sentence, got none in sentence {place} of those drawn; "
+                "count words in text of the same kind, or more of them"
             )
         ids[place, : len(kept)] = torch.tensor(kept)
     domain = Domain.tokens(vocabulary, length)
