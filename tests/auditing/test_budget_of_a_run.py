@@ -17,8 +17,10 @@ from gradleak.auditing import Budget, Plan, Shard, build_plan, run_plan
 from gradleak.auditing.executor import Executor, worked
 from gradleak.auditing.run import tasks
 from gradleak.auditing.work import Call, Done
+from gradleak.audits.base import Scenario, Site
+from gradleak.audits.reconstruction.chances import ClosedForm
 from gradleak.cli.commands import app
-from gradleak.results import InputError, Record, Status
+from gradleak.results import InputError, Outcome, Record, Status
 from tests.auditing.test_resume import QUICK_PLAN
 
 TEXT = """
@@ -121,6 +123,28 @@ def test_cheap_and_telling_tasks_come_first_and_what_ran_has_the_same_bits(
     assert {name: rows(record)[name] for name in order} == {name: rows(whole)[name] for name in order}
     drowned = next(one for one in record.verdicts if one.scenario == "drowned")
     assert (drowned.verdict.value, drowned.reason) == ("inconclusive", "no_attack_had_a_chance")
+
+
+@pytest.mark.parametrize(("seconds", "forms"), [(1e6, 1), (1e-3, 0)])
+def test_no_closed_form_is_computed_for_a_reason_where_no_time_is_left(
+    seconds: float, forms: int, spent: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[int] = []
+
+    def error(form: ClosedForm, site: Site, scenario: Scenario, index: int) -> None:
+        computed.append(index)
+
+    monkeypatch.setattr(ClosedForm, "error", error)
+    only_drowned = build_plan(
+        tomllib.loads(TEXT.replace('attacks = { first = "all", second = "all" }', "attacks = {}")), folder=Path()
+    )
+    record = run_plan(only_drowned, tmp_path, executor=Watched(spent=spent), budget=Budget(seconds, shared=False))
+    assert len(computed) == forms
+    if not forms:
+        left = next(one for one in record.findings if one.item == "drowned/example 0/first")
+        assert (left.status, left.outcome) == (Status.LEFT_OUT, Outcome.BUDGET_SPENT)
+        drowned = next(one for one in record.verdicts if one.scenario == "drowned")
+        assert (drowned.verdict.value, drowned.reason) == ("inconclusive", "left_out_by_budget")
 
 
 def test_an_attack_is_not_begun_where_no_time_is_left_for_its_controls(spent: list[float], tmp_path: Path) -> None:

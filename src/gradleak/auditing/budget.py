@@ -149,7 +149,8 @@ class _Run:
         task = call.task
         if before := self._made_before(task):
             return before, ""
-        if task.after is not None and (reason := task.after(call.site, self.grounds)):
+        asked = [ask for ask in (task.after, task.chance if self.clock.left else None) if ask is not None]
+        if reason := next(filter(None, (ask(call.site, self.grounds) for ask in asked)), ""):
             return _left_out(task, reason), reason
         takes = self.clock.takes(task)
         if takes <= 0:

@@ -32,6 +32,7 @@ class Task(Generic[F]):
         states: names of the states that its attacks leave on the way; they go when its findings are in the record.
         turn: where time is short, tasks of a lower turn come first.
         after: where time is short, asked with what was found so far: the reason not to begin it, or "".
+        chance: where time is short, asked after that, while there is some left, since it may compute for seconds: the same.
         needs: names of the controls without which nobody can read its findings; where time is short, theirs is kept for them.
         once: what its findings depend on, as a text, where audits of one process may share them; "" where they may not.
     """
@@ -46,6 +47,7 @@ class Task(Generic[F]):
     states: Sequence[str] = ()
     turn: int = 0
     after: Callable[[Site, Grounds], str] | None = None
+    chance: Callable[[Site, Grounds], str] | None = None
     needs: Sequence[str] = ()
     once: str = ""
     examples: Sequence[int] | None = None

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from gradleak.attacks import Attack, LocalTraining
 from gradleak.audits.base import Audit, Reader, Refusal, Schema, Site, Task, Writer, check_name, unknown
-from gradleak.audits.reconstruction.chances import AttackChance, ClosedForm, ControlChance
+from gradleak.audits.reconstruction.chances import AttackChance, ClosedForm, ComputedChance, ControlChance
 from gradleak.audits.reconstruction.controls import noise_controls, planted_controls, shortened
 from gradleak.audits.reconstruction.task import REFINED, AttackTask, first_to_run, refusals, runs
 from gradleak.protocols.average_gradient import AverageGradient
@@ -139,7 +139,8 @@ class ReconstructionAudit(Audit[ReconstructionFinding]):
                 states=(task.item,),
                 # One attack on every update, then the controls, then the others.
                 turn=1 if number == 0 else 3 + number,
-                after=AttackChance(scenario=scenario.name, index=index, form=form),
+                after=(known := AttackChance(scenario=scenario.name, index=index)),
+                chance=ComputedChance(by=known, form=form),
                 needs=bearing[name],
                 examples=(index,),
             )

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 
 from gradleak.audits.base import Scenario, Site
 from gradleak.core import DiagonalGaussian, Exposure
-from gradleak.results import ERRORS, Attempt, Evidence, Finding, GradleakError, Grounds, Score, Status, by_example
+from gradleak.results import (
+    ERRORS,
+    Attempt,
+    Evidence,
+    Finding,
+    GradleakError,
+    Grounds,
+    Score,
+    Status,
+    Thresholds,
+    by_example,
+)
 from gradleak.risk import LinearizedPosteriorError, ReconstructionProbability
 
 # An attack is not begun where the closed form leaves at least so many times the error that counts as rebuilt: it is
@@ -64,17 +75,15 @@ class ClosedForm:
 
 @dataclass(frozen=True, kw_only=True)
 class AttackChance:
-    """Chance of an attack on one release: none where it leaks already, or where the closed form leaves none.
+    """Chance of an attack on one release by what was found: none where it leaks already, or where a closed form leaves none.
 
     Attributes:
         scenario: whose release.
         index: of the batch.
-        form: computes the closed form where the plan has not measured it.
     """
 
     scenario: str
     index: int
-    form: ClosedForm = field(default_factory=ClosedForm)
 
     def __call__(self, site: Site, grounds: Grounds) -> str:
         """The reason why the attack is not worth its time, or ""."""
@@ -87,19 +96,38 @@ class AttackChance:
                 within = float(score.details["within"])
                 if score.value <= limits.reconstruction_probability and within >= limits.pixel_rmse:
                     return f"differential privacy leaves every attacker a chance of at most {score.value:.2g}"
-        stated = [score for _, score in grounds.scores(LinearizedPosteriorError.name, self.scenario, subject)]
-        if not any(score.unit == "pixel_rmse" for score in stated):
-            computed = self.form.error(site, site.scenario(self.scenario), self.index)
-            stated += [computed] if computed is not None else []
-        for score in stated:
-            # An average over a batch hides the one example that can be read.
-            least = min(score.details.get("per_example", ()), default=0.0)
-            if score.value is not None and score.unit == "pixel_rmse" and least >= HOPELESS * limits.pixel_rmse:
-                return (
-                    f"the closed form leaves an error of at least {least:.2g} on every example to an attacker with a prior "
-                    f"(linearized at the truth, an estimate), {least / limits.pixel_rmse:.1f} times the limit"
-                )
-        return ""
+        reasons = (_hopeless(score, limits) for score in self.stated(site, grounds))
+        return next(filter(None, reasons), "")
+
+    def stated(self, site: Site, grounds: Grounds) -> list[Score]:
+        """The closed forms that the plan has measured, in pixels.
+
+        Args:
+            site: of the plan.
+            grounds: what was found.
+        """
+        found = grounds.scores(LinearizedPosteriorError.name, self.scenario, site.subject(self.index))
+        return [score for _, score in found if score.unit == "pixel_rmse"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputedChance:
+    """Chance of an attack on one release by the closed form, which is computed where the plan has not measured it.
+
+    Attributes:
+        by: what was found.
+        form: computes it.
+    """
+
+    by: AttackChance
+    form: ClosedForm
+
+    def __call__(self, site: Site, grounds: Grounds) -> str:
+        """The reason why the attack is not worth its time, or ""; a second or two at 1,024 unknowns."""
+        if self.by.stated(site, grounds):
+            return ""
+        computed = self.form.error(site, site.scenario(self.by.scenario), self.by.index)
+        return "" if computed is None else _hopeless(computed, grounds.thresholds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +151,17 @@ class ControlChance:
             if one.base == self.attack and reaches(one, grounds.about(one.scenario, one.subject), grounds)
         ]
         return "its attack rebuilt nothing, so that there is nothing to bear out" if self.attack and not near else ""
+
+
+def _hopeless(score: Score, limits: Thresholds) -> str:
+    # An average over a batch hides the one example that can be read.
+    least = min(score.details.get("per_example", ()), default=0.0)
+    if score.value is None or least < HOPELESS * limits.pixel_rmse:
+        return ""
+    return (
+        f"the closed form leaves an error of at least {least:.2g} on every example to an attacker with a prior "
+        f"(linearized at the truth, an estimate), {least / limits.pixel_rmse:.1f} times the limit"
+    )
 
 
 def reaches(attempt: Attempt, about: Sequence[Finding], grounds: Grounds) -> bool:
