@@ -6,7 +6,9 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, fields, replace
+from pickle import PicklingError
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 from gradleak.attacks import Attack
 from gradleak.auditing.budget import Budget
 from gradleak.auditing.cautions import cautions
+from gradleak.auditing.cores import paying_jobs
 from gradleak.auditing.default_plan import default_plan
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.run import Progress, estimate, run_plan
@@ -30,7 +33,9 @@ class AuditOptions:
 
     Attributes:
         seed: all randomness derives from it.
-        jobs: worker processes; None for the number of cores. Has no influence on any number.
+        jobs: worker processes, 1 for none beside this one. None for all cores where the estimate says that they save ten
+            seconds or more; never within a budget, in a process or thread that others have started, or on a GPU. It has no
+            influence on any number.
         pictures: save originals and reconstructions beside the record (private data on disk: off by default).
         thresholds: when an example counts as rebuilt.
         max_bytes: memory budget of the closed-form operators.
@@ -42,7 +47,7 @@ class AuditOptions:
     """
 
     seed: int = 0
-    jobs: int | None = 1
+    jobs: int | None = None
     pictures: bool = False
     thresholds: Thresholds = field(default_factory=Thresholds)
     max_bytes: int = 2**30
@@ -149,7 +154,17 @@ def audit(
             sys.stderr.write(f"gradleak: {refusal}\n")
     assert chosen.budget is None or isinstance(chosen.budget, Budget)
     progress = None if chosen.quiet else _report_progress(plan)
-    return run_plan(plan, folder, jobs=chosen.jobs, progress=progress, budget=chosen.budget)
+    if chosen.jobs is not None or chosen.budget is not None:
+        return run_plan(plan, folder, jobs=chosen.jobs or 1, progress=progress, budget=chosen.budget)
+    jobs = paying_jobs(plan)
+    try:
+        return run_plan(plan, folder, jobs=jobs, progress=progress)
+    except (PicklingError, BrokenProcessPool) as error:
+        if jobs == 1:
+            raise
+        # Nobody asked for processes, and what they have done stays.
+        sys.stderr.write(f"gradleak: goes on in one process, since others failed ({type(error).__name__})\n")
+        return run_plan(plan, folder, jobs=1, progress=progress)
 
 
 def _what_to_write(name: str) -> str:

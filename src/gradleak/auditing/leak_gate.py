@@ -277,7 +277,13 @@ class Gate:
 
     def _audited(self, update: Update, batch: Batch, model: nn.Module, release: Release) -> Record:
         options = AuditOptions(
-            quiet=True, seed=self.seed, thresholds=self.thresholds, budget=self.budget, name="leak gate"
+            # Beside a training, which has the cores.
+            quiet=True,
+            seed=self.seed,
+            jobs=1,
+            thresholds=self.thresholds,
+            budget=self.budget,
+            name="leak gate",
         )
         with tempfile.TemporaryDirectory(prefix="gradleak-gate-") as folder:
             return audit(
