@@ -164,6 +164,7 @@ class Attack(Settings, ABC):
         reads_update: False only for an adversary that ignores the update.
         claims_tokens: True for an attack on ids of tokens, which is refused elsewhere, as all others are on tokens.
         claims_embeddings: True for an attack on numbers that takes sentences, too, by the embeddings of their words.
+        on_processor: True for an attack that works on the processor wherever the update is: many small steps, or other code.
     """
 
     name: ClassVar[str]
@@ -173,6 +174,7 @@ class Attack(Settings, ABC):
     reads_update: ClassVar[bool] = True
     claims_tokens: ClassVar[bool] = False
     claims_embeddings: ClassVar[bool] = False
+    on_processor: ClassVar[bool] = False
 
     @final
     def __call__(
@@ -258,7 +260,8 @@ class Attack(Settings, ABC):
         monitor = Monitor(progress=progress, checkpoint=checkpoint)
         for facts in known:
             self._refuse(facts)
-        updates, known = sealed(updates), sealed(known)
+        place = torch.device("cpu") if self.on_processor else None
+        updates, known = sealed(updates, place), sealed(known, place)
         if not self.reads_update:
             return self._recover_many(updates, known, generators, monitor)
         aligned = [update.align(_objective(facts)) for update, facts in zip(updates, known, strict=True)]

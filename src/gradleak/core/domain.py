@@ -285,7 +285,7 @@ class Domain:
         for part in inputs:
             if part.numel() == 0:
                 continue
-            pixels = self.to_pixels(part.detach().to(torch.float64))
+            pixels = self.to_pixels(part.detach().cpu().to(torch.float64))
             low, high = min(low, float(pixels.min())), max(high, float(pixels.max()))
             if not high - low <= WIDE:  # the usual case, after the first one; NaN too
                 return ""

@@ -23,9 +23,12 @@ def derive_seed(seed: int, *names: str) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def derive_generator(seed: int, *names: str, device: torch.device | str = "cpu") -> torch.Generator:
-    """A fresh generator seeded with `derive_seed(seed, *names)`; the global generator is not touched."""
-    return torch.Generator(device=device).manual_seed(derive_seed(seed, *names))
+def derive_generator(seed: int, *names: str) -> torch.Generator:
+    """A fresh generator seeded with `derive_seed(seed, *names)`; the global generator is not touched.
+
+    It is the processor's: what it draws is one on every device, and goes to the device afterwards.
+    """
+    return torch.Generator().manual_seed(derive_seed(seed, *names))
 
 
 @contextmanager

@@ -31,7 +31,7 @@ S = TypeVar("S", bound=Settings)
 _ATOMIC = (type(None), bool, int, float, complex, str, type, BuiltinFunctionType)
 
 
-def sealed(values: Sequence[T]) -> list[T]:
+def sealed(values: Sequence[T], device: torch.device | None = None) -> list[T]:
     """Deep copies of `values`, one for each, which share no tensor, array or part of a model with them.
 
     What the originals share among themselves the copies share, too. Tensors come without the memory around them (a slice
@@ -40,6 +40,7 @@ def sealed(values: Sequence[T]) -> list[T]:
 
     Args:
         values: updates and knowledge.
+        device: of the tensors of the copies; None for that of the originals.
 
     Raises:
         UnsupportedError: naming what cannot be copied, or copies as itself (a `__deepcopy__` of its own).
@@ -51,7 +52,7 @@ def sealed(values: Sequence[T]) -> list[T]:
     shared: set[int] = set()
     for _, found in walk([("", values)], code=False):
         if type(found) in (Tensor, nn.Parameter):
-            memo[id(found)] = _alone(found)
+            memo[id(found)] = _alone(found, device)
         elif type(found) is FunctionType and _holds(found, set()):
             functions[id(found)] = found, _function(found)
             memo[id(found)] = functions[id(found)][1]
@@ -93,8 +94,9 @@ def fresh(setting: S) -> S:
     return setting
 
 
-def _alone(tensor: Tensor) -> Tensor:
+def _alone(tensor: Tensor, device: torch.device | None) -> Tensor:
     own = tensor.detach().clone()
+    own = own if device is None else own.to(device)
     if isinstance(tensor, nn.Parameter):
         return nn.Parameter(own, tensor.requires_grad)
     return own.requires_grad_(tensor.requires_grad)

@@ -268,7 +268,7 @@ def _draw_public(source: Population, rest: Tensor, count: int, *, balanced: bool
         if len(order) < count:
             raise InputError(f"Split: expected {count} public rows, got {len(order)} that are left for them")
         return order[:count]
-    values = source.sensitive[order]
+    values = source.sensitive.cpu()[order]
     chosen = []
     for value, name in enumerate(source.values):
         share = count // len(source.values) + (value < count % len(source.values))

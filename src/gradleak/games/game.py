@@ -298,7 +298,7 @@ class InferenceGame(Settings, ABC):
             places = torch.cat([torch.arange(size - 1), largest[None]])
             batch = rows_of(rows, places)
             objective.check(batch.to(objective.dtype))
-            Release(FedSGD())(objective, batch, derive_generator(seed, "rehearsal", device=objective.device))
+            Release(FedSGD())(objective, batch, derive_generator(seed, "rehearsal"))
 
     @abstractmethod
     def split_of(self, seed: int) -> Split:

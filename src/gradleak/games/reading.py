@@ -40,7 +40,7 @@ class Draw:
 
 def labels_by_law(count: int, law: Tensor, generator: torch.Generator) -> Tensor:
     """Labels (count,) drawn independently by a law (m,)."""
-    return torch.multinomial(law.double(), count, replacement=True, generator=generator)
+    return torch.multinomial(law.cpu().double(), count, replacement=True, generator=generator)
 
 
 def law_of(values: Tensor, count: int) -> Tensor:
@@ -267,7 +267,7 @@ class RoundTask(ABC):
 
     def generator(self, *names: str) -> torch.Generator:
         """The generator of this round for what is named."""
-        return derive_generator(self.seed, f"round {self.number}", *names, device=self.objective.device)
+        return derive_generator(self.seed, f"round {self.number}", *names)
 
     def reduced_shadow(self, known: Release) -> tuple[Reduction, Tensor]:
         """The reduction that was fitted on shadow updates through this release, and these updates reduced by it."""

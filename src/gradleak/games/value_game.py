@@ -228,7 +228,7 @@ def values_of(rows: Batch) -> Tensor:
     """
     if rows.sensitive is None:
         raise InputError("game: expected rows with their sensitive variable, got none")
-    return rows.sensitive
+    return rows.sensitive.cpu()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

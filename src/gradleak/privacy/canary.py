@@ -433,4 +433,4 @@ class _Worth:
         slopes, found = torch.func.vmap(torch.func.grad_and_value(worth), randomness="same", chunk_size=chunk)(
             records, targets, order.to(records.device)
         )
-        return found.detach().double().cpu(), slopes.detach()
+        return found.detach().cpu().double(), slopes.detach()

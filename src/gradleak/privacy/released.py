@@ -198,7 +198,7 @@ class GaussianPair(HypothesisPair):
     @cached_property
     def _parts(self) -> list[_Part]:
         """The entries by their standard deviations under both hypotheses."""
-        moved = self.alternatives.double().cpu() - self.null.double().cpu()
+        moved = self.alternatives.cpu().double() - self.null.cpu().double()
         spreads = torch.stack(
             [torch.as_tensor(std, dtype=torch.float64).cpu().expand(len(self.null)) for std in (self.std, self._other)]
         )

@@ -377,7 +377,7 @@ class LayerSite:
             self.objective,
             self.rows.batch,
             release=self.release,
-            generator=derive_generator(self.seed, "gradients", device=self.objective.device),
+            generator=derive_generator(self.seed, "gradients"),
             batches=self.rows.batches,
             groups=groups,
             max_bytes=self.max_bytes,

@@ -188,7 +188,7 @@ class Measure(LayerMeasure):
         found: list[Mapping[str, Tensor] | None] = []
         for place, exposure in enumerate(exposures):
             objective = exposure.objective
-            generator = derive_generator(seed, str(place), device=objective.device)
+            generator = derive_generator(seed, str(place))
             update = objective.flatten(exposure.release(objective, exposure.batch, generator).tensors).double()
             found.append(objective.unflatten(update - exposure.to(torch.float64).released_mean()))
         return found

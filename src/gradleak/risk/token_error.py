@@ -360,9 +360,9 @@ class TokenError(Measure):
         width = embedded.shape[2]
         first = (row * embedded.shape[1] + place) * width
         operator = GradientJacobian(at)
-        block = torch.zeros(embedded.numel(), width, dtype=embedded.dtype)
-        block[first : first + width] = torch.eye(width, dtype=embedded.dtype)
-        rows = word_rows(exposure, torch.tensor(list(words)))
+        block = embedded.new_zeros(embedded.numel(), width)
+        block[first : first + width] = torch.eye(width, dtype=embedded.dtype, device=embedded.device)
+        rows = word_rows(exposure, torch.tensor(list(words), device=embedded.device))
         return rows @ operator.matmat(block).T
 
 
@@ -404,12 +404,15 @@ def _units(exposure: Exposure) -> Tensor:
     noise = exposure.noise
     params = exposure.objective.params
     if not isinstance(noise, DiagonalGaussian) or not any(noise.std.values()):
-        return torch.ones(exposure.objective.size, dtype=torch.float64)
+        return torch.ones(exposure.objective.size, dtype=torch.float64, device=exposure.objective.device)
     stds = {name: noise.std[name] for name in params}
     # An entry without noise, beside others with it, tells every difference at once.
     least = 1e-150
     return torch.cat(
-        [torch.full((tensor.numel(),), max(stds[name], least), dtype=torch.float64) for name, tensor in params.items()]
+        [
+            torch.full((tensor.numel(),), max(stds[name], least), dtype=torch.float64, device=tensor.device)
+            for name, tensor in params.items()
+        ]
     )
 
 

@@ -82,7 +82,7 @@ def score_images(reconstruction: Reconstruction, batch: Batch, *, beside: Sequen
             f"reconstruction: expected (b, {', '.join(map(str, domain.shape))}) like the truth, "
             f"got {tuple(claims.shape)}"
         )
-    claims = domain.to_pixels(claims.to(truths))
+    claims = domain.to_pixels(claims.cpu().to(truths.dtype))
     finite = scorable(claims)
     if not bool(finite.any()):
         note = "the claim holds NaN or infinite pixels and was not scored"
@@ -122,7 +122,7 @@ def pixels_of_truth(batch: Batch) -> tuple[Tensor, Domain]:
     """
     domain = batch.declared_domain()
     check_channel_axis(domain)
-    pixels = domain.to_pixels(batch.validate().inputs.detach().to(torch.float64))
+    pixels = domain.to_pixels(batch.validate().inputs.detach().cpu().to(torch.float64))
     low, high = float(pixels.min()), float(pixels.max())
     if low < -RANGE_TOLERANCE or high > 1.0 + RANGE_TOLERANCE:
         normalized = "" if domain.mean is None and domain.std is None else f", mean={domain.mean}, std={domain.std}"
@@ -162,7 +162,7 @@ def range_ends(batches: Sequence[Batch]) -> tuple[Batch, ...]:
         domain = batch.domain
         if domain is None or domain.kind is not DomainKind.IMAGE or domain in told or batch.inputs.numel() == 0:
             continue
-        pixels = domain.to_pixels(batch.inputs.detach().to(torch.float64))
+        pixels = domain.to_pixels(batch.inputs.detach().cpu().to(torch.float64))
         low, high = float(pixels.min()), float(pixels.max())
         if math.isnan(low):
             continue

@@ -109,7 +109,7 @@ class Task:
             raise UnsupportedError(
                 f"utility: expected a model that returns a tensor or a BottleneckOutput, got {type(given).__name__}"
             )
-        found: Floats = given.reshape(self.test.size, -1).double().cpu().numpy()
+        found: Floats = given.reshape(self.test.size, -1).cpu().double().numpy()
         return found
 
     def judge(self, objective: Objective) -> tuple[Outcome, Floats | None, str]:
@@ -131,7 +131,7 @@ class Task:
         by_class = self.loss != "mse" and self.metric is not Metric.R2
         if by_class and targets.is_floating_point() and targets.dim() == 2 and targets.shape[1] > 1:
             targets = targets.argmax(dim=1)
-        found: Floats = targets.double().cpu().numpy()
+        found: Floats = targets.cpu().double().numpy()
         return found.reshape(len(found)) if by_class else found
 
 

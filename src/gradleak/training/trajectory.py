@@ -146,8 +146,8 @@ def follow(
     objective = task.start(derive_generator(seed, "weights"), mask_seed=derive_seed(seed, "masks")).objective
     if min(batch_size, task.train.size) == 1:
         check_one_row(objective, task.train)
-    start, device = objective, objective.device
-    noise = derive_generator(seed, "training noise", device=device)
+    start = objective
+    noise = derive_generator(seed, "training noise")
     order = derive_generator(seed, "training order")
     params: dict[int, Tensors] = {}
     releases: dict[int, Release] = {}
@@ -156,7 +156,7 @@ def follow(
     for number in range(rounds):
         through = release
         if isinstance(through, ReleaseOfRound):
-            through = through.at(objective, derive_generator(seed, "release of round", str(number), device=device))
+            through = through.at(objective, derive_generator(seed, "release of round", str(number)))
         if number in observed:
             params[number], releases[number] = objective.params, through
         if not judged and number >= max(observed):

@@ -252,8 +252,9 @@ class Problem:
         with torch.no_grad():
             released = self.read(self._mean(self.stated or self.release, *guess))
         # In double precision: the squares of tiny and huge updates are no numbers in others.
-        scale = self.target.abs().max().double()
-        seen, made = self.target.double() / scale, released.double() / scale
+        target, released = self.target.cpu().double(), released.cpu().double()
+        scale = target.abs().max()
+        seen, made = target / scale, released / scale
         squared = float(made @ made)
         along = float(made @ seen)
         norm = float(seen.norm())

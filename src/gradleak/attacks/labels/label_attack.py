@@ -229,7 +229,7 @@ def loss_form(objective: Objective, classes: int, *, log_softmax: bool) -> LossF
             reason=f"the loss {objective.loss_name} takes no logits (b, {classes}) with class indices "
             f"({first_line(error)})"
         )
-    p, q = torch.softmax(logits[0].double().cpu(), dim=1), torch.softmax(logits[1].double().cpu(), dim=1)
+    p, q = torch.softmax(logits[0].cpu().double(), dim=1), torch.softmax(logits[1].cpu().double(), dim=1)
     return _fit(objective.loss_name, p, q, first, second, together)
 
 
@@ -239,7 +239,7 @@ def _gradient(objective: Objective, logits: Tensor, labels: Tensor, log_softmax:
         outputs = torch.log_softmax(leaf, dim=1) if log_softmax else leaf
         loss = objective.loss_of_outputs(outputs, labels)
         (gradient,) = torch.autograd.grad(loss, leaf)
-    result: Tensor = gradient.double().cpu()
+    result: Tensor = gradient.cpu().double()
     return result
 
 

@@ -159,10 +159,10 @@ def _run(objective: Objective, params: Mapping[str, Tensor], inputs: Tensor) -> 
     weight_name, bias_name = _names(objective, params, calls, call)
     bias = torch.zeros(outputs.shape[1]) if call.bias is None else call.bias
     return Head(
-        features=call.inputs.detach().double().cpu(),
-        logits=call.result.detach().double().cpu(),
-        weight=call.weight.detach().double().cpu(),
-        bias=bias.detach().double().cpu(),
+        features=call.inputs.detach().cpu().double(),
+        logits=call.result.detach().cpu().double(),
+        weight=call.weight.detach().cpu().double(),
+        bias=bias.detach().cpu().double(),
         weight_name=weight_name,
         bias_name=bias_name,
         log_softmax=logits is not outputs,
@@ -274,7 +274,7 @@ def read(update: Update, knowledge: Knowledge, generator: torch.Generator) -> Re
     if not any(bool(update.tensors[name].any()) for name in names):
         return Unreadable(reason=f"the gradient of {' and '.join(names)} is zero", outcome=Outcome.NO_SIGNAL)
     bias, weight = (
-        None if name is None else update.tensors[name].double().cpu() / factor
+        None if name is None else update.tensors[name].cpu().double() / factor
         for name in (head.bias_name, head.weight_name)
     )
     std, noisy, further = _noise(update, knowledge, names[0], factor, bias)
@@ -392,7 +392,7 @@ def _noise(
     coarse = any(isinstance(effect, Rounded) for effect in effects)
     if (thinned or coarse) and bool(values.any()):
         near = next(group for group in thinned[-1].groups if name in group) if thinned else [name]
-        kept = torch.cat([update.tensors[key].reshape(-1) for key in near]).double().cpu().abs()
+        kept = torch.cat([update.tensors[key].reshape(-1) for key in near]).cpu().double().abs()
         smallest = float(kept[kept > 0].min()) / factor
         if coarse:  # rounding to levels that are at most so far apart
             std = (std.square() + (smallest / 2) ** 2).sqrt()

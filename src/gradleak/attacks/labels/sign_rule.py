@@ -78,11 +78,11 @@ class SignRule(LabelAttack):
         if isinstance(form, Unreadable):
             return form.recovery()
         if head.bias_name is not None:
-            values, source = update.tensors[head.bias_name].double().cpu().reshape(-1), head.bias_name
+            values, source = update.tensors[head.bias_name].cpu().double().reshape(-1), head.bias_name
         elif head.weight_name is not None:
             if head.classes == 2:
                 return _unknown("two classes without a bias: the rows of the weight only differ in sign")
-            values, source = _from_rows(update.tensors[head.weight_name].double().cpu()), head.weight_name
+            values, source = _from_rows(update.tensors[head.weight_name].cpu().double()), head.weight_name
         else:
             return _unknown(
                 "the classifier's gradient is not shared by itself: it is frozen, computed, or tied to another layer"
@@ -156,7 +156,7 @@ def _target(update: Update, knowledge: Knowledge, form: LossForm, head: Head) ->
     if isinstance(scale, Unreadable) or not bool((form.factors - 1).abs().max() < 1e-4):
         return Seen()
     bias, weight = (
-        None if name is None else update.tensors[name].double().cpu() / scale[0]
+        None if name is None else update.tensors[name].cpu().double() / scale[0]
         for name in (head.bias_name, head.weight_name)
     )
     at_once = knowledge.protocol is not None and knowledge.protocol.shares_gradient

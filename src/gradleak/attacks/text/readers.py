@@ -120,7 +120,8 @@ def find_readers(model: nn.Module, words: int, length: int) -> list[Reader]:
     """
     generator = torch.Generator().manual_seed(0)
     size = min(_LEAST_PROBE, length)
-    ids = torch.randint(words, (_PROBES, size), generator=generator)
+    here = next((tensor.device for tensor in model.parameters()), None)
+    ids = torch.randint(words, (_PROBES, size), generator=generator).to(here)
     changed = ids.clone()
     middle = size // 2
     changed[:, middle] = (ids[:, middle] + 1 + words // 2) % words

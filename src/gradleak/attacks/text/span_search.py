@@ -75,6 +75,7 @@ class SpanSearch(Attack):
     needs: ClassVar[tuple[str, ...]] = ("objective", "domain")
     citations: ClassVar[tuple[Citation, ...]] = (DAGER_2024,)
     claims_tokens: ClassVar[bool] = True
+    on_processor: ClassVar[bool] = True
     summary: ClassVar[str] = "Sentences whose tokens lie in the spans of the first layers' gradients."
 
     most_steps: int = 4000

@@ -58,6 +58,7 @@ class TokenRows(Attack):
         "Reads the words of a batch off the table of words, and their order off the table of places."
     )
     claims_tokens: ClassVar[bool] = True
+    on_processor: ClassVar[bool] = True
 
     false_alarms: float = 0.01
 

@@ -341,8 +341,7 @@ class Site(Settings):
         """
         if index in scenario.updates:
             return replace(scenario.updates[index].align(self.objective), kind=scenario.release.protocol.kind)
-        place = ("release", scenario.name, internal_example(index))
-        generator = derive_generator(self.seed, *place, device=self.objective.device)
+        generator = derive_generator(self.seed, "release", scenario.name, internal_example(index))
         return scenario.release(self.objective, self.batches[index], generator)
 
     def domain(self, index: int) -> Domain:

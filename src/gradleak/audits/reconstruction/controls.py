@@ -108,8 +108,8 @@ def noise_update(update: Update, generator: torch.Generator) -> Update:
         # In float64, so that neither tiny nor huge updates lose their norm.
         noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
         norm = noise.norm()
-        scaled = noise * (tensor.double().norm() / norm) if bool(norm > 0) else noise
-        tensors[name] = scaled.to(tensor.dtype)
+        scaled = noise * (tensor.cpu().double().norm() / norm) if bool(norm > 0) else noise
+        tensors[name] = scaled.to(tensor.dtype).to(tensor.device)
     if not any(bool(tensor.any()) for tensor in tensors.values()):
         raise InputError("negative control: expected an update with a non-zero tensor, got zeros everywhere")
     return replace(update, tensors=tensors, provenance={"control": "noise"})

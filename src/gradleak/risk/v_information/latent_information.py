@@ -233,10 +233,10 @@ class LatentInformation(LayerMeasure):
         """
         rows = _matrices(gradients)
         taught = rows if learned_from is None else _alike(rows, _matrices(learned_from))
-        true = np.asarray(labels)
+        true = _array(labels)
         count = len(next(iter(rows.values())))
         _check_whole("labels", true, count)
-        belongs = np.arange(count) if clusters is None else np.asarray(clusters)
+        belongs = np.arange(count) if clusters is None else _array(clusters)
         _check_whole("clusters", belongs, count)
         groups = self._groups(list(rows))
         values, places = np.unique(true, return_inverse=True)
@@ -406,6 +406,10 @@ class _HeldOut:
     exponents: list[float] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     width: int = 0
+
+
+def _array(values: ArrayLike) -> np.ndarray[Any, Any]:
+    return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
 
 
 def _matrices(gradients: Mapping[str, Tensor | ArrayLike]) -> dict[str, Tensor]:
