@@ -100,7 +100,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Record:
 def spent(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A plain gradient takes a second, whatever it takes: what tasks have spent so far goes here."""
     spent: list[float] = []
-    monkeypatch.setattr("gradleak.auditing.budget.seconds_per_gradient", lambda site: 1.0)
+    monkeypatch.setattr("gradleak.auditing.budget.seconds_per_gradient", lambda site, device: 1.0)
     clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + sum(spent))
     monkeypatch.setattr("gradleak.auditing.budget.time", clock)
     return spent

@@ -5,6 +5,7 @@ from gradleak.auditing.budget import Budget
 from gradleak.auditing.catalog import Entry, catalog
 from gradleak.auditing.cautions import cautions
 from gradleak.auditing.default_plan import default_plan
+from gradleak.auditing.device import device_of
 from gradleak.auditing.executor import Executor, Loky
 from gradleak.auditing.generator_file import train_generator
 from gradleak.auditing.leak_gate import Decision, Gate, OnLeak
@@ -56,6 +57,7 @@ __all__ = [
     "cautions",
     "configure",
     "default_plan",
+    "device_of",
     "estimate",
     "judge",
     "load_plan",

@@ -9,6 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.plan_file import build_plan
 from gradleak.auditing.plan_reader import PlanReader
@@ -69,7 +71,15 @@ class Advice:
     open: Sequence[str]
 
 
-def advise(content: Mapping[str, Any], *, folder: Path, utility: float, out: Path, jobs: int | None = None) -> Advice:
+def advise(
+    content: Mapping[str, Any],
+    *,
+    folder: Path,
+    utility: float,
+    out: Path,
+    jobs: int | None = None,
+    device: torch.device | None = None,
+) -> Advice:
     """Search the numbers between the ends of the one list in a plan's scenarios.
 
     Both ends and their middle are run first. Where a stronger setting is never less bounded, and worth no more beyond its
@@ -82,13 +92,14 @@ def advise(content: Mapping[str, Any], *, folder: Path, utility: float, out: Pat
         utility: the least that the trained model has to reach.
         out: folder of the runs.
         jobs: worker processes.
+        device: where the tasks compute; as of `run_plan`.
 
     Raises:
         PlanError: for a plan without such a list, or without `[utility]`.
 
     Cost: at most 3 + 4 runs of the scenario.
     """
-    search = _Search(content=content, folder=folder, out=out, jobs=jobs)
+    search = _Search(content=content, folder=folder, out=out, jobs=jobs, device=device)
     if not any(audit.judges_models for audit in search.plan(search.values[0]).audits):
         raise PlanError("advise: expected a section [utility], which says how models are trained and judged, got none")
     ends = sorted(search.values)
@@ -131,6 +142,7 @@ class _Search:
     folder: Path
     out: Path
     jobs: int | None
+    device: torch.device | None = None
     tried: dict[float, Tried] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -165,7 +177,8 @@ class _Search:
     def run(self, value: float) -> Tried:
         """The setting of this number, run once."""
         if value not in self.tried:
-            record = run_plan(self.plan(value), self.out / f"{self.key}={printed(value)}", jobs=self.jobs)
+            folder = self.out / f"{self.key}={printed(value)}"
+            record = run_plan(self.plan(value), folder, jobs=self.jobs, device=self.device)
             self.tried[value] = _tried(value, str(self.scenario.get("name")), record)
         return self.tried[value]
 

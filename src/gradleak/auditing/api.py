@@ -18,6 +18,7 @@ from gradleak.auditing.budget import Budget
 from gradleak.auditing.cautions import cautions
 from gradleak.auditing.cores import paying_jobs
 from gradleak.auditing.default_plan import default_plan
+from gradleak.auditing.device import device_of
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.run import Progress, estimate, run_plan
 from gradleak.core import Batch, Defense, HonestButCurious, Protocol, Release, ThreatModel, Update
@@ -41,6 +42,8 @@ class AuditOptions:
         max_bytes: memory budget of the closed-form operators.
         quiet: print neither the cost estimate nor progress.
         name: of the run.
+        device: where the tasks compute: "cuda", "cuda:1", "mps" or "cpu"; None for where the model is. No part of the
+            subject, but the record says it, and is not continued on another kind of device.
         budget: time for the tasks, as seconds or a text such as "30s", or a `Budget` that several audits share with their
             controls; None for as long as it takes. Closed forms come first then, an attack is begun only where they leave it a
             chance and it can end in time, and everything that was left out stands in the record with the reason.
@@ -53,6 +56,7 @@ class AuditOptions:
     max_bytes: int = 2**30
     quiet: bool = False
     name: str = "audit"
+    device: str | None = None
     budget: Budget | str | float | None = None
 
     def __post_init__(self) -> None:
@@ -122,6 +126,7 @@ def audit(
     _check_kinds(release, update, threat, chosen)
     _check_attacks(attacks)
     _check_measures(measures)
+    device = None if chosen.device is None else device_of(chosen.device)
     plan = default_plan(
         model,
         whole,
@@ -154,8 +159,10 @@ def audit(
             sys.stderr.write(f"gradleak: {refusal}\n")
     assert chosen.budget is None or isinstance(chosen.budget, Budget)
     progress = None if chosen.quiet else _report_progress(plan)
-    if chosen.jobs is not None or chosen.budget is not None:
-        return run_plan(plan, folder, jobs=chosen.jobs or 1, progress=progress, budget=chosen.budget)
+    if chosen.jobs is not None or chosen.budget is not None or device is not None:
+        # One process for a device, which several would share.
+        jobs = chosen.jobs or 1
+        return run_plan(plan, folder, jobs=jobs, progress=progress, budget=chosen.budget, device=device)
     jobs = paying_jobs(plan)
     try:
         return run_plan(plan, folder, jobs=jobs, progress=progress)

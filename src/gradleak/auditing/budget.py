@@ -9,6 +9,9 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
+from gradleak.auditing.device import on_device, wait_for
 from gradleak.auditing.executor import Executor
 from gradleak.auditing.work import Call, Done
 from gradleak.audits.base import Site, Task
@@ -82,7 +85,9 @@ class Budget:
         started = time.perf_counter() if since is None else since
         with place.held(calls) as held, one_thread():
             clock = _Clock(
-                self, started, seconds_per_gradient(site) if any(one.task.cost > 0 for one in calls) else 0.0
+                self,
+                started,
+                seconds_per_gradient(site, calls[0].device) if any(one.task.cost > 0 for one in calls) else 0.0,
             )
             run = _Run(clock, held, Grounds(thresholds=site.thresholds, findings=list(found)), self._made)
             yield from run.results(calls)
@@ -199,15 +204,20 @@ class _Run:
         return [one.but(note="; ".join(filter(None, (one.note, again))), seconds=0.0) for one in made]
 
 
-def seconds_per_gradient(site: Site) -> float:
-    """Time of a plain gradient of the plan's first batch, the faster of two; 0 where there is no batch."""
+def seconds_per_gradient(site: Site, device: torch.device | None = None) -> float:
+    """Time of a plain gradient of the plan's first batch, the faster of two; 0 where there is no batch.
+
+    Args:
+        site: of the plan.
+        device: where it is computed.
+    """
     if not site.batches:
         return 0.0
-    batch, objective = site.batches[0].to(site.objective.dtype), site.objective
+    batch, objective = on_device((site.batches[0].to(site.objective.dtype), site.objective), device)
     taken = []
     for _ in range(2):
         before = time.perf_counter()
-        objective.gradient(objective.params, batch)
+        wait_for(objective.gradient(objective.params, batch))
         taken.append(time.perf_counter() - before)
     return min(taken)
 

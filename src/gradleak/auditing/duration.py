@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from gradleak.auditing.device import on_device, wait_for
 from gradleak.auditing.plan import Plan
 from gradleak.audits.base import Site, Task
 from gradleak.core import Batch
@@ -31,10 +32,12 @@ class Duration:
     Attributes:
         tasks: seconds by task, in the order of the plan.
         headlines: the same by what a progress bar shows.
+        place: where they pass.
     """
 
     tasks: Mapping[str, float]
     headlines: Mapping[str, float]
+    place: str = "of one core"
 
     @property
     def seconds(self) -> float:
@@ -43,10 +46,10 @@ class Duration:
 
     def __str__(self) -> str:
         """As people say it: "about 3 minutes of one core"."""
-        return f"about {in_words(self.seconds)} of one core"
+        return f"about {in_words(self.seconds)} {self.place}"
 
 
-def duration(plan: Plan) -> Duration:
+def duration(plan: Plan, device: torch.device | None = None) -> Duration:
     """The expected processor time of a plan, after about a second of trials on this machine.
 
     A plain gradient of the plan's model is timed for every audit, on its own rows where it has some. It is an estimate:
@@ -54,20 +57,22 @@ def duration(plan: Plan) -> Duration:
 
     Args:
         plan: what would be done; nothing of it is.
+        device: where the tasks would compute.
     """
     with one_thread():
         machine = _piece() / _REFERENCE
         every: dict[str, float] = {}
         shown: dict[str, float] = {}
         first = plan.site.batches[0] if plan.site.batches else None
-        common = _gradient(plan.site, first)
+        common = _gradient(plan.site, first, device)
         for audit in plan.audits:
             own = audit.probed()
-            unit = common if own is None else _gradient(plan.site, own)
+            unit = common if own is None else _gradient(plan.site, own, device)
             for task in audit.tasks(plan.site):
                 every[task.name] = _seconds(task, unit, machine)
                 shown[task.headline] = shown.get(task.headline, 0.0) + every[task.name]
-    return Duration(tasks=every, headlines=shown)
+    place = {} if device is None or device.type == "cpu" else {"place": f"on {device.type}"}
+    return Duration(tasks=every, headlines=shown, **place)
 
 
 def in_words(seconds: float) -> str:
@@ -89,19 +94,20 @@ def _seconds(task: Task[Any], unit: float, machine: float) -> float:
     return task.cost * task.pace * unit + task.seconds * machine
 
 
-def _gradient(site: Site, rows: Batch | None) -> float:
-    """Processor seconds of a plain gradient; 0 without rows, and for a model that has none."""
+def _gradient(site: Site, rows: Batch | None, device: torch.device | None) -> float:
+    """Seconds of a plain gradient, of the processor or of the accelerator; 0 without rows, and for a model that has none."""
     if rows is None:
         return 0.0
-    objective, batch = site.objective, rows.to(site.objective.dtype)
+    objective, batch = on_device((site.objective, rows.to(site.objective.dtype)), device)
+    clock = time.process_time if objective.device.type == "cpu" else time.perf_counter
     taken: list[float] = []
     try:
         # The first one of a process loads what it needs.
-        objective.gradient(objective.params, batch)
+        wait_for(objective.gradient(objective.params, batch))
         while not taken or (sum(taken) < _TRIED and len(taken) < _TIMES):
-            before = time.process_time()
-            objective.gradient(objective.params, batch)
-            taken.append(time.process_time() - before)
+            before = clock()
+            wait_for(objective.gradient(objective.params, batch))
+            taken.append(clock() - before)
     except (GradleakError, RuntimeError):  # the run says so itself
         return 0.0
     return sorted(taken)[(len(taken) - 1) // 2]

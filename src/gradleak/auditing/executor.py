@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+import torch
 from threadpoolctl import threadpool_limits
 
+from gradleak.auditing.device import device_of
 from gradleak.auditing.parcel import SHARED, Parcels
 from gradleak.auditing.whose_code import STATED
 from gradleak.auditing.work import Call, Done
@@ -117,18 +119,20 @@ class Probe:
         versions: by package.
         folder: of the run.
         name: of the file.
+        device: that tasks compute on, None for any.
     """
 
     versions: Mapping[str, str | None]
     folder: Path
     name: str
+    device: str | None = None
 
     @classmethod
-    def of(cls, folder: Path) -> Probe:
+    def of(cls, folder: Path, device: torch.device | None = None) -> Probe:
         """A probe for workers of this run; its file stands in the folder until `close`."""
         name = f".seen-{secrets.token_hex(8)}"
         write_file(folder / name, "seen")
-        return cls(_versions(), folder.resolve(), name)
+        return cls(_versions(), folder.resolve(), name, None if device is None else str(device))
 
     def close(self) -> None:
         """Take the file away."""
@@ -145,6 +149,11 @@ class Probe:
                 )
         if not (self.folder / self.name).is_file():
             return f"{here} does not see the folder {self.folder}: use one that all workers share"
+        try:
+            if self.device is not None:
+                device_of(self.device)
+        except InputError as refusal:
+            return f"{here}: {refusal}"
         return None
 
 

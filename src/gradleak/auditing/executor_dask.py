@@ -51,7 +51,7 @@ class Dask(Cluster):
     @contextmanager
     def held(self, calls: Sequence[Call]) -> Iterator[Executor]:
         """A client of the workers, which have the plan."""
-        probe = Probe.of(calls[0].folder)
+        probe = Probe.of(calls[0].folder, calls[0].device)
         try:
             with self._client() as client:
                 self._check(client, probe)

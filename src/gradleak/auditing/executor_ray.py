@@ -47,7 +47,7 @@ class Ray(Cluster):
     @contextmanager
     def held(self, calls: Sequence[Call]) -> Iterator[Executor]:
         """A cluster whose store has the plan."""
-        probe = Probe.of(calls[0].folder)
+        probe = Probe.of(calls[0].folder, calls[0].device)
         try:
             with self._cluster():
                 own = dict(self.resources or {})

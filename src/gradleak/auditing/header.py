@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradleak.auditing.device import device_name
 from gradleak.auditing.fingerprint import Reading, fingerprint
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.whose_code import STATED
@@ -339,6 +340,7 @@ def header(
     behavior: Behavior,
     key: DataKey,
     shard: str | None = None,
+    device: torch.device | None = None,
 ) -> dict[str, Any]:
     """The run line of a record.
 
@@ -350,7 +352,9 @@ def header(
         behavior: of the plan.
         key: of its private data.
         shard: the share of the tasks that is done, None for all.
+        device: where the tasks compute; None for where the plan's tensors are.
     """
+    place = plan.site.objective.device if device is None else device
     content = {
         "gradleak": version_of("gradleak"),
         "plan_digest": reading.digest,
@@ -362,8 +366,14 @@ def header(
         "groups": list(groups),
         # Of all whose code is part of the digest by its name alone.
         "versions": {name: version_of(name) for name in STATED.values()} | {"python": platform.python_version()},
-        "host": {"system": platform.platform(), "cores": os.cpu_count(), "command": " ".join(sys.argv)},
-        "device": str(plan.site.objective.device),
+        "host": {
+            "system": platform.platform(),
+            "cores": os.cpu_count(),
+            "command": " ".join(sys.argv),
+        }
+        | ({"accelerator": name} if (name := device_name(place)) else {}),
+        # Of the kind alone: which of several equal ones it was is of no account.
+        "device": place.type,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "git": _git_commit(),
         "threads": 1,

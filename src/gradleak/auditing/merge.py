@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from gradleak.auditing.device import DEVICES
 from gradleak.auditing.fingerprint import Reading
 from gradleak.auditing.header import Behavior, DataKey, header
 from gradleak.auditing.plan import Plan
@@ -50,14 +53,15 @@ def merge_shards(
     work = tasks(plan)
     folders = _by_number([Path(folder) for folder in shards], Path(out))
     reading, behavior = plan.reading(), Behavior.of(plan)
+    device = _device(folders)
     known: dict[str, Sequence[Finding]] = {}
     for shard, (folder, record) in sorted(folders.items(), key=lambda pair: pair[0].number):
-        _check(folder, record, plan=plan, work=work, reading=reading, behavior=behavior)
+        _check(folder, record, plan=plan, work=work, reading=reading, behavior=behavior, device=device)
         known |= _findings(folder, record, shard, work)
     make_folder(Path(out))
     for folder, _ in folders.values():
         _copy_files(folder, Path(out))
-    return run_plan(plan, out, jobs=1, progress=progress, known=known)
+    return run_plan(plan, out, jobs=1, progress=progress, known=known, device=device)
 
 
 def _by_number(folders: Sequence[Path], out: Path) -> Mapping[Shard, tuple[Path, Record]]:
@@ -92,8 +96,29 @@ def _by_number(folders: Sequence[Path], out: Path) -> Mapping[Shard, tuple[Path,
     return found
 
 
+def _device(folders: Mapping[Shard, tuple[Path, Record]]) -> torch.device | None:
+    """The kind of device that all shards were computed on, which need not be here; None for the processor.
+
+    Raises:
+        PlanError: for shards of several kinds, since these round differently.
+    """
+    stated = sorted({str(record.run.get("device")) for _, record in folders.values()})
+    if len(stated) > 1 or stated[0] not in DEVICES:
+        raise PlanError(
+            f"merge: expected shards of one device, one of {', '.join(DEVICES)}, got {' and '.join(stated)}"
+        )
+    return None if stated[0] == "cpu" else torch.device(stated[0])
+
+
 def _check(
-    folder: Path, record: Record, *, plan: Plan, work: Sequence[Task[Any]], reading: Reading, behavior: Behavior
+    folder: Path,
+    record: Record,
+    *,
+    plan: Plan,
+    work: Sequence[Task[Any]],
+    reading: Reading,
+    behavior: Behavior,
+    device: torch.device | None,
 ) -> None:
     """Compare a shard with the plan, its code and its data.
 
@@ -102,7 +127,9 @@ def _check(
     """
     key = DataKey.of(folder)
     costs, shard = [task.cost for task in work], record.run["shard"]
-    own = header(plan, groups(plan, work), costs=costs, reading=reading, behavior=behavior, key=key, shard=shard)
+    own = header(
+        plan, groups(plan, work), costs=costs, reading=reading, behavior=behavior, key=key, shard=shard, device=device
+    )
     if said := difference(record.run, own):
         raise PlanError(f"{folder}: expected a shard of this plan and of this code; {said}")
     key.check(folder, plan.private())

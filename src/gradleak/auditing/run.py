@@ -10,8 +10,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from gradleak.attacks import Checkpoint
 from gradleak.auditing.budget import Budget
+from gradleak.auditing.device import jobs_on
 from gradleak.auditing.executor import Executor, Loky
 from gradleak.auditing.fingerprint import Reading
 from gradleak.auditing.header import Behavior, DataKey, header
@@ -54,6 +57,7 @@ def run_plan(
     budget: Budget | None = None,
     shard: Shard | None = None,
     known: Mapping[str, Sequence[Finding]] | None = None,
+    device: torch.device | None = None,
 ) -> Record:
     """The record of a plan, written to `out/record.jsonl` as results arrive; an interrupted run is continued.
 
@@ -66,6 +70,8 @@ def run_plan(
         budget: time for the tasks; what is left out for it is found by the next run with a larger one, or none.
         shard: the share of the tasks that is done, without conclusions and verdicts; `merge_shards` draws them.
         known: findings by task that other runs have computed.
+        device: where the tasks compute (`device_of`), by default one at a time; None for where the plan's tensors are. A
+            record of another kind of device is not gone on with, since devices round differently.
 
     Raises:
         PlanError: if `out` holds another plan's record, or a batch does not fit the model.
@@ -77,7 +83,7 @@ def run_plan(
             f"budget: expected none beside shard {shard}, which does not know what the others find; give every job its own "
             "limit of time, and the shards go on with the next one"
         )
-    place = Cut(Loky(jobs=jobs) if executor is None else executor)
+    place = Cut(Loky(jobs=jobs_on(device, jobs)) if executor is None else executor)
     preflight(plan)
     work = tasks(plan)
     folder = Path(out)
@@ -95,6 +101,7 @@ def run_plan(
         behavior=behavior,
         key=key,
         shard=None if shard is None else str(shard),
+        device=device,
     )
     if shard is not None:
         work = shard.share(work)
@@ -135,7 +142,7 @@ def run_plan(
             progress(done, len(work), "resumed" if done else "started")
         several = len(todo) > 1 or any(pieces_of(task) for task in todo)
         free_shared_memory(folder, leave_note=several and place.shares_memory)
-        calls = [Call(task, plan.site, folder) for task in todo]
+        calls = [Call(task, plan.site, folder, device) for task in todo]
         if budget is None:
             doing = place.results(calls)
         else:

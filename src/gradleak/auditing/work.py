@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from gradleak.auditing.device import lacks_double, on_device
 from gradleak.auditing.parcel import Arrays, Parcel, Parcels
 from gradleak.audits.base import Site, Task, file_name
 from gradleak.core import derive_seed
@@ -26,18 +29,20 @@ class Call:
         task: what is done.
         site: of the plan.
         folder: of the run.
+        device: where it computes; None for where the plan's tensors are.
     """
 
     task: Task[Any]
     site: Site
     folder: Path
+    device: torch.device | None = None
 
     def __call__(self) -> Done:
         """The task and its findings, the same in this process and in another one."""
-        return self.task, findings_of(self.task, self._narrow, self.folder)
+        return self.task, findings_of(self.task, self._narrow, self.folder, self.device)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Call, (self.task, self._narrow.for_another_process(), self.folder)
+        return Call, (self.task, self._narrow.for_another_process(), self.folder, self.device)
 
     def shipped(self, parcels: Parcels) -> Shipped:
         """The same for another process, which gets what many tasks hold once.
@@ -93,14 +98,16 @@ class Common:
     Attributes:
         site: of the plan.
         arrays: the memories that tasks refer to.
+        device: where tasks compute.
     """
 
     site: Site
     arrays: Arrays
+    device: torch.device | None = None
 
     def call(self, parcel: Parcel, folder: Path) -> Call:
         """The task in a parcel, in the folder of the run."""
-        return Call(parcel.unpacked(self.arrays), self.site, folder)
+        return Call(parcel.unpacked(self.arrays), self.site, folder, self.device)
 
 
 @dataclass(frozen=True)
@@ -120,10 +127,10 @@ class Freight:
         """The freight of tasks of one plan."""
         parcels = Parcels()
         tasks = {call.task.name: parcels.pack(call.task) for call in calls}
-        return cls(Common(calls[0].site.for_another_process(), parcels.arrays), tasks)
+        return cls(Common(calls[0].site.for_another_process(), parcels.arrays, calls[0].device), tasks)
 
 
-def findings_of(task: Task[Any], site: Site, folder: Path) -> Sequence[Finding]:
+def findings_of(task: Task[Any], site: Site, folder: Path, device: torch.device | None = None) -> Sequence[Finding]:
     """The findings of a task; whatever goes wrong becomes a failed finding, so that the rest of the run goes on.
 
     The text of an unknown error can hold private values, so that it goes into a file beside the record.
@@ -132,6 +139,7 @@ def findings_of(task: Task[Any], site: Site, folder: Path) -> Sequence[Finding]:
         task: what is done.
         site: of the plan, or the part of it that the task reads.
         folder: of the run.
+        device: where it computes; what needs float64 is done on the processor where the device has none, and says so.
 
     Raises:
         WriteError: if a file cannot be written: nothing else will be either, and the next run goes on from here.
@@ -139,7 +147,7 @@ def findings_of(task: Task[Any], site: Site, folder: Path) -> Sequence[Finding]:
     try:
         # Nothing of ours draws from them, but an attack or a model of the user's may.
         with global_generators(derive_seed(site.seed, task.name, "global")):
-            return list(task.run(site, folder))
+            return list(_computed(task, site, folder, device))
     except WriteError:
         raise
     except Exception as error:  # the one broad except of the package: the traceback is kept, the finding is marked
@@ -149,6 +157,21 @@ def findings_of(task: Task[Any], site: Site, folder: Path) -> Sequence[Finding]:
         write_file(folder / kept, traceback.format_exc())
         note = f"{type(error).__name__} in {Path(place.filename).name}, {place.name}; see {kept.as_posix()}"
         return failed(task, note)
+
+
+def _computed(task: Task[Any], site: Site, folder: Path, device: torch.device | None) -> Iterable[Finding]:
+    try:
+        there, moved = on_device((task, site), device)
+        # A piece of a task makes more than findings, for its parent.
+        return on_device(list(there.run(moved, folder)), None if device is None else torch.device("cpu"))
+    except TypeError as error:
+        if device is None or not lacks_double(error, device):
+            raise
+    note = f"computed on the processor: {device.type} has no float64"
+    found = task.run(site, folder)
+    return [
+        one.but(note="; ".join(filter(None, (one.note, note)))) if isinstance(one, Finding) else one for one in found
+    ]
 
 
 def failed(task: Task[Any], note: str) -> list[Finding]:

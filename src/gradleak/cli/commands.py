@@ -80,6 +80,14 @@ class UpdateKind(StrEnum):
     WEIGHTS = "weights"
 
 
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Device that the tasks compute on: cuda, cuda:1, mps or cpu; with an accelerator one job is the default. A run "
+        "on another kind of device is not continued."
+    ),
+]
+
 SUFFIXES = {Format.HTML: ".html", Format.MARKDOWN: ".md", Format.JSON: ".json"}
 
 
@@ -127,6 +135,7 @@ def audit(
             help="Address of a running cluster, or the file of a Dask scheduler; default: one of this machine."
         ),
     ] = None,
+    device: DeviceOption = None,
     budget: Annotated[
         str | None,
         typer.Option(
@@ -141,7 +150,10 @@ def audit(
     """
     # The folder of the command comes first, so that a plan can name the user's own modules.
     sys.path.insert(0, str(Path.cwd()))
-    from gradleak.auditing import Budget, Shard, load_plan, load_updates, run_plan, with_updates
+    from gradleak.auditing import Budget, Shard, device_of, load_plan, load_updates, run_plan, with_updates
+    from gradleak.auditing.device import jobs_on
+
+    where = None if device is None else device_of(device)
 
     share = None if shard is None else Shard.parse(shard)
     time = None if budget is None else Budget(budget, shared=False)
@@ -160,12 +172,12 @@ def audit(
         )
     gate = Gate(plan=plan, fail_on=fail_on or (), junit=junit, sarif=sarif)
     gate.prepare(loaded)
-    place = _executor(executor, cluster, jobs)
-    lines, expected = ((), {}) if quiet else preview(loaded)
+    place = _executor(executor, cluster, jobs_on(where, jobs))
+    lines, expected = ((), {}) if quiet else preview(loaded, where)
     for line in lines:
         typer.echo(line, err=True)
     with shown(quiet, expected, workers=place.width) as advance:
-        record = run_plan(loaded, out, executor=place, progress=advance, budget=time, shard=share)
+        record = run_plan(loaded, out, executor=place, progress=advance, budget=time, shard=share, device=where)
     if not quiet:
         _say_left_out(record)
     if share is None:
@@ -227,13 +239,17 @@ def advise_setting(
     utility: Annotated[float, typer.Option(help="The least utility on test rows, such as an accuracy of 0.8.")],
     out: Annotated[Path, typer.Option(help="Folder of the runs; an interrupted search there is continued.")],
     jobs: Annotated[int | None, typer.Option(help="Worker processes; default: number of cores.")] = None,
+    device: DeviceOption = None,
 ) -> None:
     """Search the weakest setting of a defense that is bounded at a utility, between the ends of the list in a plan."""
     sys.path.insert(0, str(Path.cwd()))
+    from gradleak.auditing import device_of
     from gradleak.auditing.advise import advise
     from gradleak.auditing.plan_file import read_toml
 
-    found = advise(read_toml(plan, "a plan file"), folder=plan.parent, utility=utility, out=out, jobs=jobs)
+    where = None if device is None else device_of(device)
+    content = read_toml(plan, "a plan file")
+    found = advise(content, folder=plan.parent, utility=utility, out=out, jobs=jobs, device=where)
     for one in found.tried:
         if not one.unproven:
             typer.echo(f"{found.key} = {one}")

@@ -398,6 +398,7 @@ def _facts(context: Context) -> list[tuple[str, str]]:
         ("Plan digest", _text(run.get("plan_digest"))),
         ("Git commit", _text(run.get("git") or run.get("commit"))),
         ("Versions", words.constants(run.get("versions"), joint=" ")),
+        ("Device", _text(run.get("device"))),
         ("Threads", _text(run.get("threads"))),
         ("Host", words.constants(run.get("host"), skip=("command",))),
         ("Started", _text(run.get("started"))),

@@ -24,7 +24,7 @@ if sys.platform != "win32":
 
 _RUN_LINE = b'{"type": "run"'
 # What a record has to have in common with the run that goes on with it.
-COMPARED = ("seed", "gradleak", "versions", "plan_digest", "shard", "thresholds", "groups")
+COMPARED = ("seed", "gradleak", "versions", "device", "plan_digest", "shard", "thresholds", "groups")
 Guard = Callable[[Mapping[str, Any], bool], None]
 
 
@@ -232,7 +232,8 @@ def difference(stored: Mapping[str, Any], own: Mapping[str, Any], keys: Iterable
     for key in keys:
         if _compared(key, stored) != _compared(key, own):
             this, that = _apart(_compared(key, own), _compared(key, stored))
-            why = ": numbers can differ between versions, and one record would mix them" if key == "versions" else ""
+            mixed = f": numbers can differ between {key.removesuffix('s')}s, and one record would mix them"
+            why = mixed if key in ("versions", "device") else ""
             return f"the record there has {key} {that}, this run has {this}{why}"
     return ""
 
