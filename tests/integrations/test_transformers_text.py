@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,11 @@ from safetensors.torch import load_file, save_file
 
 import gradleak as gl
 from gradleak.attacks import SpanSearch, TokenRows
+from gradleak.auditing import load_plan, run_plan
+from gradleak.auditing.new_plan import Wishes, new_plan
 from gradleak.core import Batch, Domain, HonestButCurious, Objective, Release, Update, Vocabulary
-from gradleak.results import Outcome
+from gradleak.models import huggingface
+from gradleak.results import InputError, Outcome
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
@@ -189,3 +193,107 @@ def test_gradients_under_the_names_of_transformers_are_read(tmp_path: Path) -> N
     knowledge = HonestButCurious().disclose(objective, release, batch)
     found = TokenRows()(seen, knowledge, generator=torch.Generator().manual_seed(0))
     assert found.tokens.tolist() == IDS.tolist()
+
+
+WORDS = ["the", "of", "and", "to", "in", "is", "it", "value", "function", "list", "string", "name", "class", "returns"]
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+PLAN = """
+name = "checkpoint"
+seed = 3
+[model]
+use = "huggingface"
+folder = "model"
+[data]
+use = "python_topics"
+vocabulary = "model"
+count = 1
+length = 40
+[threat]
+use = "HonestButCurious"
+public = { use = "python_topics", vocabulary = "model", count = 20, length = 40, public = true }
+[attacks.rows]
+use = "TokenRows"
+[[scenarios]]
+name = "undefended"
+attacks = { rows = "all" }
+"""
+
+
+def checkpoint(folder: Path, model: torch.nn.Module, *, words: list[str]) -> Path:
+    """A folder as `save_pretrained` writes it, with a vocabulary of pieces."""
+    model.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    return folder
+
+
+def pieces() -> list[str]:
+    return ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *(f"##{one}" for one in LETTERS), *LETTERS, ".", ","]
+
+
+def small(kind: str, words: int, **settings: Any) -> torch.nn.Module:
+    config = transformers.BertConfig(
+        vocab_size=words,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=40,
+        **settings,
+    )
+    return getattr(transformers, kind)(config).eval()
+
+
+def test_a_plan_audits_the_folder_of_a_checkpoint(tmp_path: Path) -> None:
+    words = pieces()
+    model = small("BertForSequenceClassification", len(words))
+    checkpoint(tmp_path / "model", model, words=words)
+    (tmp_path / "plan.toml").write_text(PLAN)
+    plan = load_plan(tmp_path / "plan.toml")
+    stored = dict(model.named_parameters())
+    assert all(torch.equal(one, stored[name]) for name, one in plan.site.objective.params.items())
+    record = run_plan(plan, tmp_path / "out", jobs=1)
+    assert {one.verdict for one in record.verdicts} == {"leaks"}
+    assert record.verdicts[0].details["token_error"] == 0.0
+
+
+def test_only_the_safetensors_of_a_folder_are_read_and_no_code_of_it_runs(tmp_path: Path) -> None:
+    class Hostile:
+        def __reduce__(self) -> tuple[object, tuple[Path]]:
+            return Path.touch, (tmp_path / "ran",)
+
+    folder = checkpoint(tmp_path / "model", small("BertForMaskedLM", 60), words=pieces())
+    torch.save({"weight": Hostile()}, folder / "pytorch_model.bin")
+    config = json.loads((folder / "config.json").read_text())
+    own = {f"AutoModelFor{kind}": "hostile.Model" for kind in ("MaskedLM", "SequenceClassification")}
+    (folder / "config.json").write_text(json.dumps({**config, "auto_map": own, "architectures": ["Model"]}))
+    (folder / "hostile.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Model: ...\n")
+    model = huggingface(folder=folder, task="masked_lm")
+    assert type(model).__name__ == "BertForMaskedLM"
+    with pytest.warns(
+        UserWarning, match=r"the weights lack bert.pooler.dense.bias.*classifier.weight, which were drawn"
+    ):
+        first = huggingface(folder=folder, classes=3)
+    with pytest.warns(UserWarning, match="which were drawn"):
+        second = huggingface(folder=folder, classes=3)
+    assert first.classifier.weight.shape == (3, 32)
+    assert torch.equal(first.classifier.weight, second.classifier.weight)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_classes_that_a_head_does_not_have_are_refused_by_name(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "model", small("BertForSequenceClassification", 60), words=pieces())
+    with pytest.raises(InputError, match=r"expected classifier.bias of shape \(5,\) .*got \(2,\); check classes = 5"):
+        huggingface(folder=folder, classes=5)
+    (folder / "model.safetensors").write_bytes(b"no header")
+    with pytest.raises(InputError, match="expected a checkpoint of transformers that fits"):
+        huggingface(folder=folder)
+
+
+def test_init_writes_a_plan_of_a_checkpoint(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "model", small("BertForSequenceClassification", len(pieces())), words=pieces())
+    wishes = Wishes(preset="quick", arguments={"folder": str(folder)}, vocabulary=str(folder))
+    lines = tmp_path / "text.txt"
+    lines.write_text("the value of the function.\nit returns a list of values.\nthe name is a string.\n")
+    made = new_plan("huggingface", str(lines), wishes)
+    assert f'folder = "{folder}"' in made.text
+    assert type(made.plan.site.objective.parts(torch.nn.Module)[0]).__name__ == "BertForSequenceClassification"

@@ -70,7 +70,7 @@ SCENARIO = (
 # So much of another library's message is shown.
 _SAID = 300
 # Rooms whose arguments name files, which lie beside the plan.
-_OF_FILES = ("generators", "datasets")
+_OF_FILES = ("generators", "datasets", "models")
 DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "float64": torch.float64}
 
 

@@ -7,7 +7,7 @@ import filecmp
 import importlib.util
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -26,6 +26,12 @@ _Path = str | Path
 # In place of the target where none counts, as torch's losses have it.
 _IGNORED = -100
 _MASKED = 0.15
+# Vocabularies that folders of checkpoints hold, each with names of its merges.
+_VOCABULARIES: Mapping[str, Sequence[str]] = {
+    "vocab.txt": (),
+    "vocab.json": ("merges.txt",),
+    "encoder.json": ("vocab.bpe", "merges.txt"),
+}
 _MASKS = ("[MASK]", "<mask>")
 _SENTENCE = re.compile(r"[A-Z][A-Za-z]*(?:,? [A-Za-z]+(?:['-][A-Za-z]+)*){4,}\.")
 
@@ -65,7 +71,8 @@ def text_file(
         path: UTF-8 text with a sentence a line, or a table (.csv, .tsv) with a header. Empty lines count as rows nowhere.
         count: number of sentences.
         vocabulary: of the model: `vocab.txt` (WordPiece, in lower case where no piece has capitals), or `encoder.json` or
-            `vocab.json` (byte-level BPE). "package:file" is a file that an installed package carries. None counts words.
+            `vocab.json` (byte-level BPE), or the folder of a checkpoint that has one of them. "package:file" is a file that an
+            installed package carries. None counts words.
         merges: `vocab.bpe` or `merges.txt`, for a byte-level BPE.
         public_text: of which words are counted where there is no `vocabulary`.
         words: how many of them, see `Vocabulary.of_text`; [PAD], [CLS], [SEP] and [MASK] come before them.
@@ -204,9 +211,23 @@ def _reader(
         lines = counted if public_text is None else _sentences(packaged_file(public_text))[:public_last]
         made = Vocabulary.of_lines(lines or (), words=words, special=True)
         return _Reader(vocabulary=made, encode=made.indices)
-    file = packaged_file(vocabulary)
+    file, merged = packaged_file(vocabulary), None if merges is None else packaged_file(merges)
+    if file.is_dir():
+        file, merged = _of_folder(file, merged)
     made = Vocabulary.of_file(file)
-    return _Reader(vocabulary=made, encode=_pieces(made, file, None if merges is None else packaged_file(merges)))
+    return _Reader(vocabulary=made, encode=_pieces(made, file, merged))
+
+
+def _of_folder(folder: Path, merges: Path | None) -> tuple[Path, Path | None]:
+    """The vocabulary and the merges that a folder of a checkpoint holds."""
+    for name, pairs in _VOCABULARIES.items():
+        if (folder / name).is_file():
+            beside = (folder / one for one in pairs)
+            return folder / name, merges or next((one for one in beside if one.is_file()), None)
+    raise InputError(
+        f"{folder}: expected vocab.txt, or vocab.json with merges.txt, got neither; tokenizer.model.save(folder) of the package "
+        "tokenizers writes them from a tokenizer.json"
+    )
 
 
 def _pieces(vocabulary: Vocabulary, file: Path, merges: Path | None) -> Callable[[str], list[int]]:

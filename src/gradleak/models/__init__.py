@@ -1,5 +1,6 @@
 """The networks of the papers, with explicit initialization: the same generator gives the same weights."""
 
+from gradleak.models.huggingface import CheckpointTask, huggingface
 from gradleak.models.initialize import Activation, initialize_default, initialize_uniform
 from gradleak.models.minilm import SentenceClassifier, minilm
 from gradleak.models.pooled_convnets import lenet5
@@ -11,10 +12,12 @@ from gradleak.models.transformer import Transformer, transformer
 __all__ = [
     "Activation",
     "BasicBlock",
+    "CheckpointTask",
     "Norm",
     "SentenceClassifier",
     "TokenEmbedding",
     "Transformer",
+    "huggingface",
     "initialize_default",
     "initialize_uniform",
     "lenet5",

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from gradleak.models.huggingface import quiet_transformers
 from gradleak.models.initialize import check_sizes
 from gradleak.results import UnsupportedError
 
@@ -74,26 +73,10 @@ def minilm(*, classes: int = 2, generator: torch.Generator | None = None) -> Sen
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from transformers import AutoModel
 
-    with _quiet(), torch.random.fork_rng(devices=[]):
+    with quiet_transformers(), torch.random.fork_rng(devices=[]):
         encoder = AutoModel.from_pretrained(minilm_folder(), attn_implementation="eager", add_pooling_layer=False)
     rng = generator if generator is not None else torch.Generator().manual_seed(0)
     return SentenceClassifier(encoder, classes, rng).eval()
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """A block in which transformers prints neither progress nor that the pooler is left out."""
-    from transformers.utils import logging
-
-    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bar:
-            logging.enable_progress_bar()
 
 
 def minilm_obstacle() -> str | None:
