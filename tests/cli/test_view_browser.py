@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -90,6 +91,22 @@ def test_nothing_is_cut_off_pale_or_out_of_reach(
         found = asked(page, tmp_path, LOOK, width=width, dark=dark)["opened"]
         assert {name: value for name, value in found.items() if isinstance(value, list) and value} == {}
         assert found["dark"] is dark
+
+
+def test_the_list_fits_a_screen_and_paper_has_no_controls(live: tuple[RecordWriter, Path], tmp_path: Path) -> None:
+    """Names of plans are long, and the last column holds what runs are compared by."""
+    _, folder = live
+    found = [Run.read(name, folder / name / "record.jsonl") for name in ("live", "finished", "torn")]
+    runs = [replace(run, title="hospital model, round 12, with a rather long name of the plan") for run in found]
+    page = render_runs(runs, folder, time.time())
+    script = """
+        const table = document.querySelector('.scroll'), shown = one => one.checkVisibility();
+        answer({ over: table.scrollWidth - table.clientWidth, titles: table.textContent.split('round 12').length - 1,
+          controls: [...document.querySelectorAll('input, button:not(.sort), select')].filter(shown).length });"""
+    screen = asked(page, tmp_path, script, width=1200)
+    paper = asked(page.replace("@media print", "@media screen"), tmp_path, script, width=688)
+    assert (screen["over"], screen["titles"]) == (0, 3)
+    assert (paper["over"], paper["controls"]) == (0, 0)
 
 
 def test_two_runs_are_chosen_to_be_compared(live: tuple[RecordWriter, Path], tmp_path: Path) -> None:

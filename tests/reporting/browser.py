@@ -15,7 +15,8 @@ import pytest
 CHROMIUM = next((found for name in ("chromium", "google-chrome") if (found := shutil.which(name))), None)
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 
-# What may be wrong with what is seen: `wide`, `pale`, `blind` (no focus is seen), `deaf` (scrolls by no key), `nameless`.
+# What may be wrong with what is seen: `wide`, `pale`, `blind` (no focus is seen), `deaf` (scrolls by no key),
+# `nameless` (a control without a name), `mute` (a picture without a text), `leaps` (levels of headings that skip one).
 LOOK = """
 const look = () => {
 const width = document.documentElement.clientWidth;
@@ -64,13 +65,18 @@ const blind = keyed.filter(one => {
   const shown = one.matches('.steps > input') ? one.nextElementSibling : one, style = getComputedStyle(shown);
   return document.activeElement !== one || style.outlineStyle === 'none' || parseFloat(style.outlineWidth) < 1;
 });
+// A heading may be one level below the one before it, not two; what is folded away counts as well.
+const levels = [...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].map(one => Number(one.tagName[1]));
+const leaps = levels.filter((level, place) => level > (levels[place - 1] ?? 0) + 1);
+const mute = [...document.querySelectorAll('img:not([alt]), svg:not([role="img"]):not([aria-label]):not([aria-hidden])')];
 const deaf = every.filter(one => scrolls(one) && over_full(one) && one.tabIndex < 0);
 const nameless = keyed.filter(one => one.matches('button, input, select') &&
   !(one.ariaLabel || one.labels?.length || one.textContent.trim()));
 const told_all = found => found.map(told);
 return { width, dark: matchMedia('(prefers-color-scheme: dark)').matches, wide: told_all(wide), cut: told_all(cut), pale,
   blind: told_all(blind), deaf: told_all(deaf),
-  nameless: told_all(nameless), loaded: performance.getEntriesByType('resource').map(one => one.name), keyed: keyed.length };
+  nameless: told_all(nameless), mute: told_all(mute), leaps,
+  loaded: performance.getEntriesByType('resource').map(one => one.name), keyed: keyed.length };
 };
 const folded = look();
 document.querySelectorAll('details').forEach(one => { one.open = true; });

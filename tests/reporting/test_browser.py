@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.reporting import toy_kind
 from tests.reporting.browser import LOOK, asked, needs_chromium
-from tests.reporting.test_first_screen import GAME, IMAGES, LAYERS, PRIVACY, TABLE
+from tests.reporting.test_first_screen import GAME, IMAGES, LAYERS, PRIVACY, SENTENCES, TABLE
 
 from gradleak.auditing import run_plan
 from gradleak.auditing.plan_file import build_plan
@@ -23,8 +23,15 @@ name = "noisy"
 defenses = [{ use = "GaussianNoise", std = 0.1 }]
 attacks = { gauss_newton = "all" }
 """
-FAULTS = ("wide", "cut", "pale", "blind", "deaf", "nameless", "loaded")
-PLANS = {"images": IMAGES + NOISY, "rows": TABLE, "game": GAME, "privacy": PRIVACY, "layers": LAYERS}
+FAULTS = ("wide", "cut", "pale", "blind", "deaf", "nameless", "mute", "leaps", "loaded")
+PLANS = {
+    "images": IMAGES + NOISY,
+    "rows": TABLE,
+    "sentences": SENTENCES,
+    "game": GAME,
+    "privacy": PRIVACY,
+    "layers": LAYERS,
+}
 
 
 @pytest.fixture(scope="module", params=PLANS)
@@ -66,9 +73,10 @@ def test_paper_has_what_is_folded_and_no_controls(record: Record, tmp_path: Path
 
 
 def test_a_poor_page_is_found_out(tmp_path: Path) -> None:
-    page = """<!DOCTYPE html><html lang="en"><body style="background:#fff;margin:0"><main><p style="color:#999">pale</p>
+    page = """<!DOCTYPE html><html lang="en"><body style="background:#fff;margin:0"><main>
+        <h1>one</h1><h3>three</h3><p style="color:#999">pale</p>
         <div style="width:2000px">wide</div><input style="outline:none"><button></button>
-        <img src="http://127.0.0.1:9/x.png" alt="">
+        <img src="http://127.0.0.1:9/x.png">
         <div style="overflow:hidden;width:100px;white-space:nowrap">words that go on and on and on</div>
         <div style="overflow-x:auto;width:80px"><div style="width:300px">deaf</div></div></main></body></html>"""
     found = asked(page, tmp_path, LOOK)["opened"]

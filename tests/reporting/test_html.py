@@ -66,7 +66,7 @@ def test_it_reads_in_the_dark_and_on_paper(page: Page) -> None:
     assert "@media (prefers-color-scheme: dark)" in style
     paper = style.split("@media print")[1]
     assert "details:not([open]):not(.print-open) { display: none; }" in paper
-    assert "nav, .filter, .enlarge, .zoomed { display: none; }" in paper
+    assert "nav, .filter, .enlarge, .zoomed, form > p," in paper
     assert "prefers-reduced-motion" in style
 
 

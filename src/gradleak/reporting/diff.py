@@ -93,7 +93,8 @@ class Difference:
 
     def printed(self, item: str) -> str:
         """An item of either record as its report calls it."""
-        return self._contexts[1].printed(self._contexts[0].printed(item))
+        known = (one for one in reversed(self._contexts) if item.partition("/")[0] in one.scenarios)
+        return next(known, self._contexts[1]).printed(item)
 
     @cached_property
     def _contexts(self) -> tuple[Context, Context]:

@@ -202,7 +202,7 @@ def render_runs(runs: Sequence[Run], folder: Path, now: float) -> str:
         now: the time, in seconds since 1970.
     """
     ordered = sorted(runs, key=lambda run: (run.state is State.RUNNING, run.started, run.changed), reverse=True)
-    heads = ("Run", "Verdict", "State", "Plan", "Started (UTC)", "Cost", "Compare")
+    heads = ("Run and plan", "Verdict", "State", "Started (UTC)", "Cost", "Compare")
     table = [
         '<form action="diff" method="get">',
         '<div class="scroll" tabindex="0" role="group" aria-label="Runs"><table>',
@@ -263,12 +263,13 @@ def _row(run: Run, now: float) -> str:
         f'<label><input type="radio" name="{key}" value="{name}" aria-label="{key}: {name}" required> {key}</label> '
         for key in ("before", "after")
     )
+    plan = f"<small>{escape(run.title)}</small>" if run.title not in (run.name, "") and run.name != "." else ""
     cells = (
         f"<td>{verdict}</td>",
         f"<td>{state}</td>",
-        f"<td>{escape(run.title)}</td>",
         f'<td class="short">{escape(run.started.replace("T", " ").removesuffix("Z"))}</td>',
         f'<td class="short"><data value="{run.seconds}">{duration(run.seconds)}</data>{spent}</td>',
         f'<td class="short">{choices if run.state is not State.UNREADABLE else ""}</td>',
     )
-    return f'<tr data-run="{name}" data-state="{run.state.value}"><th scope="row">{link}</th>{"".join(cells)}</tr>'
+    head = f'<th scope="row" class="long">{link}{plan}</th>'
+    return f'<tr data-run="{name}" data-state="{run.state.value}">{head}{"".join(cells)}</tr>'

@@ -8,6 +8,7 @@ from typing import Any
 
 from gradleak.reporting import words
 from gradleak.reporting.blocks import (
+    Badge,
     Block,
     Fold,
     Section,
@@ -84,13 +85,11 @@ def sentence_blocks(beside: Sequence[Claim], context: Context) -> list[Block]:
         context: of the page.
     """
     blocks: list[Block] = []
-    legend = LEGEND
     for claim in beside[:MOST_TEXTS]:
         said, true = context.texts(claim.path), context.texts(claim.original)
         lines, originals = words.sequence(said.get("lines")), words.sequence(true.get("lines"))
         if not lines:
             continue
-        legend = LEGEND + OTHER if "<other>" in f"{lines}{originals}" else legend
         parts: list[Words] = []
         if said.get("bag") is True:
             parts.append(["Bag of words, without order:", *_tokens(lines[0])])
@@ -106,9 +105,18 @@ def sentence_blocks(beside: Sequence[Claim], context: Context) -> list[Block]:
     if not blocks:
         return []
     further = len(beside) - MOST_TEXTS
-    shown: list[Block] = [Text(parts=[legend], style=Style.FINE), *blocks[:2]]
+    shown = blocks[:2]
     shown += [Fold(title="More sentences", blocks=blocks[2:], printed=True)] if blocks[2:] else []
     return [*shown, *([Text(parts=[f"{further} more are in the files."], style=Style.FINE)] if further > 0 else [])]
+
+
+def legend_of(blocks: Sequence[Block]) -> Text:
+    """The meaning of the marks in claims, and of `<other>` where that stands in one.
+
+    Args:
+        blocks: as `sentence_blocks` makes them.
+    """
+    return Text(parts=[LEGEND + OTHER if "<other>" in str(blocks) else LEGEND], style=Style.FINE)
 
 
 def _tokens(line: Any) -> list[Any]:
@@ -150,7 +158,7 @@ def _guess(levels: Mapping[str, Any], name: str) -> tuple[str, str]:
 _COLUMNS = ("rouge_1", "rouge_2", "rouge_l")
 
 
-def score_section(rows: Sequence[tuple[Sequence[Words], Callable[[str], Score | None], Claim, Words]]) -> Section:
+def score_section(rows: Sequence[tuple[Sequence[str], Callable[[str], Score | None], Claim, Words]]) -> Section:
     """All scores of claimed sentences by attack and release, and the guessers' beside them.
 
     Args:
@@ -163,18 +171,19 @@ def score_section(rows: Sequence[tuple[Sequence[Words], Callable[[str], Score | 
         ]
         overlaps = [_overlap(score(name)) for name in _COLUMNS]
         last = [or_dash(quantity(score(name))) for name in ("google_bleu", "feature_mse")]
-        body.append([*place, *sentence, *overlaps, *last, ended])
+        body.append([[place[0], Small(place[1])], place[2], *sentence, *overlaps, *last, ended])
         following = rows[at + 1][0][:2] if at + 1 < len(rows[:MOST_TEXTS]) else None
         if place[:2] != following:
             who = ("guessers without the update", "guessers told the bag of words")
             body += [_guess_row(place, name, levels) for name, levels in zip(who, claim.guessed, strict=True) if levels]
     columns = [
-        *labels("Example", "Scenario", "Attack"),
-        *numbers("Exact", "Token error", "Words found", "Named words that are there", evidence=Evidence.ATTACK),
-        *numbers("ROUGE-1", "ROUGE-2", "ROUGE-L", evidence=Evidence.ATTACK, hint="F; recall and precision below"),
-        *numbers("Google BLEU", "Feature MSE", evidence=Evidence.ATTACK),
+        *labels("Example", "Attack"),
+        *numbers("Exact", "Token error", "Words found", "Named words that are there"),
+        *numbers("ROUGE-1", "ROUGE-2", "ROUGE-L", hint="F; recall (R) and precision (P) below, where they differ"),
+        *numbers("Google BLEU", "Feature MSE"),
         *labels("Outcome"),
     ]
+    caption = ("Scores of attacks", Badge(Evidence.ATTACK), "and of guessers, whose rows say so")
     note = (
         "Of a batch the sentence that came out best. Guessers have means over 100 draws, each score that of the guesser who is "
         "best at it; they guess as many words as there are, so that recall, precision and F are the same. Feature MSE compares "
@@ -184,7 +193,7 @@ def score_section(rows: Sequence[tuple[Sequence[Words], Callable[[str], Score | 
         anchor="sentence-scores",
         title="Scores of sentences",
         label="Scores of sentences",
-        blocks=[Text(parts=[note], style=Style.FINE), Table(columns=columns, rows=body)],
+        blocks=[Text(parts=[note], style=Style.FINE), Table(columns=columns, rows=body, caption=caption)],
     )
 
 
@@ -197,16 +206,16 @@ def _overlap(score: Score | None) -> Words:
     at = values.index(score.value) if score.value in values else 0
     parts = [words.sequence(score.details.get(name)) for name in ("recall", "precision")]
     recall, precision = (percent(as_number(part[at])) if at < len(part) else MISSING for part in parts)
-    return [shown, Small(f"R {recall}, P {precision}")]
+    return shown if recall == precision else [shown, Small(f"R {recall}, P {precision}")]
 
 
-def _guess_row(place: Sequence[Words], name: str, levels: Mapping[str, Any]) -> list[Words]:
+def _guess_row(place: Sequence[str], name: str, levels: Mapping[str, Any]) -> list[Words]:
     shown = {one: percent(as_number(words.mapping(levels.get(one)).get("value"))) for one in levels}
     in_place = as_number(words.mapping(levels.get("in_place")).get("value"))
     error = MISSING if in_place is None else Quantity(value=1.0 - in_place, text=percent(1.0 - in_place))
     rouge = [shown.get(one, MISSING) for one in _COLUMNS]
     return [
-        *place[:2],
+        [place[0], Small(place[1])],
         f"*{name}*",
         MISSING,
         error,
@@ -226,8 +235,9 @@ def sentence_section(beside: Sequence[Claim], context: Context) -> Section:
         beside: as in `sentence_blocks`.
         context: of the page.
     """
-    blocks = sentence_blocks(beside, context) or [Text(parts=[NO_TEXTS])]
-    return Section(anchor="sentences", title="Claimed above true", label="Sentences", blocks=blocks)
+    blocks = sentence_blocks(beside, context)
+    shown = [legend_of(blocks), *blocks] if blocks else [Text(parts=[NO_TEXTS])]
+    return Section(anchor="sentences", title="Claimed above true", label="Sentences", blocks=shown)
 
 
 Told = tuple[tuple[str, Words, str, Evidence], ...]

@@ -295,7 +295,9 @@ def _ended(view: AttemptView) -> list[Inline]:
     told = words.outcome(view.finding.outcome)
     if view.finding.outcome is not Outcome.NOT_IDENTIFIABLE or view.error.value is None:
         return [told]
-    return ["in part" if None in by_example(view.finding.error) else "claimed, though", told]
+    # Of a sentence of which nothing is claimed every word is wrong.
+    lacking = [error for error in by_example(view.finding.error) if error is None or error >= 1.0]
+    return ["in part" if lacking else "claimed, though", told]
 
 
 def _of_which(view: AttemptView) -> list[Small]:
@@ -527,8 +529,20 @@ def rebuilt(views: Sequence[AttemptView], context: Context) -> list[Block]:
     return [
         Text(parts=["What an attack rebuilt from the update alone"], style=Style.HEADING),
         Steps(label="Scenario", steps=steps),
+        *_legend(steps, context),
         *([Text(parts=[told], style=Style.FINE)] if without else []),
     ]
+
+
+def _legend(steps: Sequence[Step], context: Context) -> list[Block]:
+    """The meaning of the marks in sentences that are shown."""
+    if context.data_kind != "tokens":
+        return []
+    from gradleak.reporting.sentences import legend_of
+
+    return (
+        [legend_of([block for step in steps for block in step.blocks])] if any(len(s.blocks) > 1 for s in steps) else []
+    )
 
 
 def _tells(view: AttemptView, context: Context) -> bool:
