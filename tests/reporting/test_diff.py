@@ -158,6 +158,6 @@ def test_the_command_fails_on_worse(tmp_path: Path) -> None:
 def test_a_name_of_either_run_that_looks_like_a_number_stays_as_it_is() -> None:
     odd = Finding(kind="dead_units", item="std 1e-4/game", audit="game", scenario="std 1e-4")
     for runs in ((Record.of([odd]), recorded({})), (recorded({}), Record.of([odd]))):
-        found = difference(*runs)
+        found = Difference(before=runs[0], after=runs[1])
         assert found.printed("std 1e-4/game") == "std 1e-4/game"
         assert found.printed("noise/game") == "noise/game"
