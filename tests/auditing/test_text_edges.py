@@ -95,7 +95,7 @@ def test_a_hidden_place_inside_of_a_sentence_is_an_outcome(tmp_path: Path) -> No
     [
         (batch_of([1, 5, 6, 2], [-1] * 4), r"at least one token in every sentence, got none in example 1 \(all -1"),
         (batch_of([0] * 4), "at least one word in every sentence, got one of padding and special tokens alone"),
-        (batch_of([1, 5, 40, 2]), r"expected ids from 0 to 39 \(the vocabulary\), or -1 for no token, got values from 1 to 40"),
+        (batch_of([1, 5, 40, 2]), r"at most 40 ids \(the rows of word.weight\) .* got one of 40 ids, and ids up to 40; make the"),
         (batch_of([1, 5, -2, 2]), "got values from -2 to 5; use the tokenizer of the model"),
         (batch_of([7, 8, 9], targets=[[-100] * 3]), "expected a finite number, got nan; check whether any target counts"),
     ],
@@ -123,6 +123,40 @@ def test_a_vocabulary_without_words_shows_ids(tmp_path: Path) -> None:
     bare = Batch(torch.tensor([[3, 5, 6]]), torch.tensor([1]), Domain.tokens(Vocabulary(size=40), 3))
     record = audited(bare, tmp_path)
     assert "**3** **5** **6**" in gl.write_markdown(record, tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def test_an_encoding_without_labels_is_no_batch_of_a_classifier(tmp_path: Path) -> None:
+    encoding = {"input_ids": torch.tensor([[1, 5, 9, 2]]), "attention_mask": torch.ones(1, 4)}
+    classifier = transformer(words=40, length=12, width=16)
+    with pytest.raises(
+        InputError, match=r"expected one class an example, \(1,\), got \(1, 4\); pass the labels.*\(encoding, l"
+    ):
+        gl.audit(classifier, encoding, out=tmp_path)
+    language = transformer(words=40, length=12, width=16, classes=0, causal=True)
+    with pytest.raises(InputError, match=r"outputs \(1, 4, 40\) .*got \(1, 4\), one a place; pass loss='causal_lm'"):
+        gl.audit(language, encoding, out=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("size", "ids", "message"),
+    [
+        (60, [1, 5, 9, 2], r"at most 40 ids .*got one of 60 ids, and ids up to 9; state that .*Vocabulary\(size=40\)"),
+        (
+            30,
+            [1, 5, 35, 2],
+            r"at most 40 ids .*got one of 30 ids, and ids up to 35; state that .*Vocabulary\(size=40\)",
+        ),
+        (60, [1, 5, 55, 2], r"at most 40 ids .*got one of 60 ids, and ids up to 55; make the ids with the model's own"),
+    ],
+    ids=["large", "small", "another model's"],
+)
+def test_a_vocabulary_of_another_size_is_told_with_both_sizes(
+    size: int, ids: list[int], message: str, tmp_path: Path
+) -> None:
+    encoding = {"input_ids": torch.tensor([ids])}
+    batch = Batch.from_encoding(encoding, torch.tensor([1]), vocabulary=Vocabulary(size=size))
+    with pytest.raises(InputError, match=message):
+        gl.audit(transformer(words=40, length=12, width=16), batch, out=tmp_path)
 
 
 def test_masks_say_one_for_a_token_whatever_their_format() -> None:
@@ -187,7 +221,7 @@ def test_too_many_tokens_or_ids_are_refused_in_words_of_text() -> None:
     with pytest.raises(InputError, match=r"does not accept inputs of shape \(1, 20\)"):
         gl.audit(tiny(), (torch.full((1, 20), 9), torch.tensor([1])), options=options)
     larger = Batch(torch.tensor([[1, 9, 2]]), torch.tensor([1]), Domain.tokens(Vocabulary(size=60), 3))
-    with pytest.raises(InputError, match=r"a vocabulary of at most 40 ids \(the rows of words\.weight\), got 60"):
+    with pytest.raises(InputError, match=r"at most 40 ids \(the rows of words\.weight\) .*got one of 60 ids"):
         gl.audit(tiny(), larger, options=options)
 
 

@@ -99,6 +99,18 @@ def check_classes(name: str, loss: Loss, outputs: Tensor, targets: Tensor) -> No
                 "leave ignore_index out"
             )
         return
+    if targets.dim() == 2 and name not in LANGUAGE:
+        shapes = f"targets: for the loss {name!r} and outputs {tuple(outputs.shape)}"
+        if outputs.dim() == 2:
+            raise InputError(
+                f"{shapes} expected one class an example, ({len(outputs)},), got {tuple(targets.shape)}; pass the labels, beside "
+                "a tokenizer's encoding as (encoding, labels), since its ids stand for labels that it does not have"
+            )
+        if outputs.dim() == 3 and targets.shape == outputs.shape[:2] != outputs.shape[::2]:
+            raise InputError(
+                f"{shapes} expected {tuple(outputs.shape[::2])}, got {tuple(targets.shape)}, one a place; pass loss='causal_lm' "
+                "or loss='masked_lm' for a language model"
+            )
     counted = targets[targets != ignored]
     classes = outputs.shape[-1] if name in LANGUAGE or outputs.dim() < 2 else outputs.shape[1]
     if name in LANGUAGE and tuple(targets.shape) != tuple(outputs.shape[:-1]):

@@ -34,7 +34,7 @@ from gradleak.core.module_copy import (
 )
 from gradleak.core.process import ONE_CALL
 from gradleak.core.randomness import derive_seed, masks_of, watch_draws
-from gradleak.core.token_tables import AtEmbeddings, TokenTables, arguments, find_tables, logits_of
+from gradleak.core.token_tables import AtEmbeddings, TokenTables, arguments, check_vocabulary, find_tables, logits_of
 from gradleak.core.trainable import (
     check_trainable,
     gradient_by_autograd,
@@ -320,6 +320,8 @@ class Objective:
             InputError: with what was expected and what came.
         """
         refuse_inference_mode()
+        if batch.domain is not None and batch.domain.vocabulary is not None:
+            check_vocabulary(batch.domain.vocabulary, batch.inputs, self.token_tables)
         batch.validate()
         with torch.no_grad():
             try:
@@ -329,13 +331,6 @@ class Objective:
                     f"the model does not accept inputs of shape {tuple(batch.inputs.shape)}: {first_line(error)}"
                     f"{failing_part(self._module, error)}; {self._what_to_do(batch)}"
                 ) from error
-            vocabulary = None if batch.domain is None else batch.domain.vocabulary
-            tables = None if vocabulary is None else self.token_tables(batch.inputs.shape[1])
-            if vocabulary is not None and tables is not None and vocabulary.size > tables.size:
-                raise InputError(
-                    f"batch.domain: expected a vocabulary of at most {tables.size} ids (the rows of {tables.word}), got "
-                    f"{vocabulary.size}; state that of the model's own tokenizer"
-                )
             if isinstance(outputs, Tensor):
                 check_classes(self.loss_name, self._loss, outputs, batch.targets)
             check_paired(self.loss_name, self._loss, self.loss_of_outputs, outputs, batch.targets)

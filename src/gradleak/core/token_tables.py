@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from gradleak.core.batch import NO_TOKEN
+from gradleak.core.vocabulary import Vocabulary
 from gradleak.results import InputError, UnsupportedError
 
 _MASK = "attention_mask"
@@ -217,6 +218,35 @@ def _same(first: Tensor, second: Tensor) -> bool:
 
 def _argument(args: Sequence[Any], kwargs: Mapping[str, Any] | None, place: int, name: str) -> Any:
     return args[place] if len(args) > place else (kwargs or {}).get(name)
+
+
+def check_vocabulary(vocabulary: Vocabulary, ids: Tensor, find: Callable[[int], TokenTables | None]) -> None:
+    """Refuse a vocabulary that is not that of the model, or ids that are not in both.
+
+    A smaller one that has all ids is taken: tables are often filled up to a round number of rows.
+
+    Args:
+        vocabulary: that the batch states.
+        ids: (b, T).
+        find: the tables of the model for sentences of a length.
+
+    Raises:
+        InputError: with the sizes of both, and what to state.
+    """
+    try:
+        tables = find(ids.shape[1])
+    except InputError:  # a run of the model on the ids themselves says more
+        return
+    high = int(ids.max())
+    if tables is None or high < vocabulary.size <= tables.size:
+        return
+    hint = f"state that of the model's own tokenizer, Vocabulary.of_file(its vocabulary), or Vocabulary(size={tables.size})"
+    if high >= tables.size:
+        hint = "make the ids with the model's own tokenizer"
+    raise InputError(
+        f"batch.domain: expected a vocabulary of at most {tables.size} ids (the rows of {tables.word}) with every id of the "
+        f"batch, got one of {vocabulary.size} ids, and ids up to {high}; {hint}"
+    )
 
 
 @dataclass(frozen=True, eq=False)
