@@ -1,6 +1,6 @@
 """Run every benchmark module of this folder (those with a `run()` that yields rows) and print one table.
 
-    python -m benchmarks            all modules but those that take minutes (compiled, long_record, scale)
+    python -m benchmarks            all modules but those that take minutes (compiled, engines, long_record, many_tasks, scale)
     python -m benchmarks operators  only the named ones
 
 One thread; ratios, so that numbers from different machines can be compared. The table is also written to
@@ -21,8 +21,8 @@ import torch
 
 import benchmarks
 
-_HELPERS = ("__main__", "measure")
-_ON_REQUEST = ("compiled", "long_record", "scale")
+_HELPERS = ("__main__", "measure", "processes")
+_ON_REQUEST = ("compiled", "engines", "long_record", "many_tasks", "scale")
 
 
 def main(chosen: list[str]) -> None:

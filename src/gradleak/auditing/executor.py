@@ -6,7 +6,7 @@ import os
 import platform
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -97,13 +97,17 @@ class Loky(Cluster):
 
     def results(self, calls: Sequence[Call]) -> Generator[Done]:
         """The tasks and their findings, in the order of their ends."""
-        work: Sequence[Callable[[], Done]] = calls
-        if self.workers > 1 and len(calls) > 1:
-            site = calls[0].site.for_another_process()
-            parcels = Parcels(site.tensors())
-            work = [replace(call, site=site).shipped(parcels) for call in calls]
+        if self.workers == 1 or len(calls) < 2:
+            with closing(in_processes(calls, jobs=1)) as done:
+                yield from done
+            return
+        tasks = {call.task.name: call.task for call in calls}
+        site = calls[0].site.for_another_process()
+        parcels = Parcels(site.tensors())
+        work = [replace(call, site=site).shipped(parcels) for call in calls]
         with closing(in_processes(work, jobs=self.workers, ordered=False, shared=SHARED)) as results:
-            yield from results
+            for name, found in results:
+                yield tasks[name], found
 
     @property
     def shares_memory(self) -> bool:
