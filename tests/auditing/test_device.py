@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 
 import gradleak as gl
 from gradleak.auditing import AuditOptions, Plan, Shard, build_plan, device_of, merge_shards, run_plan
-from gradleak.auditing.device import jobs_on, on_device
+from gradleak.auditing.device import check_memory, jobs_on, on_device
 from gradleak.cli.commands import app
 from gradleak.results import InputError, PlanError, Record, Status
 from tests.fake_device import FAKE, FakeDevice, place_of
@@ -106,6 +107,16 @@ def test_what_is_held_twice_arrives_once() -> None:
         assert torch.equal(moved.weight.cpu(), layer.weight)
     assert place_of(layer.weight) is None
     assert on_device(layer, None) is layer
+
+
+def test_a_plan_that_needs_more_memory_than_the_device_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert build_plan({**PLAN, "max_bytes": 2**20}, folder=Path()).site.max_bytes == 2**20
+    small = SimpleNamespace(total_memory=1000)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: small)
+    check_memory(torch.device("cuda"), 1000)
+    check_memory(torch.device("cpu"), 1001)
+    with pytest.raises(InputError, match="max_bytes of the plan, 1,001, got cuda with 1,000; lower it"):
+        check_memory(torch.device("cuda"), 1001)
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,28 @@ def _seen(count: int) -> str:
     return "none" if torch.version.cuda else "none and is built without CUDA"
 
 
+def check_memory(device: torch.device | None, max_bytes: int) -> None:
+    """Refuse a plan whose budget a device does not have.
+
+    Sizes of chunks follow from the plan, never from the memory that is free, so that numbers do not depend on it.
+
+    Args:
+        device: where the tasks compute.
+        max_bytes: of the plan.
+
+    Raises:
+        InputError: with both sizes.
+    """
+    if device is None or device.type != "cuda":
+        return
+    there = torch.cuda.get_device_properties(device).total_memory
+    if there < max_bytes:
+        raise InputError(
+            f"device: expected one with the max_bytes of the plan, {max_bytes:,}, got {device} with {there:,}; lower it, or "
+            "name another device"
+        )
+
+
 def jobs_on(device: torch.device | None, jobs: int | None) -> int | None:
     """Number of processes that tasks run in: as asked for, else one for an accelerator, which they would share.
 

@@ -15,7 +15,7 @@ from gradleak.auditing.plan_reader import PlanReader, check_keys
 from gradleak.auditing.sweep import swept
 from gradleak.audits.base import SEED, Audit, Controls, Site, table_of, tables_of, typed
 from gradleak.core.process import in_turn
-from gradleak.results import NonNegative, PlanError, Thresholds, kinds
+from gradleak.results import Count, NonNegative, PlanError, Thresholds, kinds
 from gradleak.results.errors import shown
 
 # The largest plan of the examples has 4,000 bytes.
@@ -118,6 +118,7 @@ TOP_LEVEL = (
     "pictures",
     "save_updates",
     "checkpoint_seconds",
+    "max_bytes",
     "model",
     "data",
     "objective",
@@ -177,6 +178,7 @@ def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:
         pictures=typed(bool, content.get("pictures", False), "pictures"),
         save_updates=typed(bool, content.get("save_updates", False), "save_updates"),
         checkpoint_seconds=typed(NonNegative | None, content.get("checkpoint_seconds"), "checkpoint_seconds"),
+        max_bytes=typed(Count, content.get("max_bytes", 2**30), "max_bytes"),
         domain_guessed=guessed,
     )
     return Plan(site=site, audits=read_audits(content, replace(reader, about=site)), source=content)

@@ -114,6 +114,7 @@ SECTIONS: Mapping[str, Callable[[SchemaWriter], Schema]] = {
     "pictures": lambda writer: writer.value(bool),
     "save_updates": lambda writer: writer.value(bool),
     "checkpoint_seconds": lambda writer: writer.value(NonNegative),
+    "max_bytes": lambda writer: writer.value(Count),
     "model": _model,
     "data": lambda writer: writer.choice(
         "datasets",

@@ -14,7 +14,7 @@ import torch
 
 from gradleak.attacks import Checkpoint
 from gradleak.auditing.budget import Budget
-from gradleak.auditing.device import jobs_on
+from gradleak.auditing.device import check_memory, jobs_on
 from gradleak.auditing.executor import Executor, Loky
 from gradleak.auditing.fingerprint import Reading
 from gradleak.auditing.header import Behavior, DataKey, header
@@ -84,6 +84,8 @@ def run_plan(
             "limit of time, and the shards go on with the next one"
         )
     place = Cut(Loky(jobs=jobs_on(device, jobs)) if executor is None else executor)
+    if known is None:
+        check_memory(device, plan.site.max_bytes)
     preflight(plan)
     work = tasks(plan)
     folder = Path(out)
