@@ -21,7 +21,7 @@ import torch
 
 import benchmarks
 
-_HELPERS = ("__main__", "measure", "processes")
+_HELPERS = ("__main__", "device", "measure", "model_scale", "processes")
 _ON_REQUEST = ("compiled", "engines", "long_record", "many_tasks", "scale")
 
 
