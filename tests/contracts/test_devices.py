@@ -10,6 +10,8 @@ import torch
 from tests.attacks.setting import rows, setting, small_net
 from tests.contracts import test_attacks, test_labels, test_measures, test_token_attacks
 from tests.fake_device import FAKE, FakeDevice
+from tests.games.setting import population, settings
+from tests.games.test_user import game as users
 from tests.risk.cases import color
 from torch import Tensor
 
@@ -17,6 +19,7 @@ from gradleak.attacks import Attack, LabelAttack
 from gradleak.auditing.device import on_device
 from gradleak.core import Reconstruction
 from gradleak.defenses import Clip, GaussianNoise
+from gradleak.games import AttributeGame, DistributionGame, InferenceGame, PropertyGame, UserGame
 from gradleak.protocols import FedAvg, FedSGD
 from gradleak.risk import Measure
 
@@ -92,6 +95,24 @@ def test_a_measure(kind: type[Measure]) -> None:
 
     here, there = on_both((exposure, delta), call)
     assert there == (here[0] if here[0] is None else pytest.approx(here[0], rel=1e-8), here[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind", [PropertyGame, AttributeGame, DistributionGame, UserGame], ids=lambda kind: kind.__name__
+)
+def test_a_game(kind: type[InferenceGame]) -> None:
+    small = {"rounds": 1, "trials": 60, "shadow_batches": 60}
+    game = users(**(small | {"shadow_batches": 30})) if kind is UserGame else kind(population(), **settings(**small))
+
+    def play(game: InferenceGame) -> dict[str, float | None]:
+        return {f"{score.name} {score.details.get('round')}": score.value for score in game.play(0).scores()}
+
+    here, there = on_both((game,), play)
+    assert there.keys() == here.keys()
+    for name, value in here.items():
+        # A tree turns on the last bit of a feature.
+        assert there[name] == (None if value is None else pytest.approx(value, abs=0.05)), name
 
 
 # The instrument finds what it is there for.

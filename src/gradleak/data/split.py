@@ -229,7 +229,7 @@ class Split:
 
     def known_values(self) -> Tensor:
         """The sensitive variable of the rows by which the adversary knows the prior."""
-        return self._public_from.sensitive[self.public if self.known is None else self.known]
+        return self._public_from.sensitive.cpu()[self.public if self.known is None else self.known]
 
     @property
     def _public_from(self) -> Population:

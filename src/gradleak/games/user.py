@@ -13,6 +13,7 @@ from gradleak.core import Batch, BatchDefense, Release, derive_generator, derive
 from gradleak.data import Split
 from gradleak.games.game import Challenge, InferenceGame
 from gradleak.games.reading import Draw, PerturbedGame, Read, RoundTask, digits, draw_of_one_value, reduce
+from gradleak.games.value_game import values_of
 from gradleak.results import Count, InputError, Natural, Whole
 from gradleak.training import BatchReleases, PerturbedRounds, Trajectory, releases_of
 
@@ -156,8 +157,7 @@ class UserGame(InferenceGame):
 
     def _round_task(self, challenge: Challenge, training: Trajectory, number: int) -> RoundTask:
         generator = derive_generator(training.seed, "shadow", f"round {number}")
-        owners = challenge.public.sensitive
-        assert owners is not None
+        owners = values_of(challenge.public)
         return UserRound(
             seed=training.seed,
             number=number,
@@ -179,16 +179,14 @@ class UserGame(InferenceGame):
 
     def _drawn(self, challenge: Challenge) -> Tensor:
         # The candidates, whoever of them made the update: the other ones decide how hard the trial is as well.
-        references, owners = challenge.trials.references, challenge.private.sensitive
+        references, owners = challenge.trials.references, values_of(challenge.private)
         assert references is not None
-        assert owners is not None
         return owners[references[:, :, 0]]
 
     def _secret_of_rows(self, rows: Batch, entries: int) -> Tensor:
-        assert rows.sensitive is not None
         users = _users(self.population.users).unique()
         # The digits of the user's place, binary if they fit: an encoder of other users has seen all of them.
-        return digits(torch.searchsorted(users, rows.sensitive), len(users) + 1, entries)
+        return digits(torch.searchsorted(users, values_of(rows)), len(users) + 1, entries)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -234,7 +232,7 @@ def _untargeted(release: object) -> bool:
 def _users(users: Tensor | None) -> Tensor:
     if users is None:
         raise InputError("UserGame: expected a population with users, got none; pass Population(..., users=...)")
-    return users
+    return users.cpu()
 
 
 def _owners_of_public(split: Split) -> Tensor:

@@ -216,7 +216,7 @@ def _side(side: Tensor | None, rows: Tensor) -> NDArray[np.floating] | None:
     """The mean of what is known of the rows of each batch, (T, s); a row's own for batches of one."""
     if side is None:
         return None
-    found: NDArray[np.floating] = side[rows].reshape(*rows.shape, -1).float().mean(dim=1).numpy()
+    found: NDArray[np.floating] = side[rows].reshape(*rows.shape, -1).float().mean(dim=1).cpu().numpy()
     return found
 
 

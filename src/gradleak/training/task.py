@@ -69,7 +69,7 @@ class Task:
         """
         # A model whose layers draw from the global generator is the same for the same seed all the same.
         with ONE_CALL, global_generators(generator.initial_seed()):
-            model = self.make_model(generator)
+            model = self.make_model(generator).to(self.train.inputs.device)
         replaced: tuple[ReplacedLayer, ...] = ()
         few = self.test.inputs[:2]
         if self.replacement is not None:
