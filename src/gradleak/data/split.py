@@ -191,10 +191,10 @@ class Split:
             raise InputError(
                 f"Split.of_users: expected every user in one set, got {len(twice)} in two, such as {twice[0]}"
             )
-        places = {}
+        places, owners = {}, population.users.cpu()
         for name, users in sets.items():
-            held = torch.isin(population.users, torch.tensor(users, dtype=torch.int64))
-            missing = set(users) - set(population.users[held].tolist())
+            held = torch.isin(owners, torch.tensor(users, dtype=torch.int64))
+            missing = set(users) - set(owners[held].tolist())
             if missing:
                 raise InputError(
                     f"Split.of_users: expected rows of every user, got none of {len(missing)} {name} users"

@@ -241,7 +241,7 @@ def _owners_of_public(split: Split) -> Tensor:
 
 def _by_user(rows: Batch, owners: Tensor) -> Batch:
     """Rows whose sensitive variable is their user, for defenses that look at it."""
-    return Batch(rows.inputs, rows.targets, rows.domain, owners)
+    return Batch(rows.inputs, rows.targets, rows.domain, owners.to(rows.inputs.device))
 
 
 def _check_given(split: Split, batch_size: int, candidates: int) -> None:
