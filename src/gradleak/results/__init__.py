@@ -74,6 +74,7 @@ from gradleak.results.citation import (
     ZHANG_2023,
     ZHAO_2020,
     ZHU_2019,
+    ZHU_2021,
     Citation,
 )
 from gradleak.results.errors import (
@@ -211,6 +212,7 @@ __all__ = [
     "ZHANG_2023",
     "ZHAO_2020",
     "ZHU_2019",
+    "ZHU_2021",
     "Attempt",
     "BelowOne",
     "Breach",

@@ -62,6 +62,13 @@ ZHU_2019 = Citation(
     year=2019,
     identifier="arXiv:1906.08935",
 )
+ZHU_2021 = Citation(
+    key="zhu2021rgap",
+    authors="Zhu and Blaschko",
+    title="R-GAP: Recursive Gradient Attack on Privacy",
+    venue="ICLR",
+    year=2021,
+)
 ZHAO_2020 = Citation(
     key="zhao2020idlg",
     authors="Zhao, Mopuri and Bilen",

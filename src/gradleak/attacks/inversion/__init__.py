@@ -49,6 +49,7 @@ from gradleak.attacks.inversion.optimizers import (
     SearchStage,
     StepDecay,
 )
+from gradleak.attacks.inversion.peel import Peel
 from gradleak.attacks.inversion.populations import CMAES, HandOn, PopulationOptimizer, Populations
 from gradleak.attacks.inversion.priors import (
     BatchNormStatistics,
@@ -120,6 +121,7 @@ __all__ = [
     "NoRegistration",
     "Optimizer",
     "Part",
+    "Peel",
     "Pixels",
     "PixelsAndLabels",
     "PopulationOptimizer",

@@ -1,0 +1,224 @@
+"""Peeling: an example read off the gradient of one, layer by layer from the head down, without a search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from gradleak.attacks.attack import Attack, Monitor
+from gradleak.attacks.inversion.peel.completion import OpenImage, on_grid
+from gradleak.attacks.inversion.peel.network import Stage, read_chain
+from gradleak.attacks.inversion.peel.peeling import Peeled, Shared, peel
+from gradleak.attacks.inversion.problem import NEEDS, LabelSource, readable
+from gradleak.attacks.inversion.reading import known_facts, known_law
+from gradleak.attacks.labels import recover_labels
+from gradleak.core import DiagonalGaussian, Domain, DomainKind, Knowledge, Objective, Reconstruction, Release, Update
+from gradleak.results import ZHU_2021, Citation, Count, Natural, Outcome, UnsupportedError
+
+# Probes of defenses: entries so large that none is clipped or rounded at them.
+_LARGE = 1e6
+# Misfit of an image on the grid beside that of the equations, and misfit from which on these contradict each other.
+_ALLOWED, _CONSISTENT = 4.0, 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peel(Attack):
+    """The input of every layer by linear least squares, from the head down to the example.
+
+    For one example the head's gradients give its input h = Wᵍᵀ b^g / ‖b^g‖² and the gradient δ = b^g at its output. Below, with
+    δ known at the output of a layer and its output known where the activation has an inverse there (where a ReLU is active),
+
+    - the gradient of the weight, Σ_p δ[o, p] x[i, p + k], is linear in the layer's input x;
+    - the known outputs, W x + b, are linear in x, too.
+
+    Both are solved together, each divided by what it may be off: round-off, known noise, and what was solved above. That gives
+    x, the units that are active (those that stand clear of zero by their standard deviations), and δ one layer further down;
+    no unit's side is left to a search. The last unknown is the example.
+
+    Where the first layer's equations do not determine an image, the open directions are filled by the least total variation
+    within the range and on the right side of inactive units, and then level by level by the grid on which the pixels of a
+    file lie (`levels`). An image on that grid that satisfies all equations is a certificate: they are thousands, its neighbors
+    on the grid break them by far, and nothing on it was assumed of the image.
+
+    Outcomes: `converged` where the equations determine the example, or the grid does, and its gradient is the update to
+    round-off or known noise; `not_identifiable` where directions are left open, in the first layer (filled, then, by what
+    images are like) or further up (nothing is claimed); `plateau` where the claim does not explain the update: under noise
+    units stand so near to zero that their side is a guess. Details give unknowns, equations, rank, open directions, condition
+    and misfit of each layer: what decides is the number of active units and filters beside that of inputs.
+
+    **Assumptions**: one example; its gradient, to which known noise may be added; layers one after the other (linear layers and
+    convolutions with activations that have an inverse, affine maps in between), the last one linear with bias. Skip
+    connections, and pooling behind an activation, are refused. Labels are not needed, nor the loss.
+
+    **Cost**: one plain gradient, for the check at the end. Linear algebra is not counted: an eigendecomposition of a
+    matrix (n, n) for a layer of n inputs, 4 s in all for a digit on the LeNet, half a minute for a color image, and as much
+    again for its completion.
+
+    **Source**: Zhu and Blaschko 2021 (R-GAP), for the way from the head down and both kinds of equations. All equations of a
+    layer in one least squares, the sides of units from its covariance, completion and grid are ours.
+
+    Attributes:
+        max_unknowns: largest layer whose equations are written as a matrix.
+        complete: whether open directions of an image are filled by what images are like.
+        levels: of a pixel between the ends of its range; 0 for a continuum.
+    """
+
+    name: ClassVar[str] = "peel"
+    needs: ClassVar[tuple[str, ...]] = NEEDS
+    citations: ClassVar[tuple[Citation, ...]] = (ZHU_2021,)
+    summary: ClassVar[str] = "The example of one gradient by linear least squares, layer by layer from the head down."
+
+    max_unknowns: Count = 4096
+    complete: bool = True
+    levels: Natural = 256
+
+    def estimate(self, knowledge: Knowledge) -> float:
+        """One plain gradient."""
+        del knowledge
+        return 1.0
+
+    def _check(self, knowledge: Knowledge) -> None:
+        """Refuse batches, releases that are not one gradient, and networks that are no chain."""
+        readable(knowledge)
+        if knowledge.batch_size is not None and knowledge.batch_size != 1:
+            raise UnsupportedError(
+                f"the attack peel takes the gradient of one example apart, got {knowledge.batch_size}"
+            )
+        assert knowledge.objective is not None
+        assert knowledge.domain is not None
+        if not _is_gradient(knowledge.release, knowledge.objective):
+            raise UnsupportedError(
+                "the attack peel needs the gradient itself, with noise at most, and this protocol or these defenses make "
+                "something else of it; use GaussNewton"
+            )
+        read_chain(knowledge.objective, knowledge.domain)
+
+    def _recover(
+        self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
+    ) -> Reconstruction:
+        del generator
+        assert knowledge.objective is not None
+        assert knowledge.domain is not None
+        domain, objective = knowledge.domain, knowledge.objective.to(torch.float64)
+        stages = _from_pixels(read_chain(objective, domain), domain)
+        shared = _shared(update, replace(knowledge, objective=objective), knowledge.objective.dtype)
+        peeled = peel(stages, shared, max_unknowns=self.max_unknowns)
+        targets, source, said = _labels(update, knowledge)
+        details: dict[str, Any] = {
+            "labels": source,
+            "information": known_facts(knowledge, labels=source, first_order=False),
+            "layers": peeled.layers,
+        }
+        if peeled.solution is None or peeled.system is None:
+            return Reconstruction(
+                inputs=None,
+                targets=None,
+                loss=None,
+                outcome=Outcome.NOT_IDENTIFIABLE,
+                note=f"nothing is claimed: {peeled.stopped}",
+                details=details,
+            )
+        pixels, certain, told = self._filled(peeled, domain, monitor)
+        inputs = domain.from_pixels(pixels.reshape(1, *domain.shape))
+        assert stages[-1].bias is not None
+        missed, norm = shared.missed(objective, inputs, stages[-1].bias)
+        explained = missed <= shared.floor
+        outcome = Outcome.NOT_IDENTIFIABLE
+        if certain:
+            outcome = Outcome.CONVERGED if explained else Outcome.PLATEAU
+        residual = missed / norm
+        if not explained:
+            told += (
+                f"; its gradient misses the update by {residual:.2g}: units near to zero were taken for the wrong side"
+            )
+        return Reconstruction(
+            inputs=inputs,
+            targets=targets,
+            loss=residual**2,
+            outcome=outcome,
+            iterations=len(stages),
+            plain_gradients=1.0,
+            note=f"{said}; {told}",
+            details={**details, "relative_residual": residual},
+        )
+
+    def _filled(self, peeled: Peeled, domain: Domain, monitor: Monitor) -> tuple[Tensor, bool, str]:
+        """Pixels, whether nothing else explains the update, and what was done, in words."""
+        solution, system = peeled.solution, peeled.system
+        assert solution is not None
+        assert system is not None
+        left = solution.open.shape[1]
+        if left == 0:
+            return solution.values, True, "the equations of every layer determine its input"
+        lacking = f"the first layer's equations leave {left} of {len(solution.values)} directions open"
+        image = OpenImage(start=solution.values, basis=solution.open, shape=domain.shape, inactive=peeled.inactive)
+        if not self.complete or domain.kind is not DomainKind.IMAGE:
+            return image.middle().clamp(0, 1), False, f"{lacking}; there the middle of the range is claimed"
+        code = image.smooth(torch.zeros(left, dtype=torch.float64, device=solution.values.device))
+        smooth = image.at(code)
+        fit = (_ALLOWED * max(solution.misfit, 1.0)) ** 2 * solution.rows
+        if self.levels > 1 and solution.misfit < _CONSISTENT:
+
+            def tell(open_: int) -> None:
+                monitor(left - open_, left, math.nan)
+
+            found = on_grid(image, code, self.levels - 1, lambda guess: system.squares(guess) <= fit, tell)
+            if found is not None:
+                return found, True, f"{lacking}, and an image of {self.levels} levels satisfies all equations"
+        return smooth.clamp(0, 1), False, f"{lacking}; filled by total variation"
+
+
+def _labels(update: Update, knowledge: Knowledge) -> tuple[Tensor | None, str, str]:
+    """Targets for the claim, where they come from, and that in words; no equation needs them."""
+    if knowledge.targets is not None:
+        return knowledge.targets.clone(), LabelSource.DISCLOSED.value, "labels were disclosed to the attack"
+    found = recover_labels(update, knowledge)
+    if found.targets is None:
+        return None, "not needed", "labels are not claimed, and not needed"
+    return found.targets, LabelSource.RECOVERED.value, found.note
+
+
+def _from_pixels(stages: list[Stage], domain: Domain) -> list[Stage]:
+    """The stages with pixels scaled to [0, 1] as what the first one is given."""
+    first = stages[0]
+    low, high = domain.bounds(first.scale)
+    width = (high - low).reshape(first.shape)
+    return [
+        replace(first, scale=first.scale * width, shift=first.scale * low.reshape(first.shape) + first.shift),
+        *stages[1:],
+    ]
+
+
+def _shared(update: Update, knowledge: Knowledge, sent: torch.dtype) -> Shared:
+    objective = knowledge.objective
+    assert objective is not None
+    scale = knowledge.release.protocol.gradient_scale() or 1.0
+    law = known_law(knowledge.release, objective, 1)
+    stds: Mapping[str, float] = law.std if isinstance(law, DiagonalGaussian) else {}
+    return Shared(
+        gradients={
+            name: update.tensors[name].to(tensor.device, torch.float64) / scale
+            for name, tensor in objective.params.items()
+        },
+        stds={name: std / abs(scale) for name, std in stds.items()},
+        eps=max(torch.finfo(dtype).eps for dtype in (update.dtype, sent)),
+    )
+
+
+def _is_gradient(release: Release, objective: Objective) -> bool:
+    """True if the release's mean is the gradient, or a multiple of it, whatever its size."""
+    after, scale = release.after_gradient, release.protocol.gradient_scale()
+    if after is None or scale is None:
+        return False
+    stream = torch.Generator().manual_seed(0)
+    probe = {
+        name: torch.randn(tensor.shape, generator=stream).to(tensor) * _LARGE
+        for name, tensor in objective.params.items()
+    }
+    made = after(probe)
+    return all(torch.allclose(made[name], scale * tensor) for name, tensor in probe.items())

@@ -1,0 +1,229 @@
+"""Peeling: round-off where the equations determine the example, and nothing sold as certain where they do not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gradleak.attacks import Peel
+from gradleak.attacks.inversion.peel.network import read_chain
+from gradleak.core import Batch, Defense, Domain, DomainKind, Objective, Reconstruction
+from gradleak.defenses import Clip, GaussianNoise, Prune
+from gradleak.models import initialize_default, lenet_i2f, resnet8
+from gradleak.results import Outcome, UnsupportedError
+from tests.attacks.setting import Setting, rows, setting, small_net
+
+SMALL = Domain.image(channels=1, height=12, width=12)
+
+
+def _generator(seed: int = 1) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def _image(domain: Domain, label: int = 3, seed: int = 1) -> Batch:
+    levels = torch.randint(256, (1, *domain.shape), generator=_generator(seed))
+    return Batch(domain.from_pixels(levels.double() / 255), torch.tensor([label]), domain)
+
+
+def _run(case: Setting, attack: Peel | None = None) -> Reconstruction:
+    return (attack or Peel())(case.update, case.knowledge, generator=_generator())
+
+
+@pytest.mark.parametrize("activation", ["relu", "sigmoid", "tanh"])
+def test_an_image_on_a_lenet_is_read_to_round_off_at_one_gradient(activation: str) -> None:
+    case = setting(lenet_i2f(size=12, activation=activation, generator=_generator()), _image(SMALL))
+    found = _run(case)
+    assert found.outcome is Outcome.CONVERGED
+    assert found.plain_gradients == 1
+    assert found.targets is not None
+    assert found.targets.tolist() == [3]
+    assert case.error(found.inputs) < 1e-22
+    assert found.details["relative_residual"] < 1e-12
+    assert [layer["layer"] for layer in found.details["layers"]] == [f"{n}.weight" for n in (9, 6, 4, 2, 0)]
+    assert all(layer["null"] == 0 for layer in found.details["layers"])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_table_rows_are_read_to_round_off(seed: int) -> None:
+    case = setting(small_net(activation="relu", seed=seed), rows(seed % 3, seed=seed))
+    found = _run(case)
+    assert found.outcome is Outcome.CONVERGED
+    assert case.error(found.inputs) < 1e-24
+
+
+def test_a_float32_update_is_read_to_its_own_round_off() -> None:
+    case = setting(lenet_i2f(size=12, activation="relu", generator=_generator()), _image(SMALL), dtype=torch.float32)
+    found = _run(case)
+    assert case.error(found.inputs) < 1e-10
+    assert found.outcome is Outcome.CONVERGED
+
+
+class _Assembled(nn.Module):
+    """What a chain may hold: normalization before and behind, stride, groups, dilation, pooling before a bend, no bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(2, 24, 3, stride=2, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(24)
+        self.second = nn.Conv2d(24, 16, 3, padding=2, dilation=2, groups=2)
+        self.pool = nn.AvgPool2d(2, stride=1)
+        self.third = nn.Linear(400, 40)
+        self.head = nn.Linear(40, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.first((x - 0.4) / 0.3)).relu()
+        x = torch.tanh(self.pool(self.second(x)))
+        x = torch.relu(self.third(x.view(x.size(0), -1)))
+        logits: Tensor = self.head(x)
+        return logits
+
+
+def _assembled() -> nn.Module:
+    network = initialize_default(_Assembled(), generator=_generator(0))
+    for values, low, high, seed in (
+        (network.norm.running_mean, -0.2, 0.2, 1),
+        (network.norm.running_var, 0.5, 1.5, 2),
+    ):
+        assert values is not None
+        values.uniform_(low, high, generator=_generator(seed))
+    nn.init.uniform_(network.norm.weight, 0.5, 1.5, generator=_generator(3))
+    return network.double()
+
+
+def test_a_network_of_many_parts_is_read_in_the_units_of_its_domain() -> None:
+    domain = Domain.image(channels=2, height=12, width=12, mean=(0.3, 0.6), std=(0.2, 0.4))
+    case = setting(_assembled(), _image(domain))
+    found = _run(case)
+    assert found.outcome is Outcome.CONVERGED
+    assert case.error(found.inputs) < 1e-20
+
+
+def test_a_signal_is_read_through_convolutions_of_one_axis() -> None:
+    domain = Domain(shape=(2, 20), kind=DomainKind.SIGNAL)
+    network = nn.Sequential(nn.Conv1d(2, 16, 5, padding="same"), nn.ELU(), nn.Flatten(), nn.Linear(320, 4)).double()
+    truth = Batch(torch.rand(1, 2, 20, generator=_generator()), torch.tensor([1]), domain)
+    case = setting(network, truth)
+    found = _run(case)
+    assert found.outcome is Outcome.CONVERGED
+    assert case.error(found.inputs) < 1e-20
+
+
+def _narrow() -> nn.Module:
+    """A first layer that does not determine its input."""
+    network = nn.Sequential(nn.Conv2d(1, 6, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(216, 5))
+    return initialize_default(network, generator=_generator(3)).double()
+
+
+def _smooth() -> Batch:
+    """A bright square on a dark ground, on the grid of 8 bits."""
+    image = torch.full((1, 1, 12, 12), 40 / 255, dtype=torch.float64)
+    image[..., 3:9, 4:10] = 200 / 255
+    return Batch(image, torch.tensor([2]), SMALL)
+
+
+def test_what_is_left_open_is_filled_and_the_grid_certifies_it() -> None:
+    case = setting(_narrow(), _smooth())
+    found = _run(case)
+    assert found.details["layers"][-1]["null"] > 0
+    assert found.outcome is Outcome.CONVERGED
+    assert "256 levels" in found.note
+    assert found.inputs is not None
+    assert isinstance(case.truth.inputs, Tensor)
+    assert torch.equal((found.inputs * 255).round(), (case.truth.inputs * 255).round())
+
+
+@pytest.mark.parametrize("attack", [Peel(), Peel(levels=0), Peel(complete=False)])
+def test_an_open_direction_without_a_certificate_is_not_sold_as_certain(attack: Peel) -> None:
+    # Total variation knows nothing of noise, and the grid does not mend it.
+    case = setting(_narrow(), _image(SMALL))
+    found = _run(case, attack)
+    assert found.outcome is Outcome.NOT_IDENTIFIABLE
+    assert "directions open" in found.note
+    assert case.error(found.inputs) > 1e-4
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_under_noise_only_what_explains_the_update_is_called_converged(seed: int) -> None:
+    network, truth = lenet_i2f(size=12, activation="relu", generator=_generator(seed)), _image(SMALL, seed=seed)
+    for std, clear in ((1e-9, True), (1e-5, False), (1e-2, False)):
+        case = setting(network, truth, defenses=[GaussianNoise(std=std)], seed=seed)
+        found = _run(case)
+        assert found.outcome is Outcome.CONVERGED or not clear
+        if found.outcome is Outcome.CONVERGED:
+            assert case.error(found.inputs) < 1e-2
+
+
+def test_units_that_are_all_off_end_the_way() -> None:
+    network = small_net(activation="relu")
+    nn.init.constant_(network[2].get_parameter("bias"), -100.0)
+    found = _run(setting(network, rows(1)))
+    assert found.outcome is Outcome.NOT_IDENTIFIABLE
+    assert found.inputs is None
+    assert "active" in found.note or "zero" in found.note
+
+
+def test_a_head_without_bias_is_said_to_end_the_way() -> None:
+    network = nn.Sequential(nn.Linear(12, 20), nn.ReLU(), nn.Linear(20, 3, bias=False)).double()
+    found = _run(setting(network, rows(1)))
+    assert found.inputs is None
+    assert "bias of the last layer" in found.note
+
+
+class _Pooled(nn.Sequential):
+    """Pooling behind an activation."""
+
+    def __init__(self, pool: nn.Module) -> None:
+        super().__init__(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), pool, nn.Flatten(), nn.Linear(144, 3))
+
+
+@pytest.mark.parametrize(
+    ("network", "said"),
+    [
+        (resnet8(classes=3, channels=1), "joins two branches"),
+        (_Pooled(nn.MaxPool2d(2)), "pooling hides"),
+        (_Pooled(nn.AvgPool2d(2)), "pooling hides"),
+        (lenet_i2f(size=12, activation="gelu"), "GELU"),
+    ],
+    ids=["skip", "max", "mean", "gelu"],
+)
+def test_networks_that_are_no_chain_are_refused_by_name(network: nn.Module, said: str) -> None:
+    case = setting(network, _image(SMALL, label=1))
+    with pytest.raises(UnsupportedError, match=said):
+        _run(case)
+
+
+@pytest.mark.parametrize("defense", [Clip(max_norm=1e-3), Prune(ratio=0.5)], ids=["clip", "prune"])
+def test_releases_that_are_not_the_gradient_are_refused(defense: Defense) -> None:
+    case = setting(small_net(activation="relu"), rows(1), defenses=[defense])
+    with pytest.raises(UnsupportedError, match="needs the gradient itself"):
+        _run(case)
+
+
+@pytest.mark.parametrize("loss", ["mse", "bce_with_logits"])
+def test_labels_are_not_needed(loss: str) -> None:
+    targets = torch.rand(1, 3, generator=_generator())
+    row = rows(1)
+    case = setting(small_net(activation="relu"), Batch(row.inputs, targets, row.domain), loss=loss)
+    found = _run(case)
+    assert found.outcome is Outcome.CONVERGED
+    assert case.error(found.inputs) < 1e-24
+    assert found.targets is None
+
+
+def test_a_batch_is_refused() -> None:
+    case = setting(small_net(activation="relu"), rows(1, 2))
+    with pytest.raises(UnsupportedError, match="one example apart, got 2"):
+        _run(case)
+
+
+def test_the_chain_computes_what_the_network_does() -> None:
+    network = _assembled().eval()
+    domain = Domain.image(channels=2, height=12, width=12)
+    stages = read_chain(Objective.from_module(network), domain)
+    value = torch.rand(3, 2, 12, 12, dtype=torch.float64, generator=_generator())
+    expected: Tensor = network(value)
+    bends = [torch.relu, torch.tanh, torch.relu]
+    for stage, bend in zip(stages, [*bends, torch.clone], strict=True):
+        value = bend(stage.output(value.reshape(3, *stage.shape) * stage.scale + stage.shift))
+    torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-12)
