@@ -20,9 +20,10 @@ def _mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _masked_lm(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross entropy of the logits (b, T, V) at the places whose target is not -100."""
-    by_place = targets.flatten(0, 1) if targets.is_floating_point() else targets.flatten()
-    return F.cross_entropy(outputs.flatten(0, 1), by_place)
+    """Mean cross entropy of the logits (b, T, V) at the places whose target is not -100, or whose probabilities are not all 0."""
+    if not targets.is_floating_point():
+        return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+    return F.cross_entropy(outputs.flatten(0, 1), targets.flatten(0, 1), reduction="sum") / targets.sum()
 
 
 def _causal_lm(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -55,7 +56,7 @@ def is_binary_cross_entropy(name: str) -> bool:
     return name == _BINARY[0] or name.startswith(_BINARY[1:])
 
 
-LANGUAGE = ("causal_lm", "masked_lm")
+NEXT_WORD, MASKED_WORD = LANGUAGE = ("causal_lm", "masked_lm")
 """The losses of language models, whose targets are ids of tokens."""
 
 

@@ -9,7 +9,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gradleak.attacks import TAG, Adam, Attack, Embeddings, GaussNewton, Inversion, InvertingGradients, SearchStage
+from gradleak.attacks import (
+    LAMP,
+    TAG,
+    Adam,
+    Attack,
+    Embeddings,
+    GaussNewton,
+    Inversion,
+    InvertingGradients,
+    SearchStage,
+)
 from gradleak.attacks.inversion.sentences import OPEN, Sentences
 from gradleak.core import (
     Batch,
@@ -156,11 +166,67 @@ def test_padding_under_defenses_of_single_examples_is_refused_before_anything_is
         attacked(TAG(), update, knowledge)
 
 
-def test_a_language_model_whose_targets_are_not_told_is_refused() -> None:
-    batch = sentences(8, language=True)
-    _, knowledge = released(tiny(classes=None), batch, loss="causal_lm")
-    with pytest.raises(KnowledgeError, match="disclose targets"):
-        TAG()._refuse(replace(knowledge, targets=None))
+def language(*, tied: bool = False, loss: str = "causal_lm", **threat: Any) -> tuple[Update, Knowledge, Batch]:
+    """A decoder that predicts words, and a sentence of four, which are its targets."""
+    model = transformer(words=60, length=4, width=24, blocks=1, causal=True, classes=0, tied=tied, std=0.2)
+    model.word.weight.requires_grad_(tied)
+    ids = torch.tensor([[7, 41, 23, 9]])
+    batch = Batch(ids, ids, Domain.tokens(Vocabulary(size=60), 4))
+    return *released(model, batch, loss=loss, **threat), batch
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_targets_that_are_words_are_found_with_them(tied: bool) -> None:
+    update, knowledge, batch = language(tied=tied)
+    found = attacked(TAG(iterations=110), update, knowledge)
+    assert torch.equal(found.tokens, batch.inputs)
+    assert found.details["labels"] == "words"
+    assert torch.equal(found.targets[:, 1:].argmax(dim=-1), batch.inputs[:, 1:])
+    torch.testing.assert_close(found.targets.sum(dim=-1), torch.ones(1, 4))
+
+
+def test_the_last_word_is_a_target_alone() -> None:
+    """Its row of places does not move, and it is known where targets are told."""
+    update, knowledge, batch = language()
+    assert bool((update.tensors["place.weight"][3] == 0).all())
+    untold = Sentences.of(knowledge, update)
+    assert untold.foretold
+    assert untold.known.tolist() == [[OPEN] * 4]
+    assert untold.unread.tolist() == [False, False, False, True]
+    told = Sentences.of(replace(knowledge, targets=batch.targets), update)
+    assert told.known.tolist() == [[OPEN, OPEN, OPEN, 9]]
+    assert not told.unread.any()
+
+
+def test_probabilities_of_words_are_the_targets_that_they_stand_for() -> None:
+    """The loss of a language model is the same for ids and for their probabilities, zero where none counts."""
+    batch = sentences(5, 7, language=True)
+    objective = Objective.from_module(tiny(classes=None, causal=True).double(), loss="causal_lm")
+    counted = batch.targets >= 0
+    shares = nn.functional.one_hot(batch.targets.clamp(min=0), 40).double() * counted[..., None]
+    losses = [objective.loss(objective.params, Batch(batch.inputs, targets)) for targets in (batch.targets, shares)]
+    torch.testing.assert_close(*losses)
+
+
+def test_gauss_newton_reads_words_that_are_their_own_targets() -> None:
+    update, knowledge, batch = language()
+    found = attacked(GaussNewton(warm_iterations=80), update, knowledge)
+    assert torch.equal(found.tokens, batch.inputs)
+    assert found.outcome is Outcome.CONVERGED
+    assert found.details["labels"] == "words"
+    # Three places by embeddings, the last by its target.
+    assert len(found.details["word_errors"]) == 4
+    assert max(found.details["word_errors"]) < 1e-12
+    limited = GaussNewton(max_plain_gradients=150)
+    assert attacked(limited, update, knowledge).plain_gradients <= limited.estimate(knowledge) == 150
+
+
+@pytest.mark.parametrize("attack", [TAG(), LAMP(), GaussNewton()], ids=lambda attack: attack.name)
+def test_masked_words_that_nobody_told_are_refused(attack: Attack) -> None:
+    _, knowledge, _ = language(loss="masked_lm")
+    with pytest.raises(KnowledgeError, match=r"are its secret.*disclose targets"):
+        attack._refuse(knowledge)
+    assert attack.refusal(language(loss="masked_lm", targets=True)[1]) is None
 
 
 @pytest.mark.parametrize(("causal", "std"), [(False, 0.02), (True, 0.2)])

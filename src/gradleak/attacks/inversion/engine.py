@@ -140,9 +140,9 @@ class Inversion(Attack):
                 f"{self.name}: expected {'Embeddings' if tokens else 'variables for numbers'} where the examples are "
                 f"{'sentences' if tokens else 'numbers'}, got {type(self.variables).__name__}"
             )
+        check_labels(knowledge, self.labels)
         knowledge = as_numbers(knowledge)
         readable(knowledge)
-        check_labels(knowledge, self.labels)
         check_generator(knowledge, self.variables, self.labels)
 
     def _recover(
@@ -250,6 +250,7 @@ def _group_key(problem: Problem) -> object:
         id(problem.statistics),
         id(problem.space.generator),
         None if sentences is None else tuple(sentences.known.reshape(-1).tolist()),
+        None if sentences is None or not sentences.foretold else tuple(sentences.candidates.tolist()),
     )
 
 

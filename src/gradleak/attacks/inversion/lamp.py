@@ -237,8 +237,8 @@ class _Rounds:
         loss, language = self._matched(row), self.config.language
         if language is None or self.config.perplexity == 0:
             return loss
-        inputs, _ = self.problem.variables.decode(self.problem.space, row, self.problem.labels)
-        tokens = self.sentences.claim(self.sentences.words(inputs))["tokens"]
+        guess = self.problem.variables.decode(self.problem.space, row, self.problem.labels)
+        tokens = self.sentences.claim(self.sentences.words(*guess))["tokens"]
         said = [[word for word in sentence if word != NO_TOKEN] for sentence in tokens.tolist()]
         logs = [-language.log_probability(ids) / len(ids) for ids in said if ids]
         return loss + self.config.perplexity * sum(logs) / max(len(logs), 1)
@@ -247,21 +247,28 @@ class _Rounds:
         """The unknowns after moves that were kept."""
         if not self.rows or not self.config.moves:
             return point
-        least, width = self._total(point), self.sentences.table.shape[1]
+        least = self._total(point)
         for _ in range(self.config.moves):
             rows = self.rows[self._draw(len(self.rows))]
             order = self._order(len(rows))
             if order == sorted(order):
                 continue
-            embeddings = point[: len(self.sentences.open) * width].reshape(-1, width)
-            changed = embeddings.clone()
-            changed[rows] = embeddings[rows[torch.tensor(order)]]
-            trial = torch.cat([changed.reshape(-1), point[changed.numel() :]])
+            trial = self._reordered(point, rows, rows[torch.tensor(order)])
             total = self._total(trial)
             self.tried += 1
             if total < least:
                 point, least, self.kept = trial, total, self.kept + 1
         return point
+
+    def _reordered(self, point: Tensor, rows: Tensor, taken: Tensor) -> Tensor:
+        """The unknowns with what stood at some open places at others: embeddings, and targets where these are the words."""
+        places, width = self.sentences.open, self.sentences.table.shape[1]
+        size = len(places) * width
+        embeddings, targets = point[:size].reshape(-1, width), point[size:]
+        if self.sentences.foretold:
+            by_place = targets.reshape(self.sentences.known.numel(), -1)
+            targets = by_place.index_copy(0, places[rows], by_place[places[taken]]).reshape(-1)
+        return torch.cat([embeddings.index_copy(0, rows, embeddings[taken]).reshape(-1), targets])
 
     def _order(self, count: int) -> list[int]:
         """Places 0 to count - 1 after a random move: a swap, a word moved, a run moved, or a beginning put last."""

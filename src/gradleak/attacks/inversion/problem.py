@@ -22,8 +22,8 @@ from gradleak.attacks.inversion.reading import (
     mean_release,
     stds,
 )
-from gradleak.attacks.inversion.sentences import Sentences
-from gradleak.attacks.inversion.targets import form_of, not_had, target_form
+from gradleak.attacks.inversion.sentences import Sentences, as_numbers, foretold, has_sentences
+from gradleak.attacks.inversion.targets import TargetForm, form_of, not_had, target_form
 from gradleak.attacks.inversion.variables import Part, PixelsAndLabels, Space, Variables
 from gradleak.attacks.labels import recover_labels
 from gradleak.attacks.labels.reading import why_unreadable
@@ -47,6 +47,7 @@ NEEDS = ("objective", "protocol", "batch_size", "domain")
 """What every inversion needs to know."""
 
 OPTIMIZED_LABELS = "labels were optimized together with the inputs"
+FORETOLD = "targets are the words themselves, unknown like them"
 
 
 class LabelPolicy(StrEnum):
@@ -62,6 +63,7 @@ class LabelSource(StrEnum):
     DISCLOSED = "disclosed"
     RECOVERED = "recovered"
     OPTIMIZED = "optimized"
+    WORDS = "words"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +143,7 @@ class Problem:
         policy: LabelPolicy,
         dtype: torch.dtype | None = None,
         local_training: LocalTraining = LocalTraining.UNROLLED,
+        words: Tensor | None = None,
     ) -> Problem:
         """The problem of one aligned update.
 
@@ -151,6 +154,7 @@ class Problem:
             policy: what to do about labels that are not disclosed.
             dtype: of the search; None for the objective's own.
             local_training: how several local steps are read.
+            words: targets (b, T) of a language model that nobody told, as they were read before.
 
         Raises:
             KnowledgeError: if labels are neither disclosed nor recoverable nor optimizable, or a conditional generator
@@ -163,7 +167,7 @@ class Problem:
             knowledge.require(NEEDS, asker="gradient inversion")
             assert knowledge.objective is not None
             typed = knowledge if dtype is None else replace(knowledge, objective=knowledge.objective.to(dtype))
-            sentences = Sentences.of(typed, update, from_table=pixels.from_table)
+            sentences = Sentences.of(typed, update, from_table=pixels.from_table, targets=words)
             assert sentences.update is not None
             update, knowledge = sentences.update, sentences.knowledge
         reading = readable(knowledge)
@@ -174,7 +178,13 @@ class Problem:
         release = local_training.release(reading.release, objective, knowledge.batch_size)
         # Labels are looked for with batches of any size.
         any_size = replace(knowledge, objective=objective if sentences is None else objective.at_embeddings())
-        labels, source, note, confidence = _labels(update, knowledge if sentences is None else any_size, policy)
+        form: TargetForm | None
+        if sentences is not None and (sentences.foretold or words is not None):
+            labels, source, note, confidence = words, LabelSource.WORDS, FORETOLD, None
+            form = sentences.word_weights if words is None else None
+        else:
+            labels, source, note, confidence = _labels(update, knowledge if sentences is None else any_size, policy)
+            form = target_form(any_size) if labels is None else None
         if labels is not None:
             labels = labels.to(objective.device)
             labels = labels.to(objective.dtype) if labels.is_floating_point() else labels
@@ -183,7 +193,7 @@ class Problem:
         space = Space(
             domain=knowledge.domain,
             batch_size=knowledge.batch_size,
-            targets=target_form(any_size) if labels is None else None,
+            targets=form,
             dtype=objective.dtype,
             device=objective.device,
             generator=knowledge.generator if pixels.needs_generator else None,
@@ -264,11 +274,11 @@ class Problem:
             cosine=along / (squared**0.5 * norm) if squared > 0 else 0.0,
         )
 
-    def sentences(self, inputs: Tensor) -> dict[str, Any]:
+    def sentences(self, inputs: Tensor, targets: Tensor) -> dict[str, Any]:
         """Claim of the ids that embeddings (b, T, d) are read as, and of their bag; empty where the examples are numbers."""
         if self.space.sentences is None:
             return {}
-        return self.space.sentences.claim(self.space.sentences.words(inputs))
+        return self.space.sentences.claim(self.space.sentences.words(inputs, targets))
 
     @property
     def alike(self) -> list[list[int]]:
@@ -372,9 +382,12 @@ def check_labels(knowledge: Knowledge, policy: LabelPolicy) -> None:
     Raises:
         KnowledgeError: for a loss whose labels are not disclosed, cannot be read, and have no form that is searched.
     """
+    if knowledge.targets is not None or (has_sentences(knowledge) and foretold(knowledge)):
+        return
+    knowledge = as_numbers(knowledge)
     assert knowledge.objective is not None
     loss = knowledge.objective.loss_name
-    if knowledge.targets is not None or form_of(loss) is not None:
+    if form_of(loss) is not None:
         return
     reason = why_unreadable(knowledge) if policy is LabelPolicy.RECOVER else ""
     if reason or policy is LabelPolicy.OPTIMIZE:

@@ -443,7 +443,7 @@ class Search(Lockstep):
             history=[float(values[chosen]) for values in self.history[:spent] if torch.isfinite(values[chosen])],
             note="; ".join(note for note in notes if note),
             details={**details, "relative_residual": fit.relative_residual, "scale": fit.scale},
-            **problem.sentences(inputs),
+            **problem.sentences(inputs, targets),
         )
 
 

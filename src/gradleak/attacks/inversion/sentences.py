@@ -11,6 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from gradleak.attacks.inversion.targets import WordWeights
 from gradleak.attacks.text.used_rows import places_reached, used_rows
 from gradleak.core import (
     NO_TOKEN,
@@ -27,6 +28,7 @@ from gradleak.core import (
     UpdateDefense,
 )
 from gradleak.core.defense import Noise
+from gradleak.core.losses import NEXT_WORD
 from gradleak.core.objective import Tensors
 from gradleak.results import UnsupportedError
 
@@ -52,6 +54,8 @@ class Sentences:
         known: ids (b, T), `OPEN` where a word is to be found, -1 where there is none.
         candidates: ids that may stand at an open place, ascending.
         narrowed: whether they are those of the table's rows that moved, not the vocabulary.
+        allowed: ids that may stand where no lookup tells, ascending: all but those kept apart.
+        foretold: whether each word is the target of the place before it, and there are no targets.
     """
 
     model: Objective
@@ -61,15 +65,25 @@ class Sentences:
     known: Tensor
     candidates: Tensor
     narrowed: bool
+    allowed: Tensor
+    foretold: bool
 
     @classmethod
-    def of(cls, knowledge: Knowledge, update: Update | None = None, *, from_table: bool = False) -> Sentences:
+    def of(
+        cls,
+        knowledge: Knowledge,
+        update: Update | None = None,
+        *,
+        from_table: bool = False,
+        targets: Tensor | None = None,
+    ) -> Sentences:
         """The sentences behind an update, or behind any update where none is given.
 
         Args:
             knowledge: with objective, batch size and a domain of tokens.
             update: aligned with the model.
             from_table: whether only words whose rows of a shared table moved are tried.
+            targets: a guess at those that nobody told.
 
         Raises:
             UnsupportedError: for a model without tables, or padding under defenses of single examples or mini-batches.
@@ -87,15 +101,22 @@ class Sentences:
                 "gradient inversion of sentences needs a model that looks ids up in an nn.Embedding, got none"
             )
         known = _known(knowledge, update, tables)
+        next_word = objective.loss_name == NEXT_WORD
+        given = knowledge.targets if targets is None else targets
+        if next_word and given is not None:
+            # The last word is predicted alone.
+            places = torch.arange(len(known)), (known != NO_TOKEN).sum(dim=1) - 1
+            last = given.cpu()[places]
+            known[places] = torch.where(last >= 0, last, known[places])
         table = {**objective.frozen, **objective.params}[tables.word].detach()
         ids = torch.arange(min(tables.size, vocabulary.size))
         allowed = ids[~torch.isin(ids, torch.tensor(sorted(vocabulary.apart), dtype=torch.int64))]
-        narrowed = False
+        candidates, narrowed = allowed, False
         if from_table and update is not None and tables.shared:
             rows = used_rows(update, knowledge)[tables.word].rows
             moved = allowed[torch.isin(allowed, rows)] if rows is not None else allowed[:0]
             narrowed = len(moved) > 0
-            allowed = moved if narrowed else allowed
+            candidates = moved if narrowed else allowed
         at_embeddings, parts = _as_numbers(knowledge, objective, tables, known)
         seen = None
         if update is not None:
@@ -114,8 +135,10 @@ class Sentences:
             update=seen,
             table=table,
             known=known.to(table.device),
-            candidates=allowed.to(table.device),
+            candidates=candidates.to(table.device),
             narrowed=narrowed,
+            allowed=allowed.to(table.device),
+            foretold=next_word and given is None,
         )
 
     @property
@@ -150,15 +173,51 @@ class Sentences:
         rows: Tensor = objective.embed(ids).detach().reshape(-1, self.table.shape[1])
         return rows
 
-    def words(self, embeddings: Tensor) -> Tensor:
+    @cached_property
+    def unread(self) -> Tensor:
+        """Mask of the open places (m,) that are predicted alone, and whose words no table tells: the last of a sentence."""
+        there = (self.known != NO_TOKEN).sum(dim=1)
+        last = torch.arange(self.known.shape[1], device=self.known.device) == there[:, None] - 1
+        return (last & self.foretold).reshape(-1)[self.open]
+
+    def words(self, embeddings: Tensor, targets: Tensor | None = None) -> Tensor:
         """The ids (m,) at open places whose embeddings point the same way, without their means, which a LayerNorm does not see.
+
+        Where targets are words that nobody told, the probability of a word as a target is added to the cosine, and alone
+        counts at places that are predicted alone.
 
         Args:
             embeddings: (b, T, d).
+            targets: probabilities (b, T, V) where nobody told them; not looked at elsewhere.
         """
         rows = embeddings.reshape(-1, embeddings.shape[-1])[self.open].to(self.table)
-        alike = _directions(rows) @ _directions(self.table[self.candidates]).T
-        return self.candidates[alike.argmax(dim=1)]
+        alike = _directions(rows) @ _directions(self.table[self.allowed]).T
+        if self.foretold:
+            assert targets is not None
+            first = (self.open % self.known.shape[1] == 0)[:, None]
+            shares = targets.flatten(0, 1)[self.open][:, self.allowed].to(alike)
+            alike = alike.masked_fill(self.unread[:, None], 0.0) + shares.masked_fill(first, 0.0)
+        closed = self.closed.reshape(-1, len(self.table))[self.open][:, self.allowed]
+        return self.allowed[alike.masked_fill(closed, -math.inf).argmax(dim=1)]
+
+    @cached_property
+    def closed(self) -> Tensor:
+        """Mask (b, T, V) of words that do not stand at a place: others than a known one, and those that no row tells."""
+        known, ids = self.known.reshape(-1), torch.arange(len(self.table), device=self.table.device)
+        closed = (known >= 0)[:, None] & (ids != known[:, None])
+        may = torch.isin(ids, self.candidates) | (self.unread[:, None] & torch.isin(ids, self.allowed))
+        return closed.index_put((self.open,), ~may).reshape(*self.known.shape, -1)
+
+    @property
+    def word_weights(self) -> WordWeights:
+        """The form of targets that are words which nobody told."""
+        shape = (self.known.shape[1], len(self.table))
+        return WordWeights(shape=shape, closed=self.closed, there=self.known != NO_TOKEN)
+
+    def targets_of(self, words: Tensor) -> Tensor:
+        """The targets (b, T) of a language model for these words (m,) at open places: the words, -100 where there is none."""
+        tokens = self.known.reshape(-1).index_copy(0, self.open, words).reshape(self.known.shape)
+        return torch.where(tokens == NO_TOKEN, torch.full_like(tokens, -100), tokens)
 
     def claim(self, words: Tensor) -> dict[str, Tensor]:
         """Tokens (b, T) of the batch with these (m,) at its open places, and their bag: fields of a `Reconstruction`."""
@@ -176,6 +235,12 @@ def _directions(rows: Tensor) -> Tensor:
 def has_sentences(knowledge: Knowledge) -> bool:
     """True where the examples are known to be sentences."""
     return knowledge.domain is not None and knowledge.domain.vocabulary is not None
+
+
+def foretold(knowledge: Knowledge) -> bool:
+    """True where the targets are the words themselves, as those of a causal language model, and nobody told them."""
+    objective = knowledge.objective
+    return knowledge.targets is None and objective is not None and objective.loss_name == NEXT_WORD
 
 
 def as_numbers(knowledge: Knowledge) -> Knowledge:
@@ -199,7 +264,9 @@ def _known(knowledge: Knowledge, update: Update | None, tables: TokenTables) -> 
         reached = places_reached(update, knowledge, tables, length)
         # Rounding and pruning can leave no row of places but those of special tokens, which tells no length.
         ends = sum(where in (0, -1) for where in domain.vocabulary.places.values())
-        lengths = torch.tensor([reached]) if reached > ends else None
+        # Of the last word, which is predicted alone, no row is looked up by the loss.
+        longer = 1 if knowledge.objective is not None and knowledge.objective.loss_name == NEXT_WORD else 0
+        lengths = torch.tensor([min(reached + longer, length)]) if reached > ends else None
     if lengths is not None:
         known[torch.arange(length) >= lengths[:, None]] = NO_TOKEN
     for place in (0, -1):

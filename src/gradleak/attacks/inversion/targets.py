@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradleak.attacks.labels.sign_rule import is_cross_entropy
 from gradleak.core import Knowledge
-from gradleak.core.losses import is_binary_cross_entropy, is_squared_error
+from gradleak.core.losses import MASKED_WORD, is_binary_cross_entropy, is_squared_error
 from gradleak.results import KnowledgeError, UnsupportedError
 
 DISCLOSE = "disclose targets in the threat model: HonestButCurious(targets=True)"
@@ -65,6 +65,35 @@ class ClassWeights(TargetForm):
     def read(self, flat: Tensor) -> Tensor:
         """The softmax over the classes."""
         return flat.reshape(-1, *self.shape).softmax(dim=1)
+
+    def flat(self, targets: Tensor) -> Tensor:
+        """The logarithms of the probabilities, floored at 1e-6."""
+        return targets.clamp(min=1e-6).log().reshape(-1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WordWeights(TargetForm):
+    """Probabilities of words, one number a place and word: what a language model's loss takes.
+
+    They are unknowns of their own beside the embeddings of the same words. Probabilities that follow from the embeddings (by
+    distance to the rows of the table) stop in local minima: 2 or 3 of 8 words in place where these gave 8.
+
+    Attributes:
+        closed: words that do not stand at a place, (b, T, V).
+        there: places that hold a word, (b, T).
+    """
+
+    closed: Tensor
+    there: Tensor
+
+    def start(self, normal: Tensor) -> Tensor:
+        """Nearly uniform."""
+        return 0.1 * normal
+
+    def read(self, flat: Tensor) -> Tensor:
+        """The softmax over the words that may stand there, zero where no word is."""
+        logits = flat.reshape(-1, *self.shape).masked_fill(self.closed, -math.inf)
+        return logits.softmax(dim=-1) * self.there[..., None]
 
     def flat(self, targets: Tensor) -> Tensor:
         """The logarithms of the probabilities, floored at 1e-6."""
@@ -148,6 +177,11 @@ def not_had(loss: str, because: str) -> KnowledgeError:
         loss: name of the loss.
         because: why they cannot be read, "" or from a colon on.
     """
+    if loss == MASKED_WORD:
+        return KnowledgeError(
+            "which places a client masked, and the words that stood there, are its secret, and the inputs do not hold these: "
+            f"the targets of masked_lm are neither read nor searched; {DISCLOSE}"
+        )
     return KnowledgeError(
         "labels can be optimized together with the inputs for cross entropy, squared error and binary cross entropy (under "
         f"torch's names), and the loss is {loss!r}{because}; {DISCLOSE}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -33,10 +34,10 @@ from gradleak.attacks.inversion.gauss_newton.words import better_words
 from gradleak.attacks.inversion.inverting_gradients import InvertingGradients
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, Problem, check_labels, readable
 from gradleak.attacks.inversion.reading import draws_of
-from gradleak.attacks.inversion.sentences import as_numbers, has_sentences
+from gradleak.attacks.inversion.sentences import as_numbers, foretold, has_sentences
 from gradleak.attacks.inversion.tag import TAG
 from gradleak.attacks.inversion.variables import Pixels, Variables
-from gradleak.core import Batch, Knowledge, Reconstruction, Update
+from gradleak.core import NO_TOKEN, Batch, Knowledge, Reconstruction, Update
 from gradleak.results import (
     LEVENBERG_MARQUARDT,
     ZHANG_2023,
@@ -47,6 +48,9 @@ from gradleak.results import (
     Positive,
     UnsupportedError,
 )
+
+READINGS = 3
+"""How often words are read anew where targets are words that nobody told."""
 
 LOCKSTEP_UNKNOWNS = 384
 """Starts go side by side while their unknowns together are no more: beyond it one start fills a block of columns."""
@@ -84,6 +88,7 @@ class GaussNewton(Attack):
     Defenses that are known and read entry by entry (pruning, signs, rounding) bound the update (`Reading`); the rule of
     known spectral noise is undone (`without_spectral_noise`). Of sentences the embeddings are searched, `read_words` reads the
     words, and a start goes on from them where they explain more: `converged` says that no other word explains the update.
+    Where targets are the words of a language model, and nobody told them, `TAG` finds both first; its words are the targets.
 
     **Assumptions**: g is differentiable; quadratic convergence needs a smooth network (or the right gates) and an
     identifiable input. Rank is a statement about the neighborhood: inputs far away that explain the update too (the
@@ -157,6 +162,7 @@ class GaussNewton(Attack):
             UnsupportedError: if the named steps do not fit the memory.
         """
         knowledge.require(NEEDS, asker="the cost of gauss_newton")
+        told, told_by_words = knowledge, has_sentences(knowledge) and foretold(knowledge)
         knowledge = as_numbers(knowledge)
         assert knowledge.objective is not None
         assert knowledge.domain is not None
@@ -165,6 +171,8 @@ class GaussNewton(Attack):
         products = self._choose(entries, unknowns).steps.products(entries, unknowns)
         release = _release_cost(knowledge)
         whole = self.max_steps * release * (PLAIN_GRADIENTS_PER_PRODUCT * products + 3)
+        if told_by_words:
+            whole += TAG(iterations=self._matching_steps(told)).estimate(told)
         return whole if self.max_plain_gradients is None else min(whole, self.max_plain_gradients)
 
     def _choose(self, entries: int, unknowns: int) -> Choice:
@@ -179,9 +187,9 @@ class GaussNewton(Attack):
     def _check(self, knowledge: Knowledge) -> None:
         """Refuse defenses that can be neither followed nor read backward, and labels that nobody can have."""
         refuse_rule(knowledge)
+        check_labels(knowledge, LabelPolicy(self.labels))
         knowledge = as_numbers(knowledge)
         readable(knowledge)
-        check_labels(knowledge, LabelPolicy(self.labels))
         limit = self.max_plain_gradients
         if limit is not None and limit < _release_cost(knowledge):
             raise UnsupportedError(
@@ -220,10 +228,66 @@ class GaussNewton(Attack):
     def _search(
         self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
     ) -> Reconstruction:
-        """From random starts."""
+        """From random starts, or from what gradient matching finds of a language model's words."""
+        if has_sentences(knowledge) and foretold(knowledge):
+            return self._from_matching(update, knowledge, generator, monitor)
         pixels: Variables = Embeddings(box=self.box) if has_sentences(knowledge) else Pixels(box=self.box)
         problem = Problem.pose(update, knowledge, pixels=pixels, policy=self.labels, dtype=torch.float64)
         return _Attempt(self, problem, update, knowledge, generator, monitor).run()
+
+    def _from_matching(
+        self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
+    ) -> Reconstruction:
+        """From embeddings and targets that gradient matching finds, up to `starts` times."""
+        matching = TAG(iterations=self._matching_steps(knowledge)).compose()
+        step, limit, spent = matching.estimate(knowledge), self.max_plain_gradients, 0.0
+        claims: list[Reconstruction] = []
+        for _ in range(self.starts):
+            if claims and limit is not None and spent + 2 * step > limit:
+                break
+            found = matching._recover(update, knowledge, generator, Monitor())
+            spent += found.plain_gradients
+            found, spent, ended = self._from_words(found, spent, update, knowledge, generator, monitor)
+            claims.append(found)
+            if ended:
+                break
+        best = min(claims, key=lambda claim: math.inf if claim.loss is None else claim.loss)
+        return replace(best, plain_gradients=spent)
+
+    def _from_words(
+        self,
+        found: Reconstruction,
+        spent: float,
+        update: Update,
+        knowledge: Knowledge,
+        generator: torch.Generator,
+        monitor: Monitor,
+    ) -> tuple[Reconstruction, float, bool]:
+        """The claim from another's embeddings, its words as targets, and again while that changes words; cost so far; the end?"""
+        config = replace(self, free_gates=False, starts=1)
+        for _ in range(READINGS):
+            if found.tokens is None or found.inputs is None:
+                break
+            targets = found.tokens.masked_fill(found.tokens == NO_TOKEN, -100)
+            variables = Embeddings(box=self.box)
+            problem = Problem.pose(
+                update, knowledge, pixels=variables, policy=self.labels, dtype=torch.float64, words=targets
+            )
+            attempt = _Attempt(config, problem, update, knowledge, generator, monitor)
+            attempt.cost.warm = spent
+            point = variables.encode(problem.space, found.inputs, targets)
+            before, found = found, attempt.run(point.clamp(attempt.system.low, attempt.system.high))
+            spent = found.plain_gradients
+            if found.details["at_floor"] or attempt.is_spent:
+                return found, spent, True
+            if found.tokens is None or before.tokens is None or torch.equal(found.tokens, before.tokens):
+                break
+        return found, spent, False
+
+    def _matching_steps(self, knowledge: Knowledge) -> int:
+        """Iterations of gradient matching before the first step: at most a third of the limit."""
+        steps, limit = max(self.warm_iterations, 1), self.max_plain_gradients
+        return steps if limit is None else max(1, min(steps, int(limit / (9 * _release_cost(knowledge))) - 1))
 
 
 def search_from(
@@ -271,9 +335,11 @@ class _Attempt:
         self.stretches: list[Descent] = []
         self.gates: GateSystem | None = None
         self.done = 0
+        self.random = True
 
-    def run(self) -> Reconstruction:
-        """Start until the update is explained."""
+    def run(self, first: Tensor | None = None) -> Reconstruction:
+        """Start until the update is explained, at first at unknowns (n,) or at random."""
+        self.random = first is None
         config = self.config
         runs: list[Descent] = []
         if config.free_gates:
@@ -287,7 +353,10 @@ class _Attempt:
             if count == 0:
                 self.is_spent = True
                 break
-            points = self._warm(count) if again and config.warm_iterations > 0 else self._uniform(count)
+            if first is not None and not again:
+                points = first[None]
+            else:
+                points = self._warm(count) if again and config.warm_iterations > 0 else self._uniform(count)
             if self.gates is not None:
                 points = torch.stack([self._through_gates(point) for point in points])
             fresh = [self._descent(self.system, point) for point in points]
@@ -321,6 +390,7 @@ class _Attempt:
             gates=self.gates,
             is_spent=self.is_spent,
             generator=self.generator,
+            random=self.random,
         ).claim()
 
     def _affordable(self) -> int:
@@ -416,6 +486,7 @@ class _Attempt:
 
 def _release_cost(knowledge: Knowledge) -> float:
     """Cost of one released mean, in plain gradients."""
+    knowledge = as_numbers(knowledge)
     assert knowledge.objective is not None
     assert knowledge.batch_size is not None
     draws = draws_of(knowledge, knowledge.objective, knowledge.targets)

@@ -47,6 +47,7 @@ class Ended:
         gates: system of these, or None.
         is_spent: whether the limit ended the search.
         generator: of what the look at the rank draws.
+        random: whether the first start is random.
     """
 
     system: ResidualSystem
@@ -56,6 +57,7 @@ class Ended:
     gates: GateSystem | None
     is_spent: bool
     generator: torch.Generator
+    random: bool = True
 
     @cached_property
     def best(self) -> Descent:
@@ -127,8 +129,8 @@ class Ended:
         fits = self.at_floor and run.model is not None
         outcome = run.outcome or (Outcome.CONVERGED if fits else Outcome.BUDGET_SPENT)
         first = next(one.history for one in [*self.stretches, *self.runs] if one.history)
-        if system.explained(first[0] * system.scale**2):
-            # The first start is random: when it fits, the update does not tell inputs apart.
+        if self.random and system.explained(first[0] * system.scale**2):
+            # When a random start fits, the update does not tell inputs apart.
             note = "a random input already explains the update to within its noise or round-off"
             return _Judgment(Outcome.NOT_IDENTIFIABLE, [note])
         if outcome is not Outcome.CONVERGED or run.model is None:

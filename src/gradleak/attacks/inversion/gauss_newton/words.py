@@ -13,6 +13,9 @@ from torch import Tensor
 
 from gradleak.attacks.inversion.gauss_newton.descent import Descent
 from gradleak.attacks.inversion.gauss_newton.residual_system import LocalModel, ResidualSystem
+from gradleak.attacks.inversion.problem import LabelSource
+from gradleak.core import NO_TOKEN
+from gradleak.operators.kernels import differentiable_kernels
 from gradleak.results import Outcome
 
 MOST_ERROR = 0.01
@@ -23,6 +26,10 @@ SWEEPS = 20
 
 RIDGES = 10.0
 """Squared distances of words up to so many ridges are none."""
+
+
+MADE_UP = 1e-9
+"""A change of which embeddings leave no more than this share is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +43,8 @@ class Words:
         squared: ‖r‖² of the sentences themselves; None where it was not computed.
         explain: whether it is at the floor.
         reordered: whether it is there, too, with two words of a sentence in each other's places.
+        predicted: as `errors`, by word that is predicted alone and was read from the update.
+        agree: whether the words are the targets that were taken, where these are words that nobody told.
     """
 
     claim: dict[str, Tensor]
@@ -44,17 +53,19 @@ class Words:
     squared: float | None = None
     explain: bool = False
     reordered: bool = False
+    predicted: Sequence[float] = ()
+    agree: bool = True
 
     @property
     def open_places(self) -> int:
         """Number of places at which another word is as near."""
-        return sum(error > MOST_ERROR for error in self.errors)
+        return sum(error > MOST_ERROR for error in [*self.errors, *self.predicted])
 
     @property
     def facts(self) -> dict[str, Any]:
         """JSON-ready facts for the claim."""
         return {
-            "word_errors": list(self.errors),
+            "word_errors": [*self.errors, *self.predicted],
             "open_places": self.open_places,
             "words_explain": self.explain,
             "reordered_explain": self.reordered,
@@ -67,7 +78,13 @@ class Words:
             return Outcome.BUDGET_SPENT, "the update is explained; whether other words explain it was not resolved"
         if self.open_places:
             return Outcome.NOT_IDENTIFIABLE, (
-                f"the update is explained, and at {self.open_places} of {len(self.errors)} places other words explain it as well"
+                f"the update is explained, and at {self.open_places} of {len(self.errors) + len(self.predicted)} places other "
+                "words explain it as well"
+            )
+        if not self.agree:
+            return (
+                Outcome.NOT_IDENTIFIABLE,
+                "the update is explained by words that are not those that it was said to predict",
             )
         if not self.explain:
             return Outcome.NOT_IDENTIFIABLE, "embeddings explain the update, and the words nearest to them do not"
@@ -89,8 +106,11 @@ def read_words(system: ResidualSystem, model: LocalModel | None, point: Tensor, 
     probability that an error makes another word as near as the one that is claimed, to first order. Another order of the words
     is far away, where no derivative sees it: if the words explain the update, each two of a sentence change places.
 
-    **Cost**: the inverse of a matrix of n × n and its eigenvalues, V·d² multiplications a place, one release for the check, and
-    one for each two different words of a sentence.
+    Of a language model whose targets nobody told the targets are taken as they were read, and the words have to be the same.
+    The last word of a sentence is a target alone: every other one is put there.
+
+    **Cost**: the inverse of a matrix of n × n and its eigenvalues, V·d² multiplications a place, one release for the check,
+    one for each two different words of a sentence, and one for each word of the vocabulary where nobody told a model its targets.
 
     **Source**: ours.
 
@@ -109,22 +129,59 @@ def read_words(system: ResidualSystem, model: LocalModel | None, point: Tensor, 
     inputs, targets = problem.variables.decode(problem.space, point, problem.labels)
     gram = None if model is None else model.gram()
     if gram is None or not bool(torch.isfinite(gram).all()):
-        words, errors = sentences.words(inputs), torch.empty(0)
+        words, errors = sentences.words(inputs, targets), torch.empty(0)
     else:
         words, errors = _nearest(system, gram, point)
 
-    def embedded(words: Tensor) -> Tensor:
-        filled = sentences.filled(sentences.table[words].to(inputs))
-        return problem.variables.encode(problem.space, filled, targets)
-
-    at = embedded(words)
-    squared = _squared(system, at) if check else None
+    at = problem.variables.encode(problem.space, sentences.filled(sentences.table[words].to(inputs)), targets)
+    squared = _squared(system, words, targets) if check else None
     explain = squared is not None and _explained(system, squared)
     found = Words(claim=sentences.claim(words), point=at, errors=errors.tolist(), squared=squared, explain=explain)
+    if problem.source is LabelSource.WORDS:
+        assert problem.labels is not None
+        same = sentences.targets_of(words)[:, 1:] == problem.labels[:, 1:]
+        found = replace(found, agree=bool(same.all()))
     if found.judged[0] is not Outcome.CONVERGED:
         return found
+    if problem.source is LabelSource.WORDS and model is not None and model.is_solved:
+        found = replace(found, predicted=_last_errors(system, model, at))
     orders = _orders(words.tolist(), (sentences.open // sentences.known.shape[1]).tolist())
-    return replace(found, reordered=any(_explained(system, _squared(system, embedded(words[one]))) for one in orders))
+    return replace(found, reordered=any(_explained(system, _squared(system, words[one], targets)) for one in orders))
+
+
+def _last_errors(system: ResidualSystem, model: LocalModel, point: Tensor) -> list[float]:
+    """Upper bounds of the probabilities that another last word is as near, whatever the embeddings; by sentence.
+
+    The last word is a target alone, in which the release is affine: each other word is put there, and what embeddings can make
+    up for is taken off the change.
+
+    Raises:
+        OutOfBudgetError: if so many releases do not fit the limit.
+    """
+    problem, sentences = system.problem, system.problem.space.sentences
+    assert sentences is not None
+    assert problem.labels is not None
+    inputs, targets = problem.variables.decode(problem.space, point, problem.labels)
+    errors = []
+    for row, last in enumerate(((sentences.known != NO_TOKEN).sum(dim=1) - 1).tolist()):
+        word = int(targets[row, last])
+        others = sentences.allowed[sentences.allowed != word]
+        if len(others) == len(sentences.allowed):
+            continue  # a special token, whose place is public
+        system.cost.spend(releases=len(others) + 1)
+        squares = []
+        with torch.no_grad(), differentiable_kernels():
+            at = system.weighed(problem.released(inputs, targets))
+            for other in others:
+                changed = targets.clone()
+                changed[row, last] = other
+                away = system.weighed(problem.released(inputs, changed)) - at
+                made_up, whole = model.correct(away), away.square().sum()
+                left = whole - made_up @ model.curvature(made_up)
+                squares.append(left * (left > MADE_UP * whole))
+        chance = torch.special.ndtr(-torch.stack(squares).clamp(min=0).sqrt() / (2 * system.entry_std))
+        errors.append(min(float(chance.sum()), 1.0))
+    return errors
 
 
 def _orders(words: Sequence[int], rows: Sequence[int]) -> Iterator[list[int]]:
@@ -136,8 +193,16 @@ def _orders(words: Sequence[int], rows: Sequence[int]) -> Iterator[list[int]]:
             yield order
 
 
-def _squared(system: ResidualSystem, point: Tensor) -> float:
-    return float(system.residual(point).square().sum())
+def _squared(system: ResidualSystem, words: Tensor, targets: Tensor) -> float:
+    """‖r‖² of the sentences with these words (m,) at open places; words that are targets change these, too."""
+    problem, sentences = system.problem, system.problem.space.sentences
+    assert sentences is not None
+    filled = sentences.filled(sentences.table[words].to(system.target))
+    if problem.source is LabelSource.WORDS:
+        targets = sentences.targets_of(words)
+    system.cost.spend(releases=1)
+    with torch.no_grad(), differentiable_kernels():
+        return float((system.weighed(problem.released(filled, targets)) - system.target).square().sum())
 
 
 def _explained(system: ResidualSystem, squared: float) -> bool:
