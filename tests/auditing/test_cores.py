@@ -144,3 +144,15 @@ def test_a_script_without_a_guard_has_the_same_record_with_processes(tmp_path: P
         assert done.stderr == ""
     one, several = (gl.Record.load(tmp_path / name) for name in ("one", "several"))
     assert one.canonical() == several.canonical()
+
+
+@pytest.mark.slow
+def test_a_worker_loads_no_library_before_it_is_asked_for() -> None:
+    # Together as long as all else beyond torch, in every process of every run.
+    code = (
+        "import sys, gradleak.auditing.work\n"
+        "heavy = {'cma', 'dp_accounting', 'matplotlib', 'pandas', 'sklearn', 'scipy.signal', 'scipy.stats'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

@@ -8,10 +8,8 @@ from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
-import dp_accounting
 import numpy as np
 import torch
-from dp_accounting import pld, rdp
 
 from gradleak.accounting.cautions import SAMPLING, delta_caution
 from gradleak.accounting.mechanism import mechanism_of
@@ -274,6 +272,9 @@ def _total(
         )
     if sampled and replaced and not by_pld:
         return _none(name, "Poisson sampling with 'replace' has no RDP bound here; use PLD", Outcome.UNSUPPORTED)
+    # Loaded where epsilon is asked for, here and below: half a second of every process that never does.
+    import dp_accounting
+
     # Gaussian mechanisms on one sample compose to one with less noise: the steps of a round share its sample.
     spread = mechanism.noise_multiplier / math.sqrt(mechanism.steps)
     note, evidence = _of(mechanism), Evidence.UPPER_BOUND
@@ -326,6 +327,8 @@ def _analytic(multiplier: float, delta: float) -> float:
     """Epsilon of one Gaussian mechanism; infinite where it leaves the range of floats."""
     if multiplier < math.sqrt(sys.float_info.min):
         return math.inf  # 1/(2 multiplier²) is no float, and the search for epsilon would end at 0
+    import dp_accounting
+
     with np.errstate(all="ignore"):  # log 0 on the way to an epsilon of 0
         try:
             return float(dp_accounting.get_epsilon_gaussian(multiplier, delta))
@@ -335,6 +338,8 @@ def _analytic(multiplier: float, delta: float) -> float:
 
 def _by_rdp(event: Any, delta: float) -> tuple[float, str]:
     """Epsilon by RDP, and a note on orders that the accountant left out; infinite where it fell back to zero."""
+    from dp_accounting import rdp
+
     with np.errstate(all="ignore"), overheard("absl") as told:
         try:
             value = float(rdp.RdpAccountant().compose(event).get_epsilon(delta))
@@ -347,6 +352,9 @@ def _by_rdp(event: Any, delta: float) -> tuple[float, str]:
 
 
 def _by_pld(event: Any, delta: float, *, replaced: bool) -> float:
+    import dp_accounting
+    from dp_accounting import pld
+
     neighbors = dp_accounting.NeighboringRelation
     relation = neighbors.REPLACE_ONE if replaced else neighbors.ADD_OR_REMOVE_ONE
     with np.errstate(all="ignore"):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.stats
+import scipy
 import torch
 from torch import Tensor
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import scipy.stats
+import scipy
 import torch
 from torch import Tensor
 

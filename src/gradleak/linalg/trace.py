@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
-import scipy.stats
+import scipy
 import torch
 from torch import Tensor
 

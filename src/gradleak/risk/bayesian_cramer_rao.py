@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
-import scipy.stats
+import scipy
 import torch
 from torch import Tensor
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
 import numpy as np
-import scipy.stats
+import scipy
 import torch
 from torch import Tensor
 

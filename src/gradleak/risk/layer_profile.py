@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.stats
+import scipy
 import torch
 from numpy.typing import NDArray
 from torch import Tensor

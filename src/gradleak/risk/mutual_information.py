@@ -6,13 +6,12 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, final
 
 import numpy as np
-import scipy.stats
+import scipy
 import torch
 from scipy.special import digamma
-from sklearn.neighbors import KDTree
 from torch import Tensor
 from torch.nn.functional import elu, one_hot
 
@@ -32,6 +31,9 @@ from gradleak.results import (
     Whole,
 )
 from gradleak.risk.layer_measure import GradientMeasure, coordinates
+
+if TYPE_CHECKING:
+    from sklearn.neighbors import KDTree
 
 # So near to the largest number that the sample can give, a value says how many rows there were.
 _NEAR_CEILING = 0.5
@@ -249,11 +251,19 @@ class NeighborInformation(InformationEstimator):
         return Estimate(value=value, interval=interval, ceiling=ceiling, details=details)
 
 
+def _tree(rows: np.ndarray) -> KDTree:
+    """Tree of neighbors by the largest difference of a coordinate."""
+    # Loaded where it is needed: a second of every process that never does.
+    from sklearn.neighbors import KDTree
+
+    return KDTree(rows, metric="chebyshev")
+
+
 def _of_inputs(first: np.ndarray, second: np.ndarray, neighbors: int) -> float:
-    joint = KDTree(np.concatenate([first, second], axis=1), metric="chebyshev")
+    joint = _tree(np.concatenate([first, second], axis=1))
     # Its own row is the first neighbor; only rows strictly nearer than the k-th are counted.
     radius = np.nextafter(joint.query(joint.data, k=neighbors + 1)[0][:, -1], 0)
-    near = [KDTree(space, metric="chebyshev").query_radius(space, radius, count_only=True) for space in (first, second)]
+    near = [_tree(space).query_radius(space, radius, count_only=True) for space in (first, second)]
     return float(digamma(len(first)) + digamma(neighbors) - np.mean(digamma(near[0]) + digamma(near[1])))
 
 
@@ -264,7 +274,7 @@ def _of_labels(rows: np.ndarray, labels: np.ndarray, neighbors: int) -> float:
     for label in np.unique(labels[sizes > 1]):
         here = labels == label
         count = min(neighbors, int(here.sum()) - 1)
-        tree = KDTree(rows[here], metric="chebyshev")
+        tree = _tree(rows[here])
         radius[here] = np.nextafter(tree.query(rows[here], k=count + 1)[0][:, -1], 0)
         used[here] = count
     # A label that occurs once has no neighbor of its kind.
@@ -272,7 +282,7 @@ def _of_labels(rows: np.ndarray, labels: np.ndarray, neighbors: int) -> float:
     if not kept.any():
         return 0.0
     rows = rows[kept]
-    near = KDTree(rows, metric="chebyshev").query_radius(rows, radius[kept], count_only=True)
+    near = _tree(rows).query_radius(rows, radius[kept], count_only=True)
     return float(digamma(len(rows)) + np.mean(digamma(used[kept]) - digamma(sizes[kept]) - digamma(near)))
 
 

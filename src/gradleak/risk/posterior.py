@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, final
 
 import torch
-from sklearn.covariance import LedoitWolf
 from torch import Tensor
 
 from gradleak.core import Batch, Domain, Exposure
@@ -105,6 +104,9 @@ class GaussianPrior:
         flat = inputs.detach().cpu().double().flatten(1)
         if not bool(torch.isfinite(flat).all()) or bool((flat == flat[0]).all()):
             raise InputError("public: expected finite examples that differ from each other")
+        # A second of every process that never needs it.
+        from sklearn.covariance import LedoitWolf
+
         with ONE_CALL, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Only one sample available")
             fitted = LedoitWolf().fit(flat.numpy())

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-import scipy.stats
+import scipy
 import torch
 from torch import Tensor
 

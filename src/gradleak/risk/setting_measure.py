@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
-import scipy.stats
+import scipy
 import torch
 from torch import Tensor
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+import scipy
 import scipy.sparse
-import scipy.stats
 from numpy.typing import ArrayLike, NDArray
 
 from gradleak.results import InputError

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.stats
+import scipy
 
 from gradleak.results import InputError, Score
 from gradleak.scoring.classification import ADVANTAGE

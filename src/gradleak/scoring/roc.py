@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.stats
+import scipy
 from numpy.typing import NDArray
 
 Interval = tuple[float, float]

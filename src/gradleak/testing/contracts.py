@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import scipy.stats
+import scipy
 import torch
 from torch import Tensor, nn
 

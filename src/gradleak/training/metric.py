@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-import scipy.stats
+import scipy
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 

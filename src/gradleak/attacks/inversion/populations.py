@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import cma
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -18,6 +17,9 @@ from torch import Tensor
 
 from gradleak.core.process import ONE_CALL
 from gradleak.results import Positive, Settings, Whole
+
+if TYPE_CHECKING:
+    import cma
 
 
 class HandOn(StrEnum):
@@ -124,6 +126,9 @@ class _Strategies(Populations):
         self._asked: dict[int, list[list[NDArray[np.float64]]]] = {}
 
     def _strategy(self, seed: int) -> cma.CMAEvolutionStrategy:
+        # With it comes all of matplotlib, which nobody else in a worker needs.
+        import cma
+
         generator = torch.Generator().manual_seed(seed)
 
         def normal(*shape: int) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import scipy.stats
+import scipy
 import torch
 from torch import Tensor
 

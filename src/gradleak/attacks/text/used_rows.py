@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import scipy.stats
+import scipy
 from torch import Tensor, nn
 
 from gradleak.attacks.text.table_rows import rows_outside_head

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+import scipy
 import torch
-from scipy import stats
 from torch import Tensor
 
 from gradleak.audits.released.causes import (
@@ -217,15 +217,17 @@ def without_noise(residual: Mapping[str, Tensor], noise: DiagonalGaussian) -> li
         if noise.std[name] == 0.0:
             continue
         sizes, count = entries.abs() / noise.std[name], entries.numel()
-        chances = [float(stats.chi2.cdf(float(sizes.square().sum()), count))]
+        chances = [float(scipy.stats.chi2.cdf(float(sizes.square().sum()), count))]
         for limit in SMALL:
-            chances.append(float(stats.binom.sf(int((sizes < limit).sum()) - 1, count, stats.chi2.cdf(limit**2, 1))))
+            chances.append(
+                float(scipy.stats.binom.sf(int((sizes < limit).sum()) - 1, count, scipy.stats.chi2.cdf(limit**2, 1)))
+            )
         if min(chances) < level:
             share = float((sizes < SMALL[0]).float().mean())
             found.append(
                 f"{name} does not carry the stated noise of standard deviation {noise.std[name]:.3g}: {share:.1%} of its "
-                f"entries are within a tenth of it, where {stats.chi2.cdf(SMALL[0] ** 2, 1):.1%} are expected; what carries no "
-                "noise is not hidden"
+                f"entries are within a tenth of it, where {scipy.stats.chi2.cdf(SMALL[0] ** 2, 1):.1%} are expected; what "
+                "carries no noise is not hidden"
             )
     return found
 

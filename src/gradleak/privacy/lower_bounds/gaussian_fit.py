@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import scipy
 import scipy.optimize
 import scipy.special
-import scipy.stats
 
 from gradleak.privacy.lower_bounds.estimator import (
     Direction,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.stats
+import scipy
 from numpy.typing import NDArray
 
 from gradleak.attacks.attack import Attack
