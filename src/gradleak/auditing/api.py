@@ -19,6 +19,7 @@ from gradleak.auditing.cautions import cautions
 from gradleak.auditing.cores import paying_jobs
 from gradleak.auditing.default_plan import default_plan
 from gradleak.auditing.device import device_of
+from gradleak.auditing.duration import duration
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.run import Progress, estimate, run_plan
 from gradleak.core import Batch, Defense, HonestButCurious, Protocol, Release, ThreatModel, Update
@@ -87,7 +88,7 @@ def audit(
     The whole batch is one update, as a client would send it. By default the server knows the model, the protocol, the
     batch size and the domain; labels are recovered by the attack; `GaussNewton` attacks where there are at most 4,096
     unknowns, and beside it `InvertingGradients(iterations=1000, restarts=1)`. Sentences are
-    attacked by `TokenRows` and `SpanSearch`. The estimated cost is printed first.
+    attacked by `TokenRows` and `SpanSearch`. The estimated cost is printed first, in plain gradients and in minutes of one core.
 
     It works in any thread and installs no signal handlers. Runs in one process take turns, since models draw from
     generators that belong to all threads; these and other state of the process are as before afterwards.
@@ -153,11 +154,16 @@ def audit(
     folder = tempfile.mkdtemp(prefix="gradleak-") if out is None else out
     for warning in _warnings(model, mode, plan) if not chosen.quiet else ():
         sys.stderr.write(f"gradleak: {warning}\n")
+    assert chosen.budget is None or isinstance(chosen.budget, Budget)
     if not chosen.quiet:
-        sys.stderr.write(f"gradleak: about {estimate(plan):,.0f} plain gradients, record in {folder}\n")
+        # Python and torch are there, and no page is written.
+        expected = replace(duration(plan, device), beside=0.5)
+        limit = "" if chosen.budget is None else f" without the budget of {chosen.budget.seconds:g} s"
+        sys.stderr.write(
+            f"gradleak: about {estimate(plan):,.0f} plain gradients, {expected}{limit}, record in {folder}\n"
+        )
         for refusal in plan.refusals():
             sys.stderr.write(f"gradleak: {refusal}\n")
-    assert chosen.budget is None or isinstance(chosen.budget, Budget)
     progress = None if chosen.quiet else _report_progress(plan)
     if chosen.jobs is not None or chosen.budget is not None or device is not None:
         # One process for a device, which several would share.
