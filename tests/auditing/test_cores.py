@@ -107,7 +107,7 @@ def _jobs_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: bool = Fal
         return run(plan, folder, jobs=1, **others)
 
     monkeypatch.setattr(api, "run_plan", run_plan)
-    monkeypatch.setattr(api, "paying_jobs", lambda plan: 5)
+    monkeypatch.setattr(api, "paying_jobs", lambda plan, expected: 5)
     settings = gl.AuditOptions(quiet=True, **options)
     gl.audit(torch.nn.Linear(4, 2), batch(), attacks={}, measures=[], out=tmp_path, options=settings)
     return asked

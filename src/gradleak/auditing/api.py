@@ -155,6 +155,7 @@ def audit(
     for warning in _warnings(model, mode, plan) if not chosen.quiet else ():
         sys.stderr.write(f"gradleak: {warning}\n")
     assert chosen.budget is None or isinstance(chosen.budget, Budget)
+    expected = None
     if not chosen.quiet:
         # Python and torch are there, and no page is written.
         expected = replace(duration(plan, device), beside=0.5)
@@ -169,7 +170,7 @@ def audit(
         # One process for a device, which several would share.
         jobs = chosen.jobs or 1
         return run_plan(plan, folder, jobs=jobs, progress=progress, budget=chosen.budget, device=device)
-    jobs = paying_jobs(plan)
+    jobs = paying_jobs(plan, expected)
     try:
         return run_plan(plan, folder, jobs=jobs, progress=progress)
     except (PicklingError, BrokenProcessPool) as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 import joblib
 import torch
 
-from gradleak.auditing.duration import duration
+from gradleak.auditing.duration import Duration, duration
 from gradleak.auditing.plan import Plan
 
 # By the clock: a process imports torch before its first task, and the estimate is rough.
@@ -20,19 +20,20 @@ WORTH_SECONDS = 10.0
 _PROCESS_BYTES = 2**29
 
 
-def paying_jobs(plan: Plan) -> int:
+def paying_jobs(plan: Plan, expected: Duration | None = None) -> int:
     """The number of processes for a plan: all cores where that saves ten seconds or more by the estimate, else 1 for this one.
 
     It is 1 in processes and threads that others have started, whose cores are taken already, and for models that are not on
     the CPU. No number depends on it.
 
     Args:
-        plan: what will be done; trials on this machine take up to a second.
+        plan: what will be done.
+        expected: how long it will take; None for trials on this machine, which take up to a second.
     """
     most = min(joblib.cpu_count(), _room(plan))
     if most < 2 or _started_by_others() or any(one.device.type != "cpu" for one in plan.site.objective.params.values()):
         return 1
-    return worth(list(duration(plan).tasks.values()), most)
+    return worth(list((expected or duration(plan)).tasks.values()), most)
 
 
 def worth(seconds: Collection[float], most: int) -> int:
