@@ -82,7 +82,9 @@ def test_a_static_adversary_is_never_refused_for_a_defense_by_attacks_that_need_
 ) -> None:
     kinds = {kind.__name__: kind for kind in EXAMPLES}
     for pair in matrix:
-        needs_them = "defenses" in kinds[pair.attack].needs
+        # The bottleneck is a layer of the model that draws, whoever knows of it, and one layer is read after the other.
+        drawn = pair.attack == "Peel" and pair.place == "VariationalBottleneck"
+        needs_them = "defenses" in kinds[pair.attack].needs or drawn
         assert (Adversary.STATIC in pair.refused) == needs_them
 
 
