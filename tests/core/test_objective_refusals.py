@@ -111,7 +111,7 @@ def test_what_is_no_model_is_refused() -> None:
         (torch.full((4, 2, 6, 6), math.nan), LABELS, "NaN or infinity in example 0"),
         (torch.full((4, 2, 6, 6), 3e38), LABELS, "expected a finite number, got inf"),
         (torch.rand(4, 2, 6, 6), torch.rand(4), r"fails on targets of shape \(4,\) and dtype torch.float32"),
-        (torch.rand(4, 2, 6, 6), LABELS[:, None], r"fails on targets of shape \(4, 1\)"),
+        (torch.rand(4, 2, 6, 6), LABELS[:, None], r"expected one class an example, \(4,\), got \(4, 1\)"),
     ],
 )
 def test_bad_batches_get_one_clear_line(inputs: Tensor, targets: Tensor, message: str) -> None:

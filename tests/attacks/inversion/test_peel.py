@@ -40,8 +40,8 @@ def test_an_image_on_a_lenet_is_read_to_round_off_at_one_gradient(activation: st
     assert found.targets.tolist() == [3]
     assert case.error(found.inputs) < 1e-22
     assert found.details["relative_residual"] < 1e-12
-    assert [layer["layer"] for layer in found.details["layers"]] == [f"{n}.weight" for n in (9, 6, 4, 2, 0)]
-    assert all(layer["null"] == 0 for layer in found.details["layers"])
+    assert [layer["layer"] for layer in found.details["inputs_of"]] == [f"{n}.weight" for n in (9, 6, 4, 2, 0)]
+    assert all(layer["null"] == 0 for layer in found.details["inputs_of"])
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -125,7 +125,7 @@ def _smooth() -> Batch:
 def test_what_is_left_open_is_filled_and_the_grid_certifies_it() -> None:
     case = setting(_narrow(), _smooth())
     found = _run(case)
-    assert found.details["layers"][-1]["null"] > 0
+    assert found.details["inputs_of"][-1]["null"] > 0
     assert found.outcome is Outcome.CONVERGED
     assert "256 levels" in found.note
     assert found.inputs is not None

@@ -112,7 +112,7 @@ class Peel(Attack):
         details: dict[str, Any] = {
             "labels": source,
             "information": known_facts(knowledge, labels=source, first_order=False),
-            "layers": peeled.layers,
+            "inputs_of": peeled.layers,
         }
         if peeled.solution is None or peeled.system is None:
             return Reconstruction(
