@@ -57,13 +57,15 @@ SUBJECTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "Measures of layers": ("layer_measure", "layer_profile"),
         "Exposed layers and advice": ("layer_exposure", "layer_advice"),
         "Sensitivity of layers": ("sensitivity", "subspace_distance"),
-        "Information in layers": ("v_information", "mutual_information"),
+        "Mutual information": ("mutual_information",),
+        "Information in layers": ("v_information",),
     },
     "core": {
         "Batch": ("batch", "domain"),
         "Vocabulary": ("vocabulary", "token_tables"),
         "Objective": ("objective", "evaluation", "batch_norm", "trainable", "example_gradients"),
-        "Release and protocol": ("release", "protocol", "exposure", "course"),
+        "Release and protocol": ("release", "protocol"),
+        "Exposure and course": ("exposure", "course"),
         "Defenses": ("defense", "effect", "mechanism", "bounds"),
         "Update": ("update", "precision"),
         "Knowledge and threat model": ("knowledge", "threat_model", "sealed", "reconstruction"),
@@ -119,6 +121,25 @@ SUBJECTS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "data": {
         "Tables": ("table", "column"),
         "Populations": ("population", "split"),
+    },
+    "models": {
+        "Networks for images": ("small", "pooled_convnets", "resnet", "initialize"),
+        "Networks for text": ("minilm", "text_classifier", "transformer", "huggingface"),
+    },
+    "models.generators": {
+        "Trained generators": ("trained", "training"),
+        "Decoders": ("decoders",),
+        "Untrained generators": ("untrained",),
+    },
+    "operators": {
+        "Jacobians of updates": ("gradient_jacobian", "dense_jacobian", "lockstep", "linearization", "pullback"),
+        "Routes and checks of derivatives": ("routes", "finite_difference", "derivative_check"),
+    },
+    "datasets": {
+        "Digits and files of images": ("digits", "files", "synthetic"),
+        "Files of your own": ("own_files",),
+        "Adult census": ("adult",),
+        "Sentences": ("text", "sentences"),
     },
     "games": {
         "Games": ("game", "value_game", "distribution", "user", "reading"),
@@ -202,15 +223,26 @@ def _within(module: str, parent: str) -> bool:
     return module == parent or module.startswith(f"{parent}.")
 
 
+def home(package: str) -> str:
+    """The name of a package's own page, without its folder.
+
+    Args:
+        package: one of `SUBJECTS`.
+    """
+    return package.rpartition(".")[2]
+
+
 def _file(package: str, subject: str) -> str:
     slug = "".join(one if one.isalnum() and one.isascii() else "-" for one in subject.lower())
-    return f"reference/{package}/{'-'.join(part for part in slug.split('-') if part)}.md"
+    return f"reference/{home(package)}/{'-'.join(part for part in slug.split('-') if part)}.md"
 
 
 def _page(package: str, subject: str, names: Iterable[Name]) -> str:
     options = "\n    options:\n      show_root_heading: true\n      heading_level: 2\n"
+    if subject in _WITHOUT_VALUES:
+        options += "      show_attribute_values: false\n"
     objects = "\n".join(f"::: gradleak.{package}.{one.name}{options}" for one in names)
-    return f"# {subject}\n\nOf `gradleak.{package}`; [all its names](../{package}.md).\n\n{objects}"
+    return f"# {subject}\n\nOf `gradleak.{package}`; [all its names](../{home(package)}.md).\n\n{objects}"
 
 
 def _map(package: str) -> str:
@@ -235,8 +267,8 @@ def on_config(config: Any) -> Any:
 
 def _with_pages(entry: Any) -> Any:
     ((title, file),) = entry.items() if isinstance(entry, dict) else (("", entry),)
-    package = str(file).removeprefix("reference/").removesuffix(".md")
-    if package not in SUBJECTS or not str(file).startswith("reference/"):
+    package = _PAGES.get(str(file))
+    if package is None:
         return entry
     return {title: [file, *({subject: _file(package, subject)} for subject in pages(package))]}
 
@@ -253,8 +285,10 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Put the map of its names on the page of a package."""
-    package = page.file.src_uri.removeprefix("reference/").removesuffix(".md")
-    return f"{markdown}\n\n{_map(package)}\n" if page.file.src_uri == f"reference/{package}.md" in _PAGES else markdown
+    package = _PAGES.get(page.file.src_uri)
+    return markdown if package is None else f"{markdown}\n\n{_map(package)}\n"
 
 
-_PAGES = frozenset(f"reference/{package}.md" for package in SUBJECTS)
+_PAGES = {f"reference/{home(package)}.md": package for package in SUBJECTS}
+# Of which the docstrings say all.
+_WITHOUT_VALUES = frozenset({"Sources"})

@@ -95,6 +95,37 @@ def test_sentences_behind_a_decoder_come_out_of_a_plan(tmp_path: Path) -> None:
     assert any("river" in json.dumps(text) for text in texts)
 
 
+PRIVATE_TRAINING = """
+[measures.chance]
+use = "ReconstructionProbability"
+candidates = 12
+within = 0.4
+[[scenarios]]
+name = "DP-SGD"
+adversaries = ["adaptive"]
+defenses = [{ use = "DPSGD", clip_norm = 1.0, noise_std = 20.0, noise = "sum" }]
+attacks = { spans = "all" }
+"""
+
+
+def test_sentences_under_differential_privacy_are_bounded_with_their_prior(tmp_path: Path) -> None:
+    text = CAUSAL.format(pictures="false").partition("[measures.tokens]")[0]
+    spans = '[attacks.spans]\nuse = "SpanSearch"\n[thresholds]\ntoken_error = 0.4\nreconstruction_probability = 0.5\n'
+    text = text.replace("[thresholds]\ntoken_error = 0.4\n", "") + spans + PRIVATE_TRAINING
+    record: Record = run_plan(load_plan(write(tmp_path, text)), tmp_path / "run", jobs=1)
+    verdict = next(one for one in record.verdicts if one.scenario == "DP-SGD")
+    assert (verdict.verdict, verdict.reason) == (VerdictKind.BOUNDED, "dp_bound")
+    # One guess at two sentences, of 12 candidates, right for at most 1 / (1 - 0.4) of them: once each.
+    assert verdict.details["kappa"] == pytest.approx(2 / 12)
+    page = write_markdown(record, tmp_path / "report.md").read_text(encoding="utf-8")
+    html = write_html(record, tmp_path / "report.html").read_text(encoding="utf-8")
+    for told in (page, html):
+        assert "to a token error of 0.4 with a probability above" in told
+        assert (
+            "one of 12 sentences of one length, each as likely, of which no two have the same word at a place" in told
+        )
+
+
 def test_private_words_stay_off_the_disk_where_the_plan_does_not_ask(tmp_path: Path) -> None:
     plan = load_plan(write(tmp_path, CAUSAL.format(pictures="false")))
     run_plan(plan, tmp_path / "run", jobs=1)
@@ -127,4 +158,4 @@ def test_the_example_leaks_where_nothing_defends_it(tmp_path: Path) -> None:
     record = run_plan(load_plan(EXAMPLE), tmp_path, jobs=1)
     verdicts = {verdict.scenario: verdict for verdict in record.verdicts if verdict.scenario}
     assert verdicts["undefended"].verdict is VerdictKind.LEAKS
-    assert verdicts["DP-SGD"].verdict is VerdictKind.INCONCLUSIVE
+    assert (verdicts["DP-SGD"].verdict, verdicts["DP-SGD"].reason) == (VerdictKind.BOUNDED, "dp_bound")

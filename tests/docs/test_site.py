@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.reference_pages import FURTHER, SUBJECTS, pages
+from tools.reference_pages import FURTHER, SUBJECTS, home, pages
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = next((found for name in ("chromium", "google-chrome") if (found := shutil.which(name))), None)
@@ -22,7 +22,7 @@ def test_each_name_of_a_package_stands_on_one_page(package: str) -> None:
     listed = [one.name for names in pages(package).values() for one in names]
     assert sorted(listed) == sorted(importlib.import_module(f"gradleak.{package}").__all__)
     assert all(modules for modules in SUBJECTS[package].values())
-    assert f"reference/{package}.md" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert f"reference/{home(package)}.md" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
 def test_pages_say_what_a_name_means() -> None:

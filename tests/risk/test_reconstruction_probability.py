@@ -12,7 +12,7 @@ from scipy.integrate import quad
 from scipy.stats import binomtest, norm
 from torch import Tensor, nn
 
-from gradleak.core import Batch, Domain, Objective, Release
+from gradleak.core import Batch, Domain, Objective, Release, Vocabulary
 from gradleak.defenses import DPSGD, Clip, ClipPerExample, GaussianNoise, LaplaceNoise, Prune
 from gradleak.protocols import FedAvg, FedSGD, SecureAggregation
 from gradleak.results import Evidence, InputError, Leakier, Outcome
@@ -249,3 +249,20 @@ def test_extremes_of_noise_are_numbers(std: float) -> None:
 def test_bad_fields_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="expected"):
         ReconstructionProbability(**fields)
+
+
+def test_of_sentences_a_guess_may_be_right_for_as_many_as_share_its_places() -> None:
+    """At each place a guess is right for one candidate at most, so that half of the words are in place for two of them."""
+    tokens = Domain.tokens(Vocabulary(size=400, padding=0), 8)
+    for within, each in ((0.4, 1), (0.5, 2), (2 / 3, 3), (0.8, 5)):
+        measure = ReconstructionProbability(candidates=300, within=within)
+        score = measure(_objective(), Release(FedSGD(), [_private(4.0)]), batch_size=2, domain=tokens)
+        assert score.details["kappa"] == pytest.approx(2 * each / 300)
+        assert "no two have the same word at a place" in score.details["prior"]["origin"]
+    for measure, reason in (
+        (ReconstructionProbability(candidates=400), "no 400 sentences that agree at no place fit 399 words"),
+        (ReconstructionProbability(public=torch.ones(3, 8)), "public ones are no prior for it; state candidates"),
+    ):
+        score = measure(_objective(), Release(FedSGD(), [_private(4.0)]), domain=tokens)
+        assert (score.value, score.outcome) == (None, Outcome.NOT_INFORMATIVE)
+        assert reason in score.note

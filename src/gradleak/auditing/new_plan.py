@@ -400,14 +400,19 @@ class Parts:
             kind = "InversionInfluence" if dense else "InversionInfluenceLowerBound"
             why = "error that the noise of a release causes" if dense else "a lower bound of it: this model is large"
             yield from ("[measures.influence]", f'use = "{kind}"   # {why}', 'unit = "pixel_rmse"', "")
+        vocabulary = None if self.batch.domain is None else self.batch.domain.vocabulary
+        many, of = 1000, "an example for one of a thousand"
+        if vocabulary is not None:
+            many = min(1000, vocabulary.size // 2)
+            of = f"a sentence for one of {many} that agree at no place"
         yield from (
             "[measures.chance]      # of any attacker, by differential privacy: what can make a release *bounded*",
             'use = "ReconstructionProbability"',
-            "candidates = 1000      # the prior: who attacks holds an example for one of a thousand",
+            f"candidates = {many}      # the prior: who attacks holds {of}",
             "rounds = 1             # releases that hold the same example",
         )
-        if not self.batch.inputs.is_floating_point():
-            yield "within = 0.5           # of the tokens"
+        if vocabulary is not None:
+            yield "within = 0.5           # of the words: the verdict's threshold"
         yield ""
 
     def _scenarios(self) -> Iterator[str]:

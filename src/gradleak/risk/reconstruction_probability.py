@@ -64,7 +64,8 @@ class ReconstructionProbability(SettingMeasure):
     no amplification by sampling: the example is in every release, as the audited ones are.
 
     Args:
-        within: η, in pixels scaled to [0, 1]; for a verdict at least its limit, `thresholds.pixel_rmse`.
+        within: η, in pixels scaled to [0, 1], of sentences the share of words; for a verdict at least its limit,
+            `thresholds.pixel_rmse` or `thresholds.token_error`.
         public: public examples (n, *shape) in model-input units, as a tensor or a Batch; or None.
         candidates: n >= 2, or None. Just one of public and candidates is given.
         rounds: in how many such releases the example takes part, with other parameters each time.
@@ -184,6 +185,9 @@ class ReconstructionProbability(SettingMeasure):
     def _blind(self, setting: Setting) -> tuple[float, dict[str, Any]] | str:
         """The success of b blind guesses at one example and the prior behind it, or why there is none."""
         size = setting.batch_size
+        vocabulary = None if setting.domain is None else setting.domain.vocabulary
+        if vocabulary is not None:
+            return self._blind_sentences(size, sum(map(vocabulary.ordinary, range(vocabulary.size))))
         if self.candidates is not None:
             if setting.domain is not None and self.candidates > _room(setting.domain.size, self.within):
                 return f"no {self.candidates} candidates more than {2 * self.within:g} apart fit the range of the data"
@@ -211,6 +215,18 @@ class ReconstructionProbability(SettingMeasure):
         origin = f"drawn like {share} of the public examples" if worst else f"drawn like the {share} public examples"
         prior = {"origin": origin, "examples": groups[worst].shape[0], "confidence": self.confidence}
         return limits[worst], prior | ({"domain": "guessed from the public examples"} if guessed else {})
+
+    def _blind_sentences(self, size: int, words: int) -> tuple[float, dict[str, Any]] | str:
+        """The same for sentences: places of one guess are right for few of them, since at each it is right for one at most."""
+        if self.candidates is None:
+            return "of sentences, public ones are no prior for it; state candidates"
+        if self.candidates > words:
+            return f"no {self.candidates} sentences that agree at no place fit {words} words; state fewer candidates"
+        which = "of which no two have the same word at a place"
+        origin = f"one of {self.candidates} sentences of one length, each as likely, {which}"
+        # Rounding of 1 - η must not take one away.
+        each = math.floor(1.0 / (1.0 - self.within) + 1e-9)
+        return min(1.0, size * each / self.candidates), {"origin": origin}
 
     def _pixels(self, setting: Setting) -> tuple[Tensor, bool]:
         """The public examples (n, d), scaled so that Euclidean distances are pixel RMSEs; whether their range was guessed."""
