@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import gradleak.attacks
-from gradleak.attacks import LAMP, TAG, Attack, GaussNewton, Preset, SpanSearch, TokenRows
+from gradleak.attacks import LAMP, TAG, Attack, GaussNewton, NGram, Preset, SpanSearch, TokenRows
 from gradleak.audits.reconstruction.controls import noise_update, planted_leak
 from gradleak.core import (
     NO_TOKEN,
@@ -359,6 +359,65 @@ def test_targets_that_are_words_and_not_told_make_no_wrong_word_certain(attack: 
         assert set(ids[0, :-1].tolist()) <= set(found.bag.tolist()) <= set(ids[0].tolist())
 
 
+# Enough for most words of a short sentence: controls of order and language.
+SEARCHES = (TAG(iterations=150), LAMP(starts=20, rounds=3, iterations=60, moves=40))
+each_search = pytest.mark.parametrize("attack", SEARCHES, ids=lambda attack: attack.name)
+
+
+def in_place(attack: Attack, ids: Tensor) -> int:
+    """Words in place, without the first token and the last."""
+    found = run(attack, *case(ids))
+    return int((found.tokens[0, 1:-1] == ids[0, 1:-1]).sum())
+
+
+def uniform(seed: int) -> Tensor:
+    """A sentence of different words, uniformly drawn, which no language has."""
+    words = 3 + torch.randperm(WORDS - 3, generator=torch.Generator().manual_seed(seed))[: LENGTH - 2]
+    return torch.cat([torch.tensor([1]), words, torch.tensor([2])])[None]
+
+
+@pytest.mark.slow
+@each_search
+def test_searches_follow_the_order_of_the_update(attack: Attack) -> None:
+    """Words in an order that nobody expects: the claim is about the client's order, and about another one at chance."""
+    right = moved = 0
+    for seed in range(4):
+        ids = uniform(seed)
+        other = ids.clone()
+        other[0, 1:-1] = ids[0, 1 + torch.tensor([3, 0, 4, 5, 1, 2])]
+        found = run(attack, *case(other))
+        right += int((found.tokens[0, 1:-1] == other[0, 1:-1]).sum())
+        moved += int((found.tokens[0, 1:-1] == ids[0, 1:-1]).sum())
+    assert right >= 12  # of 24: half
+    assert moved <= 6  # each of six words falls on a given place once in six
+
+
+@pytest.mark.slow
+@each_search
+def test_searches_spell_nothing_from_noise(attack: Attack) -> None:
+    """Noise of the same norms in each tensor: at the level of the guessers, who know that there are 57 words."""
+    right = 0
+    for seed in range(4):
+        update, knowledge = case(uniform(seed))
+        found = run(attack, noise_update(update, torch.Generator().manual_seed(seed)), knowledge)
+        right += int((found.tokens[0, 1:-1] == uniform(seed)[0, 1:-1]).sum())
+        assert found.outcome is not Outcome.CONVERGED
+    assert right <= 3  # 0.4 are expected
+
+
+@pytest.mark.slow
+def test_no_language_helps_with_words_that_are_no_language() -> None:
+    """Uniform words: a model of sentences with other pairs of words adds nothing to LAMP beyond luck, nor to what TAG finds."""
+    generator = torch.Generator().manual_seed(9)
+    said = [[1, *(3 + torch.randint(WORDS - 3, (LENGTH - 2,), generator=generator)).tolist(), 2] for _ in range(200)]
+    tag, plain = SEARCHES
+    spoken = dataclasses.replace(plain, language=NGram(sentences=said, vocabulary=WORDS))
+    counts = {attack: [in_place(attack, uniform(seed)) for seed in range(4)] for attack in (tag, plain, spoken)}
+    without, helped, by_tag = (sum(counts[attack]) for attack in (plain, spoken, tag))
+    assert helped <= without + 5
+    assert helped <= by_tag + 8  # four standard deviations of 24 words at half would be 10
+
+
 GAUSS_NEWTON = GaussNewton(starts=1, max_steps=40)
 
 
@@ -389,3 +448,17 @@ def test_gauss_newton_finds_a_planted_sentence_and_none_in_noise() -> None:
         right += int((found.tokens == ids).sum())
         assert found.outcome is not Outcome.CONVERGED
     assert right <= 2  # 12 places, 60 words
+
+
+@pytest.mark.slow
+def test_no_small_model_makes_gauss_newton_sure_of_a_wrong_word() -> None:
+    """Sixteen random models: *converged* only where each word is right."""
+    sure = 0
+    for seed in range(16):
+        causal, width, length, std = bool(seed % 2), (8, 16)[seed // 2 % 2], 3 + seed % 3, (0.02, 0.1, 0.3)[seed % 3]
+        update, knowledge, ids = decoded(seed, causal=causal, width=width, length=length, std=std)
+        found = run(GAUSS_NEWTON, update, knowledge)
+        if found.outcome is Outcome.CONVERGED:
+            sure += 1
+            assert torch.equal(found.tokens, ids), seed
+    assert sure >= 10
