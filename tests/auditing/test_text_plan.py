@@ -115,6 +115,10 @@ def test_sentences_under_differential_privacy_are_bounded_with_their_prior(tmp_p
     record: Record = run_plan(load_plan(write(tmp_path, text)), tmp_path / "run", jobs=1)
     verdict = next(one for one in record.verdicts if one.scenario == "DP-SGD")
     assert (verdict.verdict, verdict.reason) == (VerdictKind.BOUNDED, "dp_bound")
+    # A prior needs no derivative at embeddings, which took five times as long as all else.
+    risk = [one.item for one in record.findings if one.audit == "risk"]
+    assert risk
+    assert all(item.endswith("/setting") for item in risk)
     # One guess at two sentences, of 12 candidates, right for at most 1 / (1 - 0.4) of them: once each.
     assert verdict.details["kappa"] == pytest.approx(2 / 12)
     page = write_markdown(record, tmp_path / "report.md").read_text(encoding="utf-8")

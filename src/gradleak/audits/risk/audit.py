@@ -52,8 +52,8 @@ class RiskAudit(Audit[RiskFinding]):
         """
         tables = reader.table(plan.get("measures", {}), "measures")
         measures = [reader.build(spec, "measures", f"measures.{name}") for name, spec in tables.items()]
-        domains = [batch.domain for batch in reader.site.batches]
-        if measures or any(domain is None or domain.vocabulary is None for domain in domains):
+        site = reader.site
+        if measures or any(_of_numbers(site, index) for index in range(len(site.batches))):
             yield cls(measures=measures)
 
     def fit(self, site: Site) -> None:
@@ -85,6 +85,8 @@ class RiskAudit(Audit[RiskFinding]):
         scenarios = [scenario for scenario in site.scenarios if self.against(scenario.name)]
         maps = {one.name: str(quiet(one.release, site.objective).describe()) for one in scenarios}
         for index, here in released_by(scenarios).items():
+            if not (_of_numbers(site, index) or any(isinstance(one, Measure) for one in self.measures)):
+                continue  # the spectrum at embeddings is for measures of releases alone, and takes minutes
             names = tuple(scenario.name for scenario in here)
             name, subject = f"risk/{internal_example(index)}", site.subject(index)
             yield Task(
@@ -127,6 +129,12 @@ class RiskAudit(Audit[RiskFinding]):
 
     def _about_settings(self) -> list[SettingMeasure]:
         return [measure for measure in self.measures if isinstance(measure, SettingMeasure)]
+
+
+def _of_numbers(site: Site, index: int) -> bool:
+    """True for examples that are numbers, and no ids of tokens."""
+    domain = site.batches[index].domain
+    return domain is None or domain.vocabulary is None
 
 
 def _too_large(unknowns: int, site: Site, grounds: Grounds) -> str:
