@@ -94,7 +94,7 @@ def device_name(device: torch.device) -> str:
 def wait_for(tensors: Mapping[str, Tensor]) -> None:
     """Wait until tensors are computed: an accelerator answers before it is done."""
     for tensor in tensors.values():
-        if tensor.device.type != "cpu":
+        if tensor.device.type != "cpu" and tensor.numel():
             float(tensor.flatten()[0])
 
 

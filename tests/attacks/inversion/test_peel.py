@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from gradleak.attacks import Peel
+from gradleak.attacks.inversion.peel.completion import alone_on_grid
 from gradleak.attacks.inversion.peel.network import read_chain
+from gradleak.attacks.inversion.peel.systems import Solution
 from gradleak.core import Batch, Defense, Domain, DomainKind, Objective, Reconstruction
 from gradleak.defenses import Clip, GaussianNoise, Prune
 from gradleak.models import initialize_default, lenet_i2f, resnet8
@@ -109,10 +113,10 @@ def test_a_signal_is_read_through_convolutions_of_one_axis() -> None:
     assert case.error(found.inputs) < 1e-20
 
 
-def _narrow() -> nn.Module:
+def _narrow(seed: int = 0) -> nn.Module:
     """A first layer that does not determine its input."""
     network = nn.Sequential(nn.Conv2d(1, 6, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(216, 5))
-    return initialize_default(network, generator=_generator(3)).double()
+    return initialize_default(network, generator=_generator(seed)).double()
 
 
 def _smooth() -> Batch:
@@ -131,6 +135,36 @@ def test_what_is_left_open_is_filled_and_the_grid_certifies_it() -> None:
     assert found.inputs is not None
     assert isinstance(case.truth.inputs, Tensor)
     assert torch.equal((found.inputs * 255).round(), (case.truth.inputs * 255).round())
+
+
+def test_pixels_that_no_active_unit_reads_are_no_part_of_a_certificate() -> None:
+    # The filled image is the true one here, and nine of its pixels could be anything.
+    case = setting(_narrow(seed=3), _smooth())
+    found = _run(case)
+    assert found.details["relative_residual"] < 1e-12
+    assert found.outcome is Outcome.NOT_IDENTIFIABLE
+    assert found.note.endswith("256 levels satisfies all equations, as others may")
+
+
+def test_two_levels_and_few_equations_are_no_certificate() -> None:
+    gram = torch.eye(8, dtype=torch.float64) * 1e8
+    gram[0, 1] = gram[1, 0] = 1e8
+    alike = Solution(
+        values=torch.zeros(8),
+        stds=torch.ones(8),
+        open=torch.zeros(8, 1),
+        rank=7,
+        condition=1.0,
+        rows=7,
+        misfit=1.0,
+        volume=-100.0,
+    )
+    # The first two pixels are read as their sum.
+    assert not alone_on_grid(alike, gram, 1, 1.0)
+    gram[0, 1] = gram[1, 0] = 0.0
+    assert alone_on_grid(alike, gram, 1, 1.0)
+    # By chance alone an image comes as near as e^-10 lots.
+    assert not alone_on_grid(replace(alike, volume=-10.0), gram, 1, 1.0)
 
 
 @pytest.mark.parametrize("attack", [Peel(), Peel(levels=0), Peel(complete=False)])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from gradleak.attacks.inversion.peel.systems import Equations
+from gradleak.attacks.inversion.peel.systems import Equations, Solution
 
 _EVEN = 3e-3
 # Weight of what breaks a range or a gate, and the gradient below which an edge counts as flat, round by round.
@@ -17,6 +18,8 @@ _AGAIN = ((1e4, 3e-4), (1e5, 1e-4))
 _STEPS, _STEPS_AGAIN = 120, 40
 # Levels are fixed where a pixel is so near to one, in steps; of these the surest, so many at once.
 _NEAR, _AT_ONCE, _FREE, _INDEPENDENT = 0.2, 16, 0.05, 0.03
+# Chance of a second image on the grid, one in.
+_LOTS = 1e6
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -151,6 +154,29 @@ def on_grid(
         set_already[chosen] = True
         if image.dimensions:
             code = image.smooth(code, _AGAIN, _STEPS_AGAIN)
+
+
+def alone_on_grid(solution: Solution, gram: Tensor, steps: int, fit: float) -> bool:
+    """True if no second image on the grid is to be expected to satisfy the equations that one does.
+
+    Two things are asked. Changing one pixel by a level, or two pixels by one each, must break the equations: a pixel that no
+    active unit reads, or two that all units read alike, could hold anything. And of all images on the grid, as many as
+    (steps + 1)ⁿ, less than one in a million lots may come by chance so near to what the determined directions say.
+
+    Args:
+        solution: of the equations.
+        gram: MᵀM of the equations, (n, n).
+        steps: of the grid between 0 and 1.
+        fit: largest sum of squares, in variances, that counts as satisfied.
+    """
+    single = gram.diagonal()
+    together = single[:, None] + single[None] - 2 * gram.abs()
+    together.fill_diagonal_(math.inf)
+    if float(torch.minimum(single, together.amin(dim=1)).min()) / steps**2 <= 4 * fit:
+        return False
+    radius = 2 * math.sqrt(fit / max(solution.rank, 1))
+    chance = len(gram) * math.log(steps + 1) + solution.rank * math.log(radius) + solution.volume
+    return chance < -math.log(_LOTS)
 
 
 def _edges(image: Tensor) -> tuple[Tensor, Tensor]:

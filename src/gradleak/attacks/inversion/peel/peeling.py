@@ -56,8 +56,8 @@ class Shared:
         size = float(self.gradients[name].square().mean().sqrt())
         return max(math.hypot(self.stds.get(name, 0.0), math.hypot(_UNITS * self.eps, relative) * size), 1e-300)
 
-    def missed(self, objective: Objective, inputs: Tensor, bias: str) -> tuple[float, float]:
-        """Distance of a claim's gradient from this one, and the norm of this one.
+    def missed(self, objective: Objective, inputs: Tensor, bias: str) -> float:
+        """Distance of a claim's gradient from this one.
 
         The gradient of the head's bias is that of the loss with respect to the output, so that no target is needed.
 
@@ -71,7 +71,12 @@ class Shared:
         pull = torch.func.vjp(lambda params: objective.outputs(params, inputs), dict(objective.params))[1]
         made = pull(self.gradients[bias][None])[0]
         off = torch.cat([(made[name] - seen).reshape(-1) for name, seen in self.gradients.items()])
-        return float(off.norm()), float(torch.cat([seen.reshape(-1) for seen in self.gradients.values()]).norm())
+        return float(off.norm())
+
+    @property
+    def norm(self) -> float:
+        """Norm of the update."""
+        return math.sqrt(sum(float(tensor.square().sum()) for tensor in self.gradients.values()))
 
     @property
     def floor(self) -> float:
@@ -81,8 +86,7 @@ class Shared:
         """
         entries = sum(tensor.numel() for tensor in self.gradients.values())
         square = sum(tensor.numel() * self.stds.get(name, 0.0) ** 2 for name, tensor in self.gradients.items())
-        norm = math.sqrt(sum(float(tensor.square().sum()) for tensor in self.gradients.values()))
-        return _SLACK * math.sqrt(square * (1 + 4 * math.sqrt(2 / entries))) + _ROUND_OFF * self.eps * norm
+        return _SLACK * math.sqrt(square * (1 + 4 * math.sqrt(2 / entries))) + _ROUND_OFF * self.eps * self.norm
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -215,8 +219,8 @@ class _Layer:
         self.size = int(torch.Size(stage.shape).numel())
         self.gradient = shared.gradients.get(stage.weight)
         self.std = 1.0 if self.gradient is None else shared.std(stage.weight, relative)
-        # Of pixels nothing is known beyond their range; of what lies within, directions of their own size.
-        self.most_open = 0.3 if first else None
+        # A pixel RMSE of 0.1 is clearly recognizable; of what lies within, directions are open beyond their own size.
+        self.most_open = 0.1 if first else None
 
     def outputs(self, solution: Solution) -> Estimate:
         """Output of the activation below, which the solution is the input of."""

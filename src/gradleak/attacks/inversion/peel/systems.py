@@ -62,6 +62,7 @@ class Solution:
         condition: largest over smallest singular value of these.
         rows: number of equations.
         misfit: root mean square of the residuals in standard deviations, by degree of freedom; about 1 where all is as assumed.
+        volume: logarithm of the product of the standard deviations of all determined directions.
     """
 
     values: Tensor
@@ -71,6 +72,7 @@ class Solution:
     condition: float
     rows: int
     misfit: float
+    volume: float
 
 
 def weight_equations(
@@ -177,58 +179,51 @@ class System:
         **Cost**: an eigendecomposition of a matrix (n, n), or (pixels, pixels) where the output is not looked at.
         """
         if self.outputs is None:
-            return self._by_group(size, most_open)
-        gram = self.outputs.matrix.T @ self.outputs.matrix
+            return self._by_group(most_open)
+        found = _least_squares(self.gram(size), self._adjoint, most_open)
+        return self._judged([found], found.values[:, 0])
+
+    def gram(self, size: int) -> Tensor:
+        """MᵀM of all equations, (n, n).
+
+        Args:
+            size: of the input, n.
+        """
+        parts = (*self.weights, *([self.outputs] if self.outputs else []))
+        gram = parts[0].matrix.new_zeros(size, size)
         place = 0
         for part in self.weights:
             small = part.matrix.T @ part.matrix
             for _ in range(part.right.shape[1]):
                 gram[place : place + len(small), place : place + len(small)] += small
                 place += len(small)
-        found = _least_squares(gram, self._adjoint, size, most_open)
-        return self._judged(*found)
+        return gram if self.outputs is None else gram + self.outputs.matrix.T @ self.outputs.matrix
 
-    def _by_group(self, size: int, most_open: float | None) -> Solution:
-        """Each group by itself; the basis of what is open is that of all channels together."""
-        values, stds, bases, rank, worst, squares = [], [], [], 0, 1.0, 0.0
+    def _by_group(self, most_open: float | None) -> Solution:
+        """Each group by itself: its channels share one matrix."""
+        parts: list[_Part] = []
         for part in self.weights:
-            pixels, channels = part.matrix.shape[1], part.right.shape[1]
 
             def adjoint(x: Tensor, part: Equations = part) -> Tensor:
                 return part.matrix.T @ (part.right - part.matrix @ x)
 
-            x, std, basis, kept, condition = _least_squares(
-                part.matrix.T @ part.matrix, adjoint, pixels, most_open, columns=channels
-            )
-            values.append(x.T.reshape(-1))
-            stds.append(std.repeat(channels))
-            bases.append(
-                torch.block_diag(*[basis] * channels) if basis.shape[1] else basis.new_zeros(pixels * channels, 0)
-            )
-            rank += kept * channels
-            worst = max(worst, condition)
-            squares += float((part.right - part.matrix @ x).square().sum())
-        misfit = math.sqrt(squares / max(self.rows - rank, 1))
-        return Solution(
-            values=torch.cat(values),
-            stds=torch.cat(stds) * max(misfit, 1.0),
-            open=torch.block_diag(*bases),
-            rank=rank,
-            condition=worst,
-            rows=self.rows,
-            misfit=misfit,
-        )
+            parts.append(_least_squares(part.matrix.T @ part.matrix, adjoint, most_open, part.right.shape[1]))
+        return self._judged(parts, torch.cat([one.values.T.reshape(-1) for one in parts]))
 
-    def _judged(self, values: Tensor, stds: Tensor, basis: Tensor, rank: int, condition: float) -> Solution:
-        misfit = math.sqrt(self.squares(values[:, 0]) / max(self.rows - rank, 1))
+    def _judged(self, parts: Sequence[_Part], values: Tensor) -> Solution:
+        columns = [one.values.shape[1] for one in parts]
+        rank = sum(one.rank * count for one, count in zip(parts, columns, strict=True))
+        misfit = math.sqrt(self.squares(values) / max(self.rows - rank, 1))
+        stds = torch.cat([one.stds.repeat(count) for one, count in zip(parts, columns, strict=True)])
         return Solution(
-            values=values[:, 0],
+            values=values,
             stds=stds * max(misfit, 1.0),
-            open=basis,
+            open=torch.block_diag(*(one.open for one, count in zip(parts, columns, strict=True) for _ in range(count))),
             rank=rank,
-            condition=condition,
+            condition=max(one.condition for one in parts),
             rows=self.rows,
             misfit=misfit,
+            volume=sum(one.volume * count for one, count in zip(parts, columns, strict=True)),
         )
 
     def squares(self, values: Tensor) -> float:
@@ -256,31 +251,43 @@ class System:
         return (total + torch.cat(weights) if weights else total)[:, None]
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Part:
+    """Solution of equations that share a matrix: values (n, k), the rest as in `Solution`."""
+
+    values: Tensor
+    stds: Tensor
+    open: Tensor
+    rank: int
+    condition: float
+    volume: float
+
+
 def _least_squares(
-    gram: Tensor, adjoint: Callable[[Tensor], Tensor], size: int, most_open: float | None, columns: int = 1
-) -> tuple[Tensor, Tensor, Tensor, int, float]:
-    """Solution (n, k), standard deviations (n,), basis of what is open, rank and condition."""
-    values, vectors = torch.linalg.eigh(gram)
-    top = float(values[-1])
-    kept = values > _LEAST_EIGENVALUE * top
-    solution = gram.new_zeros(size, columns)
-    if not top > 0:
-        nothing = gram.new_full((size,), math.inf)
-        return solution, nothing, vectors, 0, math.inf
+    gram: Tensor, adjoint: Callable[[Tensor], Tensor], most_open: float | None, columns: int = 1
+) -> _Part:
+    roots, vectors = torch.linalg.eigh(gram)
+    top = float(roots[-1])
+    solution = gram.new_zeros(len(gram), columns)
+    kept = roots > max(_LEAST_EIGENVALUE * top, 0.0)
     for _ in range(2):
-        basis, roots = vectors[:, kept], values[kept][:, None]
-        solution = gram.new_zeros(size, columns)
+        basis, values = vectors[:, kept], roots[kept][:, None]
+        solution = torch.zeros_like(solution)
         for _ in range(_REFINEMENTS):
-            solution = solution + basis @ ((basis.T @ adjoint(solution)) / roots)
+            solution = solution + basis @ ((basis.T @ adjoint(solution)) / values)
         limit = most_open if most_open is not None else float(solution.square().mean().sqrt())
-        again = kept & (values > limit**-2 if limit > 0 else kept)
-        if bool((again == kept).all()):
+        again = kept & (roots * limit**2 > 1)
+        if limit == 0 or bool((again == kept).all()):
             break
         kept = again
-    basis, roots = vectors[:, kept], values[kept]
-    stds = (basis.square() / roots).sum(dim=1).sqrt()
+    basis, values, unknown = vectors[:, kept], roots[kept], vectors[:, ~kept]
     rank = int(kept.sum())
-    unknown = vectors[:, ~kept]
-    stds = torch.where(unknown.square().sum(dim=1) > _LOOSE, math.inf, stds)
-    condition = math.sqrt(top / float(roots[0])) if rank else math.inf
-    return solution, stds, unknown, rank, condition
+    stds = (basis.square() / values).sum(dim=1).sqrt()
+    return _Part(
+        values=solution,
+        stds=torch.where(unknown.square().sum(dim=1) > _LOOSE, math.inf, stds),
+        open=unknown,
+        rank=rank,
+        condition=math.sqrt(top / float(values[0])) if rank else math.inf,
+        volume=-0.5 * float(values.log().sum()),
+    )
