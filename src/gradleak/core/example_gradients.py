@@ -36,21 +36,22 @@ def example_gradients(objective: Objective, params: Mapping[str, Tensor], batch:
     forward passes of two examples that test whether examples mix.
     """
     _refuse_mixing(objective, tuple(batch.inputs.shape[1:]), ids=not batch.inputs.is_floating_point())
+    places = torch.arange(batch.size, device=batch.inputs.device)
 
-    def one(inputs: Tensor, targets: Tensor) -> Tensors:
-        return objective.gradient(params, Batch(inputs[None], targets[None]))
+    def one(inputs: Tensor, targets: Tensor, place: Tensor) -> Tensors:
+        return objective.of_example(place).gradient(params, Batch(inputs[None], targets[None]))
 
     if batch.size > 1:
         try:
             with BY_EXAMPLE.within(objective):
-                rows: Tensors = torch.func.vmap(one, randomness="same")(batch.inputs, batch.targets)
+                rows: Tensors = torch.func.vmap(one, randomness="same")(batch.inputs, batch.targets, places)
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, NotImplementedError, ValueError, AssertionError, UserWarning):
             pass  # no batching rule (a warning where they are errors); another cause comes again below
         else:
             return rows
-    singles = [one(inputs, targets) for inputs, targets in zip(batch.inputs, batch.targets, strict=True)]
+    singles = [one(*row) for row in zip(batch.inputs, batch.targets, places, strict=True)]
     return {name: torch.stack([single[name] for single in singles]) for name in singles[0]}
 
 
@@ -79,6 +80,7 @@ def _mixes(objective: Objective, shape: tuple[int, ...], *, ids: bool) -> bool:
         (3 * values).long().clamp(max=2).to(objective.device) if ids else values.to(objective.device, objective.dtype)
     )
     pair, other = torch.stack([first, second]), torch.stack([third, second])
+    objective = objective.of_example(None)
     with torch.no_grad():
         one, two = (tree_leaves(objective.outputs(objective.params, inputs)) for inputs in (pair, other))
     tolerance = torch.finfo(objective.dtype).eps ** 0.5

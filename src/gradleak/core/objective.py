@@ -429,6 +429,12 @@ class Objective:
         found = self._at.tables if self._at else self.token_tables(length if ids is None else ids.shape[1])
         return replace(self, _at=AtEmbeddings.of(found, self._module, ids, {**self.frozen, **self.params}))
 
+    def of_example(self, place: Tensor | None) -> Objective:
+        """The same for one example of the batch by its place; it is itself but at embeddings of ids. None for whichever ids."""
+        if self._at is None or self._at.ids is None:
+            return self
+        return replace(self, _at=replace(self._at, ids=None) if place is None else self._at.of_example(place))
+
     def embed(self, ids: Tensor) -> Tensor:
         """The rows of the word table (b, T, d) for ids (b, T); places without a token (-1) have that of the padding."""
         weights = {**self.frozen, **self.params}

@@ -303,6 +303,12 @@ class AtEmbeddings:
             )
         return self.ids.to(embeddings.device)
 
+    def of_example(self, place: Tensor) -> AtEmbeddings:
+        """The same for one example of the batch, by its place (a number, which vmap may go over)."""
+        if self.ids is None or self.start is None:
+            return self
+        return replace(self, ids=self.ids[place][None], start=self.start[place][None])
+
     def within(self, table: Tensor, embeddings: Tensor) -> TorchFunctionMode:
         """While active, the lookup of words gives these embeddings, with the gradient that the table has of it.
 

@@ -8,7 +8,7 @@ import importlib.util
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -319,6 +319,9 @@ def _batch(
                 "count words in text of the same kind, or more of them"
             )
         ids[place, : len(kept)] = torch.tensor(kept)
+    if kind is TextTargets.CAUSAL_LM:
+        # These rows have no [CLS] in front and no [SEP] behind: who took them as given would lose two words.
+        vocabulary = replace(vocabulary, special=dict.fromkeys(vocabulary.places))
     domain = Domain.tokens(vocabulary, length)
     if kind is TextTargets.CLASSES:
         return Batch(ids, torch.tensor(labels, dtype=torch.int64), domain)
