@@ -55,15 +55,25 @@ def test_a_pickle_is_refused_and_never_opened(tmp_path: Path) -> None:
     assert mark.exists()  # it would have run
 
 
+@pytest.mark.parametrize("name", ["weights.bin", "../model.safetensors", "/model.safetensors", "weights.pt"])
+def test_an_index_of_pickles_or_of_files_elsewhere_is_refused(name: str, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "model")
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": {"a": name}}))
+    with pytest.raises(UnsupportedError, match=r"index.json: expected files .safetensors beside it, got"):
+        huggingface(folder=folder)
+
+
 @pytest.mark.parametrize(
     ("files", "said"),
     [
         ({"config.json": "{"}, "expected JSON"),
+        ({"config.json": "[" * 200_000}, "expected JSON"),
         ({"config.json": "[]"}, "expected an object with model_type"),
+        ({"model.safetensors.index.json": "{}"}, "expected an object with weight_map"),
         ({"model.safetensors": "", "adapter_config.json": "{}"}, "got an adapter beside it"),
         ({}, "expected model.safetensors beside config.json, got no weights"),
     ],
-    ids=["torn", "list", "adapter", "empty"],
+    ids=["torn", "deep", "list", "index", "adapter", "empty"],
 )
 def test_folders_of_another_form_say_what_they_lack(files: dict[str, str], said: str, tmp_path: Path) -> None:
     with pytest.raises((InputError, UnsupportedError), match=said):

@@ -119,7 +119,7 @@ def _check(place: Path) -> None:
         )
     try:
         config = json.loads((place / "config.json").read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{place / 'config.json'}: expected JSON, got {error}") from error
     if not isinstance(config, dict) or "model_type" not in config:
         raise InputError(f"{place / 'config.json'}: expected an object with model_type, got none")
@@ -128,7 +128,10 @@ def _check(place: Path) -> None:
             f"{place}: expected a whole model, got an adapter beside it; load both with peft in a function of your own, or merge "
             "them with merge_and_unload() and save that"
         )
-    if any((place / name).is_file() for name in _WEIGHTS):
+    if (place / _WEIGHTS[0]).is_file():
+        return
+    if (place / _WEIGHTS[1]).is_file():
+        _check_index(place / _WEIGHTS[1])
         return
     pickles = sorted(one.name for one in place.iterdir() if one.suffix in _PICKLES)
     if pickles:
@@ -137,6 +140,23 @@ def _check(place: Path) -> None:
             "you trust it, load it with transformers and write the folder anew with save_pretrained"
         )
     raise InputError(f"{place}: expected model.safetensors beside config.json, got no weights")
+
+
+def _check_index(index: Path) -> None:
+    """Refuse an index that names other files than safetensors beside it: transformers opens whatever it names."""
+    try:
+        held = json.loads(index.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{index}: expected JSON, got {error}") from error
+    names = held.get("weight_map") if isinstance(held, dict) else None
+    if not isinstance(names, dict) or not names:
+        raise InputError(f"{index}: expected an object with weight_map, the file of each weight, got none")
+    for name in names.values():
+        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
+            raise UnsupportedError(
+                f"{index}: expected files .safetensors beside it, got {name!r}: a pickle can run any code when it is opened, and "
+                "what lies elsewhere is not of this folder"
+            )
 
 
 def _draw(model: nn.Module, missing: Any, place: Path, generator: torch.Generator | None) -> None:
