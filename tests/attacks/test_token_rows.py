@@ -27,7 +27,7 @@ from gradleak.defenses import Clip, GaussianNoise, Prune
 from gradleak.models import transformer
 from gradleak.protocols import FedAvg, FedSGD
 from gradleak.results import Outcome
-from tests.tokens import VOCABULARY, sentences, tiny
+from tests.tokens import SIZE, VOCABULARY, TinyTransformer, sentences, tiny
 
 
 def attacked(
@@ -201,3 +201,28 @@ def test_the_claim_of_a_process_without_the_batch_is_the_same() -> None:
     )
     sent = Update(tensors={name: Tensor(tensor) for name, tensor in update.tensors.items()})
     assert torch.equal(TokenRows()(sent, public, generator=torch.Generator()).tokens, batch.inputs)
+
+
+def _untied(*, seed: int, width: int, scale: float) -> TinyTransformer:
+    """A causal model whose head is a table of its own; the larger, the surer of words."""
+    model, generator = TinyTransformer(classes=None, causal=True, width=width), torch.Generator().manual_seed(seed)
+    for one in model.parameters():
+        nn.init.normal_(one, std=0.2, generator=generator)
+    for norm in (model.norm, model.second):
+        nn.init.ones_(norm.weight)
+    model.head.weight = nn.Parameter(scale * torch.randn(SIZE, width, generator=generator))
+    return model
+
+
+@pytest.mark.parametrize(("seed", "width", "count", "length"), [(11, 16, 3, 5), (1, 8, 1, 5)])
+def test_last_words_that_the_head_does_not_tell_are_not_sold_as_certain(
+    seed: int, width: int, count: int, length: int
+) -> None:
+    words = Vocabulary(words=tuple(f"w{place}" for place in range(SIZE)))
+    ids = torch.randint(0, SIZE, (count, length), generator=torch.Generator().manual_seed(seed))
+    batch = Batch(ids, ids.clone(), Domain.tokens(words, length))
+    found = attacked(_untied(seed=seed, width=width, scale=2.0), batch)
+    assert found.bag is not None
+    assert set(found.bag.tolist()) <= set(ids.flatten().tolist())
+    assert found.outcome is Outcome.NOT_IDENTIFIABLE
+    assert "a last word that is only predicted is not told" in found.note

@@ -39,7 +39,8 @@ class TokenRows(Attack):
     sentence has one such word.
 
     Outcomes: `converged` where the rows of words are those sums but for rounding, and no word at another place is as good;
-    `not_identifiable` where they are not (noise, rounding to few bits), or places pass back the same, as in a model that adds
+    `not_identifiable` where they are not (noise, rounding to few bits), where the head does not tell a last word, or places pass
+    back the same, as in a model that adds
     them up before anything bends: the words stand, their order is the nearest and may be wrong.
 
     **Cost**: two forward passes that find the tables, counted as one plain gradient; the rest is a search in rows. A head of
@@ -125,7 +126,7 @@ class TokenRows(Attack):
             f": {alike} of them fit other words as well" if fits else ": the order is the nearest one, and may be wrong"
         )
         return _claim(
-            Outcome.CONVERGED if fits and not alike else Outcome.NOT_IDENTIFIABLE,
+            Outcome.CONVERGED if fits and not alike and last.told else Outcome.NOT_IDENTIFIABLE,
             f"{note}; {len(there)} places, relative misfit of words and places {found.misfit:.1e}"
             + ("" if fits and not alike else doubt),
             tokens=tokens,
@@ -197,6 +198,20 @@ def _last_words(update: Update, knowledge: Knowledge, tables: TokenTables, read:
             note=f"; a last word that is only predicted is not told: the rows of {heads[0]} do not stand apart",
         )
     rows = found.rows[~torch.isin(found.rows, read)]
+    # Of a sentence one word is read and never predicted, its first, and one is predicted and never read, its last.
+    unpredicted = read[~torch.isin(read, found.rows)]
+    assert domain.vocabulary is not None
+    unpredicted = (
+        unpredicted[unpredicted != domain.vocabulary.padding] if domain.vocabulary.padding is not None else unpredicted
+    )
+    most = knowledge.batch_size
+    if most is not None and max(len(rows), len(unpredicted)) > most:
+        return _LastWords(
+            rows=none,
+            told=False,
+            plain_gradients=spent,
+            note=f"; a last word that is only predicted is not told: the rows of {heads[0]} contradict the words that were read",
+        )
     return _LastWords(
         rows=rows,
         plain_gradients=spent,
