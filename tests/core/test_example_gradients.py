@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from gradleak.core import Batch, Objective, Release, example_gradients, mean_gradient
 from gradleak.defenses import ClipPerExample
+from gradleak.models import transformer
 from gradleak.protocols import FedSGD
 from gradleak.results import UnsupportedError
 
@@ -134,3 +135,15 @@ def test_they_pass_through_transforms() -> None:
     forward = torch.func.vmap(lambda t: torch.func.jvp(g, (INPUTS,), (t,))[1])(tangents)
     reverse = torch.func.jacrev(g)(INPUTS).reshape(-1, 72).T
     torch.testing.assert_close(forward, reverse, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_examples_at_embeddings_of_their_ids_have_the_gradients_of_the_ids(count: int) -> None:
+    network = transformer(words=20, length=5, width=8, blocks=1, classes=3, generator=torch.Generator().manual_seed(0))
+    objective = Objective.from_module(network.double())
+    ids = torch.randint(20, (count, 5), generator=torch.Generator().manual_seed(1))
+    expected = example_gradients(objective, objective.params, Batch(ids, LABELS[:count]))
+    at = objective.at_embeddings(ids)
+    found = example_gradients(at, at.params, Batch(objective.embed(ids).detach(), LABELS[:count]))
+    for name, rows in expected.items():
+        torch.testing.assert_close(found[name], rows, rtol=1e-12, atol=1e-14)

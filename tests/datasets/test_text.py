@@ -49,6 +49,8 @@ def test_targets_are_those_of_the_loss(files: dict[str, Path]) -> None:
     causal = text_file(**files, count=3, length=8, targets="causal_lm")
     assert not {1, 2} & set(causal.inputs.flatten().tolist())
     assert torch.equal(causal.targets, torch.where(causal.inputs < 0, -100, causal.inputs))
+    # Attacks take fixed places as given, and these rows have neither.
+    assert set(causal.domain.vocabulary.places.values()) == {None}
     masked = text_file(**files, count=3, length=8, targets="masked_lm")
     hidden = masked.targets >= 0
     assert hidden.any(dim=1).all()

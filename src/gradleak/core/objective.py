@@ -433,7 +433,9 @@ class Objective:
         """The same for one example of the batch by its place; it is itself but at embeddings of ids. None for whichever ids."""
         if self._at is None or self._at.ids is None:
             return self
-        return replace(self, _at=replace(self._at, ids=None) if place is None else self._at.of_example(place))
+        return replace(
+            self, _at=replace(self._at, ids=None, start=None) if place is None else self._at.of_example(place)
+        )
 
     def embed(self, ids: Tensor) -> Tensor:
         """The rows of the word table (b, T, d) for ids (b, T); places without a token (-1) have that of the padding."""

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from gradleak.attacks import Peel
+from gradleak.attacks.inversion.peel.attack import _contradiction
 from gradleak.attacks.inversion.peel.completion import alone_on_grid
 from gradleak.attacks.inversion.peel.network import read_chain
+from gradleak.attacks.inversion.peel.peeling import Shared
 from gradleak.attacks.inversion.peel.systems import Solution
 from gradleak.core import Batch, Defense, Domain, DomainKind, Objective, Reconstruction
 from gradleak.defenses import Clip, GaussianNoise, Prune
@@ -146,6 +148,44 @@ def test_pixels_that_no_active_unit_reads_are_no_part_of_a_certificate() -> None
     assert found.note.endswith("256 levels satisfies all equations, as others may")
 
 
+def _first(layer: nn.Module, made: int) -> nn.Module:
+    network = nn.Sequential(layer, nn.Tanh(), nn.Flatten(), nn.Linear(made, 5))
+    return initialize_default(network, generator=_generator(3)).double()
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        _first(nn.Conv2d(1, 4, 1, stride=2), 144),
+        _first(nn.Sequential(nn.Conv2d(1, 4, 1), nn.AvgPool2d(2)), 144),
+        _first(nn.Sequential(nn.Conv2d(1, 4, 1), nn.AvgPool2d(3)), 64),
+    ],
+    ids=["read by none", "read in sums of four", "read in sums of nine"],
+)
+def test_an_image_that_is_one_of_many_on_the_grid_is_not_called_certain(network: nn.Module) -> None:
+    assert _run(setting(network, _smooth())).outcome is Outcome.NOT_IDENTIFIABLE
+
+
+def test_equations_fewer_than_the_grid_has_images_are_no_certificate() -> None:
+    network = _first(nn.Conv2d(1, 2, 3, stride=2, padding=1), 72)
+    for std in (1e-4, 1e-3):
+        found = _run(setting(network, _image(SMALL), defenses=[GaussianNoise(std=std)]))
+        assert found.outcome is Outcome.NOT_IDENTIFIABLE
+
+
+def test_a_gradient_of_zeros_has_the_round_off_of_the_others() -> None:
+    # Of a black image; 1e300 as weight of its equations overflows their squares.
+    shared = Shared(gradients={"first": torch.zeros(3), "head": torch.ones(3)}, stds={}, eps=1e-16)
+    assert shared.std("first") == shared.std("head") > 1e-17
+
+
+def test_equations_that_contradict_each_other_are_told() -> None:
+    layer = {"layer": "0.weight", "misfit": 4.2, "equations": 16, "rank": 12}
+    assert "0.weight contradict each other, 4.2 times" in _contradiction(layer)
+    assert not _contradiction(layer | {"misfit": 1.5})
+    assert not _contradiction(layer | {"misfit": 2.1, "equations": 13})
+
+
 def test_two_levels_and_few_equations_are_no_certificate() -> None:
     gram = torch.eye(8, dtype=torch.float64) * 1e8
     gram[0, 1] = gram[1, 0] = 1e8
@@ -163,7 +203,7 @@ def test_two_levels_and_few_equations_are_no_certificate() -> None:
     assert not alone_on_grid(alike, gram, 1, 1.0)
     gram[0, 1] = gram[1, 0] = 0.0
     assert alone_on_grid(alike, gram, 1, 1.0)
-    # By chance alone an image comes as near as e^-10 lots.
+    # Of 256 images on the grid some come so near by chance.
     assert not alone_on_grid(replace(alike, volume=-10.0), gram, 1, 1.0)
 
 

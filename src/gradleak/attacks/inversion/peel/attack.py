@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import scipy
 import torch
 from torch import Tensor
 
@@ -24,6 +25,8 @@ from gradleak.results import ZHU_2021, Citation, Count, Natural, Outcome, Unsupp
 _LARGE = 1e6
 # Misfit of an image on the grid beside that of the equations, and misfit from which on these contradict each other.
 _ALLOWED, _CONSISTENT = 4.0, 30.0
+# Misfit under known noise from which on equations contradict each other, where it comes by chance once in a million times.
+_APART, _BY_CHANCE = 2.0, 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,9 +136,11 @@ class Peel(Attack):
                 break
         inputs, certain, told, missed = looked[-1]
         explained, residual = missed <= shared.floor, missed / shared.norm
+        torn = "" if not shared.noisy else next(filter(None, map(_contradiction, peeled.layers)), "")
         outcome = Outcome.NOT_IDENTIFIABLE
         if certain:
-            outcome = Outcome.CONVERGED if explained else Outcome.PLATEAU
+            outcome = Outcome.CONVERGED if explained and not torn else Outcome.PLATEAU
+        told += torn
         if not explained:
             told += f"; its gradient misses the update by {residual:.2g}: other values, or units near to zero on the other side"
         return Reconstruction(
@@ -176,6 +181,14 @@ class Peel(Attack):
                 others = "" if certain else ", as others may"
                 yield found, certain, f"{lacking}, and an image of {self.levels} levels satisfies all equations{others}"
         yield image.at(code).clamp(0, 1), False, f"{lacking}; filled by total variation"
+
+
+def _contradiction(layer: Mapping[str, Any]) -> str:
+    """Words on equations of a layer that are further apart than noise leaves them, or ""."""
+    misfit, left = float(layer["misfit"]), int(layer["equations"]) - int(layer["rank"])
+    if misfit < _APART or left < 1 or scipy.stats.chi2.sf(misfit**2 * left, left) > _BY_CHANCE:
+        return ""
+    return f"; the equations of {layer['layer']} contradict each other, {misfit:.1f} times as much as the noise allows"
 
 
 def _labels(update: Update, knowledge: Knowledge) -> tuple[Tensor | None, str, str]:

@@ -174,7 +174,8 @@ def alone_on_grid(solution: Solution, gram: Tensor, steps: int, fit: float) -> b
     together.fill_diagonal_(math.inf)
     if float(torch.minimum(single, together.amin(dim=1)).min()) / steps**2 <= 4 * fit:
         return False
-    radius = 2 * math.sqrt(fit / max(solution.rank, 1))
+    # An ellipsoid, times a section of the cube, which is at most √2 a direction that is cut away (Ball 1989).
+    radius = math.sqrt(4 * math.pi * math.e * fit / max(solution.rank, 1))
     chance = len(gram) * math.log(steps + 1) + solution.rank * math.log(radius) + solution.volume
     return chance < -math.log(_LOTS)
 

@@ -27,7 +27,7 @@ SIGMAS, _DOUBT, _CONDITION = 5.0, 0.5, 1e6
 # Round-off of an entry that was computed, not only rounded, in units beside the root mean square of its tensor.
 _UNITS = 8.0
 # Distance that noise and round-off leave: beside the noise's own, and in units of round-off.
-_SLACK, _ROUND_OFF = 2.0, 16.0
+_SLACK, _ROUND_OFF = 2.0, 64.0
 # Rounds of repairs of a layer's gates, and how much of the squares in variances one gate has to explain.
 _REPAIRS, _CLEAR = 8, 9.0
 
@@ -54,6 +54,9 @@ class Shared:
     def std(self, name: str, relative: float = 0.0) -> float:
         """Error that an entry of this gradient may have, where what multiplies the unknown is off by a relative error."""
         size = float(self.gradients[name].square().mean().sqrt())
+        if size == 0:
+            # Of zeros alone nothing tells the round-off: that of the others.
+            size = max(float(other.square().mean().sqrt()) for other in self.gradients.values())
         return max(math.hypot(self.stds.get(name, 0.0), math.hypot(_UNITS * self.eps, relative) * size), 1e-300)
 
     def missed(self, objective: Objective, inputs: Tensor, bias: str) -> float:
