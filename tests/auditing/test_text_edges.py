@@ -11,6 +11,7 @@ import torch
 
 import gradleak as gl
 from gradleak.attacks import Attack, SpanSearch, TokenRows
+from gradleak.auditing import cautions, default_plan
 from gradleak.core import Batch, Domain, Objective, Reconstruction, Vocabulary
 from gradleak.models import transformer
 from gradleak.results import InputError, Outcome, Record, Status, VerdictKind
@@ -241,3 +242,35 @@ def test_russian_words_are_compared_as_ids_and_not_as_letters(tmp_path: Path) ->
     assert {found.value(name) for name in ("rouge_1", "rouge_l", "google_bleu", "bag_recall")} == {1.0}
     gl.write_markdown(record, tmp_path / "report.md")
     assert "французских" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def test_ids_that_are_their_own_masked_targets_are_pointed_out() -> None:
+    ids = torch.tensor([[1, 6, 7, 8, 2, 9]])
+    network = tiny(classes=None)
+    for targets, told in ((ids, True), (torch.tensor([[-100, 6, -100, -100, -100, -100]]), False)):
+        batch = Batch(ids, targets, Domain.tokens(VOCABULARY, 6))
+        plan = default_plan(network, batch, loss="masked_lm", attacks=ATTACKS, measures=[])
+        assert any("none is masked" in one for one in cautions(plan)) is told
+
+
+def test_measures_without_a_derivative_are_taken_where_there_is_none(tmp_path: Path) -> None:
+    batch = Batch(
+        torch.tensor([[1, 6, 7, 8, 2, 9], [1, 9, 8, 7, 2, 6]]), torch.tensor([0, 1]), Domain.tokens(VOCABULARY, 6)
+    )
+    releases = {
+        "private": gl.Release(gl.FedSGD(), [gl.DPSGD(clip_norm=1.0, noise_std=1.0, noise="sum")]),
+        "clipped": gl.Release(gl.FedSGD(), [gl.ClipPerExample(1.0)]),
+        "stepwise": gl.Release(gl.FedAvg(learning_rate=0.1, epochs=1, batch_size=1)),
+    }
+    for name, release in releases.items():
+        record = gl.audit(
+            tiny(),
+            batch,
+            release=release,
+            attacks={"rows": TokenRows()},
+            measures=[gl.risk.TokenError(most_candidates=4, most_places=1)],
+            options=gl.AuditOptions(quiet=True),
+            out=tmp_path / name,
+        )
+        scores = {score.name: score for one in record.findings for score in one.scores}
+        assert scores["token_error_bound"].value is not None

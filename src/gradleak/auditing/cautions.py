@@ -16,7 +16,7 @@ _ROWS = 128
 
 
 def cautions(plan: Plan) -> list[str]:
-    """Sentences on declared ranges, the numbers of the model, and code that a digest cannot see, once each.
+    """Sentences on declared ranges, targets, the numbers of the model, and code that a digest cannot see, once each.
 
     Images of one domain count together; batches without a domain have no range. Where a plan has 64 rows or more, its model
     is also checked for what a malicious server puts into one (`check_server_model`, on 128 of them).
@@ -29,6 +29,10 @@ def cautions(plan: Plan) -> list[str]:
     ]
     broken = dict.fromkeys(out_of_scale(site.objective, batch.inputs) for batch in site.batches)
     notes += [f"mind the code: {one} cannot be read, so that a killed run begins anew" for one in plan.reading().unread]
+    if site.objective.loss_name == "masked_lm" and any(torch.equal(one.inputs, one.targets) for one in site.batches):
+        notes.append(
+            "mind the targets: every id is its own target, and none is masked, as no client trains; pass its labels"
+        )
     return notes + [f"mind the model: {note}" for note in (*broken, _readable(plan)) if note]
 
 

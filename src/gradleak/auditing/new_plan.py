@@ -16,14 +16,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from gradleak.attacks import SpanSearch
 from gradleak.auditing.data_table import DataTable, data_tables
 from gradleak.auditing.default_plan import DENSE_BYTES, fits_gauss_newton
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.plan_file import build_plan
 from gradleak.auditing.plan_reader import PlanReader
 from gradleak.auditing.run import preflight
-from gradleak.core import Batch, Objective
+from gradleak.core import Batch, HonestButCurious, Objective, Release
 from gradleak.core.token_tables import arguments
+from gradleak.protocols import FedSGD
 from gradleak.results import GradleakError, InputError
 
 
@@ -330,9 +332,13 @@ class Parts:
     def attacks(self) -> dict[str, list[str]]:
         """The tables of the attacks by name, line by line."""
         if not self.batch.inputs.is_floating_point():
-            return {
+            tables = {
                 "token_rows": ['use = "TokenRows"    # words off the table of words, their order off that of places']
             }
+            known = HonestButCurious().disclose(self.objective, Release(FedSGD()), self.batch)
+            if SpanSearch().refusal(known) is None:
+                tables["span_search"] = ['use = "SpanSearch"   # whole sentences of a batch, while its tokens are few']
+            return tables
         found: dict[str, list[str]] = {}
         few = self.effort.unknowns is None or self.batch.inputs.numel() <= self.effort.unknowns
         if few and fits_gauss_newton(self.objective, self.batch):

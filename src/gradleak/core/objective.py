@@ -430,12 +430,9 @@ class Objective:
         return replace(self, _at=AtEmbeddings.of(found, self._module, ids, {**self.frozen, **self.params}))
 
     def of_example(self, place: Tensor | None) -> Objective:
-        """The same for one example of the batch by its place; it is itself but at embeddings of ids. None for whichever ids."""
-        if self._at is None or self._at.ids is None:
-            return self
-        return replace(
-            self, _at=replace(self._at, ids=None, start=None) if place is None else self._at.of_example(place)
-        )
+        """The same for one example of the batch by its place; itself but at embeddings of ids. None for whichever ids."""
+        at = self._at
+        return self if at is None or at.ids is None else replace(self, _at=at.of_example(place))
 
     def embed(self, ids: Tensor) -> Tensor:
         """The rows of the word table (b, T, d) for ids (b, T); places without a token (-1) have that of the padding."""

@@ -303,10 +303,10 @@ class AtEmbeddings:
             )
         return self.ids.to(embeddings.device)
 
-    def of_example(self, place: Tensor) -> AtEmbeddings:
-        """The same for one example of the batch, by its place (a number, which vmap may go over)."""
-        if self.ids is None or self.start is None:
-            return self
+    def of_example(self, place: Tensor | None) -> AtEmbeddings:
+        """The same for one example of the batch, by its place (a number, which vmap may go over), or for whichever ids."""
+        if self.ids is None or self.start is None or place is None:
+            return replace(self, ids=None, start=None)
         return replace(self, ids=self.ids[place][None], start=self.start[place][None])
 
     def within(self, table: Tensor, embeddings: Tensor) -> TorchFunctionMode:

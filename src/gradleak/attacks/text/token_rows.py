@@ -35,8 +35,8 @@ class TokenRows(Attack):
 
     **Assumptions**: those of `used_rows` and `place_words`. The number of words is that of the rows of places that moved, or
     the disclosed length. A last word that a causal language model only predicts moves the head alone: it is in the bag where
-    the head is tied, or where its rows tell what was predicted (`predicted_words`), and behind the last place where a single
-    sentence has one such word.
+    a head of its own tells by its rows what was predicted (`predicted_words`), and behind the last place where a single sentence
+    has one such word. The row of a tied head lies within the head's share, and hides it.
 
     Outcomes: `converged` where the rows of words are those sums but for rounding, and no word at another place is as good;
     `not_identifiable` where they are not (noise, rounding to few bits), where the head does not tell a last word, or places pass
