@@ -61,7 +61,8 @@ class Releases:
                 found.append(derivative_finding(work.blank("derivative"), operator.check))
                 found += work.measured(self.measures, operator)
             except GradleakError as refusal:
-                found.append(work.without_derivative(self.measures, str(refusal)))
+                blank = work.blank("risk")
+                found.append(blank.but(status=Status.REFUSED, outcome=Outcome.UNSUPPORTED, note=str(refusal)))
         return found
 
 
@@ -129,20 +130,8 @@ class _Release:
             found.append(self._validated(operator, rule.max_steps))
         return found
 
-    def without_derivative(self, measures: Sequence[Measure | SettingMeasure], refusal: str) -> RiskFinding:
-        """The scores of measures that need no derivative, where there is none; the others with the reason."""
-        asked = [one for one in distinct(measures) if isinstance(one, Measure)]
-        scores = [
-            score
-            for one in asked
-            for score in ([one.unsupported(refusal)] if one.reads_derivative else self._scores(one, None))
-        ]
-        if any(score.value is not None for score in scores):
-            return self.blank("risk").but(scores=tuple(scores), note=refusal)
-        return self.blank("risk").but(status=Status.REFUSED, outcome=Outcome.UNSUPPORTED, note=refusal)
-
     def _scores(
-        self, measure: Measure, operator: GradientJacobian | None, delta: torch.Tensor | None = None
+        self, measure: Measure, operator: GradientJacobian, delta: torch.Tensor | None = None
     ) -> Sequence[Score]:
         try:
             return measure.scores(self.exposure, delta=delta, operator=operator)
