@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import NormalDist
 
 from gradleak.reporting import words
 from gradleak.reporting.blocks import (
@@ -59,6 +61,33 @@ def shipping(pages: Sequence[Section], context: Context) -> Iterable[Block]:
         parts += [*([change] if change else []), *([] if measured else [_NOT_MEASURED])]
         yield Text(parts=["What may I ship?"], style=Style.HEADING)
         yield Text(parts=parts, style=Style.LIST)
+
+
+def enough_noise(score: Score, limit: float) -> str:
+    """Change that would bring a chance to rebuild an example to the limit: noise, where guessing alone is below it.
+
+    Args:
+        score: the chance to rebuild an example that differential privacy leaves, above the limit.
+        limit: of the plan.
+    """
+    kappa, mu, size = (as_number(score.details.get(key)) for key in ("kappa", "mu", "examples"))
+    if kappa is None or mu is None or size is None or mu <= 0.0 or kappa <= 0.0:
+        return "more noise, or fewer releases, would bound it"
+    # What is left where noise hides everything, of one example at least.
+    guessed = min(1.0, size * kappa)
+    if guessed >= limit:
+        return (
+            f"no noise is enough, since blind guesses alone are given {decimal(guessed)} under the prior of the plan; a "
+            "wider one (more candidates, where the attacker knows no better), or batches of fewer examples, would let it be bounded"
+        )
+    # The whole client is hidden at once, examples of a batch one by one.
+    whole = score.details.get("hidden") == "client"
+    start, end = (guessed, limit) if whole else (kappa, limit / size)
+    normal = NormalDist()
+    factor = mu / (normal.inv_cdf(end) - normal.inv_cdf(start))
+    # Two digits, rounded up, so that the noise that is named is enough.
+    step = 10.0 ** (math.floor(math.log10(factor)) - 1)
+    return f"about {decimal(math.ceil(factor / step) * step)} times the noise, or fewer releases, would bound it"
 
 
 def _guarantee(name: str, context: Context) -> str:

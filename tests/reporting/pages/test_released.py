@@ -6,13 +6,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from tests.audits.released.evidence import FIRST, about, attack, release, score
+from tests.audits.released.evidence import FIRST, about, attack, chance, release, score
 
 from gradleak.reporting.html import render_html
 from gradleak.reporting.markdown import render_markdown
 from gradleak.reporting.page import assemble
 from gradleak.reporting.pages.released import domain
-from gradleak.results import Evidence, Finding, Outcome, Record, Status, Subject, Thresholds, Verdict, VerdictKind
+from gradleak.results import (
+    Evidence,
+    Finding,
+    Outcome,
+    Record,
+    Score,
+    Status,
+    Subject,
+    Thresholds,
+    Verdict,
+    VerdictKind,
+)
 from gradleak.results.findings.released import Gate, ReleaseFinding, TensorPrecision, UpdatePrecision
 
 CARD: dict[str, Any] = {
@@ -325,3 +336,37 @@ def test_ranges_by_feature_are_listed_as_far_as_they_are_on_file() -> None:
     assert domain({"kind": "image", "shape": [2, 4, 4], "low": [0, -1], "high": 9}).endswith(
         "a range for each channel: 0 to 9, -1 to 9"
     )
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        ([], "the plan asked for no bound"),
+        # Φ⁻¹(0.05) - Φ⁻¹(0.005) = 0.931 is what the noise has to bring μ = 2 to.
+        (
+            [chance(0.3, details={"mu": 2.0})],
+            "leaves a chance of 0.3 to rebuild an example, above the limit of 0.05: about 2.2 times the noise, or fewer releases",
+        ),
+        (
+            [chance(0.3, details={"mu": 2.0, "kappa": 0.01, "examples": 4, "hidden": "client"})],
+            # Φ⁻¹(0.05) - Φ⁻¹(0.04) = 0.1058
+            "above the limit of 0.05: about 19 times the noise",
+        ),
+        (
+            [chance(0.4, details={"kappa": 0.0412, "examples": 2})],
+            "no noise is enough, since blind guesses alone are given 0.0824",
+        ),
+        (
+            [chance(None, outcome=Outcome.NOT_INFORMATIVE, note="no 500 sentences fit 196 words")],
+            "the bound that the plan asked for has no value: no 500 sentences fit 196 words.",
+        ),
+    ],
+)
+def test_a_formal_defense_without_a_verdict_says_whether_a_bound_was_computed(made: list[Score], told: str) -> None:
+    findings = [known("DP-SGD", guarantee="formal, hides an example"), *(about(one, scenario="DP-SGD") for one in made)]
+    verdicts = [verdict("DP-SGD/example 0", VerdictKind.INCONCLUSIVE, "DP-SGD")]
+    # The measure stands with the release, the verdict with its scenario, too.
+    verdicts.append(verdict("DP-SGD", VerdictKind.INCONCLUSIVE, "DP-SGD"))
+    text, _ = pages(*findings, verdicts=verdicts)
+    assert told in text
+    assert ("asked for no bound" in text) is (not made)

@@ -73,22 +73,27 @@ def _unbounded(name: str, releases: Sequence[ReleaseFinding], context: Context) 
     formal = any((one.guarantee or "").startswith("formal") for one in releases)
     if not formal or verdict is None or verdict.verdict is not VerdictKind.INCONCLUSIVE:
         return []
-    chances = [score for one in _BOUNDING for _, score in context.grounds.scores(one, name)]
+    places = [(one, name, release.subject) for release in releases for one in _BOUNDING]
+    chances = [score for place in places for _, score in context.grounds.scores(*place)]
     if not chances:
         return [
             "its defense is formal, and the plan asked for no bound. The measure `ReconstructionProbability` states the chance "
             "that differential privacy leaves to rebuild an example, under a prior that you name; an audit of the privacy loss "
             "states epsilon."
         ]
-    left, limit = (
-        as_number(verdict.details.get(key))
-        for key in ("reconstruction_probability", "threshold_reconstruction_probability")
-    )
-    if left is None or limit is None or left <= limit:
+    if all(score.value is None for score in chances):
+        return [f"its defense is formal, and the bound that the plan asked for has no value: {as_is(chances[0].note)}."]
+    limit = context.thresholds.get("reconstruction_probability")
+    stated = (one for one in chances if one.name == _BOUNDING[0] and one.evidence is Evidence.UPPER_BOUND)
+    worst = max(stated, key=lambda score: score.value or 0.0, default=None)
+    if worst is None or limit is None or (worst.value or 0.0) <= limit:
         return ["its defense is formal; why the bound that was computed does not hold here stands with its verdict."]
+    # A report on one attack enters one file less.
+    from gradleak.reporting.shipping import enough_noise
+
     return [
-        f"its defense is formal, and differential privacy leaves a chance of {decimal(left)} to rebuild an example, above the "
-        f"limit of {decimal(limit)}: more noise, fewer releases, or a smaller clipping norm would bound it."
+        "its defense is formal, and the bound was computed: differential privacy leaves a chance of "
+        f"{decimal(worst.value)} to rebuild an example, above the limit of {decimal(limit)}: {enough_noise(worst, limit)}."
     ]
 
 
