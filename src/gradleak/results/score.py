@@ -46,8 +46,9 @@ class Outcome(Enum):
         False,
     )
     NO_SIGNAL = (
-        "The update is zero (or a needed part of it is), so there is nothing to match.",
-        "Check that the model was not already converged and that the right tensors were shared.",
+        "There is nothing to match: the update, or the part of it that is needed, is zero or does not stand out of the noise.",
+        "Read the note for which of them it is. Where it is zero, check that the model was not already converged and that the "
+        "right tensors were shared; where noise hides it, a stronger attack may still find it.",
         False,
     )
     NOT_FINITE = (

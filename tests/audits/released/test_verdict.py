@@ -517,3 +517,15 @@ def test_a_leak_of_rows_says_where_nothing_tells_how_alike_they_are(
     verdict = judged(made, attack(error))[0]
     assert verdict.verdict is VerdictKind.LEAKS
     assert ("state public rows in the threat model" in verdict.explanation) is noted
+
+
+@pytest.mark.parametrize(
+    "note", ["no row of word.weight is above what noise of std 0.55 reaches", "every shared tensor is zero"]
+)
+def test_an_update_is_called_zero_only_where_the_attack_says_so(note: str) -> None:
+    silent = [attack(None, name=name, outcome=Outcome.NO_SIGNAL, note=note) for name in ("rows", "spans")]
+    found = judged(release(), *silent)[0].explanation
+    assert found == (
+        f"No attack found anything in the update to match: rows, spans: {note}. This is no evidence of safety."
+    )
+    assert "update is zero" not in Outcome.NO_SIGNAL.explanation

@@ -343,7 +343,7 @@ def _why_inconclusive(
     if not attempts:
         return NOT_TRIED, "No attack was run on this release; closed-form risk alone gives no verdict."
     if all(attempt.outcome is Outcome.NO_SIGNAL for attempt in attempts):
-        return "no_signal", "The update is zero, so there is nothing to match. " + attempts[0].note
+        return "no_signal", _nothing_found(attempts)
     if all(attempt.status is Status.LEFT_OUT and attempt.outcome is None for attempt in attempts):
         told = attempts[0].note.removeprefix("left out: ")
         return (
@@ -351,11 +351,7 @@ def _why_inconclusive(
             f"No attack was begun: {told}. This is no evidence of safety against a stronger one.",
         )
     if all(attempt.status is not Status.DONE for attempt in attempts):
-        by_note: dict[str, list[str]] = {}
-        for attempt in attempts:
-            by_note.setdefault(attempt.note, []).append(attempt.title)
-        reasons = "; ".join(f"{', '.join(names)}: {note}" for note, names in by_note.items())
-        return "no_attack_finished", f"No attack could run, so nothing was tested: {reasons}"
+        return "no_attack_finished", f"No attack could run, so nothing was tested: {_by_note(attempts)}"
     loss, noun = release.client_loss, error_name(release.domain_kind)
     if loss is not None and loss < CONVERGED_LOSS and release.loss_name == "cross_entropy":
         return (
@@ -383,6 +379,21 @@ def _why_inconclusive(
         f"The best attack ({best.title}) ended at a {noun} of {best.best:.3g}. A stronger attacker may do better: "
         "a failed attack is no evidence of safety.",
     )
+
+
+def _nothing_found(attempts: Sequence[Attempt]) -> str:
+    """Reason why no attack had anything to match: zeros, or noise that nothing stands out of, as its own note says."""
+    told = _by_note(attempts).rstrip(".")
+    end = "" if "no evidence of safety" in told else " This is no evidence of safety."
+    return f"No attack found anything in the update to match: {told}.{end}"
+
+
+def _by_note(attempts: Sequence[Attempt]) -> str:
+    """Notes of attacks in a sentence, each once behind the names of those that say it."""
+    found: dict[str, list[str]] = {}
+    for attempt in attempts:
+        found.setdefault(attempt.note, []).append(attempt.title)
+    return "; ".join(": ".join(part for part in (", ".join(names), note) if part) for note, names in found.items())
 
 
 def _ended(attempt: Attempt) -> str:
