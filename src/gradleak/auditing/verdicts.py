@@ -102,9 +102,15 @@ def _kinds(verdicts: Sequence[Verdict]) -> str:
 
 
 def _how_bad(verdict: Verdict) -> tuple[int, float]:
-    """Worst first: a broken claim, an example rebuilt (its error), something inferred (its advantage), an epsilon, no number."""
+    """Worst first: a broken claim, an example rebuilt (its error), something inferred (its advantage), an epsilon, no number.
+
+    Of bags of words the one of which most was named, and rightly.
+    """
     if verdict.reason == "claim_broken":
         return 0, -float(verdict.details["epsilon"])
+    bag = verdict.details.get("bag")
+    if verdict.reason == "words_leak" and bag:
+        return 1, -min(float(bag["recall"]), float(bag["precision"]))
     error = next((found for name in ERRORS if (found := verdict.details.get(name)) is not None), None)
     if error is not None:
         return 1, float(error)
