@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
+from tests.audits.released.evidence import release
 from tests.reporting.pages.made_up_risk import context, digits, place
 from tests.reporting.parsed import Page
 
-from gradleak.reporting.blocks import Figure
+from gradleak.reporting.blocks import Figure, Text
 from gradleak.reporting.pages.risk import spectrum_plot
 from gradleak.reporting.pages.risk.noise import noise_section
 from gradleak.results import Finding
@@ -69,3 +70,19 @@ def test_names_are_text_and_no_formula() -> None:
 
 def test_many_spectra_do_without_legend() -> None:
     assert "example 1" not in spectrum({f"example {k}": [2.0, 1.0] for k in range(13)})
+
+
+def test_a_run_without_a_measure_of_releases_is_not_told_to_add_noise() -> None:
+    """Releases carried noise, and the section asked for scenarios with noise."""
+    bare = [RiskFinding(**place("a", 0, "setting"))]
+    for findings, told in (
+        (bare, "No release of this run carries Gaussian noise"),
+        (
+            [*bare, release("a", noise_std=0.01)],
+            "Releases of this run carry Gaussian noise, but the plan has no measure",
+        ),
+    ):
+        section = noise_section(bare, context(findings))
+        said = [part for block in section.blocks if isinstance(block, Text) for part in block.parts]
+        assert len(said) == 1
+        assert str(said[0]).startswith(told)

@@ -24,6 +24,12 @@ _NOTHING = (
     "No release of this run carries Gaussian noise of one level, so there is nothing to plot. Add scenarios with "
     "`GaussianNoise` to see how much noise it takes."
 )
+_NOT_MEASURED = (
+    "Releases of this run carry Gaussian noise, but the plan has no measure of single releases, so there is nothing to plot. Add "
+    "{measure} to `[measures]` to see errors over the noise."
+)
+_MEASURES = {"tokens": "`TokenError`"}
+_MEASURE = '`InversionInfluence` (`unit = "pixel_rmse"`)'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +90,16 @@ def noise_section(findings: Sequence[RiskFinding], context: Context) -> Section:
     """The part of the page on predicted and reached errors."""
     levels = noise_levels(findings, context)
     blocks = [*(_studied(levels, context) if levels else []), *_needed(findings)]
-    blocks += [] if levels else [Text(parts=[_NOTHING])]
+    missing = _NOT_MEASURED.format(measure=_MEASURES.get(context.data_kind, _MEASURE))
+    blocks += [] if levels else [Text(parts=[missing if _noisy(context) else _NOTHING])]
     return Section(
         anchor="noise", title="Predicted against reached error", label="Predicted and reached", blocks=blocks
     )
+
+
+def _noisy(context: Context) -> bool:
+    """True if a release of the record carries noise of one level, whatever was measured of it."""
+    return any((as_number(getattr(one, "noise_std", None)) or 0.0) > 0 for one in context.record.findings)
 
 
 def _studied(levels: Levels, context: Context) -> list[Block]:
