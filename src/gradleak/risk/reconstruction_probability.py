@@ -125,6 +125,18 @@ class ReconstructionProbability(SettingMeasure):
         """The cost in plain gradients: next to nothing."""
         return 0.1
 
+    def check(self, domain: Domain | None) -> None:
+        """Refuse more candidates than the data have room for, and public sentences.
+
+        Args:
+            domain: of an example, or None for unknown.
+
+        Raises:
+            InputError: naming what to change.
+        """
+        if refusal := self._misfit(domain):
+            raise InputError(refusal)
+
     @property
     def _unit(self) -> str:
         return "probability"
@@ -185,12 +197,11 @@ class ReconstructionProbability(SettingMeasure):
     def _blind(self, setting: Setting) -> tuple[float, dict[str, Any]] | str:
         """The success of b blind guesses at one example and the prior behind it, or why there is none."""
         size = setting.batch_size
-        vocabulary = None if setting.domain is None else setting.domain.vocabulary
-        if vocabulary is not None:
-            return self._blind_sentences(size, sum(map(vocabulary.ordinary, range(vocabulary.size))))
+        if misfit := self._misfit(setting.domain):
+            return misfit
+        if setting.domain is not None and setting.domain.vocabulary is not None:
+            return self._blind_sentences(size)
         if self.candidates is not None:
-            if setting.domain is not None and self.candidates > _room(setting.domain.size, self.within):
-                return f"no {self.candidates} candidates more than {2 * self.within:g} apart fit the range of the data"
             origin = f"one of {self.candidates} candidates, each as likely, any two more than {2 * self.within:g} apart"
             return min(1.0, size / self.candidates), {"origin": origin}
         points, guessed = self._pixels(setting)
@@ -216,12 +227,24 @@ class ReconstructionProbability(SettingMeasure):
         prior = {"origin": origin, "examples": groups[worst].shape[0], "confidence": self.confidence}
         return limits[worst], prior | ({"domain": "guessed from the public examples"} if guessed else {})
 
-    def _blind_sentences(self, size: int, words: int) -> tuple[float, dict[str, Any]] | str:
-        """The same for sentences: places of one guess are right for few of them, since at each it is right for one at most."""
+    def _misfit(self, domain: Domain | None) -> str:
+        """Reason why the prior is none that such data can have, or ""."""
+        if domain is None:
+            return ""
+        if domain.vocabulary is None:
+            if self.candidates is None or self.candidates <= _room(domain.size, self.within):
+                return ""
+            return f"no {self.candidates} candidates more than {2 * self.within:g} apart fit the range of the data"
         if self.candidates is None:
             return "of sentences, public ones are no prior for it; state candidates"
-        if self.candidates > words:
-            return f"no {self.candidates} sentences that agree at no place fit {words} words; state fewer candidates"
+        words = sum(map(domain.vocabulary.ordinary, range(domain.vocabulary.size)))
+        if self.candidates <= words:
+            return ""
+        return f"no {self.candidates} sentences that agree at no place fit {words} words; state fewer candidates"
+
+    def _blind_sentences(self, size: int) -> tuple[float, dict[str, Any]]:
+        """The same for sentences: places of one guess are right for few of them, since at each it is right for one at most."""
+        assert self.candidates is not None
         which = "of which no two have the same word at a place"
         origin = f"one of {self.candidates} sentences of one length, each as likely, {which}"
         # Rounding of 1 - η must not take one away.

@@ -164,6 +164,16 @@ class SettingMeasure(LayerMeasure):
     needs_every_layer: ClassVar[bool] = True
     reads_derivative: ClassVar[bool] = True
 
+    def check(self, domain: Domain | None) -> None:
+        """Refuse data of which this measure can have no value, before anything is computed; by default none.
+
+        Args:
+            domain: shape, range and vocabulary of an example, or None for unknown.
+
+        Raises:
+            InputError: if no batch of such examples has a value.
+        """
+
     @final
     def __call__(
         self,

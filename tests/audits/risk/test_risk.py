@@ -264,3 +264,18 @@ def test_an_isotropic_prior_and_a_network_that_jumps(quiet: dict[str, RiskFindin
     assert jumps is not None
     assert (smooth.evidence, jumps.evidence) == (Evidence.LOWER_BOUND, Evidence.ESTIMATE)
     assert "isotropic Gaussian, mean 0.5 and std 0.3 of the valid range" in smooth.details["prior"]["origin"]
+
+
+def test_more_candidates_than_the_data_have_room_for_are_refused_before_anything_runs() -> None:
+    tiny = gl.Domain(shape=(1,), low=0.0, high=1.0, kind="tabular")
+    words = gl.Domain.tokens(gl.Vocabulary(size=12), 4)
+    about = site()
+    for domain, told in (
+        (tiny, "no 40 candidates more than 0.2 apart"),
+        (words, "no 40 sentences that agree at no place"),
+    ):
+        batches = [replace(about.batches[0], inputs=torch.zeros(1, *domain.shape, dtype=torch.long), domain=domain)]
+        here = replace(about, batches=batches)
+        with pytest.raises(PlanError, match=f"measure ReconstructionProbability: {told}"):
+            RiskAudit(measures=[ReconstructionProbability(candidates=40)]).fit(here)
+    RiskAudit(measures=[ReconstructionProbability(candidates=40)]).fit(about)

@@ -57,13 +57,16 @@ class RiskAudit(Audit[RiskFinding]):
             yield cls(measures=measures)
 
     def fit(self, site: Site) -> None:
-        """Refuse measures that do not fit the model."""
+        """Refuse measures that do not fit the model or the data."""
         for measure in self.measures:
-            if isinstance(measure, Measure):
-                try:
+            try:
+                if isinstance(measure, Measure):
                     measure.check(site.objective)
-                except InputError as refusal:
-                    raise PlanError(f"measure {type(measure).__name__}: {refusal}") from refusal
+                else:
+                    for batch in site.batches:
+                        measure.check(batch.domain)
+            except InputError as refusal:
+                raise PlanError(f"measure {type(measure).__name__}: {refusal}") from refusal
 
     def check(self, site: Site) -> None:
         """Refuse public examples that the client holds.
