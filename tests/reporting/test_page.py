@@ -112,6 +112,28 @@ def test_parts_that_do_not_leak_say_why_and_controls_are_counted(toy: None) -> N
     assert "**All 3 controls passed**" in render_markdown(assemble(record))
 
 
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("control_failed", "Verdicts that rest on them are inconclusive: see the controls before any number."),
+        (
+            "attack_reached_threshold",
+            "No verdict is taken away for it: of several planted leaks one that is found is enough",
+        ),
+    ],
+)
+def test_a_failed_control_is_named_with_what_it_takes_away(toy: None, reason: str, told: str) -> None:
+    """A run leaked by one attack though the planted leak of another was missed, against the words of the page."""
+    record = toy_kind.record()
+    controls = [one for one in record.findings if one.control is not None]
+    weak = controls[0].but(control=controls[0].control.model_copy(update={"passed": False}))
+    given = [replace(one, reason=reason) for one in record.verdicts]
+    own = [one for one in record.findings if one.item.startswith("b/")]
+    made = Record.of([*own, weak, *controls[1:]], given)
+    text = render_markdown(assemble(replace(made, run=record.run)))
+    assert f"**Controls: 1 failed, of 3** ({weak.item}). {told}" in text
+
+
 def test_the_policy_stands_beside_the_verdicts(toy: None) -> None:
     record = toy_kind.record()
     scenarios = [{"name": "a", "require": "not leaks"}, {"name": "b", "reference": True}]

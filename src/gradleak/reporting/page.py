@@ -219,7 +219,16 @@ def _checked(context: Context) -> Words:
         return f"**{every} passed**: what was planted was found, and where there is nothing nothing was found."
     failed, missing = results.count(False), results.count(None)
     told = [f"{failed} failed"] * bool(failed) + [f"{missing} could not be run"] * bool(missing)
-    return f"**Controls: {' and '.join(told)}, of {len(results)}**. See them before any number."
+    which = [one for one in context.record.findings if one.control is not None and one.control.passed is not True]
+    names = ", ".join(dict.fromkeys(context.title(one) for one in which[:3])) + (" …" if len(which) > 3 else "")
+    if any(one.reason in _UNBORNE for one in context.record.verdicts):
+        end = "Verdicts that rest on them are inconclusive: see the controls before any number."
+    else:
+        end = (
+            "No verdict is taken away for it: of several planted leaks one that is found is enough, and a control that could not "
+            "be run concerns its own attack alone. What these attacks did not find means nothing."
+        )
+    return f"**Controls: {' and '.join(told)}, of {len(results)}** ({as_is(names)}). {end}"
 
 
 def _controls(context: Context) -> Section:
@@ -265,6 +274,8 @@ def _control(
     return Section(anchor=f"control-{place}", title=as_is(title or "Control"), blocks=blocks, label=None)
 
 
+# Reasons of verdicts that a control took away.
+_UNBORNE = ("control_failed", "control_not_run")
 _PASSED = {True: Tag("passed", tone="good"), False: Tag("failed", tone="bad"), None: Tag("not run", tone="bad")}
 
 

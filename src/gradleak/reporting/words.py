@@ -40,7 +40,7 @@ REASONS: Mapping[str, str] = {
     "no_attack_finished": "no attack gave a reconstruction",
     "no_attack_had_a_chance": "no attack was begun, since the closed form leaves none a chance",
     "left_out_by_budget": "the time budget left out attacks or controls",
-    "no_signal": "the update carries no signal",
+    "no_signal": "no attack found anything in the update to match: it is zero, or noise hides it",
     "control_failed": "a control failed",
     "control_not_run": "the noise control of the attack could not be run",
     "words_leak": "the words of the batch leak, their order was not shown",
@@ -101,7 +101,7 @@ NEXT_STEPS: Mapping[str, str] = {
         ("attack_reached_threshold", "advantage_above_zero", "epsilon_above_threshold", "no_noise"), _NEXT_LEAKS
     ),
     "claim_broken": _NEXT_BROKEN,
-    "control_failed": "Look at the controls first. Until the planted leak is found and pure noise gives nothing, no "
+    "control_failed": "Look at the controls first. Until a planted leak is found and pure noise gives nothing, no "
     "number of this run says anything about the release.",
     "inconsistent_update": "Compare mode (train or eval), normalization, loss, reduction, scale and the order of "
     "tensors with the client's code, then run the audit again.",
@@ -114,7 +114,8 @@ NEXT_STEPS: Mapping[str, str] = {
     "than luck. Audit smaller batches too, disclose labels, or give the attack more steps and starts. Where single examples are "
     "a few bits, which are guessed exactly, only many that are rebuilt at once can tell.",
     "item_failed": "See the failed items, mend the cause and run again: failed items are tried anew.",
-    "no_signal": "Check that the right tensors were shared and that the model was not already converged.",
+    "no_signal": "Where the update is zero, check that the right tensors were shared and that the model was not already "
+    "converged. Where noise hides it, this is no evidence of safety: try a stronger attack, or ask for a bound.",
     "converged_model": "Audit an early round: gradients of a model that has learned its batch are too small to tell.",
     "model_out_of_scale": "Look where the buffer or parameter comes from (a training that ran away, statistics of other data), "
     "audit the model that is really sent, and mend it before you share anything.",
@@ -239,7 +240,8 @@ LIMITS: Mapping[str, str] = {
 
 CONTROL_TEXT = (
     "Checks of the audits themselves: what was planted must be found, and where there is nothing to be found nothing may be. "
-    "Results whose control failed, or could not be run, cannot be read."
+    "Where noise led to the truth, or no planted leak of an audit was found, its results cannot be read; beside one that was "
+    "found, the attack alone is weak whose planted leak was not."
 )
 CONTROL_NOT_RUN = (
     "The control could not be run, so that nothing was checked: no result of what it belongs to, found or not found, can be "

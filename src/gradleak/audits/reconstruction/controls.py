@@ -120,7 +120,8 @@ PLANTED = Control(
     planted=True,
     title="Positive control: a planted leak",
     expects="A public or synthetic example, released undefended through a small network, must be rebuilt.",
-    meaning="The attack engine or its setting is broken: a failed attack elsewhere in this run means nothing.",
+    meaning="This attack, with the settings of the plan, misses an easy leak: where it finds nothing elsewhere, that means "
+    "nothing. A leak that another attack found stands. Where no planted leak of the audit was found, no verdict does.",
     measure=ERRORS[0],
 )
 NOISE = Control(
