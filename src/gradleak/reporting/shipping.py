@@ -71,14 +71,15 @@ def enough_noise(score: Score, limit: float) -> str:
         limit: of the plan.
     """
     kappa, mu, size = (as_number(score.details.get(key)) for key in ("kappa", "mu", "examples"))
+    fewer = ", or fewer releases," if (as_number(score.details.get("rounds")) or 1) > 1 else ""
     if kappa is None or mu is None or size is None or mu <= 0.0 or kappa <= 0.0:
-        return "more noise, or fewer releases, would bound it"
+        return f"more noise{fewer} would bound it"
     # What is left where noise hides everything, of one example at least.
     guessed = min(1.0, size * kappa)
     if guessed >= limit:
         return (
-            f"no noise is enough, since blind guesses alone are given {decimal(guessed)} under the prior of the plan; a "
-            "wider one (more candidates, where the attacker knows no better), or batches of fewer examples, would let it be bounded"
+            f"no noise is enough, since blind guesses alone are given {decimal(guessed)} under the prior of the plan; "
+            "a wider one (more candidates, where the attacker knows no better), or batches of fewer examples, would help"
         )
     # The whole client is hidden at once, examples of a batch one by one.
     whole = score.details.get("hidden") == "client"
@@ -87,7 +88,7 @@ def enough_noise(score: Score, limit: float) -> str:
     factor = mu / (normal.inv_cdf(end) - normal.inv_cdf(start))
     # Two digits, rounded up, so that the noise that is named is enough.
     step = 10.0 ** (math.floor(math.log10(factor)) - 1)
-    return f"about {decimal(math.ceil(factor / step) * step)} times the noise, or fewer releases, would bound it"
+    return f"about {decimal(math.ceil(factor / step) * step)} times the noise{fewer} would bound it"
 
 
 def _guarantee(name: str, context: Context) -> str:

@@ -344,13 +344,13 @@ def test_ranges_by_feature_are_listed_as_far_as_they_are_on_file() -> None:
         ([], "the plan asked for no bound"),
         # Φ⁻¹(0.05) - Φ⁻¹(0.005) = 0.931 is what the noise has to bring μ = 2 to.
         (
-            [chance(0.3, details={"mu": 2.0})],
+            [chance(0.3, details={"mu": 2.0, "rounds": 4})],
             "leaves a chance of 0.3 to rebuild an example, above the limit of 0.05: about 2.2 times the noise, or fewer releases",
         ),
         (
             [chance(0.3, details={"mu": 2.0, "kappa": 0.01, "examples": 4, "hidden": "client"})],
             # Φ⁻¹(0.05) - Φ⁻¹(0.04) = 0.1058
-            "above the limit of 0.05: about 19 times the noise",
+            "above the limit of 0.05: about 19 times the noise would bound it",
         ),
         (
             [chance(0.4, details={"kappa": 0.0412, "examples": 2})],
