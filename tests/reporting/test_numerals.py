@@ -87,7 +87,7 @@ def test_a_score_without_value_shows_its_outcome() -> None:
 
 @pytest.mark.parametrize(
     ("value", "blind", "shown"),
-    [(0.3, 0.31, "0.3"), (14.2, 0.394, "above blind (14.2)"), (0.9, None, "0.9"), (1.5, None, "above the range (1.5)")],
+    [(0.3, 0.31, "0.3"), (14.2, 0.394, "above a blind guess"), (0.9, None, "0.9"), (1.5, None, "above the range")],
 )
 def test_a_prediction_above_blind_is_said_in_words(value: float, blind: float | None, shown: str) -> None:
     made = beside_blind(Quantity(value=value, text=decimal(value)), Quantity(value=blind))

@@ -410,3 +410,16 @@ def test_an_epsilon_of_a_mechanism_says_how_many_releases_it_is_of() -> None:
         "epsilon by the privacy loss distribution (5 releases together)",
         "epsilon by Rényi divergences (15 releases together)",
     ]
+
+
+def test_a_control_shows_the_largest_of_its_lower_bounds(toy: None) -> None:
+    planted = next(one for one in toy_kind.record().findings if one.control is not None)
+    assert planted.control is not None
+    bound = Score(name="epsilon", value=4.62, unit="epsilon", leakier=Leakier.HIGHER, evidence=Evidence.LOWER_BOUND)
+    scores = (bound, replace(bound, value=15.1), replace(bound, value=99.0, evidence=Evidence.ESTIMATE))
+    found = planted.but(scores=scores, control=planted.control.model_copy(update={"measure": "epsilon"}))
+    record = toy_kind.record()
+    shown = assemble(replace(Record.of([found], record.verdicts), run=record.run))
+    reached = run(table(section(shown, "controls").sections[0]).rows[0][2], str)
+    assert "15.1" in reached
+    assert "4.62" not in reached

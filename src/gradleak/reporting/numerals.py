@@ -150,9 +150,9 @@ def between(score: Score | None) -> str:
 def beside_blind(found: Quantity, blind: Quantity) -> Quantity:
     """A predicted error, in words where it is above what a blind guess gives or above the range of the data.
 
-    A first-order prediction has no ceiling, while no attacker has to do worse than guess: the number stays in brackets.
+    A first-order prediction has no ceiling, while no attacker has to do worse than guess: the number itself tells nothing more.
     """
     limit = min(1.0, 1.0 if blind.value is None else blind.value)
     if found.value is None or found.value <= limit:
         return found
-    return replace(found, text=f"above {'the range' if blind.value is None else 'blind'} ({found.text})")
+    return replace(found, text=f"above {'the range' if blind.value is None else 'a blind guess'}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -251,7 +252,7 @@ def _control(
 ) -> Section:
     rows: list[list[Words]] = []
     for finding, control in found:
-        score = finding.score(control.measure) if control.measure else None
+        score = _reached(finding, control)
         where = " / ".join(part for part in (finding.audit, finding.scenario, control.of) if part)
         rows.append(
             [
@@ -272,6 +273,15 @@ def _control(
     if None in results:
         blocks.append(Note(title="Not run.", text=words.CONTROL_NOT_RUN, level=Level.WARN))
     return Section(anchor=f"control-{place}", title=as_is(title or "Control"), blocks=blocks, label=None)
+
+
+def _reached(finding: Finding, control: Control) -> Score | None:
+    """The number of a control; of several bounds from below of one name the largest, which says the most."""
+    first = finding.score(control.measure) if control.measure else None
+    if first is None or first.evidence is not Evidence.LOWER_BOUND:
+        return first
+    bounds = (one for one in finding.scores if (one.name, one.evidence) == (first.name, first.evidence))
+    return max(bounds, key=lambda one: -math.inf if one.value is None else one.value)
 
 
 # Reasons of verdicts that a control took away.

@@ -282,7 +282,7 @@ def test_the_blind_number_is_that_of_the_example_which_came_out_closest() -> Non
 
 def test_a_prediction_above_what_guessing_gives_is_said_in_words() -> None:
     text, _ = pages(known(baseline=0.3), attack(0.2), about(score("inversion_influence", 7.0)))
-    assert cells(text, "Releases by scenario")[0][6] == "above blind (7)"
+    assert cells(text, "Releases by scenario")[0][6] == "above a blind guess"
 
 
 def test_thresholds_luck_and_range_are_said_first() -> None:
