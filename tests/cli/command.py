@@ -20,7 +20,7 @@ def started(*arguments: str, path: Path | None = None) -> subprocess.CompletedPr
     """What `gradleak` with these arguments says as a process of its own, with `path` before all others."""
     known = [path and str(path), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, known))}
-    command = [sys.executable, "-m", "gradleak.cli", *arguments]
+    command = [sys.executable, "-m", "gradleak", *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=240)
 
 

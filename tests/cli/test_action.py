@@ -31,7 +31,7 @@ def test_the_audit_step_writes_what_it_says(fail_on: str, code: int, tmp_path: P
     # What the first step installs.
     program = tmp_path / "bin" / "gradleak"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m gradleak.cli "$@"\n', encoding="utf-8")
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m gradleak "$@"\n', encoding="utf-8")
     program.chmod(0o755)
     files = {"GITHUB_OUTPUT": tmp_path / "output", "GITHUB_STEP_SUMMARY": tmp_path / "summary"}
     environment = {**os.environ, **ENVIRONMENT, **stated, **{name: str(file) for name, file in files.items()}}

@@ -316,7 +316,7 @@ def test_the_json_is_read_again_when_a_record_changes(viewer: Viewer, runs: Path
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_ends_at_a_signal(number: signal.Signals, runs: Path) -> None:
-    command = [sys.executable, "-m", "gradleak.cli", "view", str(runs), "--port", "0", "--no-open"]
+    command = [sys.executable, "-m", "gradleak", "view", str(runs), "--port", "0", "--no-open"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     # Tests that run in the background may ignore Ctrl-C, and hand that on.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

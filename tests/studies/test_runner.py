@@ -115,7 +115,7 @@ def test_without_a_checkout_one_line_says_where_to_run_it(tmp_path: Path) -> Non
     foreign.parent.mkdir()
     foreign.write_text("raise RuntimeError\n", encoding="utf-8")
     ended = subprocess.run(
-        [sys.executable, "-m", "gradleak.cli", "study", "pruning_bound", "--out", "out"],
+        [sys.executable, "-m", "gradleak", "study", "pruning_bound", "--out", "out"],
         capture_output=True,
         text=True,
         check=False,

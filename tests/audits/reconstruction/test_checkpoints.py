@@ -55,7 +55,7 @@ def _plan(folder: Path, text: str = PLAN) -> Path:
 @pytest.mark.slow  # in short: the kills within one process below
 def test_a_run_that_was_killed_within_an_attack_gives_the_same_record(tmp_path: Path) -> None:
     plan, out = _plan(tmp_path), tmp_path / "out"
-    command = [sys.executable, "-m", "gradleak.cli", "audit", str(plan), "--out", str(out), "--jobs", "1", "--quiet"]
+    command = [sys.executable, "-m", "gradleak", "audit", str(plan), "--out", str(out), "--jobs", "1", "--quiet"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True

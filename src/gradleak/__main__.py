@@ -1,0 +1,5 @@
+"""`python -m gradleak`, the same as the command."""
+
+from gradleak.cli import main
+
+main()

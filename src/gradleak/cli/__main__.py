@@ -1,5 +1,0 @@
-"""`python -m gradleak.cli`."""
-
-from gradleak.cli import main
-
-main()
