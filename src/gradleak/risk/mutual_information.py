@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, final
+from typing import Annotated, Any, ClassVar, final
 
 import numpy as np
 import scipy
@@ -31,11 +31,10 @@ from gradleak.results import (
     Whole,
 )
 from gradleak.risk.layer_measure import GradientMeasure, coordinates
+from gradleak.risk.neighbors import GaussianPairs, information_with_inputs, information_with_labels
 
-if TYPE_CHECKING:
-    from sklearn.neighbors import KDTree
-
-# So near to the largest number that the sample can give, a value says how many rows there were.
+# So near to the largest number that the sample can give, or so far below what it stands for, a value says how many rows
+# there were.
 _NEAR_CEILING = 0.5
 # Components with less of the largest standard deviation are round-off.
 _FLAT = 1e-7
@@ -101,22 +100,32 @@ class InformationEstimator(GradientMeasure):
         if not math.isfinite(found.value):
             return self._without_value(Outcome.NOT_FINITE, "the estimate is not finite", **facts)
         near = found.ceiling is not None and found.value > found.ceiling - _NEAR_CEILING
+        low = found.calibrated is not None and found.calibrated - found.value > _NEAR_CEILING
         # Near the ceiling the spread goes to 0 while the truth may be infinite.
-        interval = None if near else found.interval
+        interval = None if near or low else found.interval
         if near:
             note = f"{matrix.shape[0]} rows cannot tell more than {found.ceiling:.3g} nats"
+        elif low and found.calibrated == math.inf:
+            note = f"a lower estimate: no Gaussian pairs of {matrix.shape[0]} rows, however dependent, give as much"
+        elif low:
+            truth = f"{found.calibrated:.3g} nats"
+            note = f"a lower estimate: Gaussian pairs of {matrix.shape[0]} rows give as much where the truth is {truth}"
         elif interval is None:
             note = "too few rows for an interval"
+        elif found.calibrated is not None:
+            note = (
+                "a lower estimate; the upper end allows for the bias that Gaussian pairs have, other laws may have more"
+            )
         else:
             note = "the interval is for the draw of the rows, not for the bias of the estimator"
-        ceiling = {} if found.ceiling is None else {"ceiling": found.ceiling}
+        known = {"ceiling": found.ceiling, "calibrated": found.calibrated}
         return self._score(
             found.value,
             n=matrix.shape[0],
             interval=interval,
-            outcome=Outcome.SATURATED if near else Outcome.CONVERGED,
+            outcome=Outcome.SATURATED if near or low else Outcome.CONVERGED,
             note=note,
-            details=facts | ceiling | dict(found.details),
+            details=facts | {name: one for name, one in known.items() if one is not None} | dict(found.details),
         )
 
 
@@ -128,6 +137,7 @@ class Estimate:
         value: in nats.
         interval: of 95 %, or None.
         ceiling: no sample of this size gives more, or None where nothing but the labels' entropy bounds it.
+        calibrated: the truth at which pairs of a known law give this value, infinite where none does; None where unknown.
         details: further numbers for the score.
     """
 
@@ -135,6 +145,7 @@ class Estimate:
     interval: tuple[float, float] | None
     ceiling: float | None
     details: Mapping[str, Any]
+    calibrated: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -196,9 +207,13 @@ class NeighborInformation(InformationEstimator):
     **Assumptions**: independent rows and a density that hardly changes among k neighbors. **Biases**: about 0 where
     nothing depends, so estimates may be a little negative and are not clipped; too low for strong dependence and for
     many components (with inputs, already at four and some hundred rows); never above ψ(n) − ψ(k) for inputs, near
-    which the outcome is saturated. G is a function of input, label and parameters: without noise I(G; input) is
-    infinite for continuous inputs, and any finite number says what n rows resolve. The interval (from 200 rows on; the
-    variance of estimates on 10 parts, Student) is for the draw of the rows alone; the bias can be larger.
+    which the outcome is saturated. For inputs the bias is calibrated: `details["calibrated"]` is the information at which
+    Gaussian pairs of as many rows and components, which depend in the same shares (of the canonical correlations of the
+    data), give the same value. Where that is more than 0.5 nats above, the outcome is saturated, and the value a *lower
+    estimate* without an interval. Other laws can be biased further. G is a function of input, label and parameters:
+    without noise I(G; input) is infinite for continuous inputs, and any finite number says what n rows resolve. The
+    interval (from 200 rows on; the variance of estimates on 10 parts, Student) is for the draw of the rows; its upper
+    end is calibrated likewise. That of labels misses the bias.
 
     Args:
         neighbors: k; small for little bias, large for little variance.
@@ -207,10 +222,10 @@ class NeighborInformation(InformationEstimator):
     Raises:
         InputError: for numbers below 1, or (when measured) a target that is neither labels nor finite inputs.
 
-    **Cost**: k-d trees, n log n for few components; 0.1 s for 1,000 rows.
+    **Cost**: k-d trees, n log n for few components; for inputs some 4 to 20 such estimates for the calibration.
 
     **Source**: Kraskov et al. 2004, algorithm 1; Ross 2014 for labels; the variance as Holmes and Nemenman 2019 (from one
-    size of parts). Mo et al. 2021, section 4.1, use MINE; this stands beside it.
+    size of parts); the calibration is ours. Mo et al. 2021, section 4.1, use MINE; this stands beside it.
 
     Examples:
         >>> draw = torch.Generator().manual_seed(0)
@@ -237,9 +252,9 @@ class NeighborInformation(InformationEstimator):
         estimate: Callable[[np.ndarray, np.ndarray, int], float]
         if target.entropy is None:
             other = _jittered(components_of(target.values, self.components), generator)
-            estimate, ceiling = _of_inputs, float(digamma(len(rows)) - digamma(self.neighbors))
+            estimate, ceiling = information_with_inputs, float(digamma(len(rows)) - digamma(self.neighbors))
         else:
-            other, estimate, ceiling = target.values.numpy(), _of_labels, None
+            other, estimate, ceiling = target.values.numpy(), information_with_labels, None
         value = estimate(gradients, other, self.neighbors)
         interval = None
         if len(rows) >= _PARTS * max(_PART_ROWS, self._least_rows):
@@ -247,43 +262,14 @@ class NeighborInformation(InformationEstimator):
             spread = np.std([estimate(gradients[part], other[part], self.neighbors) for part in parts], ddof=1)
             reach = float(scipy.stats.t.isf(0.025, _PARTS - 1) * spread / math.sqrt(_PARTS))
             interval = (value - reach, value + reach)
+        calibrated = None
+        if ceiling is not None:
+            pairs = GaussianPairs.like(gradients, other, self.neighbors)
+            calibrated = pairs.truth_of(value, 2.0 * ceiling)
+            if interval is not None:
+                interval = (interval[0], pairs.truth_of(interval[1], 2.0 * ceiling))
         details = {"neighbors": self.neighbors, "components": gradients.shape[1]}
-        return Estimate(value=value, interval=interval, ceiling=ceiling, details=details)
-
-
-def _tree(rows: np.ndarray) -> KDTree:
-    """Tree of neighbors by the largest difference of a coordinate."""
-    # Loaded where it is needed: a second of every process that never does.
-    from sklearn.neighbors import KDTree
-
-    return KDTree(rows, metric="chebyshev")
-
-
-def _of_inputs(first: np.ndarray, second: np.ndarray, neighbors: int) -> float:
-    joint = _tree(np.concatenate([first, second], axis=1))
-    # Its own row is the first neighbor; only rows strictly nearer than the k-th are counted.
-    radius = np.nextafter(joint.query(joint.data, k=neighbors + 1)[0][:, -1], 0)
-    near = [_tree(space).query_radius(space, radius, count_only=True) for space in (first, second)]
-    return float(digamma(len(first)) + digamma(neighbors) - np.mean(digamma(near[0]) + digamma(near[1])))
-
-
-def _of_labels(rows: np.ndarray, labels: np.ndarray, neighbors: int) -> float:
-    radius = np.empty(len(rows))
-    used = np.empty(len(rows), dtype=int)
-    sizes = np.bincount(labels)[labels]
-    for label in np.unique(labels[sizes > 1]):
-        here = labels == label
-        count = min(neighbors, int(here.sum()) - 1)
-        tree = _tree(rows[here])
-        radius[here] = np.nextafter(tree.query(rows[here], k=count + 1)[0][:, -1], 0)
-        used[here] = count
-    # A label that occurs once has no neighbor of its kind.
-    kept = sizes > 1
-    if not kept.any():
-        return 0.0
-    rows = rows[kept]
-    near = _tree(rows).query_radius(rows, radius[kept], count_only=True)
-    return float(digamma(len(rows)) + np.mean(digamma(used[kept]) - digamma(sizes[kept]) - digamma(near)))
+        return Estimate(value=value, interval=interval, ceiling=ceiling, details=details, calibrated=calibrated)
 
 
 def _jittered(rows: torch.Tensor, generator: torch.Generator) -> np.ndarray:
