@@ -85,7 +85,8 @@ class LabelRestoration(Study):
         only: name of a boolean array in that file that selects images.
         weights: safetensors file of the trained ResNet-20.
         training_steps: after how many steps of training a small network on MNIST digits is attacked; () for none.
-        trained_sizes: batch sizes there; at 32 and above labels are drawn at random, since 10 classes are too few.
+        trained_sizes: batch sizes there; two examples have different labels, which the zero-shot rule can prove; at 32 and
+            above labels are drawn at random, since 10 classes are too few.
         local_steps: numbers of local steps of FedAvg, on the untrained ResNet-8; () for none.
         learning_rates: of FedAvg.
         local_size: batch size there.
@@ -107,7 +108,7 @@ class LabelRestoration(Study):
     only: str | None = None
     weights: str | None = None
     training_steps: Sequence[int] = (0, 30, 100, 300, 1000)
-    trained_sizes: Sequence[int] = (4, 8, 16, 32, 64)
+    trained_sizes: Sequence[int] = (2, 4, 8, 16, 32, 64)
     local_steps: Sequence[int] = (1, 2, 4, 8)
     learning_rates: Sequence[float] = (0.01, 0.1)
     local_size: int = 32
