@@ -105,7 +105,7 @@ class GaussianPairs:
         return max(value, _FIRST * math.pow(_FACTOR, point - 1 + share))
 
     def value_at(self, information: float) -> float:
-        """What the estimator gives on average for pairs with this information, in nats."""
+        """The estimate, on average, for pairs with this information, in nats."""
         correlations = np.sqrt(-np.expm1(-2.0 * information * self.shares))
         found = []
         for draw in range(_DRAWS):
