@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradleak.core import Batch, Exposure, Objective, Release
 from gradleak.defenses import Clip, GaussianNoise, LaplaceNoise
-from gradleak.protocols import FedSGD
+from gradleak.protocols import FedAvg, FedSGD
 from gradleak.reporting.words import score_title
 from gradleak.results import Evidence, InputError, Outcome
 from gradleak.risk.token_error import TokenDistances, TokenError
@@ -112,6 +112,22 @@ def test_scores_say_which_bound_they_are() -> None:
     pair = TokenError(candidates=(3,), most_places=1).scores(case)
     assert pair[0].evidence is Evidence.EXACT
     assert (pair[2].value, pair[2].outcome) == (None, Outcome.UNSUPPORTED)  # guessing between two errs half of the time
+
+
+def test_mini_batches_need_no_derivative() -> None:
+    """Two sentences in two local steps: no derivative by embeddings is taken, of which a part of the batch has none."""
+    protocol = FedAvg(learning_rate=0.1, epochs=1, batch_size=1)
+    release = Release(protocol, [GaussianNoise(std=0.05)])
+    case = Exposure(Objective.from_module(tiny().double()), sentences(6, 5, length=6), release)
+    settings = TokenError(candidates=CANDIDATES, most_places=3)
+    found = settings.scores(case)
+    row, place = found[0].details["places"][0]
+    words = tuple(dict.fromkeys([int(case.batch.inputs[row, place]), *CANDIDATES]))
+    points = means(case, place, words)
+    expected = TokenDistances(distances=torch.cdist(points, points) / 0.05, truth=0)
+    assert [score.details["per_place"][0] for score in found[:2]] == pytest.approx(
+        [expected.best_error(1.0), expected.least_error(1.0)], rel=1e-6
+    )
 
 
 def test_the_prior_is_told_with_every_number_that_rests_on_it() -> None:

@@ -58,7 +58,7 @@ class Measure(LayerMeasure):
     Attributes:
         needs_delta: whether a perturbation of the release must be given.
         reads_derivative: whether A is used at all, not the released mean alone.
-        reads_ids: whether it is given the ids of a sentence in place of their embeddings.
+        reads_ids: whether it is taken of the ids of a sentence, in `_of_ids`, with no derivative at all.
     """
 
     leakier: ClassVar[Leakier] = Leakier.LOWER
@@ -114,6 +114,8 @@ class Measure(LayerMeasure):
                 f"{exposure.objective.size} entries, got None; for noise that was drawn pass the flat update minus "
                 "exposure.released_mean()"
             )
+        if self.reads_ids:
+            return [_of_chance(score, exposure) for score in self._of_ids(exposure)]
         told, exposure = exposure, exposure.at_embeddings()
         flat = None
         if self.needs_delta and delta is not None:
@@ -125,13 +127,12 @@ class Measure(LayerMeasure):
         else:
             check_operator(exposure, operator)
         flat = None if flat is None else flat.to(operator.dtype)
-        given = told if self.reads_ids else exposure
         if not self.reads_derivative:
-            return [_of_chance(score, exposure) for score in self._measures(given, flat, operator)]
+            return [_of_chance(score, exposure) for score in self._measures(exposure, flat, operator)]
         check = operator.check
         if check.refusal:
             return [self._without_value(outcome_of(check), check.refusal)]
-        found = [earned(score, check) for score in self._measures(given, flat, operator)]
+        found = [earned(score, check) for score in self._measures(exposure, flat, operator)]
         found = [_of_chance(_of_precision(score, operator.dtype), exposure) for score in found]
         return found if told is exposure else [modulo_unseen(score, told, operator) for score in found]
 
@@ -196,6 +197,10 @@ class Measure(LayerMeasure):
     def _measures(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> list[Score]:
         """The score of a call and what else comes out beside it; takes what `_measure` takes."""
         return [self._measure(exposure, delta, operator)]
+
+    def _of_ids(self, exposure: Exposure) -> list[Score]:
+        """The scores of a measure that `reads_ids`."""
+        raise NotImplementedError(f"{type(self).__name__} reads no ids")
 
     @abstractmethod
     def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:

@@ -255,9 +255,9 @@ class TokenError(Measure):
         )
 
     def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
-        return self._measures(exposure, delta, operator)[0]
+        return self._of_ids(exposure)[0]
 
-    def _measures(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> list[Score]:
+    def _of_ids(self, exposure: Exposure) -> list[Score]:
         """`token_error_bound`, `least_token_error` and `noise_std_for_token_error`, with each place in the details."""
         noise = exposure.noise
         if isinstance(noise, NotGaussian):
@@ -266,7 +266,8 @@ class TokenError(Measure):
         places = self.places(exposure.batch)
         found = [self.distances(exposure, row, place) for row, place in places]
         if not any(bool(one.distances.any()) for one in found):
-            return [self._zero_map(operator)]
+            note = "the release is the same whichever candidate stands at a place, as where a sign or a rounding hides it"
+            return [self._without_value(Outcome.NOT_INFORMATIVE, f"{note}; this is no evidence of safety")]
         best = [one.best_error(float(noisy)) for one in found]
         least = [one.least_error(float(noisy)) for one in found]
         count = len(found[0].distances)

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 from tests.audits.risk.small_site import digits, found, read, site
+from tests.tokens import sentences, tiny
 
 import gradleak as gl
-from gradleak.audits.base import Scenario
+from gradleak.audits.base import Scenario, Site
 from gradleak.audits.risk import RiskAudit
-from gradleak.core import Batch
+from gradleak.core import Batch, Objective, Release
 from gradleak.results import Evidence, Grounds, InputError, Outcome, PlanError, Status, Subject
 from gradleak.results.findings.risk import Confirmation, RiskFinding
 from gradleak.risk import BayesianCramerRao, ReconstructionProbability
@@ -237,6 +238,26 @@ def test_a_derivative_that_is_not_finite_leaves_what_needs_none_and_a_line_for_t
         for score in lost.values():
             assert (score.value, score.outcome) == (None, Outcome.NOT_FINITE)
             assert "infinite or NaN at the private batch" in score.note
+
+
+def test_sentences_in_mini_batches_have_the_measures_that_need_no_derivative() -> None:
+    release = Release(gl.FedAvg(learning_rate=0.1, epochs=1, batch_size=1), [gl.GaussianNoise(std=0.05)])
+    scenario = Scenario(name="noisy", release=release, examples=range(1))
+    about = Site(
+        name="small",
+        seed=3,
+        objective=Objective.from_module(tiny()),
+        batches=[sentences(6, 5, length=6)],
+        scenarios=[scenario],
+    )
+    one = found(about, gl.risk.TokenError(most_places=1, most_candidates=4), gl.Vulnerability())["noisy/example 0/risk"]
+    assert one.value("token_error_bound") >= one.value("least_token_error") > 0.0
+    assert one.value("noise_std_for_token_error") > 0.0
+    lost = one.score("vulnerability")
+    assert lost is not None
+    assert (lost.value, lost.outcome) == (None, Outcome.UNSUPPORTED)
+    assert "cannot be taken one by one" in lost.note
+    assert found(about, gl.Vulnerability())["noisy/example 0/risk"].status is Status.REFUSED
 
 
 def test_a_measure_that_the_audit_takes_anyway_or_that_stands_twice_is_in_the_record_once() -> None:

@@ -61,8 +61,7 @@ class Releases:
                 found.append(derivative_finding(work.blank("derivative"), operator.check))
                 found += work.measured(self.measures, operator)
             except GradleakError as refusal:
-                blank = work.blank("risk")
-                found.append(blank.but(status=Status.REFUSED, outcome=Outcome.UNSUPPORTED, note=str(refusal)))
+                found.append(work.without_derivative(self.measures, str(refusal)))
         return found
 
 
@@ -130,8 +129,19 @@ class _Release:
             found.append(self._validated(operator, rule.max_steps))
         return found
 
+    def without_derivative(self, measures: Sequence[Measure | SettingMeasure], refusal: str) -> RiskFinding:
+        """What is left where the release has no derivative: the scores of measures of ids, or the refusal alone."""
+        started = time.perf_counter()
+        own = [measure for measure in distinct(measures) if isinstance(measure, Measure)]
+        if not any(measure.reads_ids for measure in own):
+            return self.blank("risk").but(status=Status.REFUSED, outcome=Outcome.UNSUPPORTED, note=refusal)
+        scores: list[Score] = []
+        for measure in own:
+            scores += self._scores(measure, None) if measure.reads_ids else [measure.unsupported(refusal)]
+        return self.blank("risk").but(scores=tuple(scores), note=refusal, seconds=time.perf_counter() - started)
+
     def _scores(
-        self, measure: Measure, operator: GradientJacobian, delta: torch.Tensor | None = None
+        self, measure: Measure, operator: GradientJacobian | None, delta: torch.Tensor | None = None
     ) -> Sequence[Score]:
         try:
             return measure.scores(self.exposure, delta=delta, operator=operator)
