@@ -146,8 +146,9 @@ def test_last_words_of_an_untied_language_model_come_from_its_head(size: int) ->
         words = set(batch.inputs[batch.inputs >= 0].tolist())
         told = "is not told" not in found.note
         assert set(found.bag.tolist()) <= words
-        assert (set(found.bag.tolist()) == words) == told == (found.outcome is Outcome.CONVERGED)
-        whole += told
+        assert told == (found.outcome is Outcome.CONVERGED)
+        assert set(found.bag.tolist()) == words or not told
+        whole += set(found.bag.tolist()) == words
         if size == 1:
             assert torch.equal(found.tokens, batch.inputs)
     assert whole >= (3 if size < 8 else 1)
@@ -161,12 +162,37 @@ def test_last_words_are_not_told_where_the_rows_of_the_head_do_not_stand_apart(d
     assert (found.outcome, "do not stand apart" in found.note) == (Outcome.NOT_IDENTIFIABLE, True)
 
 
-def test_a_last_word_that_the_sentence_has_already_is_left_open() -> None:
+@pytest.mark.parametrize("defense", [(), (Clip(max_norm=0.01),)], ids=["plain", "clipped"])
+def test_a_last_word_that_the_sentence_has_already_comes_from_the_gradient_of_the_head(
+    defense: tuple[Defense, ...],
+) -> None:
     model, _ = untied(1, seed=30)
     ids = torch.tensor([[9, 20, 31, 42, 20]])
-    found = attacked(model, Batch(ids, ids, Domain.tokens(Vocabulary(size=400), 5)))
-    assert found.tokens.tolist() == [[9, 20, 31, 42, -1]]
-    assert found.bag.tolist() == [9, 20, 31, 42]
+    batch = Batch(ids, ids, Domain.tokens(Vocabulary(size=400), 5))
+    found = attacked(model, batch, defenses=defense)
+    assert found.tokens.tolist() == [[9, 20, 31, 42, 20]]
+    assert found.bag.tolist() == [9, 20, 20, 31, 42]
+    assert found.outcome is Outcome.CONVERGED
+    # Several local steps leave no gradient to compare with: the place stays open.
+    steps = attacked(model, batch, protocol=FedAvg(learning_rate=0.5, epochs=3))
+    assert steps.tokens.tolist() == [[9, 20, 31, 42, -1]]
+    assert (steps.bag.tolist(), steps.outcome) == ([9, 20, 31, 42], Outcome.NOT_IDENTIFIABLE)
+
+
+@pytest.mark.parametrize("seed", [3, 6])
+def test_a_bag_of_which_a_last_word_may_be_missing_is_not_sold_as_certain(seed: int) -> None:
+    """Words as frequent as words are, and sentences of two to three of them: many a last one is not told."""
+    rng = torch.Generator().manual_seed(seed)
+    model = transformer(words=120, length=3, width=16, causal=True, classes=0, std=0.3, generator=rng)
+    with torch.no_grad():
+        model.head.weight *= 5
+    ids = torch.multinomial(1.0 / torch.arange(1, 121), 24, True, generator=rng).reshape(8, 3)
+    ids[::2, 2] = -1
+    found = attacked(model, Batch(ids, ids.masked_fill(ids < 0, -100), Domain.tokens(Vocabulary(size=120), 3)))
+    assert found.bag is not None
+    words = set(ids[ids >= 0].tolist())
+    assert set(found.bag.tolist()) <= words
+    assert found.outcome is Outcome.NOT_IDENTIFIABLE or set(found.bag.tolist()) == words
 
 
 def test_a_disclosed_length_is_used() -> None:
@@ -214,15 +240,17 @@ def _untied(*, seed: int, width: int, scale: float) -> TinyTransformer:
     return model
 
 
-@pytest.mark.parametrize(("seed", "width", "count", "length"), [(11, 16, 3, 5), (1, 8, 1, 5)])
-def test_last_words_that_the_head_does_not_tell_are_not_sold_as_certain(
-    seed: int, width: int, count: int, length: int
-) -> None:
+@pytest.mark.parametrize(("seed", "width", "count"), [(11, 16, 3), (1, 8, 1)])
+def test_last_words_that_the_head_does_not_tell_are_not_sold_as_certain(seed: int, width: int, count: int) -> None:
     words = Vocabulary(words=tuple(f"w{place}" for place in range(SIZE)))
-    ids = torch.randint(0, SIZE, (count, length), generator=torch.Generator().manual_seed(seed))
-    batch = Batch(ids, ids.clone(), Domain.tokens(words, length))
+    ids = torch.randint(0, SIZE, (count, 5), generator=torch.Generator().manual_seed(seed))
+    batch = Batch(ids, ids.clone(), Domain.tokens(words, 5))
     found = attacked(_untied(seed=seed, width=width, scale=2.0), batch)
     assert found.bag is not None
+    if count == 1:
+        # The rows of the head do not tell; the model, run on the other words, does.
+        assert (found.tokens.tolist(), found.outcome) == (ids.tolist(), Outcome.CONVERGED)
+        return
     assert set(found.bag.tolist()) <= set(ids.flatten().tolist())
     assert found.outcome is Outcome.NOT_IDENTIFIABLE
     assert "a last word that is only predicted is not told" in found.note

@@ -1,15 +1,19 @@
-"""Words that a language model has to predict, from the rows of its head alone."""
+"""Words that a language model has to predict, from the rows of its head."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from gradleak.attacks.text.readers import Taps
 
 _ROUNDS, _STEPS = 30, 60
 # Rows of words that are predicted lie below zero, others above one half; where one lies between, nobody can tell.
 _BELOW, _ABOVE, _KEPT, _NOISE = -0.05, 0.5, 0.7, 0.1
+# Of a head's gradient computed here: rounding leaves less, and another last word so many times more.
+_MISFIT, _CLEAR = 1e-3, 10.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,8 +38,9 @@ def predicted_words(gradient: Tensor, *, std: float = 0.0) -> PredictedWords:
     a margin join them. Targets have g_v·u < 0.
 
     Assumptions: fewer targets than half of the words, and at most about as many places as numbers of a state, so that there
-    is such a direction. A word that is predicted as often as it is a target may be missed. Nothing is told where a row
-    has no clear side: too many places, noise, pruning, half precision.
+    is such a direction. A target is missed where the direction found gives more weight to the places that predict its word
+    than to those that have to: who needs all of them has to count. Nothing is told where a row has no clear side: too many
+    places, noise, pruning, half precision.
 
     Args:
         gradient: of the head's weight (V, d).
@@ -69,6 +74,37 @@ def predicted_words(gradient: Tensor, *, std: float = 0.0) -> PredictedWords:
     unclear = blurred or bool((margins[half] <= 0).any()) or bool(((margins > _BELOW) & (margins < _ABOVE)).any())
     found = None if unclear else there.nonzero()[margins <= _BELOW, 0]
     return PredictedWords(rows=found, multiplications=work)
+
+
+def last_word(model: nn.Module, head: str, gradient: Tensor, sentence: Tensor) -> int | None:
+    """The word behind a sentence whose words are known, from the gradient of a head that no table is tied to.
+
+    The gradient is (P - Y)ᵀH but for its scale, H the final states and P the probabilities, which the model computes from the
+    sentence, and Y the targets, of which the last alone is open: the word whose gradient is proportional to that of the update.
+
+    Args:
+        model: without dropout; called with ids (1, T) alone.
+        head: name of the layer.
+        gradient: of its weight (V, d).
+        sentence: ids (T,), T at least 1.
+
+    Returns:
+        The word; None where no gradient fits but for rounding (noise, local steps), or others fit nearly as well.
+
+    Cost: a forward pass and a product (V, T) by (T, d).
+    """
+    layer = model.get_submodule(head)
+    (states,) = Taps(model=model).inputs(sentence[None], [head])
+    with torch.no_grad():
+        chances = layer(states[0]).double().softmax(dim=1)
+    states, seen = states[0].double(), gradient.double()
+    known = (chances.T @ states).index_add_(0, sentence[1:], -states[:-1])
+    # Squared distances of `known` less one last state, at each word, from the line of multiples of the gradient.
+    left = known.square().sum() - 2 * known @ states[-1] + states[-1].square().sum()
+    along = ((known * seen).sum() - seen @ states[-1]).square() / seen.square().sum()
+    outside = (left - along).clamp_min(0.0) / left
+    (least, second), words = outside.sqrt().topk(2, largest=False)
+    return int(words[0]) if float(least) < min(_MISFIT, float(second) / _CLEAR) else None
 
 
 def _positive_on(rows: Tensor, start: Tensor) -> tuple[Tensor, int]:

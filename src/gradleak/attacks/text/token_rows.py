@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import scipy
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradleak.attacks.attack import Attack, Monitor
-from gradleak.attacks.text.head_rows import predicted_words
+from gradleak.attacks.text.head_rows import last_word, predicted_words
 from gradleak.attacks.text.table_rows import place_words, rows_outside_head
 from gradleak.attacks.text.used_rows import noise_std, used_rows
-from gradleak.core import NO_TOKEN, Knowledge, Reconstruction, TokenTables, Update
+from gradleak.core import NO_TOKEN, Knowledge, Mode, Reconstruction, TokenTables, Update
 from gradleak.protocols.average_gradient import without_decay
 from gradleak.results import MELIS_2019, Citation, Outcome, UnsupportedError
 
 _COST = 1.0
+# A forward pass, in plain gradients.
+_PASS = 1 / 3
 # Half precision leaves about 1e-3; noise that a word could hide in leaves more than this.
 _LARGEST_MISFIT = 0.02
 _ROUNDINGS = 16.0
@@ -34,14 +36,14 @@ class TokenRows(Attack):
     head (`rows_outside_head`). Of several sentences, and without learned places, the bag of words is claimed alone.
 
     **Assumptions**: those of `used_rows` and `place_words`. The number of words is that of the rows of places that moved, or
-    the disclosed length. A last word that a causal language model only predicts moves the head alone: it is in the bag where
-    a head of its own tells by its rows what was predicted (`predicted_words`), and behind the last place where a single sentence
-    has one such word. The row of a tied head lies within the head's share, and hides it.
+    the disclosed length. A last word that a causal language model only predicts moves the head alone. Behind a single sentence
+    whose words are known the model says which it is (`last_word`); of a batch it is in the bag where a head of its own tells by
+    its rows what was predicted (`predicted_words`). The row of a tied head lies within the head's share, and hides it.
 
     Outcomes: `converged` where the rows of words are those sums but for rounding, and no word at another place is as good;
-    `not_identifiable` where they are not (noise, rounding to few bits), where the head does not tell a last word, or places pass
-    back the same, as in a model that adds
-    them up before anything bends: the words stand, their order is the nearest and may be wrong.
+    `not_identifiable` where they are not (noise, rounding to few bits), or places pass back the same, as in a model that adds
+    them up before anything bends: the words stand, their order is the nearest and may be wrong. So it is where last words may
+    be missing: of a batch the head has to tell as many as it has sentences, none of which is read elsewhere.
 
     **Cost**: two forward passes that find the tables, counted as one plain gradient; the rest is a search in rows. A head of
     its own adds the products of `predicted_words`.
@@ -111,11 +113,18 @@ class TokenRows(Attack):
         found = place_words(words, places[there])
         tokens = torch.full((1, domain.size), NO_TOKEN)
         tokens[0, there] = read.rows[found.words]
-        if len(last.rows) == 1 and int(there[-1]) + 1 < domain.size:
-            tokens[0, int(there[-1]) + 1] = last.rows[0]
+        end = int(there[-1]) + 1
+        if last.head and end < domain.size and end == len(there):
+            network = objective.in_mode(Mode.EVAL).parts(nn.Module)[0]
+            word = last_word(network, last.head.removesuffix(".weight"), update.tensors[last.head], tokens[0, :end])
+            last = last if word is None else last.known(word)
+            note, spent = f"{read.note}{last.note}", _COST + last.plain_gradients + _PASS
+        if len(last.rows) == 1 and end < domain.size:
+            tokens[0, end] = last.rows[0]
         if padding is not None:
             tokens[tokens == padding] = NO_TOKEN
-        left_over = rows[~torch.isin(rows, tokens)]
+        rows = torch.cat([read.rows, last.rows]).unique()
+        left_over = rows[~torch.isin(rows, tokens) & (rows != (NO_TOKEN if padding is None else padding))]
         # What misfit and rounding are made of hides an order that fits worse by as much.
         rounding = _ROUNDINGS * torch.finfo(update.dtype).eps
         alike = int((found.margins <= len(words) * max(found.misfit, rounding) ** 2).sum())
@@ -162,12 +171,25 @@ def _tables(knowledge: Knowledge) -> TokenTables:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _LastWords:
-    """Words that are predicted and not read, and what to say of them; not told where the rows of the head do not say."""
+    """Words that are predicted and not read, and what to say of them; not told where some may be missing.
+
+    `head` is the name of the weight that predicts them, or "" where there is none of its own.
+    """
 
     rows: Tensor
     note: str = ""
     told: bool = True
     plain_gradients: float = 0.0
+    head: str = ""
+
+    def known(self, word: int) -> _LastWords:
+        """The one last word that fits."""
+        return replace(
+            self,
+            rows=self.rows.new_tensor([word]),
+            told=True,
+            note=f"; the last word is the one whose prediction gives the gradient of {self.head}",
+        )
 
 
 def _last_words(update: Update, knowledge: Knowledge, tables: TokenTables, read: Tensor) -> _LastWords:
@@ -186,37 +208,33 @@ def _last_words(update: Update, knowledge: Knowledge, tables: TokenTables, read:
         return _LastWords(
             rows=none, told=False, note="; a last word that is only predicted is not told: no head is shared"
         )
-    std = noise_std(knowledge, heads[0])
-    found = predicted_words(update.tensors[heads[0]], std=math.inf if std is None else std)
+    (head,) = heads
+    std = noise_std(knowledge, head)
+    found = predicted_words(update.tensors[head], std=math.inf if std is None else std)
     entries = sum(one.numel() for one in objective.params.values())
     spent = found.multiplications / max(3.0 * entries * domain.size * (knowledge.batch_size or 1), 1.0)
+    untold = _LastWords(rows=none, told=False, plain_gradients=spent, head=head)
+    silent = "; a last word that is only predicted is not told: the rows of"
     if found.rows is None:
-        return _LastWords(
-            rows=none,
-            told=False,
-            plain_gradients=spent,
-            note=f"; a last word that is only predicted is not told: the rows of {heads[0]} do not stand apart",
-        )
+        return replace(untold, note=f"{silent} {head} do not stand apart")
+    assert domain.vocabulary is not None
     rows = found.rows[~torch.isin(found.rows, read)]
     # Of a sentence one word is read and never predicted, its first, and one is predicted and never read, its last.
     unpredicted = read[~torch.isin(read, found.rows)]
-    assert domain.vocabulary is not None
-    unpredicted = (
-        unpredicted[unpredicted != domain.vocabulary.padding] if domain.vocabulary.padding is not None else unpredicted
-    )
+    if domain.vocabulary.padding is not None:
+        unpredicted = unpredicted[unpredicted != domain.vocabulary.padding]
     most = knowledge.batch_size
     if most is not None and max(len(rows), len(unpredicted)) > most:
-        return _LastWords(
-            rows=none,
-            told=False,
-            plain_gradients=spent,
-            note=f"; a last word that is only predicted is not told: the rows of {heads[0]} contradict the words that were read",
-        )
-    return _LastWords(
-        rows=rows,
-        plain_gradients=spent,
-        note=f"; {len(rows)} more of {heads[0]} are predicted and never read" if len(rows) else "",
+        return replace(untold, note=f"{silent} {head} contradict the words that were read")
+    note = f"; {len(rows)} more of {head} are predicted and never read" if len(rows) else ""
+    # A sentence has one last word. Where fewer are told, others may be words that were read, or hide in the head.
+    complete = len(rows) == most
+    note += (
+        ""
+        if complete
+        else f"; a last word that is only predicted is not told of every sentence ({len(rows)} of {most or 'some'})"
     )
+    return replace(untold, rows=rows, told=complete, note=note)
 
 
 def _no_places(tables: TokenTables, update: Update, knowledge: Knowledge) -> str:
