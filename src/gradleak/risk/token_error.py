@@ -266,7 +266,9 @@ class TokenError(Measure):
         places = self.places(exposure.batch)
         found = [self.distances(exposure, row, place) for row, place in places]
         if not any(bool(one.distances.any()) for one in found):
-            note = "the release is the same whichever candidate stands at a place, as where a sign or a rounding hides it"
+            note = (
+                "the release is the same whichever candidate stands at a place, as where a sign or a rounding hides it"
+            )
             return [self._without_value(Outcome.NOT_INFORMATIVE, f"{note}; this is no evidence of safety")]
         best = [one.best_error(float(noisy)) for one in found]
         least = [one.least_error(float(noisy)) for one in found]

@@ -130,7 +130,7 @@ class _Release:
         return found
 
     def without_derivative(self, measures: Sequence[Measure | SettingMeasure], refusal: str) -> RiskFinding:
-        """What is left where the release has no derivative: the scores of measures of ids, or the refusal alone."""
+        """The scores of measures of ids, where a release has no derivative; the refusal where there are none."""
         started = time.perf_counter()
         own = [measure for measure in distinct(measures) if isinstance(measure, Measure)]
         if not any(measure.reads_ids for measure in own):
