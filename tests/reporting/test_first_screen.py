@@ -171,7 +171,7 @@ class Seen(HTMLParser):
         (IMAGES, "What an attack rebuilt from the update alone"),
         (TABLE, "What an attack rebuilt from the update alone"),
         (SENTENCES, "What an attack rebuilt from the update alone"),
-        (GAME, "What was told from the updates alone"),
+        (GAME, "What was inferred from the updates alone"),
         (PRIVACY, "What one release tells of a record"),
         (LAYERS, "Layers that leak most"),
     ],

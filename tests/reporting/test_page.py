@@ -76,7 +76,7 @@ def test_bounded_scenarios_may_be_shipped_and_nothing_is_called_safe(toy: None) 
     assert "What a defense costs in utility was not measured" in said
     assert "safe" not in said
     nothing = shipped([{"name": "a"}, {"name": "b", "reference": True}])
-    assert nothing.startswith("No scenario of this run is bounded: of none does a guarantee that was computed")
+    assert nothing.startswith("No scenario of this run is bounded: no guarantee was computed that keeps")
     assert nothing.endswith("(a plan with `utility` trains through every release).")
 
 

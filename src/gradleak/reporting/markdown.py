@@ -71,8 +71,12 @@ def render_markdown(report: Report) -> str:
     lines += [f"**{title}.** {_text(report.reason)} {_text(report.explanation)}".rstrip(), ""]
     lines += _blocks(report.evidence, 2)
     lines += [f"**What to do next.** {_text(report.remedy)}", "", *_blocks(report.front, 2)]
+    terms = words.terms_of("\n".join(lines))
     for section in report.sections:
         lines += _section(section, 2)
+    if terms:
+        lines += ["## Terms of the first part", ""]
+        lines += [f"- **{escape(term)}**: {escape(meaning)}" for term, meaning in terms.items()]
     return "\n".join(lines).rstrip() + "\n"
 
 

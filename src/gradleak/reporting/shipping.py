@@ -47,7 +47,7 @@ def shipping(pages: Sequence[Section], context: Context) -> Iterable[Block]:
         parts.append([*said, *_caveats(name, pages)])
     if not bounded:
         parts.append(
-            "No scenario of this run is bounded: of none does a guarantee that was computed keep every attacker below the limits."
+            "No scenario of this run is bounded: no guarantee was computed that keeps every attacker below the limits."
         )
     if open_:
         more = f" and {len(open_) - _NAMED} more" if len(open_) > _NAMED else ""

@@ -19,8 +19,8 @@ VERDICT_TITLES: Mapping[VerdictKind, str] = {
 
 VERDICT_MEANINGS: Mapping[VerdictKind, str] = {
     VerdictKind.LEAKS: "An adversary that never saw the truth got more out of the updates than the thresholds of the plan "
-    "allow, and more than luck or the best blind guess gives; or more is lost than is claimed. The explanation of each verdict "
-    "names the numbers.",
+    "allow, and more than luck or the best blind guess gives; or more privacy is lost than the plan allows or than is claimed. "
+    "The explanation of each verdict names the numbers.",
     VerdictKind.BOUNDED: "A formal guarantee (differential privacy, a Bayesian bound with its prior stated, or a bound on "
     "the information in the updates) limits "
     "what any attacker can reach.",
@@ -59,7 +59,7 @@ REASONS: Mapping[str, str] = {
     "too_few_rows": "an adversary did better than a blind guess with these rows, too few to say so of others",
     "game_refused": "the inference game could not be played",
     "claim_broken": "the claim is broken: more is lost than the claimed epsilon allows",
-    "no_noise": "of a release without noise two hypotheses about a record are told apart without error",
+    "no_noise": "without noise, two hypotheses about a record are told apart without error",
     "epsilon_above_threshold": "two hypotheses about a record are told apart too well",
     "epsilon_bounded": "differential privacy leaves little to tell two hypotheses about a record apart",
     "epsilon_within_claim": "hypotheses about a record are told apart, within what is claimed",
@@ -490,6 +490,12 @@ def explained(html: str) -> tuple[str, Mapping[str, str]]:
     marked = [kind.replace("_", " ") for kind in re.findall(r'class="(?:chip chip|badge badge)-(\w+)"', html)]
     marks = {term: GLOSSARY[term] for term in (*marked, *told) if term in GLOSSARY}
     return "".join(shown), dict(sorted({**used, **marks}.items(), key=lambda pair: pair[0].lower()))
+
+
+def terms_of(text: str) -> Mapping[str, str]:
+    """The terms of a text with their meanings, in order."""
+    found = {_BY_LOWER[match[1].lower()] for match in _FOUND.finditer(text)}
+    return {term: GLOSSARY[term] for term in sorted(found, key=str.lower)}
 
 
 def glossary_page() -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gradleak.accounting import exact_gaussian_epsilon
 from gradleak.auditing import record_of
 from gradleak.audits.privacy.controls import TWICE
 from gradleak.audits.privacy.verdict import judge_privacy
@@ -136,3 +137,15 @@ def test_the_threshold_is_one_of_the_plan() -> None:
     strict, lax = judged(audited(0.5, claim=NONE), 0.1), judged(audited(0.5, claim=NONE), 1.0)
     assert (strict.reason, lax.reason) == ("epsilon_above_threshold", "epsilon_below_threshold")
     assert strict.details["threshold_epsilon"] == 0.1
+
+
+def test_a_bounded_release_says_how_many_of_them_stay_within_the_limit() -> None:
+    """By the analytic Gaussian mechanism of √k times the sensitivity, which is another way to count."""
+    one = exact_gaussian_epsilon(0.1, 1.0, 1e-5).value
+    text = judged(audited(0.0, claim=CLAIM.but(epsilon=one))).explanation
+    most = int(text.partition("up to ")[2].split()[0])
+    assert text.endswith(f"lose more: up to {most} of the same data keep epsilon at most 1.")
+    told = [exact_gaussian_epsilon(0.1 * math.sqrt(k), 1.0, 1e-5).value or 0.0 for k in (most, most + 1)]
+    assert told[0] <= 1.0 < told[1]
+    nearly = exact_gaussian_epsilon(0.25, 1.0, 1e-5).value
+    assert judged(audited(0.0, claim=CLAIM.but(epsilon=nearly))).explanation.endswith("more releases lose more.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from gradleak.auditing import Thresholds
 from gradleak.results import Evidence, Finding, Outcome, PlanError, Score, Status, Subject, VerdictKind
 from gradleak.results.findings.released import Gate
 from gradleak.results.findings.risk import RiskFinding
+from gradleak.risk.reconstruction_probability import success_bound
 
 
 def test_an_attack_below_both_thresholds_leaks() -> None:
@@ -77,7 +79,7 @@ def test_an_error_that_luck_reaches_is_no_leak(errors: list[float], leaks: bool)
         assert "only below 0.01" in verdict.explanation
     elif errors[0] == 0.005:
         assert (
-            "to a pixel RMSE of 0.005, below the 0.01 that guesses without the update reach by luck (up to 0.1"
+            "to a pixel RMSE of 0.005, below the 0.01 that guesses without the update reach by luck. An error of up to 0.1 counts"
             in verdict.explanation
         )
     else:
@@ -350,6 +352,18 @@ def test_differential_privacy_that_leaves_no_fair_chance_is_bounded_and_says_wha
         assert part in text
     assert verdicts[0].details["reconstruction_probability"] == 0.02
     assert verdicts[0].details["threshold_reconstruction_probability"] == 0.05
+
+
+def test_a_bounded_release_says_how_many_of_them_stay_within_the_limit() -> None:
+    text = judged(release(), about(chance()), attack(0.4))[0].explanation
+    assert text.endswith("Up to 3 such releases of the same data stay within the limit.")
+    left = [float(success_bound(0.5 * math.sqrt(k), 0.005)) for k in (3, 4)]
+    assert left[0] <= 0.05 < left[1]
+    many = chance(details={"examples": 4, "rounds": 2, "kappa": 0.001})
+    assert "Up to 5 such releases" in judged(release(), about(many), attack(0.4))[0].explanation
+    assert 4 * success_bound(0.5 * math.sqrt(5 / 2), 0.001) <= 0.05 < 4 * success_bound(0.5 * math.sqrt(6 / 2), 0.001)
+    client = chance(details={"hidden": "client", "examples": 4, "mu": 0.6})
+    assert "Up to" not in judged(release(), about(client), attack(0.4))[0].explanation
 
 
 def test_the_words_fit_a_batch_several_rounds_and_a_hidden_client() -> None:

@@ -12,7 +12,7 @@ import scipy.stats
 from tests.privacy.lower_bounds.trials import DELTA, gaussian_trials
 
 from gradleak.accounting import exact_gaussian_epsilon
-from gradleak.privacy.lower_bounds import GaussianFitEpsilon, TrialScores, gaussian_dp_epsilon
+from gradleak.privacy.lower_bounds import GaussianFitEpsilon, TrialScores, gaussian_dp_epsilon, gaussian_dp_mu
 from gradleak.results import InputError
 
 
@@ -112,3 +112,13 @@ def test_low_confidence_is_refused() -> None:
     with pytest.raises(InputError, match=r"GaussianFitEpsilon.confidence: expected at least 0.5, got 0.4"):
         GaussianFitEpsilon(delta=DELTA, confidence=0.4)
     assert math.isfinite(GaussianFitEpsilon(delta=DELTA).largest_certifiable(2, 2))
+
+
+@pytest.mark.parametrize(("mu", "delta"), [(1e-3, 1e-2), (0.1, 1e-5), (1.0, 1e-5), (30.0, 1e-9)])
+def test_mu_of_an_epsilon_is_the_inverse(mu: float, delta: float) -> None:
+    epsilon = gaussian_dp_epsilon(mu, delta)
+    if epsilon == 0.0:
+        with pytest.raises(InputError, match="epsilon"):
+            gaussian_dp_mu(epsilon, delta)
+    else:
+        assert gaussian_dp_mu(epsilon, delta) == pytest.approx(mu, rel=1e-9)

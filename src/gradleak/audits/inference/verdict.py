@@ -117,9 +117,9 @@ def _sentence(found: InferenceFinding, adversary: str, score: Score) -> str:
     who = "An adaptive" if adversary == "adaptive" else "A static" if _defended(found) else "An"
     low, high = score.details["unclipped_interval"]
     return (
-        f"{who} adversary told {_what(found)} from the updates of {rounds} round{'s' if rounds > 1 else ''}: it is right more "
-        f"often than the best blind guess ({score.details['blind']:.1%}){area}; its advantage is {_value(score):.3f} "
-        f"(interval {low:z.3f} to {high:z.3f})."
+        f"{who} adversary inferred {_what(found)} from the updates of {rounds} round{'s' if rounds > 1 else ''}: it is right "
+        f"more often than the best blind guess (success rate {score.details['blind']:.3f}){area}; its advantage is "
+        f"{_value(score):.3f} (interval {low:z.3f} to {high:z.3f})."
     )
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gradleak.privacy.lower_bounds import gaussian_dp_mu
 from gradleak.results import Evidence, Grounds, Outcome, Score, Status, Verdict, VerdictKind
 from gradleak.results.findings.privacy import ESTIMATOR, PAIR, STATISTIC, Claim, PrivacyFinding
 
@@ -77,7 +78,7 @@ def _measured(found: PrivacyFinding, best: Score, allowed: float) -> Verdict:
         text = (
             f"Differential privacy bounds epsilon by {claimed:.3g} for one release ({_terms(claim)}; the limit is "
             f"{allowed:g}), and nothing contradicts it: {said if value > 0.0 else 'no lower bound above 0 was found'}. The "
-            "bound is the guarantee, not the measurement, and more releases lose more."
+            f"bound is the guarantee, not the measurement, and more releases lose more{_releases(claim, allowed)}."
         )
         margin = {"bound_margin": allowed / max(claimed, 1e-12)}
         return _verdict(found, VerdictKind.BOUNDED, "epsilon_bounded", text, details | margin)
@@ -90,6 +91,19 @@ def _measured(found: PrivacyFinding, best: Score, allowed: float) -> Verdict:
         "record, another statistic or more trials may do better: this is no evidence of safety."
     )
     return _inconclusive(found, "nothing_told_apart", text, details)
+
+
+def _releases(claim: Claim, allowed: float) -> str:
+    """Number of releases of the same data whose epsilon is at most the limit, in words.
+
+    What is proven is of one Gaussian mechanism, whose μ grows with the root of the number (Dong, Roth and Su 2022).
+    """
+    if not claim.epsilon or not claim.delta:
+        return ""
+    room = (gaussian_dp_mu(allowed, claim.delta) / gaussian_dp_mu(claim.epsilon, claim.delta)) ** 2
+    # Round-off must not take one away.
+    most = math.floor(room * (1 + 1e-9))
+    return f": up to {most} of the same data keep epsilon at most {allowed:g}" if most > 1 else ""
 
 
 def _value(score: Score) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 from gradleak.results import Evidence, Grounds, Score
@@ -196,6 +197,8 @@ def _privacy_sentence(score: Score, limits: Limits) -> str:
     prior = facts["prior"]
     sure = f", κ at {prior['confidence']:.0%} confidence" if "confidence" in prior else ""
     whose, carrier = ("an example", "sum") if facts["hidden"] == "example" else ("the whole client", "update")
+    most = _releases(facts, limits.probability)
+    further = f" Up to {most} such releases of the same data stay within the limit." if most > rounds else ""
     return (
         f"No attacker who sees {seen} rebuilds {what} to a {limits.noun} of {facts['within']:g} with a probability above "
         f"{score.value:.2g}, which is at most the limit of {limits.probability:g}. This is reconstruction robustness "
@@ -204,7 +207,19 @@ def _privacy_sentence(score: Score, limits: Limits) -> str:
         f"{facts['sensitivity']:g} with noise of std {facts['std']:.3g} on the {carrier}, and on the stated prior "
         f"({prior['origin']}{sure}), over which it is an average: who knows more about an example may do better"
         + (", and so may who sees several releases of the same data." if rounds == 1 else ".")
+        + further
     )
+
+
+def _releases(facts: Mapping[str, Any], limit: float) -> int:
+    """The number of releases of the same data whose bound is at most the limit: μ grows with its root (Gaussian composition)."""
+    size, kappa, mu = facts["examples"], facts["kappa"], facts["mu"]
+    start, end = (kappa, limit / size) if facts["hidden"] == "example" else (min(1.0, size * kappa), limit)
+    if not (0.0 < start <= end < 1.0 and mu > 0.0):
+        return 0
+    normal = NormalDist()
+    room = (normal.inv_cdf(end) - normal.inv_cdf(start)) / mu
+    return int(facts["rounds"] * room**2)
 
 
 def _sentence(score: Score, limits: Limits) -> str:

@@ -243,9 +243,9 @@ def _judge_release(release: ReleaseFinding, grounds: Grounds, proof: _Proof) -> 
         details |= {"best_attack": winner.attack, measure: winner.best}
         details |= {"adversary": winner.adversary} if winner.adversary else {}
         explanation = (
-            f"{winner.title} rebuilt {_what(noun, winner, thresholds, baselines, chance)} (up to {thresholds.pixel_rmse:g} "
-            f"counts, where that is at most {_share(thresholds.baseline_ratio)}the error of a blind guess)."
-            f"{_of_sentences(winner)}{_alike(release, winner, luck)}{proof.needless}"
+            f"{winner.title} rebuilt {_what(noun, winner, thresholds, baselines, chance)}.{_of_sentences(winner)} An error of "
+            f"up to {thresholds.pixel_rmse:g} counts as rebuilt, where that is at most {_share(thresholds.baseline_ratio)}the "
+            f"error of a blind guess.{_alike(release, winner, luck)}{proof.needless}"
         )
         return _verdict(release, VerdictKind.LEAKS, "attack_reached_threshold", explanation, details)
     bound = bound_on(
@@ -327,7 +327,10 @@ def _of_sentences(winner: Attempt) -> str:
     listed = by_example(whole) if whole is not None else ()
     right = sum(map(bool, listed))
     return (
-        f" {right} of {len(listed)} sentences {'is' if right == 1 else 'are'} exact, word for word." if listed else ""
+        f" {right} of {len(listed)} sentences {'is' if right == 1 else 'are'} exact, word for word, but for words outside of the "
+        "vocabulary."
+        if listed
+        else ""
     )
 
 

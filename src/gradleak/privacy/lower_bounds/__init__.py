@@ -5,6 +5,7 @@ from gradleak.privacy.lower_bounds.gaussian_fit import (
     GaussianFitEpsilon,
     attainable_epsilon,
     gaussian_dp_epsilon,
+    gaussian_dp_mu,
     largest_certifiable_epsilon,
 )
 from gradleak.privacy.lower_bounds.one_run import OneRunEpsilon, TradeOff
@@ -24,5 +25,6 @@ __all__ = [
     "attainable_epsilon",
     "best_bound",
     "gaussian_dp_epsilon",
+    "gaussian_dp_mu",
     "largest_certifiable_epsilon",
 ]

@@ -30,6 +30,7 @@ from gradleak.results import (
     Share,
     check_count,
     check_not_negative,
+    check_positive,
     check_share,
 )
 
@@ -68,6 +69,27 @@ def gaussian_dp_epsilon(mu: float, delta: float) -> float:
     if most <= 0.0 or excess(0.0) <= 0.0:
         return 0.0
     return float(scipy.optimize.brentq(excess, 0.0, most, xtol=1e-12, rtol=1e-12))
+
+
+def gaussian_dp_mu(epsilon: float, delta: float) -> float:
+    """The μ of μ-GDP whose ε(δ) this is: the inverse of `gaussian_dp_epsilon`.
+
+    Args:
+        epsilon: ε, above 0.
+        delta: δ, between 0 and 1.
+
+    Raises:
+        InputError: for a number out of range.
+
+    Examples:
+        >>> round(gaussian_dp_mu(4.377, 1e-5), 3)
+        1.0
+    """
+    check_positive("epsilon", epsilon)
+    most = 1.0
+    while gaussian_dp_epsilon(most, delta) < epsilon:
+        most *= 2.0
+    return float(scipy.optimize.brentq(lambda mu: gaussian_dp_epsilon(mu, delta) - epsilon, 0.0, most, xtol=1e-14))
 
 
 def largest_certifiable_epsilon(null: int, alternative: int, *, delta: float, confidence: float = 0.95) -> float:

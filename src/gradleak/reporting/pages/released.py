@@ -147,7 +147,7 @@ def _scenario_row(
     return (badness, math.inf if reached.value is None else reached.value), [
         as_is(name),
         str(len(releases)),
-        f"{leaking} of {len(given)}",
+        f"{leaking} of {len(given)}" if given else MISSING,
         _noise(releases),
         [reached, *(which if worst is not None else [])],
         blind,

@@ -54,6 +54,8 @@ FANO = (
 )
 
 _RANKS = "by its own guesses, but it ranks the batches correctly: another threshold makes this a leak"
+_WRONG_WAY = "but it tells the values apart, and reads them the wrong way round: another adversary makes this a leak"
+_ON_TEST_ROWS = "on its test rows; defenses whose intervals meet are not shown to differ"
 # What an adversary tells, by the class of the game.
 _TOLD: Mapping[str, str] = {
     "PropertyGame": "which value all rows of a batch share, of a variable that the model does not see",
@@ -101,6 +103,7 @@ def _who_was_told(views: Sequence[InferenceView], context: Context) -> list[Bloc
     if not best:
         return []
     rows: list[list[Words]] = []
+    worth = any(view.utility is not None for view in best.values())
     for view in list(best.values())[:MOST_SHOWN]:
         verdict = context.verdict_on(view.scenario)
         rows.append(
@@ -111,6 +114,7 @@ def _who_was_told(views: Sequence[InferenceView], context: Context) -> list[Bloc
                 _of_a_hundred(view.detail("advantage", "blind")),
                 view.adversary,
                 view.seen,
+                *([_worth(view)] if worth else []),
             ]
         )
     columns = [
@@ -122,15 +126,27 @@ def _who_was_told(views: Sequence[InferenceView], context: Context) -> list[Bloc
         ),
         *numbers("Best blind guess", hint="right answers in 100 without the updates"),
         *labels("Adversary", "From"),
+        *(numbers("Utility of the model", evidence=Evidence.ESTIMATE, hint=_ON_TEST_ROWS) if worth else []),
     ]
     uses = dict.fromkeys(str(view.finding.game.get("use")) for view in views)
     asked = [_TOLD[use] for use in uses if use in _TOLD]
-    text = f"From updates alone an adversary tells {'; '.join(asked) or 'a variable that is sensitive'}"
+    text = f"From updates alone an adversary infers {'; '.join(asked) or 'a variable that is sensitive'}"
     little = list(dict.fromkeys(f"{as_is(view.vacuous)}." for view in best.values() if view.vacuous))
     return [
-        Text(parts=["What was told from the updates alone"], style=Style.HEADING),
+        Text(parts=["What was inferred from the updates alone"], style=Style.HEADING),
         Table(caption=text, columns=columns, rows=rows),
         *([Text(parts=little, style=Style.FINE)] if little else []),
+    ]
+
+
+def _worth(view: InferenceView) -> Words:
+    """Utility of the model that was trained through the defenses, with its interval."""
+    if view.utility is None:
+        return MISSING
+    span = between(view.worth[0]) if len(view.worth) == 1 else ""
+    return [
+        Quantity(value=view.utility, text=decimal(view.utility)),
+        *(Small(part) for part in (view.metric, span) if part),
     ]
 
 
@@ -184,7 +200,10 @@ def _told(views: Sequence[InferenceView]) -> Table:
                 view.adversary,
                 f"**{view.verdict}**"
                 if view.above_chance
-                else [view.verdict, *([Small(_RANKS)] if view.ranks else [])],
+                else [
+                    view.verdict,
+                    *([Small(_RANKS)] if view.ranks else [Small(_WRONG_WAY)] if view.wrong_way else []),
+                ],
                 _with_interval(view, "auroc", "" if spread is None else f"± {decimal(spread, 2)} over seeds"),
                 _with_interval(view, "tpr_at_fpr", "" if rate is None else f"at {percent(rate)} false alarms"),
                 _with_interval(view, "attack_success_rate"),
@@ -220,20 +239,13 @@ def _defenses(views: Sequence[InferenceView]) -> list[Section]:
             sides += (
                 [MISSING, "not played"] if view is None else [view.number("auroc"), _with_interval(view, "advantage")]
             )
-        worth: Words = MISSING
-        if known is not None and known.utility is not None:
-            span = between(known.worth[0]) if len(known.worth) == 1 else ""
-            worth = [
-                Quantity(value=known.utility, text=decimal(known.utility)),
-                *(Small(part) for part in (known.metric, span) if part),
-            ]
-        rows.append([as_is(label), as_is(defenses), *sides, worth])
+        rows.append([as_is(label), as_is(defenses), *sides, MISSING if known is None else _worth(known)])
     columns = [
         *labels("Scenario and game", "Defenses"),
         *numbers(
             "AUROC, static", "Advantage, static", "AUROC, adaptive", "Advantage, adaptive", evidence=Evidence.ATTACK
         ),
-        *numbers("Utility of the model", evidence=Evidence.ESTIMATE, hint="on its test rows"),
+        *numbers("Utility of the model", evidence=Evidence.ESTIMATE, hint=_ON_TEST_ROWS),
     ]
     title = "Each defense against an adversary who knows it"
     return _section("defenses", title, rows, Table(columns=columns, rows=rows))

@@ -108,6 +108,14 @@ class InferenceView:
         )
 
     @property
+    def wrong_way(self) -> bool:
+        """True if it tells the values apart and its own guesses are not above chance, since it takes each for the other."""
+        auroc = self.score("auroc")
+        return (
+            self.above_chance is False and auroc is not None and auroc.interval is not None and auroc.interval[1] < 0.5
+        )
+
+    @property
     def verdict(self) -> str:
         """Verdict of chance, in words: found more or not."""
         if self.above_chance is None:
@@ -172,8 +180,9 @@ class InferenceView:
         if needed is None or not std or entropy is None or sum_ is None or sum_ < entropy:
             return ""
         return (
-            f"{self.scenario} has noise with a bound on what it tells, but far too little of it to limit any adversary: a std of "
-            f"{decimal(std)} on the update, where {decimal(needed)} would begin to"
+            f"{self.scenario} has noise with a bound on what it tells, but far too little of it to limit any adversary: it "
+            f"takes {decimal(needed / std)} times as much to begin to (a std of {decimal(needed)} on the update; {decimal(std)} "
+            "is there)"
         )
 
     @property

@@ -129,9 +129,11 @@ def _odds(views: Sequence[PrivacyView], context: Context) -> list[Block]:
     columns = [
         *labels("Scenario", "Verdict"),
         *numbers("Odds change at least", hint="by this factor, for some release, but for a chance of delta"),
-        *numbers("At most, as claimed", hint="e to the claimed epsilon"),
+        *numbers("At most, as claimed", hint="e to the epsilon that differential privacy, or the plan, states"),
         *numbers("Epsilon is at least", hint="shown by trials, for these two versions of one record"),
-        *numbers("Exactly, for this record", hint="computed without trials, for these two versions of one record"),
+        *numbers(
+            "Exactly, for these two versions", hint="computed without trials, for these two versions of one record"
+        ),
     ]
     allowed = context.thresholds.get("epsilon")
     deltas = {view.terms.delta for view in best.values() if view.terms.delta is not None}
@@ -141,13 +143,31 @@ def _odds(views: Sequence[PrivacyView], context: Context) -> list[Block]:
         ["epoch 0 is the model before training"] if any("epoch 0" in view.pair.name for view in best.values()) else []
     )
     text = (
-        "Who sees *one* release, and wonders which of two versions of a record is behind it, changes the odds so far "
+        "Who knows everything else, sees *one* release, and wonders which of two versions of a record is behind it, can change "
+        "the odds so far "
         f"({'; '.join([*told, 'more releases tell more'])})"
     )
     return [
         Text(parts=["What one release tells of a record"], style=Style.HEADING),
         Table(caption=text, columns=columns, rows=rows),
+        *_of_others(list(best.values())[:MOST_SHOWN], views, allowed),
     ]
+
+
+def _of_others(worst: Sequence[PrivacyView], views: Sequence[PrivacyView], allowed: float | None) -> list[Block]:
+    """Scenarios above the limit by one pair of hypotheses alone, in words."""
+    told: list[str] = []
+    for view in worst:
+        others = [one for one in views if one.finding is view.finding and one is not view]
+        if allowed is None or (view.epsilon.value or 0.0) <= allowed or not others:
+            continue
+        most = max(others, key=lambda one: one.epsilon.value or 0.0)
+        if most.epsilon.value is not None and most.epsilon.value <= allowed:
+            told.append(
+                f"{as_is(view.scenario)} is above the limit by {as_is(view.pair.name)} alone: of {as_is(most.pair.name)} "
+                f"epsilon is at least {most.epsilon.text}."
+            )
+    return [Text(parts=told, style=Style.FINE)] if told else []
 
 
 def _factor(epsilon: float | None) -> str:

@@ -25,7 +25,7 @@ THEORY: Mapping[str, str] = {
     "pair_epsilon": "Exact, these two releases",
     "gaussian_epsilon": "Exact, record there or not",
     "replaced_gaussian_epsilon": "Exact, record replaced",
-    "classical_gaussian_epsilon": "Classical formula",
+    "classical_gaussian_epsilon": "Classical formula, record there or not",
     "gaussian_epsilon_share": "Exact, divided by the attributes",
     "classical_epsilon_share": "Classical, divided by the attributes",
 }

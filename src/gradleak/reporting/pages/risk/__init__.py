@@ -279,7 +279,9 @@ def _spectra(findings: Sequence[RiskFinding], context: Context) -> Section:
             Text(style=Style.FINE, parts=[_RANK]),
         ]
     title = "Directions that the update shows"
-    return Section(anchor="spectrum", title=title, label="Spectrum", blocks=[*blocks, *_routes(findings)])
+    return Section(
+        anchor="spectrum", title=title, label="Spectrum" if found else None, blocks=[*blocks, *_routes(findings)]
+    )
 
 
 def _eigenvalues(spectrum: Spectrum | None) -> Sequence[float]:

@@ -93,7 +93,10 @@ def noise_section(findings: Sequence[RiskFinding], context: Context) -> Section:
     missing = _NOT_MEASURED.format(measure=_MEASURES.get(context.data_kind, _MEASURE))
     blocks += [] if levels else [Text(parts=[missing if _noisy(context) else _NOTHING])]
     return Section(
-        anchor="noise", title="Predicted against reached error", label="Predicted and reached", blocks=blocks
+        anchor="noise",
+        title="Predicted against reached error",
+        label="Predicted and reached" if levels else None,
+        blocks=blocks,
     )
 
 
