@@ -80,7 +80,7 @@ def test_a_leaking_property_is_judged_so_and_the_run_with_it(record: Record) -> 
     plain = verdicts["plain/group"]
     assert (plain.verdict, plain.reason) == (VerdictKind.LEAKS, "advantage_above_zero")
     assert plain.details["advantage_interval"][0] > 0
-    assert "told group (a, b) from the updates of 2 rounds" in plain.explanation
+    assert "inferred group (a, b) from the updates of 2 rounds" in plain.explanation
     assert verdicts["run"].verdict is VerdictKind.LEAKS
 
 
