@@ -19,7 +19,7 @@ from gradleak.linalg import (
     NeumannSeries,
     Solver,
 )
-from gradleak.operators import GradientJacobian
+from gradleak.operators import DerivativeCheck, GradientJacobian
 from gradleak.results import Evidence, InputError, Leakier, Outcome
 from gradleak.risk import InversionInfluence, InversionInfluenceLowerBound, Unit
 
@@ -177,13 +177,49 @@ def test_a_spent_budget_keeps_the_value_as_an_estimate(mlp: Oracle) -> None:
 def test_round_off_of_an_ill_conditioned_map_is_no_exact_value() -> None:
     # Singular values of a ratio of 1e7: in general AᵀA holds the smallest eigenvalue to two digits.
     exposure, delta = diagonal([1.0, 1.0], [1.0, 1e-7]), torch.tensor([0.0, 1.0], dtype=torch.float64)
-    score = InversionInfluence()(exposure, delta=delta)
+    solver = DenseSolver()
+    score = InversionInfluence(solver=solver)(exposure, delta=delta, operator=GradientJacobian(exposure, max_bytes=8))
     assert score.evidence is Evidence.ESTIMATE
     assert score.details["round_off"] == pytest.approx(2.2e-16 * 1e14, rel=0.02)
     assert "round-off may change the value by a share of 0.02" in score.note
+    fair = diagonal([1.0, 1.0], [1.0, 1e-5])
+    score = InversionInfluence(solver=solver)(fair, delta=delta, operator=GradientJacobian(fair, max_bytes=8))
+    assert score.evidence is Evidence.EXACT
+    assert "round-off may change the value by a share of 2e-06" in score.note
     assert InversionInfluence(epsilon=1.0)(exposure, delta=delta).evidence is Evidence.EXACT
-    better = InversionInfluence()(diagonal([1.0, 1.0], [1.0, 1e-5]), delta=delta)
-    assert (better.evidence, better.note) == (Evidence.EXACT, "")
+    better = InversionInfluence()(diagonal([1.0, 1.0], [1.0, 1e-4]), delta=delta)
+    assert (better.evidence, better.note, better.details["solver"]) == (Evidence.EXACT, "", "dense spectrum")
+
+
+def test_an_ill_conditioned_map_that_fits_is_read_off_its_singular_values() -> None:
+    # A = QᵀDQ with singular values from 1 to 3e-7: the Gram matrix holds the smallest to three digits.
+    exposure, delta, operator, matrix = _ill_conditioned()
+    want = np.linalg.norm(np.linalg.lstsq(matrix, delta.numpy(), rcond=None)[0])
+    by_gram = np.linalg.norm(np.linalg.solve(matrix.T @ matrix, matrix.T @ delta.numpy()))
+    assert abs(by_gram / want - 1) > 1e-5
+    score = InversionInfluence()(exposure, delta=delta, operator=operator)
+    assert score.value == pytest.approx(want, rel=1e-8)
+    assert (score.evidence, score.note) == (Evidence.EXACT, "")
+    assert score.details["solver"] == "singular values of A"
+    assert score.details["round_off"] < 1e-8
+
+
+def test_eigenvalues_of_an_ill_conditioned_map_have_its_digits() -> None:
+    _, _, operator, matrix = _ill_conditioned()
+    want = np.linalg.svd(matrix, compute_uv=False)[::-1] ** 2
+    np.testing.assert_allclose(operator.gram_spectrum().numpy(), want, rtol=1e-8)
+    assert operator.eigenvalues_are_of_factor
+
+
+def _ill_conditioned() -> tuple[Exposure, torch.Tensor, GradientJacobian, np.ndarray]:
+    sizes = np.logspace(-6.5, 0, 8)
+    left, right = (np.linalg.qr(np.random.default_rng(seed).normal(size=(8, 8)))[0] for seed in (0, 1))
+    matrix = left * sizes @ right.T
+    exposure = diagonal([1.0] * 8, [1.0] * 8)
+    operator = GradientJacobian(exposure)
+    operator.hold(torch.from_numpy(matrix))
+    operator.check = DerivativeCheck(outcome=Outcome.CONVERGED, exact=True)  # it is not the derivative of this release
+    return exposure, torch.from_numpy(left[:, 0] + left[:, 7]), operator, matrix
 
 
 def test_an_iterative_value_is_exact_only_where_its_residual_bounds_it(mlp: Oracle) -> None:

@@ -26,6 +26,8 @@ from gradleak.linalg.operator import (
     dense_eigenvalues,
     dense_gram,
     dense_spectrum,
+    factor_spectrum,
+    relative_round_off,
     zero_threshold,
 )
 from gradleak.linalg.solvers import LinearSolution, conjugate_gradient, least_squares_descent, lsmr, neumann_series
@@ -67,6 +69,7 @@ __all__ = [
     "dense_eigenvalues",
     "dense_gram",
     "dense_spectrum",
+    "factor_spectrum",
     "group_squared_norms",
     "hutchinson",
     "hutchpp",
@@ -75,5 +78,6 @@ __all__ = [
     "lobpcg",
     "lsmr",
     "neumann_series",
+    "relative_round_off",
     "zero_threshold",
 ]

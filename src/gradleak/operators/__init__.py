@@ -3,7 +3,7 @@
 from gradleak.operators.dense_jacobian import dense_jacobian
 from gradleak.operators.derivative_check import DerivativeCheck, check_derivative
 from gradleak.operators.finite_difference import FiniteDifference, central_difference_adjoint
-from gradleak.operators.gradient_jacobian import DENSE_LIMIT, GradientJacobian
+from gradleak.operators.gradient_jacobian import DENSE_LIMIT, SIX_DIGITS, GradientJacobian
 from gradleak.operators.linearization import Linearization
 from gradleak.operators.lockstep import example_matrices, example_operators
 from gradleak.operators.pullback import pullback
@@ -11,6 +11,7 @@ from gradleak.operators.routes import AdjointRoute, Route
 
 __all__ = [
     "DENSE_LIMIT",
+    "SIX_DIGITS",
     "AdjointRoute",
     "DerivativeCheck",
     "FiniteDifference",

@@ -21,6 +21,8 @@ from gradleak.linalg import (
     dense_eigenvalues,
     dense_gram,
     dense_spectrum,
+    factor_spectrum,
+    relative_round_off,
     zero_threshold,
 )
 from gradleak.operators.agreement import drawn_rows
@@ -31,6 +33,8 @@ from gradleak.operators.once_differentiable import refuse_once_differentiable
 from gradleak.operators.routes import AdjointRoute, Route
 from gradleak.results import GradleakError, InputError, Outcome, UnsupportedError, check_count
 
+# Beyond this relative round-off in AᵀA its spectrum is taken from A, where that is held or fits the budget.
+SIX_DIGITS = 1e-6
 # Up to here a whole spectrum takes seconds to minutes on one core and at most 128 MiB.
 DENSE_LIMIT = 4096
 
@@ -226,6 +230,11 @@ class GradientJacobian(LinearOperator):
         """True if A itself stays within the memory budget."""
         return self.shape[0] * self.shape[1] * self.value.element_size() <= self._max_bytes
 
+    @property
+    def is_at_hand(self) -> bool:
+        """True if A is held, or fits the budget."""
+        return self._dense is not None or self.fits
+
     def dense(self) -> Tensor:
         """A as a tensor (P, d), kept for later products.
 
@@ -241,6 +250,14 @@ class GradientJacobian(LinearOperator):
                 )
             self._dense = self._columns()
         return self._dense
+
+    def columns(self) -> Tensor:
+        """A as a tensor (P, d): the one that is held, or computed and not kept.
+
+        Raises:
+            UnsupportedError: if it does not fit the memory budget.
+        """
+        return self._columns() if self._dense is None and self.fits else self.dense()
 
     def hold(self, matrix: Tensor) -> None:
         """Use A (P, d) that was computed elsewhere, together with that of other examples for instance.
@@ -310,20 +327,39 @@ class GradientJacobian(LinearOperator):
 
     @cached_property
     def spectrum(self) -> Spectrum:
-        """The eigenvalues and eigenvectors of AᵀA, computed once."""
-        return dense_spectrum(self.gram())
+        """The eigenvalues and eigenvectors of AᵀA, computed once.
+
+        Where round-off in AᵀA may change the smallest of them by more than 1e-6 of itself and A is held or fits the budget,
+        they are those of A's singular values (`factor_spectrum`).
+        """
+        found = dense_spectrum(self.gram())
+        return factor_spectrum(self.columns()) if self._is_ill_conditioned(found.values) else found
 
     def gram_spectrum(self) -> Tensor:
         """The eigenvalues of AᵀA, (d,), ascending; computed once.
 
         Cost: that of `gram` and the eigenvalues of a (d, d) matrix: for d = 784 about 25 plain gradients of a small
-        network, or nothing if `spectrum` is there.
+        network, or nothing if `spectrum` is there; more where AᵀA is ill-conditioned (see `spectrum`).
         """
         return self._eigenvalues
 
     @cached_property
     def _eigenvalues(self) -> Tensor:
-        return self.spectrum.values if "spectrum" in self.__dict__ else dense_eigenvalues(self.gram())
+        if "spectrum" in self.__dict__:
+            return self.spectrum.values
+        found = dense_eigenvalues(self.gram())
+        return self.spectrum.values if self._is_ill_conditioned(found) else found
+
+    @property
+    def eigenvalues_are_of_factor(self) -> bool:
+        """True if the eigenvalues of AᵀA are squared singular values of A, for they are small."""
+        self.gram_spectrum()
+        return "spectrum" in self.__dict__ and self.spectrum.of_factor
+
+    def _is_ill_conditioned(self, values: Tensor) -> bool:
+        """True if A itself would give better eigenvalues than AᵀA gave, and is available."""
+        kept = values[values > zero_threshold(values)]
+        return self.is_at_hand and len(kept) > 0 and relative_round_off(values, float(kept[0])) > SIX_DIGITS
 
     @property
     def rank(self) -> int:

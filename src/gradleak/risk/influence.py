@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradleak.core import Exposure
 from gradleak.linalg import DenseSolver, Gram, InverseSolver, Solver, choose_inverse_solver
-from gradleak.operators import DENSE_LIMIT, GradientJacobian
+from gradleak.operators import DENSE_LIMIT, SIX_DIGITS, GradientJacobian
 from gradleak.results import (
     ZHANG_2023,
     Citation,
@@ -26,7 +26,7 @@ from gradleak.results import (
 from gradleak.risk.measure import EXACT_TO, Measure, Unit, rank_facts
 
 _STRAIGHT = "the release is linearized at the truth, so the value holds for small perturbations"
-_ROUND_OFF = "AᵀA is so ill-conditioned that round-off may change the value by a share of {:.1g}"
+_ROUND_OFF = "AᵀA is ill-conditioned and A does not fit the budget: round-off may change the value by a share of {:.1g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +48,10 @@ class InversionInfluence(Measure):
             picks one by d, P and the operator's memory budget (`choose_inverse_solver`). The details name the solver
             and why, its residual and its products. With ε > 0 the residual of an iterative solver bounds the error (in
             the details), and the value is exact where that is at most 0.1 % of it; with ε = 0 it is an estimate. The
-            value of the whole spectrum is exact unless round-off may change more than that of it (condition numbers
-            of A above 2e6).
+            value of the whole spectrum is exact unless round-off may change more than that of it. Where round-off in
+            AᵀA may change more than 1e-6 of it, the singular values of A are taken, if A is held or fits the budget;
+            if not, a note says how much may be wrong, and above 0.1 % (condition numbers of A above 2e6) it is an
+            estimate.
         dense_limit: largest d for which the whole spectrum is picked.
 
     Raises:
@@ -105,7 +107,7 @@ class InversionInfluence(Measure):
             moved = vectors @ (coefficients / (values + self.epsilon))
             outcome, note = Outcome.CONVERGED, ""
             round_off *= details["eigenvalue_min_of_range"] / (float(values[0]) + self.epsilon)
-        if round_off > EXACT_TO:
+        if round_off > SIX_DIGITS:
             note = "; ".join(filter(None, [note, _ROUND_OFF.format(round_off)]))
         return self._score(
             size * self._norm(moved, exposure),

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core import Batch, DiagonalGaussian, Exposure, NotGaussian, Objective, derive_generator
+from gradleak.linalg import relative_round_off
 from gradleak.operators import DerivativeCheck, GradientJacobian, check_derivative, example_operators
 from gradleak.results import Evidence, InputError, Leakier, Outcome, Score
 from gradleak.risk.layer_exposure import VisibleLayers
@@ -414,7 +415,8 @@ def not_gaussian(exposure: Exposure) -> str | None:
 def rank_facts(operator: GradientJacobian) -> tuple[Outcome, str, dict[str, Any]]:
     """The outcome, note and details of a value that is taken over the range of A.
 
-    `round_off` in the details is eps·λmax/λmin over the range: about the relative error of 1/λmin.
+    `round_off` in the details is about the relative error of 1/λmin over the range: eps·λmax/λmin from AᵀA, the root of it
+    from A.
     """
     size, rank, values = operator.shape[1], operator.spectrum.rank, operator.spectrum.values
     smallest = float(values[size - rank]) if rank else None
@@ -423,9 +425,8 @@ def rank_facts(operator: GradientJacobian) -> tuple[Outcome, str, dict[str, Any]
         "null_dimension": size - rank,
         "eigenvalue_max": float(values[-1]),
         "eigenvalue_min_of_range": smallest,
-        # AᵀA has the squared condition of A: its smallest eigenvalues carry the round-off of the largest.
-        "round_off": torch.finfo(values.dtype).eps * float(values[-1]) / smallest if smallest else None,
-        "solver": "dense spectrum",
+        "round_off": relative_round_off(values, smallest, of_factor=operator.spectrum.of_factor) if smallest else None,
+        "solver": "singular values of A" if operator.spectrum.of_factor else "dense spectrum",
         "route": operator.route,
     }
     if rank == size:
