@@ -14,7 +14,7 @@ from gradleak.attacks.inversion.peel.completion import alone_on_grid
 from gradleak.attacks.inversion.peel.network import read_chain
 from gradleak.attacks.inversion.peel.peeling import Shared
 from gradleak.attacks.inversion.peel.systems import Solution
-from gradleak.core import Batch, Defense, Domain, DomainKind, Objective, Reconstruction
+from gradleak.core import Batch, Defense, Domain, DomainKind, HonestButCurious, Objective, Reconstruction
 from gradleak.defenses import Clip, GaussianNoise, Prune
 from gradleak.models import initialize_default, lenet_i2f, resnet8
 from gradleak.results import Outcome, UnsupportedError
@@ -237,11 +237,60 @@ def test_units_that_are_all_off_end_the_way() -> None:
     assert "active" in found.note or "zero" in found.note
 
 
-def test_a_head_without_bias_is_said_to_end_the_way() -> None:
-    network = nn.Sequential(nn.Linear(12, 20), nn.ReLU(), nn.Linear(20, 3, bias=False)).double()
-    found = _run(setting(network, rows(1)))
+def _headed(bend: nn.Module, classes: int, *tail: nn.Module, bias: bool = False) -> nn.Module:
+    network = nn.Sequential(nn.Linear(12, 20), bend, nn.Linear(20, classes, bias=bias), *tail)
+    return initialize_default(network, generator=_generator(0)).double()
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize("bend", [nn.ReLU(), nn.Tanh()], ids=["relu", "tanh"])
+def test_without_a_bias_of_the_head_the_loss_tells_the_size_and_the_label(bend: nn.Module, classes: int) -> None:
+    case = setting(_headed(bend, classes), rows(1))
+    found = _run(case)
+    assert found.outcome is Outcome.CONVERGED
+    assert found.targets is not None
+    assert found.targets.tolist() == [1]
+    assert case.error(found.inputs) < 1e-24
+
+
+def test_targets_that_are_no_classes_have_to_be_told_for_a_head_without_bias() -> None:
+    row = rows(1)
+    truth = Batch(row.inputs, torch.rand(1, 3, generator=_generator()), row.domain)
+    told = setting(_headed(nn.ReLU(), 3), truth, loss="mse", threat=HonestButCurious(targets=True))
+    assert told.error(_run(told).inputs) < 1e-24
+    found = _run(setting(_headed(nn.ReLU(), 3), truth, loss="mse"))
     assert found.inputs is None
-    assert "bias of the last layer" in found.note
+    assert "bias is not shared" in found.note
+
+
+def test_two_sizes_that_explain_the_loss_are_told() -> None:
+    # Without any bias, s x has the outputs s o(x): of two classes two sizes have the gradient, both of them in the range.
+    network = nn.Sequential(nn.Linear(12, 30, bias=False), nn.ReLU(), nn.Linear(30, 2, bias=False))
+    network = initialize_default(network, generator=_generator(0)).double()
+    with torch.no_grad():
+        network[2].get_parameter("weight").mul_(100)
+    found = _run(setting(network, rows(1)))
+    assert found.plain_gradients == 2
+    assert found.details["relative_residual"] < 1e-12
+    assert found.outcome is Outcome.NOT_IDENTIFIABLE
+    assert "another size" in found.note
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_what_follows_the_head_may_be_anything(bias: bool) -> None:
+    case = setting(_headed(nn.ReLU(), 3, nn.LogSoftmax(dim=1), bias=bias), rows(1), loss=nn.NLLLoss())
+    found = _run(case)
+    assert found.outcome is Outcome.CONVERGED
+    assert found.plain_gradients == 1
+    assert case.error(found.inputs) < 1e-24
+
+
+def test_half_formats_are_held_to_their_own_round_off() -> None:
+    def allowed(eps: float) -> float:
+        ones = {"head": torch.ones(3)}
+        return Shared(gradients=ones, stds={}, eps=eps).floor(ones) / 3**0.5
+
+    assert [allowed(eps) for eps in (2.0**-7, 2.0**-10, 2.0**-23)] == pytest.approx([2.0**-5, 0.01, 2.0**-17])
 
 
 class _Pooled(nn.Sequential):
@@ -251,6 +300,18 @@ class _Pooled(nn.Sequential):
         super().__init__(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), pool, nn.Flatten(), nn.Linear(144, 3))
 
 
+class _Twice(nn.Module):
+    """One layer that is called two times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = nn.Linear(144, 144), nn.Linear(144, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.layer(self.layer(x.flatten(1)).relu()).relu())
+        return logits
+
+
 @pytest.mark.parametrize(
     ("network", "said"),
     [
@@ -258,8 +319,10 @@ class _Pooled(nn.Sequential):
         (_Pooled(nn.MaxPool2d(2)), "pooling hides"),
         (_Pooled(nn.AvgPool2d(2)), "pooling hides"),
         (lenet_i2f(size=12, activation="gelu"), "GELU"),
+        (nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Flatten(), nn.Linear(96, 3)), "at one position"),
+        (_Twice(), "called once"),
     ],
-    ids=["skip", "max", "mean", "gelu"],
+    ids=["skip", "max", "mean", "gelu", "rows", "twice"],
 )
 def test_networks_that_are_no_chain_are_refused_by_name(network: nn.Module, said: str) -> None:
     case = setting(network, _image(SMALL, label=1))
@@ -294,10 +357,12 @@ def test_a_batch_is_refused() -> None:
 def test_the_chain_computes_what_the_network_does() -> None:
     network = _assembled().eval()
     domain = Domain.image(channels=2, height=12, width=12)
-    stages = read_chain(Objective.from_module(network), domain)
+    chain = read_chain(Objective.from_module(network), domain)
+    stages = chain.stages
     value = torch.rand(3, 2, 12, 12, dtype=torch.float64, generator=_generator())
-    expected: Tensor = network(value)
+    image, expected = value, network(value)
     bends = [torch.relu, torch.tanh, torch.relu]
     for stage, bend in zip(stages, [*bends, torch.clone], strict=True):
         value = bend(stage.output(value.reshape(3, *stage.shape) * stage.scale + stage.shift))
     torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(chain.trunk(image), expected, rtol=1e-12, atol=1e-12)

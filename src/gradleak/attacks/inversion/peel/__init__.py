@@ -1,5 +1,6 @@
 """Peeling: the example of one gradient by linear least squares, layer by layer from the head down."""
 
-from gradleak.attacks.inversion.peel.attack import Peel
+from gradleak.attacks.inversion.peel.attack import Peel, refuse_other_than_gradient
+from gradleak.attacks.inversion.peel.ranks import layer_ranks
 
-__all__ = ["Peel"]
+__all__ = ["Peel", "layer_ranks", "refuse_other_than_gradient"]

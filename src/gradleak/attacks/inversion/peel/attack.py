@@ -13,16 +13,29 @@ from torch import Tensor
 
 from gradleak.attacks.attack import Attack, Monitor
 from gradleak.attacks.inversion.peel.completion import OpenImage, alone_on_grid, on_grid
-from gradleak.attacks.inversion.peel.network import Stage, read_chain
+from gradleak.attacks.inversion.peel.head import Head, read_heads
+from gradleak.attacks.inversion.peel.network import read_chain
 from gradleak.attacks.inversion.peel.peeling import Peeled, Shared, peel
 from gradleak.attacks.inversion.problem import NEEDS, LabelSource, readable
 from gradleak.attacks.inversion.reading import known_facts, known_law
 from gradleak.attacks.labels import recover_labels
-from gradleak.core import DiagonalGaussian, Domain, DomainKind, Knowledge, Objective, Reconstruction, Release, Update
+from gradleak.core import (
+    Batch,
+    DiagonalGaussian,
+    Domain,
+    DomainKind,
+    Knowledge,
+    Objective,
+    Reconstruction,
+    Release,
+    Update,
+)
 from gradleak.results import ZHU_2021, Citation, Count, Natural, Outcome, UnsupportedError
 
 # Probes of defenses: entries so large that none is clipped or rounded at them.
 _LARGE = 1e6
+# Pixels that are further out of their range are no example.
+_BEYOND = 0.1
 # Misfit of an image on the grid beside that of the equations, and misfit from which on these contradict each other.
 _ALLOWED, _CONSISTENT = 4.0, 30.0
 # Misfit under known noise from which on equations contradict each other, where it comes by chance once in a million times.
@@ -56,10 +69,12 @@ class Peel(Attack):
     and misfit of each layer: what decides is the number of active units and filters beside that of inputs.
 
     **Assumptions**: one example; its gradient, to which known noise may be added; layers one after the other (linear layers and
-    convolutions with activations that have an inverse, affine maps in between), the last one linear with bias. Skip
-    connections, and pooling behind an activation, are refused. Labels are not needed, nor the loss.
+    convolutions with activations that have an inverse, affine maps in between). Skip connections, and pooling behind an
+    activation, are refused. Labels are not needed, nor the loss, where the last layer has a bias. Where it has none, they
+    tell the size of its input (`read_heads`); a class that nobody told is tried like all others.
 
-    **Cost**: one plain gradient for the check at the end, two where an image on the grid fails it. Linear algebra is not
+    **Cost**: one plain gradient for the check at the end, two where an image on the grid fails it, as many again for every
+    further size of the head's input that explains the loss of a head without bias. Linear algebra is not
     counted: an eigendecomposition of a matrix (n, n) for a layer of n inputs, 4 s in all for a digit on the LeNet, half a
     minute for a color image with its completion.
 
@@ -95,11 +110,7 @@ class Peel(Attack):
             )
         assert knowledge.objective is not None
         assert knowledge.domain is not None
-        if not _is_gradient(knowledge.release, knowledge.objective):
-            raise UnsupportedError(
-                "the attack peel needs the gradient itself, with noise at most, and this protocol or these defenses make "
-                "something else of it; use GaussNewton"
-            )
+        refuse_other_than_gradient(knowledge.release, knowledge.objective)
         read_chain(knowledge.objective, knowledge.domain)
 
     def _recover(
@@ -109,47 +120,60 @@ class Peel(Attack):
         assert knowledge.objective is not None
         assert knowledge.domain is not None
         domain, objective = knowledge.domain, knowledge.objective.to(torch.float64)
-        stages = _from_pixels(read_chain(objective, domain), domain)
+        chain = read_chain(objective, domain)
+        stages = chain.from_pixels(domain)
         shared = _shared(update, replace(knowledge, objective=objective), knowledge.objective.dtype)
-        peeled = peel(stages, shared, max_unknowns=self.max_unknowns)
         targets, source, said = _labels(update, knowledge)
         details: dict[str, Any] = {
             "labels": source,
             "information": known_facts(knowledge, labels=source, first_order=False),
-            "inputs_of": peeled.layers,
+            "inputs_of": [],
         }
-        if peeled.solution is None or peeled.system is None:
-            return Reconstruction(
-                inputs=None,
-                targets=None,
-                loss=None,
-                outcome=Outcome.NOT_IDENTIFIABLE,
-                note=f"nothing is claimed: {peeled.stopped}",
-                details=details,
-            )
-        assert stages[-1].bias is not None
-        looked: list[tuple[Tensor, bool, str, float]] = []
-        for pixels, sure, words in self._claims(peeled, domain, monitor):
-            inputs = domain.from_pixels(pixels.reshape(1, *domain.shape))
-            looked.append((inputs, sure, words, shared.missed(objective, inputs, stages[-1].bias)))
-            if looked[-1][-1] <= shared.floor:
-                break
-        inputs, certain, told, missed = looked[-1]
-        explained, residual = missed <= shared.floor, missed / shared.norm
-        torn = "" if not shared.noisy else next(filter(None, map(_contradiction, peeled.layers)), "")
+        heads = read_heads(chain, shared, objective, _in_double(knowledge.targets))
+        if isinstance(heads, str):
+            return _nothing(heads, details)
+        found: list[_Found] = []
+        for head in heads:
+            peeled = peel(stages, shared, head.delta, head.relative, max_unknowns=self.max_unknowns)
+            if peeled.solution is None:
+                found.append(_Found(peeled=peeled, head=head))
+                continue
+            for pixels, sure, words in self._claims(peeled, domain, monitor):
+                inputs = domain.from_pixels(pixels.reshape(1, *domain.shape))
+                if head.targets is None:
+                    made = chain.gradient(inputs, head.delta)
+                else:
+                    made = objective.gradient(objective.params, Batch(inputs, head.targets, domain))
+                missed = shared.distance(made)
+                explained, inside = missed <= shared.floor(made), bool(((pixels - 0.5).abs() < 0.5 + _BEYOND).all())
+                found.append(_Found(peeled, head, inputs, sure, words, missed, explained, inside))
+                if explained:
+                    break
+        best = min(found, key=lambda one: (not one.explained, not one.inside, one.missed))
+        details["inputs_of"] = best.peeled.layers
+        if best.inputs is None:
+            return _nothing(best.peeled.stopped, details)
+        residual = best.missed / shared.norm
+        torn = "" if not shared.noisy else next(filter(None, map(_contradiction, best.peeled.layers)), "")
+        others = any(one.explained and one.inside >= best.inside for one in found if one is not best)
         outcome = Outcome.NOT_IDENTIFIABLE
-        if certain:
-            outcome = Outcome.CONVERGED if explained and not torn else Outcome.PLATEAU
-        told += torn
-        if not explained:
+        if best.sure and not others:
+            outcome = Outcome.CONVERGED if best.explained and not torn else Outcome.PLATEAU
+        told = best.told + torn
+        if others:
+            told += "; another example, with another size of what goes into the last layer, explains the update as well"
+        if not best.explained:
             told += f"; its gradient misses the update by {residual:.2g}: other values, or units near to zero on the other side"
+        if best.head.targets is not None and knowledge.targets is None:
+            targets, said = best.head.targets, "the label was found with the size of what goes into the last layer"
+            details["labels"] = LabelSource.RECOVERED.value
         return Reconstruction(
-            inputs=inputs,
+            inputs=best.inputs,
             targets=targets,
             loss=residual**2,
             outcome=outcome,
             iterations=len(stages),
-            plain_gradients=float(len(looked)),
+            plain_gradients=float(sum(one.inputs is not None for one in found)),
             note=f"{said}; {told}",
             details={**details, "relative_residual": residual},
         )
@@ -183,6 +207,35 @@ class Peel(Attack):
         yield image.at(code).clamp(0, 1), False, f"{lacking}; filled by total variation"
 
 
+@dataclass(frozen=True)
+class _Found:
+    """Claim that one gradient at the head's output leads to, whether it explains the update, and whether it is in range."""
+
+    peeled: Peeled
+    head: Head
+    inputs: Tensor | None = None
+    sure: bool = False
+    told: str = ""
+    missed: float = math.inf
+    explained: bool = False
+    inside: bool = False
+
+
+def _nothing(why: str, details: Mapping[str, Any]) -> Reconstruction:
+    return Reconstruction(
+        inputs=None,
+        targets=None,
+        loss=None,
+        outcome=Outcome.NOT_IDENTIFIABLE,
+        note=f"nothing is claimed: {why}",
+        details=details,
+    )
+
+
+def _in_double(targets: Tensor | None) -> Tensor | None:
+    return targets.double() if targets is not None and targets.is_floating_point() else targets
+
+
 def _contradiction(layer: Mapping[str, Any]) -> str:
     """Words on equations of a layer that are further apart than noise leaves them, or ""."""
     misfit, left = float(layer["misfit"]), int(layer["equations"]) - int(layer["rank"])
@@ -201,17 +254,6 @@ def _labels(update: Update, knowledge: Knowledge) -> tuple[Tensor | None, str, s
     return found.targets, LabelSource.RECOVERED.value, found.note
 
 
-def _from_pixels(stages: list[Stage], domain: Domain) -> list[Stage]:
-    """The stages with pixels scaled to [0, 1] as what the first one is given."""
-    first = stages[0]
-    low, high = domain.bounds(first.scale)
-    width = (high - low).reshape(first.shape)
-    return [
-        replace(first, scale=first.scale * width, shift=first.scale * low.reshape(first.shape) + first.shift),
-        *stages[1:],
-    ]
-
-
 def _shared(update: Update, knowledge: Knowledge, sent: torch.dtype) -> Shared:
     objective = knowledge.objective
     assert objective is not None
@@ -228,15 +270,23 @@ def _shared(update: Update, knowledge: Knowledge, sent: torch.dtype) -> Shared:
     )
 
 
-def _is_gradient(release: Release, objective: Objective) -> bool:
-    """True if the release's mean is the gradient, or a multiple of it, whatever its size."""
+def refuse_other_than_gradient(release: Release, objective: Objective) -> None:
+    """Refuse a release whose mean is not the gradient, or a multiple of it, whatever its size.
+
+    Raises:
+        UnsupportedError: saying what to use instead.
+    """
     after, scale = release.after_gradient, release.protocol.gradient_scale()
-    if after is None or scale is None:
-        return False
-    stream = torch.Generator().manual_seed(0)
-    probe = {
-        name: torch.randn(tensor.shape, generator=stream).to(tensor) * _LARGE
-        for name, tensor in objective.params.items()
-    }
-    made = after(probe)
-    return all(torch.allclose(made[name], scale * tensor) for name, tensor in probe.items())
+    if after is not None and scale is not None:
+        stream = torch.Generator().manual_seed(0)
+        probe = {
+            name: torch.randn(tensor.shape, generator=stream).to(tensor) * _LARGE
+            for name, tensor in objective.params.items()
+        }
+        made = after(probe)
+        if all(torch.allclose(made[name], scale * tensor) for name, tensor in probe.items()):
+            return
+    raise UnsupportedError(
+        "the attack peel needs the gradient itself, with noise at most, and this protocol or these defenses make "
+        "something else of it; use GaussNewton"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,11 +28,13 @@ class Activation:
     """A pointwise function that is monotone where it is not flat.
 
     Attributes:
+        value: output for an input.
         inverse: input that has a given output, where there is one alone.
         slope: derivative at the input with that output.
         flat_below: output at and below which the input is not known, and the slope is zero; None where there is none.
     """
 
+    value: Map
     inverse: Map
     slope: Map
     flat_below: float | None = None
@@ -45,12 +47,14 @@ class Activation:
 
 
 def _relu() -> Activation:
-    return Activation(inverse=lambda h: h, slope=torch.ones_like, flat_below=0.0)
+    return Activation(value=torch.relu, inverse=lambda h: h, slope=torch.ones_like, flat_below=0.0)
 
 
 def _leaky(slope: float) -> Activation:
     return Activation(
-        inverse=lambda h: torch.where(h > 0, h, h / slope), slope=lambda h: torch.where(h > 0, 1.0, slope).to(h)
+        value=lambda a: F.leaky_relu(a, slope),
+        inverse=lambda h: torch.where(h > 0, h, h / slope),
+        slope=lambda h: torch.where(h > 0, 1.0, slope).to(h),
     )
 
 
@@ -58,23 +62,32 @@ def _elu(alpha: float) -> Activation:
     def inverse(h: Tensor) -> Tensor:
         return torch.where(h > 0, h, torch.log1p((h / alpha).clamp(min=_EDGE - 1)))
 
-    return Activation(inverse=inverse, slope=lambda h: torch.where(h > 0, 1.0, (h + alpha).clamp(min=0)))
+    return Activation(
+        value=lambda a: F.elu(a, alpha),
+        inverse=inverse,
+        slope=lambda h: torch.where(h > 0, 1.0, (h + alpha).clamp(min=0)),
+    )
 
 
 def _sigmoid() -> Activation:
     return Activation(
-        inverse=lambda h: torch.logit(h.clamp(_EDGE, 1 - _EDGE)), slope=lambda h: (h * (1 - h)).clamp(min=0)
+        value=torch.sigmoid,
+        inverse=lambda h: torch.logit(h.clamp(_EDGE, 1 - _EDGE)),
+        slope=lambda h: (h * (1 - h)).clamp(min=0),
     )
 
 
 def _tanh() -> Activation:
     return Activation(
-        inverse=lambda h: torch.atanh(h.clamp(_EDGE - 1, 1 - _EDGE)), slope=lambda h: (1 - h.square()).clamp(min=0)
+        value=torch.tanh,
+        inverse=lambda h: torch.atanh(h.clamp(_EDGE - 1, 1 - _EDGE)),
+        slope=lambda h: (1 - h.square()).clamp(min=0),
     )
 
 
 def _softplus() -> Activation:
     return Activation(
+        value=F.softplus,
         inverse=lambda h: h + torch.log(-torch.expm1(-h.clamp(min=_EDGE))),
         slope=lambda h: -torch.expm1(-h.clamp(min=0)),
     )
@@ -124,8 +137,8 @@ class Stage:
         made: shape of one output of the layer.
         scale: factor of each entry of `given` on its way to the layer, in the layer's shape.
         shift: what is added there.
-        after: affine map from the layer's output (1, *made) to the input of the activation.
-        activation: behind it; None for the last stage, whose output is the network's.
+        after: affine map from the layer's output (1, *made) to the input of the activation; nothing for the last stage.
+        activation: behind it; None for the last stage.
     """
 
     layer: Weighted
@@ -176,11 +189,51 @@ class Stage:
         return found.reshape(self.given)
 
 
-def read_chain(objective: Objective, domain: Domain) -> list[Stage]:
-    """The stages of a network, the first one first.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Chain:
+    """A network as layers one after the other.
+
+    Attributes:
+        stages: the first one first; the last one is the head.
+        trunk: module from an example to the head's output, in float64; its parameters have the network's names.
+        tail: what the network makes of the head's output, whatever it is.
+    """
+
+    stages: Sequence[Stage]
+    trunk: nn.Module
+    tail: Callable[[Tensor], Any]
+
+    def from_pixels(self, domain: Domain) -> list[Stage]:
+        """The stages with pixels scaled to [0, 1] as what the first one is given."""
+        first = self.stages[0]
+        low, high = domain.bounds(first.scale)
+        width = (high - low).reshape(first.shape)
+        return [
+            replace(first, scale=first.scale * width, shift=first.scale * low.reshape(first.shape) + first.shift),
+            *self.stages[1:],
+        ]
+
+    def gradient(self, inputs: Tensor, delta: Tensor) -> dict[str, Tensor]:
+        """Gradient of the trunk's parameters for an input (1, *shape) and a gradient at the head's output (*made).
+
+        **Cost**: one plain gradient.
+        """
+
+        def output(params: Mapping[str, Tensor]) -> Tensor:
+            made: Tensor = torch.func.functional_call(self.trunk, dict(params), (inputs,))
+            return made
+
+        pull = torch.func.vjp(output, dict(self.trunk.named_parameters()))[1]
+        found: dict[str, Tensor] = pull(delta[None])[0]
+        return found
+
+
+def read_chain(objective: Objective, domain: Domain) -> Chain:
+    """A network as a chain of stages.
 
     What stands between weighted layers and activations is known by what it computes: entries that are scaled and shifted one
     by one before a layer (normalization in eval mode, reshaping), any affine map behind it (normalization, average pooling).
+    Behind the last layer anything may follow (the logarithm of a softmax, a temperature).
 
     Args:
         objective: of the client.
@@ -204,7 +257,7 @@ def read_chain(objective: Objective, domain: Domain) -> list[Stage]:
             f"{_ASKER} needs a forward that torch.fx can trace, got {type(error).__name__}: {error}"
         ) from error
     names = {id(tensor): name for name, tensor in network.named_parameters()}
-    return _Reader(graph, names, (1, *domain.shape), objective.device).stages()
+    return _Reader(graph, names, (1, *domain.shape), objective.device).chain()
 
 
 def _in_double(objective: Objective) -> nn.Module:
@@ -223,6 +276,7 @@ class _Reader:
     def __init__(
         self, graph: fx.GraphModule, names: Mapping[int, str], shape: Sequence[int], device: torch.device
     ) -> None:
+        self.graph = graph
         self.interpreter = fx.Interpreter(graph)
         self.parts = dict(graph.named_modules())
         self.names = names
@@ -232,28 +286,40 @@ class _Reader:
         for node in self.nodes:
             self.values[node] = draw if node.op == "placeholder" else self._run(node, self.values)
 
-    def stages(self) -> list[Stage]:
-        """The stages, first one first."""
-        chain = self._chain()
-        weighted = [place for place, node in enumerate(chain) if self._layer(node) is not None]
+    def chain(self) -> Chain:
+        """The network up to its last weighted layer, cut into stages, and what follows."""
+        weighted = [node for node in self.nodes if self._layer(node) is not None]
         if not weighted:
-            raise UnsupportedError(
-                f"{_ASKER} needs linear layers or convolutions, got none in the chain of the network"
-            )
+            raise UnsupportedError(f"{_ASKER} needs linear layers or convolutions, got none")
+        head = weighted[-1]
+        behind = self.nodes[self.nodes.index(head) + 1 :]
+        chain = self._chain(self.nodes[: self.nodes.index(head) + 1], behind)
+        return Chain(stages=self._stages(chain), trunk=self._trunk(head), tail=self._map(head, behind))
+
+    def _stages(self, chain: Sequence[fx.Node]) -> list[Stage]:
+        places = [place for place, node in enumerate(chain) if self._layer(node) is not None]
         stages: list[Stage] = []
         start = 0
-        for number, place in enumerate(weighted):
-            last = number == len(weighted) - 1
-            end = len(chain) if last else weighted[number + 1]
+        for place, end in zip(places, [*places[1:], len(chain)], strict=True):
             bent = [at for at in range(place + 1, end) if self._activation(chain[at]) is not None]
-            if len(bent) > 1 or (last and bent):
-                raise UnsupportedError(
-                    f"{_ASKER} needs one activation between two layers, and none at the end, got {len(bent)}"
-                )
-            stop = bent[0] if bent else (end if last else place)
+            if len(bent) > 1:
+                raise UnsupportedError(f"{_ASKER} needs one activation between two layers, got {len(bent)}")
+            stop = bent[0] if bent else place
             stages.append(self._stage(chain, start, place, stop))
             start = stop
+        used = [stage.weight for stage in stages]
+        again = next((name for name in used if used.count(name) > 1), None)
+        if again is not None:
+            raise UnsupportedError(f"{_ASKER} needs layers that are called once, got {again} in several calls")
         return stages
+
+    def _trunk(self, head: fx.Node) -> nn.Module:
+        """The network up to the output of one node."""
+        graph, made = fx.Graph(), dict[fx.Node, fx.Node]()
+        for node in self.nodes[: self.nodes.index(head) + 1]:
+            made[node] = graph.node_copy(node, lambda other: made[other])
+        graph.output(made[head])
+        return fx.GraphModule(self.graph, graph)
 
     def _stage(self, chain: Sequence[fx.Node], start: int, place: int, stop: int) -> Stage:
         """The layer at `place`; the value before `chain[start]` is known, or that of an activation there."""
@@ -281,32 +347,37 @@ class _Reader:
             activation=None if bent is None else self._activation(bent),
         )
 
-    def _chain(self) -> list[fx.Node]:
-        """The nodes with tensors that depend on the input, each on the one before it."""
+    def _chain(self, nodes: Sequence[fx.Node], behind: Sequence[fx.Node]) -> list[fx.Node]:
+        """The nodes with tensors that depend on the input, each on the one before it, the last one the head."""
         reached: list[fx.Node] = []
         sources = {node for node in self.nodes if node.op == "placeholder"}
         if len(sources) != 1:
             raise UnsupportedError(f"{_ASKER} needs a network of one input, got {len(sources)}")
         moving = set(sources)
-        for node in self.nodes:
-            if node.op == "output":
-                held = node.args[0]
-                if held is not reached[-1]:
-                    raise UnsupportedError(f"{_ASKER} needs a network that ends in one tensor, got {held}")
-                continue
+        for node in nodes:
             inputs = [other for other in node.all_input_nodes if other in moving]
             if node in sources or (inputs and isinstance(self.values[node], Tensor)):
-                if node not in sources and (inputs != [reached[-1]]):
-                    raise UnsupportedError(
-                        f"{_ASKER} takes layers one after the other apart, and {node.name} joins two branches of the network "
-                        "(a skip connection or a concatenation); use GaussNewton"
-                    )
+                if node not in sources and inputs != [reached[-1]]:
+                    raise _branching(node)
                 reached.append(node)
                 moving.add(node)
+        if reached[-1] is not nodes[-1]:
+            raise UnsupportedError(
+                f"{_ASKER} needs a last layer that reads the input, got {nodes[-1].name}, which does not"
+            )
+        around = moving - {reached[-1]}
+        for node in behind:
+            if isinstance(self.values[node], Tensor) and any(other in around for other in node.all_input_nodes):
+                raise _branching(node)
         return reached
 
     def _layer(self, node: fx.Node) -> Weighted | None:
         part = self.parts.get(str(node.target)) if node.op == "call_module" else None
+        if isinstance(part, nn.Linear) and self.values[node].numel() != part.out_features:
+            raise UnsupportedError(
+                f"{_ASKER} needs linear layers at one position, got outputs of shape {tuple(self.values[node].shape[1:])} in "
+                f"{node.target}"
+            )
         if isinstance(part, nn.Conv1d | nn.Conv2d) and part.padding_mode != "zeros":
             raise UnsupportedError(
                 f"{_ASKER} needs convolutions padded with zeros, got {part.padding_mode!r} in {node.target}"
@@ -376,3 +447,10 @@ class _Reader:
             target = getattr(node.target, "__name__", str(node.target))
             names.append(type(part).__name__ if part is not None else target)
         return ", ".join(names) or "nothing"
+
+
+def _branching(node: fx.Node) -> UnsupportedError:
+    return UnsupportedError(
+        f"{_ASKER} takes layers one after the other apart, and {node.name} joins two branches of the network (a skip "
+        "connection or a concatenation); use GaussNewton"
+    )

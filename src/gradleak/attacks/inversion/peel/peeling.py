@@ -19,7 +19,7 @@ from gradleak.attacks.inversion.peel.systems import (
     output_equations,
     weight_equations,
 )
-from gradleak.core import Objective
+from gradleak.results import UnsupportedError
 
 # A unit is taken for active from so many standard deviations on, and in doubt from so many on; equations of outputs are asked
 # too beyond such a condition.
@@ -27,9 +27,10 @@ SIGMAS, _DOUBT, _CONDITION = 5.0, 0.5, 1e6
 # Round-off of an entry that was computed, not only rounded, in units beside the root mean square of its tensor.
 _UNITS = 8.0
 # Distance that noise and round-off leave: beside the noise's own, and in units of round-off.
-_SLACK, _ROUND_OFF = 2.0, 64.0
+_SLACK, _ROUND_OFF, _MOST_ROUND_OFF, _HALF_ROUND_OFF = 2.0, 64.0, 1e-2, 4.0
 # Rounds of repairs of a layer's gates, and how much of the squares in variances one gate has to explain.
 _REPAIRS, _CLEAR = 8, 9.0
+_INACTIVE = "no unit behind {} is active: nothing below it has a gradient"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,37 +60,36 @@ class Shared:
             size = max(float(other.square().mean().sqrt()) for other in self.gradients.values())
         return max(math.hypot(self.stds.get(name, 0.0), math.hypot(_UNITS * self.eps, relative) * size), 1e-300)
 
-    def missed(self, objective: Objective, inputs: Tensor, bias: str) -> float:
-        """Distance of a claim's gradient from this one.
-
-        The gradient of the head's bias is that of the loss with respect to the output, so that no target is needed.
+    def distance(self, made: Mapping[str, Tensor]) -> float:
+        """Distance of gradients by name from these, over the names that both have.
 
         Args:
-            objective: in float64.
-            inputs: of the claim, (1, *shape).
-            bias: name of the bias of the last layer.
-
-        **Cost**: one plain gradient.
+            made: of a claim.
         """
-        pull = torch.func.vjp(lambda params: objective.outputs(params, inputs), dict(objective.params))[1]
-        made = pull(self.gradients[bias][None])[0]
-        off = torch.cat([(made[name] - seen).reshape(-1) for name, seen in self.gradients.items()])
-        return float(off.norm())
+        return math.sqrt(sum(float((made[name] - self.gradients[name]).square().sum()) for name in self._both(made)))
+
+    def floor(self, made: Mapping[str, Tensor]) -> float:
+        """Largest such distance that round-off or known noise accounts for.
+
+        Estimates of one layer after the other leave more than noise alone, which a joint one would not: up to twice as much.
+        In half formats 64 units of round-off would be a part of the update itself: there it is a hundredth, or 4 units.
+
+        Args:
+            made: of a claim.
+        """
+        names = self._both(made)
+        entries = sum(self.gradients[name].numel() for name in names)
+        square = sum(self.gradients[name].numel() * self.stds.get(name, 0.0) ** 2 for name in names)
+        rounded = min(_ROUND_OFF * self.eps, max(_MOST_ROUND_OFF, _HALF_ROUND_OFF * self.eps)) * self.norm
+        return _SLACK * math.sqrt(square * (1 + 4 * math.sqrt(2 / max(entries, 1)))) + rounded
+
+    def _both(self, made: Mapping[str, Tensor]) -> list[str]:
+        return [name for name in self.gradients if name in made]
 
     @property
     def norm(self) -> float:
         """Norm of the update."""
         return math.sqrt(sum(float(tensor.square().sum()) for tensor in self.gradients.values()))
-
-    @property
-    def floor(self) -> float:
-        """Largest distance that round-off or known noise accounts for.
-
-        Estimates of one layer after the other leave more than noise alone, which a joint one would not: up to twice as much.
-        """
-        entries = sum(tensor.numel() for tensor in self.gradients.values())
-        square = sum(tensor.numel() * self.stds.get(name, 0.0) ** 2 for name, tensor in self.gradients.items())
-        return _SLACK * math.sqrt(square * (1 + 4 * math.sqrt(2 / entries))) + _ROUND_OFF * self.eps * self.norm
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -135,25 +135,19 @@ class _Behind:
         return replace(self, gradient=torch.where(units, torch.where(closed, self.whole, 0.0), self.gradient))
 
 
-def peel(stages: Sequence[Stage], shared: Shared, *, max_unknowns: int) -> Peeled:
+def peel(stages: Sequence[Stage], shared: Shared, delta: Tensor, relative: float, *, max_unknowns: int) -> Peeled:
     """The example behind the gradient of one, layer by layer.
 
     Args:
         stages: of the network, the first one's scale and shift from pixels in [0, 1].
         shared: the update.
+        delta: gradient at the output of the last layer.
+        relative: how far it is off, relative to its norm.
         max_unknowns: largest layer whose equations of outputs are written as a matrix.
 
     **Cost**: no gradient. A layer of n unknowns takes an eigendecomposition (n, n) where outputs are needed, once more for
     each round of repairs under noise.
     """
-    head = stages[-1]
-    if head.bias is None or head.bias not in shared.gradients or head.weight not in shared.gradients:
-        return Peeled(stopped=f"the gradients of weight and bias of the last layer, {head.weight}, are not shared")
-    delta = shared.gradients[head.bias]
-    norm = float(delta.norm())
-    if norm == 0:
-        return Peeled(stopped="the gradient of the last layer's bias is zero")
-    relative = shared.std(head.bias) * math.sqrt(delta.numel()) / norm
     behind: _Behind | None = None
     layers: list[dict[str, Any]] = []
     for number in range(len(stages) - 1, -1, -1):
@@ -180,11 +174,52 @@ def peel(stages: Sequence[Stage], shared: Shared, *, max_unknowns: int) -> Peele
             )
         behind = _through(below, layer.outputs(solution), layer.stage.below(delta))
         if not bool(behind.gradient.any()):
-            return Peeled(
-                layers=layers, stopped=f"no unit behind {below.weight} is active: nothing below it has a gradient"
-            )
+            return Peeled(layers=layers, stopped=_INACTIVE.format(below.weight))
         delta = below.back(behind.gradient)
     raise AssertionError("a network has a first layer")
+
+
+def looked_at(stages: Sequence[Stage], shared: Shared, delta: Tensor, example: Tensor, *, max_unknowns: int) -> Peeled:
+    """The equations of every layer at an example that is known, its own values in place of what was solved above.
+
+    No layer ends the way: what one lacks is seen apart from what others lack.
+
+    Args:
+        stages: of the network, the first one's scale and shift from pixels in [0, 1].
+        shared: the example's gradient.
+        delta: gradient at the output of the last layer.
+        example: pixels in [0, 1] (*shape).
+        max_unknowns: as for `peel`.
+
+    Returns:
+        The facts of the layers; where no unit of a layer is active they end there, and `stopped` says it.
+
+    Raises:
+        UnsupportedError: for a layer whose equations are too large, or that is not shared.
+
+    **Cost**: no gradient; as `peel`.
+    """
+    given = [example]
+    for stage in stages[:-1]:
+        made = stage.output((given[-1].reshape(stage.shape) * stage.scale + stage.shift)[None])[0]
+        given.append(made if stage.activation is None else stage.activation.value(made))
+    behind: _Behind | None = None
+    layers: list[dict[str, Any]] = []
+    for number in range(len(stages) - 1, -1, -1):
+        layer = _Layer(stages[number], shared, 0.0, max_unknowns, first=number == 0)
+        solved = layer.input(delta, behind)
+        if isinstance(solved, str):
+            raise UnsupportedError(solved)
+        layers.append(_facts(layer.stage, solved[0], behind, 0))
+        if number == 0:
+            break
+        values = given[number]
+        rounded = torch.full_like(values, _UNITS * shared.eps * float(values.square().mean().sqrt()))
+        behind = _through(stages[number - 1], Estimate(values=values, stds=rounded), layer.stage.below(delta))
+        if not bool(behind.gradient.any()):
+            return Peeled(layers=layers, stopped=_INACTIVE.format(stages[number - 1].weight))
+        delta = stages[number - 1].back(behind.gradient)
+    return Peeled(layers=layers)
 
 
 def _through(below: Stage, outputs: Estimate, delta: Tensor) -> _Behind:
