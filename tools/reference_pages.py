@@ -52,6 +52,7 @@ SUBJECTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "Errors under noise": ("cramer_rao", "bayesian_cramer_rao"),
         "Priors and probability": ("posterior", "reconstruction_probability"),
         "LAVP and Lipschitz bound": ("vulnerability",),
+        "Rank by layer": ("peel_rank",),
         "Tokens": ("token_error",),
         "A server's model": ("server_model",),
         "Measures of layers": ("layer_measure", "layer_profile"),

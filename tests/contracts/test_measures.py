@@ -24,6 +24,7 @@ from gradleak.risk import (
     LinearizedPosteriorError,
     LipschitzBound,
     Measure,
+    PeelRank,
     ReconstructionProbability,
     SettingMeasure,
 )
@@ -56,7 +57,9 @@ def _build(measure: type[Measure]) -> Measure:
 
 
 def _exposed(measure: type[Measure], image: Exposure) -> Exposure:
-    """What it is taken of: an image, or a sentence."""
+    """What it is taken of: images, one alone, or a sentence."""
+    if measure is PeelRank:
+        return dataclasses.replace(image, batch=image.batch.example(0))
     if not measure.reads_ids:
         return image
     objective = Objective.from_module(tiny())

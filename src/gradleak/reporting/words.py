@@ -156,6 +156,7 @@ SCORE_NAMES: Mapping[str, str] = {
     "least_token_error": "fewest errors of any decoder of a token",
     "noise_std_for_token_error": "noise std that keeps every decoder of a token above the threshold",
     "gradient_norm": "norm of the release",
+    "peel_rank": "share of a layer's input that equations determine",
     "bayesian_cramer_rao": "van Trees bound on the mean error of every attacker",
     "reconstruction_probability": "chance of any attacker to rebuild an example",
     "linearized_posterior_error": "error left to an attacker with a prior, linearized",

@@ -10,6 +10,7 @@ from gradleak.risk.layer_measure import GradientMeasure, LayerMeasure
 from gradleak.risk.layer_profile import DrawnRows, LayerProfile, LayerScale, LayerSite, PairedRows
 from gradleak.risk.measure import Measure, Unit, each_example, measure_visible
 from gradleak.risk.mutual_information import MINE, NeighborInformation
+from gradleak.risk.peel_rank import PeelRank
 from gradleak.risk.perfect_attacker import PerfectAttack, perfect_attacker
 from gradleak.risk.posterior import GaussianPrior, LinearizedPosteriorError
 from gradleak.risk.reconstruction_probability import ReconstructionProbability
@@ -63,6 +64,7 @@ __all__ = [
     "OriginalInformation",
     "PairedRows",
     "Partition",
+    "PeelRank",
     "PerfectAttack",
     "PerturbationDirections",
     "ReconstructionProbability",
