@@ -52,8 +52,9 @@ def refused(text: str | bytes, folder: Path) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"\xff\xfe", "not valid TOML: 'utf-8' codec can't decode"),
-        (b"\xed\xa0\x80", "not valid TOML: 'utf-8' codec can't decode"),
+        (b"\xff\xfe", "plan.toml: expected UTF-8 text, got UTF-16; save it as UTF-8"),
+        (b"\n\n\xed\xa0\x80", "plan.toml: expected UTF-8 text, got a byte of another encoding in line 3; save it as UTF-8"),
+        (b"\xef\xbb\xbfuse = 1", "plan: unknown key 'use'"),
         ("\0", "not valid TOML"),
         ("seed = ", "not valid TOML"),
         ("seed = 1\nseed = 2", "not valid TOML"),
@@ -77,7 +78,7 @@ def refused(text: str | bytes, folder: Path) -> str:
         ("use = 1979-05-27", "plan: unknown key 'use'"),
         ("", "plan: expected a section [model], got none"),
     ],
-    ids=range(24),
+    ids=range(25),
 )  # fmt: skip
 def test_a_file_that_is_no_plan(text: str | bytes, message: str, tmp_path: Path) -> None:
     assert message in refused(text, tmp_path)

@@ -147,7 +147,7 @@ def test_the_resolved_plan_holds_no_data(small_plan: Path) -> None:
         ({"model": {"use": "tests.auditing.small_model:not_a_model"}}, r"torch.nn.Module, and it says that it returns an int"),
         ({"model": {"use": "lenet_i2f", "activation": "sigmoyd"}}, r"sigmoid"),
         ({"model": {"use": "lenet_i2f", "channel": 3}}, r"did you mean 'channels'"),
-        ({"data": {"use": "scikit_digits", "count": 3, "batch_size": 2}}, r"do not divide into batches of 2"),
+        ({"data": {"use": "scikit_digits", "count": 3, "batch_size": 2}}, "expected a multiple of batch_size = 2, got 3 ex"),
         ({"data": {"use": "scikit_digits", "count": "3"}}, r"data.count: expected a whole number.*, got '3'"),
         (defended(use="Quantize", bits=4, limit="1.0"), r"defenses\[0\]\.limit: expected .*number.*, got '1\.0'"),
         (defended(use="Quantize", bits=4, limit=True), r"limit: expected .*number.*, got True"),

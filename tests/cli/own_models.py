@@ -83,5 +83,17 @@ def unannotated(hidden: int = 4):  # type: ignore[no-untyped-def]
     return nn.Linear(5, hidden)
 
 
+def half() -> nn.Module:
+    return tabular().half()
+
+
+def frozen() -> nn.Module:
+    return tabular().requires_grad_(False)
+
+
+def ending() -> nn.Module:
+    raise SystemExit(0)
+
+
 def recurrent() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(7, 2))

@@ -222,7 +222,12 @@ def test_numbers_of_an_array_get_the_range_that_is_written_down(tmp_path: Path) 
         (f"{MODELS}:tabular", "patients.csv", ("--target", "ages"), "expected the target among its columns age, dose"),
         (f"{MODELS}:tabular", "patients.csv", ("--set", "hidden"), "--set: expected NAME=VALUE"),
         (f"{MODELS}:tabular", "patients.csv", ("--size", "3"), "--size: expected HEIGHTxWIDTH"),
-        (f"{MODELS}:tabular", "patients.csv", ("--loss", "hinge"), "hinge"),
+        (f"{MODELS}:tabular", "patients.csv", ("--size", "0x3"), "--size: expected HEIGHTxWIDTH"),
+        (f"{MODELS}:tabular", "patients.csv", ("--size", "3x3"), "--size: expected a folder of images"),
+        (f"{MODELS}:tabular", "patients.csv", ("--loss", "hinge"), "^gradleak: loss: expected one of .*hinge"),
+        (f"{MODELS}:frozen", "patients.csv", (), r"^gradleak: model: .* all frozen .*call requires_grad_\(True\)"),
+        (f"{MODELS}:ending", "patients.csv", (), "^gradleak: model: ending raised SystemExit: 0"),
+        (f"{MODELS}:tabular", "patients.csv", ("--batch-size", "3"), "multiple of batch_size = 3, got 4 examples"),
     ],
 )
 def test_refusals_are_one_sentence(
@@ -269,10 +274,48 @@ def test_an_example_is_copied_and_never_written_over(tmp_path: Path) -> None:
     assert set(examples()) == {file.stem for file in (ROOT / "examples").glob("*.toml")}
 
 
-def test_a_cell_that_is_empty_is_named_with_its_line(patients: Path) -> None:
-    patients.write_text("age,ward,outcome\n1,A,x\n,B,y\n", encoding="utf-8")
-    with pytest.raises(InputError, match="line 3, column age: expected a value"):
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("1,A,x\n\n,B,y", r"patients\.csv, line 4, column age: expected a value, got an empty cell among numbers"),
+        ("1,A,x\n2,,y", "line 3, column ward: expected a value, got an empty cell among values"),
+        *(
+            (
+                f"1,A,x\n{cell},B,y",
+                f"line 3, column age: expected a value, got {re.escape(cell)} among numbers; fill it in",
+            )
+            for cell in ("?", "NaN", "NA", "-inf")
+        ),
+        ("1,A,x\n2,B", "line 3: expected 3 cells, as many as the header has names, got 2"),
+        ("", "expected rows below the header, got none"),
+        ('1,A,x\n2,"B,y', "check the delimiter and the quotes"),
+        ("1,\udce4,x", "not a text file of rows in UTF-8"),
+    ],
+)
+def test_a_cell_or_row_that_does_not_fit_is_named_with_its_line(rows: str, message: str, patients: Path) -> None:
+    patients.write_bytes(f"age,ward,outcome\n{rows}\n".encode(errors="surrogateescape"))
+    with pytest.raises(InputError, match=message):
         new_plan(f"{MODELS}:tabular", str(patients))
+
+
+def test_what_is_unknown_among_names_is_a_value(patients: Path) -> None:
+    patients.write_text("ward,dose,outcome\nA,1,x\n?,2,y\n", encoding="utf-8")
+    (table,) = data_tables(str(patients), count=1)
+    assert table.table["values"]["ward"] == ["?", "A"]
+
+
+def test_a_model_of_half_precision_is_looked_at_in_its_own(patients: Path) -> None:
+    made = new_plan(f"{MODELS}:half", str(patients), Wishes(preset=Preset.QUICK))
+    assert made.plan.site.objective.dtype is torch.float32
+
+
+def test_a_script_that_init_did_not_write_stays(patients: Path, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("import torch", encoding="utf-8")
+    flags = ("--out", str(tmp_path / "net.toml"), "--force", "--preset", "quick")
+    ended = called("init", f"{MODELS}:tabular", str(patients), *flags)
+    assert ended.returncode == 2
+    assert "expected a script that init wrote, got another" in ended.stderr
+    assert (tmp_path / "net.py").read_text(encoding="utf-8") == "import torch"
 
 
 def test_a_factory_has_to_say_what_it_makes(patients: Path) -> None:

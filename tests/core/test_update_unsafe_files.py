@@ -324,7 +324,7 @@ def test_names_that_no_line_can_hold_are_refused(tmp_path: Path, name: str) -> N
 def test_missing_and_unknown_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected an update file, got no such file"):
         Update.load(tmp_path / "none.npz")
-    with pytest.raises(InputError, match="expected an update file, got no such file"):
+    with pytest.raises(InputError, match="expected an update file, got a folder"):
         Update.load(tmp_path)
     (tmp_path / "u.h5").write_bytes(b"x")
     with pytest.raises(InputError, match=r"expected .safetensors, .npz, .pt or .pth, got '.h5'; pickles are never"):

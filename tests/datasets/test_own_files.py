@@ -72,6 +72,40 @@ def test_arrays_of_both_formats_are_read_alike(tmp_path: Path) -> None:
         array_file(path=tmp_path / "b.npz", count=1)
 
 
+@pytest.mark.parametrize(
+    ("inputs", "targets", "message"),
+    [
+        (np.array([[{"a": 1}]], dtype=object), [0], "it holds Python objects, which are never unpickled"),
+        (np.ones((2, 3), dtype=np.complex64), [0, 1], "expected an array of real numbers for x, got complex64"),
+        (np.array([["a"], ["b"]]), [0, 1], "expected an array of real numbers for x, got <U1"),
+        (np.array([[1.0], [np.nan], [np.inf]]), [0, 1, 1], "got NaN or infinity in 2 of 3 rows, first in row 1"),
+        (np.zeros((0, 3)), [], r"expected at least one row in x, got shape \(0, 3\)"),
+        (np.ones((2, 3)), np.array([0, 2**63], dtype=np.uint64), "whole numbers of at most 63 bits in y"),
+    ],
+)
+def test_arrays_that_are_no_numbers_are_named(inputs: object, targets: object, message: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=inputs, y=targets)
+    with pytest.raises(InputError, match=message):
+        array_file(path=tmp_path / "a.npz", count=1)
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.uint32, np.uint64, bool, ">i4"])
+def test_classes_of_every_kind_of_number_are_read(kind: object, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.ones((2, 3), dtype=bool), y=np.array([1, 1], dtype=kind))
+    batch = array_file(path=tmp_path / "a.npz", count=2)
+    assert (batch.inputs.dtype, batch.targets.dtype, batch.targets.tolist()) == (torch.float32, torch.int64, [1, 1])
+
+
+def test_truncated_files_are_named_as_such(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.ones((2, 3)), y=[0, 1])
+    save_file({"x": torch.ones(2, 3), "y": torch.tensor([0, 1])}, tmp_path / "a.safetensors")
+    for name, message in (("a.npz", "or a truncated one"), ("a.safetensors", "not a whole safetensors file")):
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(content[: len(content) // 2])
+        with pytest.raises(InputError, match=message):
+            array_file(path=tmp_path / name, count=1)
+
+
 def test_ids_get_the_domain_of_tokens(tmp_path: Path) -> None:
     save_file({"x": torch.tensor([[1, 2, 0], [3, 1, 4]]), "y": torch.tensor([0, 1])}, tmp_path / "ids.safetensors")
     batch = array_file(path=tmp_path / "ids.safetensors", count=2, vocabulary=5, padding=0, targets="x")

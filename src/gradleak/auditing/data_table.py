@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,8 @@ from torch import Tensor
 
 from gradleak.core import Domain
 from gradleak.core.vocabulary import text_lines
-from gradleak.datasets.own_files import arrays_of, header_of, pictures_of
+from gradleak.data.table import text_rows
+from gradleak.datasets.own_files import arrays_of, header_of, inputs_of, pictures_of
 from gradleak.results import InputError
 from gradleak.results.errors import shown
 
@@ -26,6 +26,10 @@ MOST_VALUES = 60
 MOST_CLASSES = 20
 # Places of a sentence where the model says nothing.
 LONGEST = 32
+# What files write for a number that is not known, or none.
+_UNKNOWN = frozenset(
+    {"", "?", "-", ".", "na", "n/a", "<na>", "nan", "null", "none", "nil", "inf", "-inf", "+inf", "infinity"}
+)
 _GUESSED = "guessed from this file; state what the codebook says, since a server that is told them learns of the rows"
 
 
@@ -81,6 +85,8 @@ def data_tables(
         raise InputError(
             "expected a vocabulary, or a public text whose words are counted, got both; drop one of the two"
         )
+    if size is not None and not path.is_dir():
+        raise InputError(f"--size: expected a folder of images, got {data}; leave it out")
     told = words is not None or public_text is not None
     if path.is_dir() and not told:
         yield from _folder(path, count, size)
@@ -114,21 +120,18 @@ def _csv(path: Path, count: int, target: str | None) -> DataTable:
     wanted = names[-1] if target is None else target
     if wanted not in names:
         raise InputError(f"{path}: expected the target among its columns {', '.join(names)[:300]}, got {shown(wanted)}")
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        rows = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=delimiter)][1:]
-    rows = [row for row in rows if any(row)]
-    short = next((place for place, row in enumerate(rows, start=2) if len(row) != len(names)), None)
-    if short is not None or not rows:
-        raise InputError(f"{path}, line {short or 2}: expected {len(names)} cells, as many as the header has names")
+    _, *found = text_rows(path, delimiter=delimiter)
+    if not found:
+        raise InputError(f"{path}: expected rows below the header, got none")
+    for row, place in found:
+        if len(row) != len(names):
+            raise InputError(f"{place}: expected {len(names)} cells, as many as the header has names, got {len(row)}")
+    rows, places = [row for row, _ in found], [place for _, place in found]
     ranges: dict[str, list[float]] = {}
     values: dict[str, list[str]] = {}
     left: list[str] = []
     for name, cells in zip(names, zip(*rows, strict=True), strict=True):
-        empty = next((place for place, cell in enumerate(cells, start=2) if not cell), None)
-        if empty is not None:
-            raise InputError(
-                f"{path}, line {empty}, column {name}: expected a value, got an empty cell; fill it in or drop the row"
-            )
+        _refuse_unknown(name, cells, places)
         numbers, different = _numbers(cells), sorted(set(cells))
         if name == wanted and (classes := _classes(different, numbers)):
             values[name] = classes
@@ -140,7 +143,7 @@ def _csv(path: Path, count: int, target: str | None) -> DataTable:
             left.append(name)
     if wanted in left:
         raise InputError(
-            f"{path}: expected classes or numbers in the target {wanted}, got {len(set(cells))} different texts"
+            f"{path}: expected classes or numbers in the target {wanted}, got more than {MOST_VALUES} different texts"
         )
     scale = any(high - low > 10 for name, (low, high) in ranges.items() if name != wanted)
     comments = {
@@ -165,6 +168,27 @@ def _csv(path: Path, count: int, target: str | None) -> DataTable:
         comments=comments,
         widths={name: 1 if name in ranges else len(values[name]) for name in names if name not in (wanted, *left)},
         classes=len(values.get(wanted, ())),
+    )
+
+
+def _refuse_unknown(name: str, cells: Sequence[str], places: Sequence[str]) -> None:
+    """Refuse an empty cell, and what stands for no number in a column that has nothing else but numbers.
+
+    Raises:
+        InputError: with the line.
+    """
+    unknown = [place for place, cell in enumerate(cells) if cell.lower() in _UNKNOWN]
+    if not unknown:
+        return
+    known = [cell for cell in cells if cell.lower() not in _UNKNOWN]
+    among = "numbers" if known and _numbers(known) is not None else "values"
+    if among == "values" and all(cells):
+        # Unknown is a value like another.
+        return
+    first = unknown[0] if among == "numbers" else cells.index("")
+    raise InputError(
+        f"{places[first]}, column {name}: expected a value, got {cells[first] or 'an empty cell'} among {among}; fill it in or "
+        "drop the row"
     )
 
 
@@ -198,7 +222,7 @@ def _arrays(path: Path, count: int, names: tuple[str, str], vocabularies: Sequen
     for name, flag in ((inputs, "--inputs"), (targets, "--target")):
         if name not in arrays:
             raise InputError(f"{path}: expected an array {name}, got {held or 'none'}; name it by {flag}")
-    given, wanted = arrays[inputs], arrays[targets]
+    given, wanted = inputs_of(arrays, inputs, path), arrays[targets]
     whole = wanted.dim() == 1 and not wanted.is_floating_point() and wanted.numel() > 0
     classes = int(wanted.max()) + 1 if whole else 0
     count = min(count, len(given))

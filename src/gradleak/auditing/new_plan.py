@@ -188,6 +188,8 @@ def _fitting(
         InputError: where the model takes none.
     """
     refused = hint = ""
+    # A model or a loss that no data would help is refused as such.
+    dtype = Objective.from_module(module, loss=reader.loss({"loss": wish.loss or "mse"}), mode=wish.mode).dtype
     parameters = inspect.signature(reader.named(model, "models", "model")).parameters
     values = {name: model.get(name, one.default) for name, one in parameters.items()}
     arguments = {name: value for name, value in values.items() if type(value) is int}
@@ -211,9 +213,9 @@ def _fitting(
         batches, _ = reader.batches({**found.table, "batch_size": wish.batch_size})
         batch = batches[0]
         try:
-            loss = wish.loss or _loss_for(module, batch)
+            loss = wish.loss or _loss_for(module, batch.to(dtype))
             objective = Objective.from_module(module, loss=reader.loss({"loss": loss}), mode=wish.mode)
-            objective.check(batch.to(objective.dtype))
+            objective.check(batch.to(dtype))
             outputs = _width(module, "out")
             if loss in ("cross_entropy", "nll") and outputs is not None and outputs[1] < found.classes:
                 raise InputError(f"targets: expected at most {outputs[1]} classes, got {found.classes}")

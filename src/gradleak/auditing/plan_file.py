@@ -17,6 +17,7 @@ from gradleak.audits.base import SEED, Audit, Controls, Site, table_of, tables_o
 from gradleak.core.process import in_turn
 from gradleak.results import Count, NonNegative, PlanError, Thresholds, kinds
 from gradleak.results.errors import shown
+from gradleak.results.files import decoded, expect_file
 
 # The largest plan of the examples has 4,000 bytes.
 LARGEST = 2**20
@@ -38,23 +39,21 @@ def read_toml(path: str | os.PathLike[str], what: str) -> dict[str, Any]:
     Raises:
         PlanError: in one line, for a missing or large file, bad TOML, or tables within tables without end.
     """
-    file = Path(path)
-    if not _is_file(file):
-        raise PlanError(f"{file}: expected {what} (TOML), got no such file")
+    file = expect_file(path, f"{what} (TOML)", error=PlanError)
     with file.open("rb") as opened:
         text = opened.read(LARGEST + 1)
     if len(text) > LARGEST:
         raise PlanError(
             f"{file}: expected {what} of at most {LARGEST:,} bytes, got more; name data sets by their files"
         )
+    read = decoded(text, file, error=PlanError)
     try:
-        decoded = text.decode("utf-8")
-        if _LONG_KEY.search(decoded):
+        if _LONG_KEY.search(read):
             raise PlanError(f"{file}: expected keys of at most {DEEPEST} parts, got a longer one")
-        return tomllib.loads(decoded)
+        return tomllib.loads(read)
     except RecursionError as error:
         raise PlanError(f"{file}: expected lists and tables at most {DEEPEST} deep, got deeper ones") from error
-    except ValueError as error:  # of TOML, of UTF-8, and of int() for a number of thousands of digits
+    except ValueError as error:  # of TOML, and of int() for a number of thousands of digits
         raise PlanError(f"{file}: not valid TOML: {' '.join(str(error).split())[:300]}") from error
 
 
@@ -69,13 +68,6 @@ def visible(text: str) -> bool:
 
 # Controls but tab and ends of lines, and the marks that turn the direction of text.
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
-
-
-def _is_file(file: Path) -> bool:
-    try:
-        return file.is_file()
-    except (OSError, ValueError):  # a name that is too long, or has a NUL
-        return False
 
 
 def check_values(content: Mapping[str, Any]) -> None:

@@ -49,6 +49,7 @@ from gradleak.core import (
     derive_generator,
     derive_seed,
 )
+from gradleak.core.module_copy import first_line
 from gradleak.core.process import ONE_CALL
 from gradleak.core.randomness import global_generators
 from gradleak.games import PerturbedGame
@@ -146,7 +147,7 @@ class PlanReader:
                 return constructor(**checked)
         except GradleakError as error:
             raise PlanError(f"{where}: {error}") from error
-        except Exception as error:  # a user's own constructor may raise anything
+        except (Exception, SystemExit) as error:  # a user's own constructor may raise anything, or end the program
             name = getattr(constructor, "__name__", shown(constructor))
             said = " ".join(str(error).split())[:_SAID]
             raise PlanError(f"{where}: {name} raised {type(error).__name__}: {said}") from error
@@ -270,7 +271,10 @@ class PlanReader:
         stated = None if domain is None else self._domain(domain, whole)
         domain = whole.domain or stated or Domain.guess(whole.inputs)
         if whole.size % size:
-            raise PlanError(f"data: {whole.size} examples do not divide into batches of {size}; change batch_size")
+            raise PlanError(
+                f"data: expected a multiple of batch_size = {size}, got {whole.size} examples; change batch_size, or how many "
+                "are taken"
+            )
         return [
             replace(whole, domain=domain).rows(slice(start, start + size)) for start in range(0, whole.size, size)
         ], whole.domain is None and stated is None
@@ -375,8 +379,14 @@ class PlanReader:
         if file.suffix != ".safetensors" or not file.is_file():
             raise PlanError(f"model.weights: expected an existing .safetensors file, got {file}")
         try:
-            module.load_state_dict(load_file(file))
-        except (SafetensorError, RuntimeError) as error:
+            weights = load_file(file)
+        except (SafetensorError, OSError) as error:
+            raise PlanError(
+                f"model.weights: expected a whole safetensors file, got {file}, a truncated or another one ({first_line(error)})"
+            ) from error
+        try:
+            module.load_state_dict(weights)
+        except RuntimeError as error:
             raise PlanError(f"model.weights: {file} does not fit the model: {' '.join(str(error).split())}") from error
 
 

@@ -13,10 +13,11 @@ import typer
 
 from gradleak.cli.gate import FailOnOption, Gate, JUnitOption, SarifOption
 from gradleak.cli.init import init
+from gradleak.cli.outputs import SUFFIXES, Format, check_folder, format_of, place_for, write_report
 from gradleak.cli.preview import preview
 from gradleak.cli.progress import shown, train_with_progress
 from gradleak.results import GradleakError, InputError, Record, Status
-from gradleak.results.files import make_folder, write_file
+from gradleak.results.files import write_file
 from gradleak.results.versions import version_of
 
 if TYPE_CHECKING:
@@ -64,14 +65,6 @@ class Place(StrEnum):
     RAY = "ray"
 
 
-class Format(StrEnum):
-    """Formats of a report."""
-
-    HTML = "html"
-    MARKDOWN = "markdown"
-    JSON = "json"
-
-
 class UpdateKind(StrEnum):
     """Kinds of updates, here again so that help needs no torch."""
 
@@ -87,8 +80,6 @@ DeviceOption = Annotated[
         "on another kind of device is not continued."
     ),
 ]
-
-SUFFIXES = {Format.HTML: ".html", Format.MARKDOWN: ".md", Format.JSON: ".json"}
 
 
 @app.command()
@@ -172,6 +163,7 @@ def audit(
         )
     gate = Gate(plan=plan, fail_on=fail_on or (), junit=junit, sarif=sarif)
     gate.prepare(loaded)
+    check_folder(out)
     place = _executor(executor, cluster, jobs_on(where, jobs))
     lines, expected = ((), {}) if quiet else preview(loaded, where)
     for line in lines:
@@ -204,6 +196,7 @@ def merge(
     loaded = load_plan(plan)
     gate = Gate(plan=plan, fail_on=fail_on or (), junit=junit, sarif=sarif)
     gate.prepare(loaded)
+    check_folder(out)
     with shown(quiet) as advance:
         record = merge_shards(loaded, shards, out, progress=advance)
     _end(record, out, gate=gate, quiet=quiet)
@@ -225,7 +218,8 @@ def check(
             loaded = load_plan(plan)
             preflight(loaded)
         except GradleakError as error:
-            wrong.append(f"{plan}: {error}")
+            # What is said of the file itself begins with its name.
+            wrong.append(f"{plan}: {str(error).removeprefix(f'{plan}: ')}")
             continue
         for line in preview(loaded)[0]:
             typer.echo(f"{plan}: {line}")
@@ -287,10 +281,12 @@ def _executor(place: Place, cluster: str | None, jobs: int | None) -> Executor:
 
 def _end(record: Record, out: Path, *, gate: Gate, quiet: bool) -> None:
     """Write and print what came out, and end with the exit code that it means."""
+    # First what was found: there may be no room for a page.
+    _print_verdicts(record, quiet=quiet)
     for format_ in Format:
-        _write(record, out / f"report{SUFFIXES[format_]}", format_)
+        write_report(record, out / f"report{SUFFIXES[format_]}", format_)
+    typer.echo(f"report: {out / 'report.html'}")
     gate.write(record)
-    _print_verdicts(record, out / "report.html", quiet=quiet)
     _fail_for_items(record)
     if said := gate.breached(record):
         typer.echo(said, err=True)
@@ -327,7 +323,7 @@ def report(
     format_: Annotated[
         Format | None,
         typer.Option(
-            "--format", help="What to write; default: all formats beside the record, html for a file of --out."
+            "--format", help="What to write; default: all formats beside the record, by the name for a file of --out."
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write; default: report.* beside the record.")] = None,
@@ -342,12 +338,13 @@ def report(
     if record.damaged:
         typer.echo(f"left out of {record.path}, since it is damaged: {'; '.join(record.damage)}", err=True)
     if out is not None:
-        make_folder(out.parent)
+        place_for(out, "--out", record.path)
+        format_ = format_ or format_of(out)
     # No page is left as an older version wrote it.
-    formats = [format_] if format_ is not None else [Format.HTML] if out is not None else list(Format)
+    formats = list(Format) if format_ is None else [format_]
     for chosen in formats:
         target = out or record.path.with_name(f"report{SUFFIXES[chosen]}")
-        _write(record, target, chosen, per_record=per_record)
+        write_report(record, target, chosen, per_record=per_record)
         typer.echo(str(target))
 
 
@@ -381,7 +378,7 @@ def diff(
     if out is None:
         typer.echo(render_markdown(page) if markdown else render_text(page))
     elif out.suffix in (".html", ".md"):
-        make_folder(out.parent)
+        place_for(out, "--out", *(one.path for one in (found.before, found.after) if one.path is not None))
         typer.echo(str(write_file(out, render_html(page) if out.suffix == ".html" else render_markdown(page))))
     else:
         raise InputError(f"--out: expected a file name that ends in .html or .md, got {out}")
@@ -472,18 +469,8 @@ def explain(
     typer.echo(explanation(name))
 
 
-def _write(record: Record, target: Path, format_: Format, *, per_record: bool = False) -> None:
-    from gradleak.reporting import write_html, write_json, write_markdown
-
-    if format_ is Format.JSON:
-        write_json(record, target, per_record=per_record)
-    else:
-        (write_html if format_ is Format.HTML else write_markdown)(record, target)
-
-
-def _print_verdicts(record: Record, page: Path, *, quiet: bool) -> None:
+def _print_verdicts(record: Record, *, quiet: bool) -> None:
     from gradleak.reporting.page import assemble
     from gradleak.reporting.terminal import render_terminal, verdict_lines
 
     typer.echo("\n".join(verdict_lines(record)) if quiet else render_terminal(assemble(record)))
-    typer.echo(f"report: {page}")

@@ -13,6 +13,7 @@ from gradleak.cli.arguments import arguments, without_attributes
 from gradleak.cli.studies import factories, studies
 from gradleak.reporting import words
 from gradleak.results import InputError, Outcome
+from gradleak.results.errors import shown
 
 EVIDENCE = {
     "exact": "The number is the quantity that its name states, up to round-off.",
@@ -116,7 +117,7 @@ def explanation(name: str) -> str:
         return texts[key]()
     near = difflib.get_close_matches(name, list(texts), n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise InputError(f"explain: nothing is called {name!r}{hint}; see `gradleak list`")
+    raise InputError(f"explain: nothing is called {shown(name)}{hint}; see `gradleak list`")
 
 
 def _texts() -> dict[str, Callable[[], str]]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gradleak.cli.outputs import place_for
 from gradleak.results import InputError, Policy, Record, VerdictKind
-from gradleak.results.files import make_folder
 
 if TYPE_CHECKING:
     from gradleak.auditing import Plan
@@ -60,15 +60,16 @@ class Gate:
             plan: as it was read.
 
         Raises:
-            InputError: for `--fail-on policy` where the plan requires nothing.
+            InputError: for `--fail-on policy` where the plan requires nothing, and for files that would replace the plan.
         """
         if FailOn.POLICY in self.fail_on and not any(scenario.require for scenario in plan.site.scenarios):
             raise InputError(
                 "--fail-on policy: expected a scenario with `require` in the plan, got none; write require = "
                 '"bounded" or "not leaks" there, or name a verdict'
             )
-        for file in filter(None, (self.junit, self.sarif)):
-            make_folder(file.parent)
+        for flag, file in (("--junit", self.junit), ("--sarif", self.sarif)):
+            if file is not None:
+                place_for(file, flag, self.plan)
 
     def write(self, record: Record) -> None:
         """Write the files for CI.

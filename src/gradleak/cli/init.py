@@ -16,6 +16,9 @@ from gradleak.cli.preview import preview
 from gradleak.results import InputError
 from gradleak.results.files import make_folder, write_file
 
+# How a script of `new_plan` begins.
+SCRIPT = '"""One audit of the first update'
+
 
 class Preset(StrEnum):
     """Presets by name, here again so that help needs no torch."""
@@ -84,9 +87,9 @@ def init(
     model = model or _asked("model (module:factory)", "MODEL")
     data = data or _asked("data (a file, a folder of images, or module:function)", "DATA")
     plan_file = out or Path("audit.toml")
-    script_file = plan_file.with_suffix(".py")
     if plan_file.suffix != ".toml":
         raise InputError(f"--out: expected a file name that ends in .toml, got {plan_file}")
+    script_file = plan_file.with_suffix(".py")
     _refuse_files(plan_file, script_file, force=force)
     # The folder of the command comes first, so that a plan can name the user's own modules.
     sys.path.insert(0, str(Path.cwd()))
@@ -144,7 +147,7 @@ def _argument(text: str) -> tuple[str, Any]:
 
 
 def _size(text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d{1,5})x(\d{1,5})", text)
+    found = re.fullmatch(r"([1-9]\d{0,4})x([1-9]\d{0,4})", text)
     if not found:
         raise InputError(f"--size: expected HEIGHTxWIDTH, such as 32x32, got {text}")
     return int(found[1]), int(found[2])
@@ -156,6 +159,10 @@ def _refuse_files(*files: Path, force: bool) -> None:
         raise InputError(
             f"init: expected no such file yet, got {', '.join(there)}; name another by --out, or add --force"
         )
+    for file in files:
+        # The script has the name of the plan, which may be that of a module of the user.
+        if file.suffix == ".py" and file.exists() and not file.read_bytes().startswith(SCRIPT.encode()):
+            raise InputError(f"init: expected a script that init wrote, got another {file}; name another plan by --out")
 
 
 def _write(files: dict[Path, str], *, force: bool) -> None:

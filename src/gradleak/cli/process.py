@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import select
 import signal
 import sys
@@ -24,9 +25,13 @@ def carry_out(commands: Callable[[], object]) -> None:
     """
     end_at_signals()
     warnings.showwarning = _as_lines()
-    from gradleak.results import GradleakError
+    from gradleak.results import GradleakError, InputError
 
     try:
+        if empty := [place for place, one in enumerate(sys.argv) if place and re.fullmatch(r"(--[a-z-]+=)?", one)]:
+            # A path would be the folder of the command.
+            before = " ".join(sys.argv[1 : empty[0] + 1])
+            raise InputError(f"expected no empty argument, got one: {before} ''; is a variable of the shell not set?")
         commands()
     except GradleakError as error:
         _stop(str(error))

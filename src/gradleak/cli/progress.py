@@ -102,7 +102,8 @@ def train_with_progress(plan: Path) -> TrainedGenerator:
         return train_generator(plan, progress=advance)
 
 
-def _bar() -> Progress:
+@contextmanager
+def _bar() -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -113,4 +114,11 @@ def _bar() -> Progress:
         TimeElapsedColumn(),
         TextColumn("{task.fields[left]}"),
     )
-    return Progress(*columns, console=Console(stderr=True))
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        try:
+            yield bar
+        except BaseException:
+            # Above a refusal a bar that never moved says nothing.
+            if not any(task.completed for task in bar.tasks):
+                bar.live.transient, bar.console.quiet = True, not bar.console.is_interactive
+            raise

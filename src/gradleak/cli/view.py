@@ -62,8 +62,9 @@ class Viewer(ThreadingHTTPServer):
             InputError: if the port is taken or reserved, or there is no such folder.
         """
         if not folder.is_dir():
+            found = "a file" if folder.exists() else "none"
             raise InputError(
-                f"{folder}: expected a folder of runs, got none; name that of `gradleak audit --out`, or above it"
+                f"{folder}: expected a folder of runs, got {found}; name that of `gradleak audit --out`, or above it"
             )
         self.folder, self.word = folder, secrets.token_urlsafe(24)
         self._lock = Lock()

@@ -22,6 +22,7 @@ from gradleak.core.module_copy import first_line
 from gradleak.core.torch_file import HOW_TO_CONVERT, read_torch_archive
 from gradleak.results import InputError
 from gradleak.results.errors import shown
+from gradleak.results.files import expect_file
 
 METADATA_KEY = "gradleak"
 # The most tensors of an update, and the most bytes of what a file says about them.
@@ -62,9 +63,7 @@ def read_tensors(file: Path, max_bytes: int) -> tuple[dict[str, Tensor], dict[st
     Raises:
         InputError: in one line, for a missing, oversized, damaged or unsafe file.
     """
-    if not file.is_file():
-        raise InputError(f"{file}: expected an update file, got no such file")
-    size = file.stat().st_size
+    size = expect_file(file, "an update file").stat().st_size
     if size > max_bytes:
         raise InputError(f"{file}: {size} bytes, more than the {max_bytes} allowed (max_bytes)")
     if file.suffix not in _READERS:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gradleak.results import InputError, check_count, member
+from gradleak.results.files import decoded, expect_file
 
 _TOKEN = re.compile(r"\w+(?:['\u2019]\w+)*|[^\w\s]")
 # Tokens that are no words, as published vocabularies name them: the place that they always have, counted from either end.
@@ -255,14 +256,10 @@ def text_lines(path: str | os.PathLike[str]) -> list[str]:
     Raises:
         InputError: for a missing file, or one that is not text.
     """
-    file = Path(path)
-    if not file.is_file():
-        raise InputError(f"{file}: expected a text file, got no such file")
-    try:
-        # Not splitlines: a sentence may hold characters that Unicode counts as ends of lines.
-        return file.read_text(encoding="utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file}: expected UTF-8 text, got byte {error.start} of another encoding") from error
+    file = expect_file(path, "a text file")
+    text = decoded(file.read_bytes(), file).replace("\r\n", "\n").replace("\r", "\n")
+    # Not splitlines: a sentence may hold characters that Unicode counts as ends of lines.
+    return text.split("\n")
 
 
 def _by_id(file: Path, text: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,8 +18,39 @@ from gradleak.core import Domain, DomainKind
 from gradleak.data.column import Column, ColumnKind, Encoding
 from gradleak.data.population import Population
 from gradleak.results import InputError
+from gradleak.results.files import expect_file
 
 Cells = NDArray[np.float64] | NDArray[np.int64]
+
+
+def text_rows(
+    path: str | os.PathLike[str], *, delimiter: str = ",", comment: str | None = None
+) -> Iterator[tuple[list[str], str]]:
+    """The rows of a delimited text file with the line that each ends in, such as "cases.csv, line 3".
+
+    Args:
+        path: UTF-8 text. Spaces around a cell and empty lines mean nothing.
+        delimiter: one character; " " stands for any run of spaces.
+        comment: lines that begin so are left out.
+
+    Raises:
+        InputError: for no such file, another encoding, or a quote without end.
+    """
+    file = expect_file(path, "a text file of rows")
+    spaces = delimiter == " "
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=spaces, strict=True)
+            for row in reader:
+                cells = [cell.strip() for cell in row]
+                while spaces and cells and not cells[-1]:
+                    cells.pop()
+                if any(cells) and not (comment and row[0].startswith(comment)):
+                    yield cells, f"{file.name}, line {reader.line_num}"
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: not a text file of rows in UTF-8 ({error}); save it as UTF-8") from error
+    except csv.Error as error:
+        raise InputError(f"{file}: not a text file of rows ({error}); check the delimiter and the quotes") from error
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -116,26 +147,9 @@ class Table:
         Cost:
             About a microsecond a cell.
         """
-        file = Path(path)
-        if not file.is_file():
-            raise InputError(f"{file}: expected a text file of rows, got no such file")
-        rows: list[Sequence[str]] = []
-        places: list[str] = []
-        spaces = delimiter == " "
-        try:
-            with file.open(encoding="utf-8-sig", newline="") as lines:
-                reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=spaces, strict=True)
-                for row in reader:
-                    cells = [cell.strip() for cell in row]
-                    while spaces and cells and not cells[-1]:
-                        cells.pop()
-                    if any(cells) and not (comment and row[0].startswith(comment)):
-                        rows.append(cells)
-                        places.append(f"{file.name}, line {reader.line_num}")
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise InputError(
-                f"{file}: not a text file of rows ({error}); check the delimiter and the encoding"
-            ) from error
+        found = [*text_rows(path, delimiter=delimiter, comment=comment)]
+        rows: list[Sequence[str]] = [row for row, _ in found]
+        places = [place for _, place in found]
         if header is True:
             names: Sequence[str] = rows[0] if rows else ()
             rows, places = rows[1:], places[1:]
@@ -143,7 +157,7 @@ class Table:
             names = [column.name for column in columns]
         else:
             names = header
-        return cls._of(name or file.stem, rows, places, names, columns, missing, drop_missing)
+        return cls._of(name or Path(path).stem, rows, places, names, columns, missing, drop_missing)
 
     @classmethod
     def from_rows(

@@ -10,7 +10,9 @@ import re
 import struct
 import zipfile
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 
 from gradleak.core import Batch, Domain
 from gradleak.results import InputError, check_count
+from gradleak.results.files import expect_file
 
 
 def row_range(*, count: int, first: int, last: int | None, available: int, source: str) -> slice:
@@ -46,6 +49,8 @@ def row_range(*, count: int, first: int, last: int | None, available: int, sourc
     return slice(first, end)
 
 
+# What numpy raises for damaged files.
+_DAMAGED = (ValueError, OSError, EOFError, LookupError, RuntimeError, SyntaxError, MemoryError)
 _Path = str | os.PathLike[str]
 # A file of an installed package: "package:file". One letter before the colon is a drive.
 PACKAGED = re.compile(r"([A-Za-z_]\w+):(.+)")
@@ -118,9 +123,7 @@ def read_idx(path: _Path, axes: int) -> NDArray[np.uint8]:
     Raises:
         InputError: for a missing file, or one that is no such array.
     """
-    file = Path(path)
-    if not file.is_file():
-        raise InputError(f"{file}: expected an idx{axes} file, got no such file")
+    file = expect_file(path, f"an idx{axes} file")
     content = file.read_bytes()
     if content[:2] == b"\x1f\x8b":
         try:
@@ -136,6 +139,37 @@ def read_idx(path: _Path, axes: int) -> NDArray[np.uint8]:
     if len(content) - start != math.prod(shape) or not shape[0]:
         raise InputError(f"{file}: expected {math.prod(shape)} bytes for {shape}, got {len(content) - start}")
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
+
+
+def npz_arrays(path: _Path, names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
+    """The arrays of an npz file by name; never unpickled.
+
+    Args:
+        path: of the file.
+        names: of the arrays to read; None for all.
+
+    Raises:
+        InputError: for a missing file or array, or one that holds no arrays of numbers.
+    """
+    file = expect_file(path, "an npz file")
+    how = "write it with numpy.savez from arrays of numbers"
+    # What is none, numpy takes for a pickle, and says how to open it unsafely.
+    if not zipfile.is_zipfile(file):
+        raise InputError(f"{file}: not an npz of numeric arrays (another kind of file, or a truncated one); {how}")
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            if missing := [name for name in names or () if name not in arrays.files]:
+                raise InputError(f"{file}: expected arrays {', '.join(missing)}, got {', '.join(arrays.files)}")
+            return {name: arrays[name] for name in names or arrays.files}
+    except InputError:
+        raise
+    except (*_DAMAGED, zipfile.BadZipFile, zlib.error) as error:
+        said = (
+            "it holds Python objects, which are never unpickled"
+            if "pickle" in str(error)
+            else " ".join(str(error).split())
+        )
+        raise InputError(f"{file}: not an npz of numeric arrays ({said[:200]}); {how}") from error
 
 
 def image_file(
@@ -166,18 +200,11 @@ def image_file(
     Raises:
         InputError: for a missing or unfit file, or more images than the rows have.
     """
-    file = Path(path)
-    if not file.is_file():
-        raise InputError(f"{file}: expected an npz file with arrays x and y, got no such file")
-    try:
-        with np.load(file, allow_pickle=False) as arrays:
-            missing = [name for name in ("x", "y", *([only] if only else [])) if name not in arrays.files]
-            if missing:
-                raise InputError(f"{file}: expected arrays {', '.join(missing)}, got {', '.join(arrays.files)}")
-            images, labels = arrays["x"], arrays["y"]
-            allowed = np.flatnonzero(arrays[only]) if only else np.arange(len(labels))
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
-        raise InputError(f"{file}: not an npz of numeric arrays ({error}); write it with numpy.savez") from error
+    file, arrays = Path(path), npz_arrays(path, ("x", "y", *([only] if only else [])))
+    images, labels = arrays["x"], arrays["y"]
+    if not labels.ndim or (only and not arrays[only].ndim):
+        raise InputError(f"{file}: expected y and {only or 'rows'} of one entry a row, got one number")
+    allowed = np.flatnonzero(arrays[only]) if only else np.arange(len(labels))
     if images.ndim == 3:
         images = images[..., None]
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3) or len(images) != len(labels):

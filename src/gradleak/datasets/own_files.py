@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -17,9 +15,12 @@ from torch import Tensor
 
 from gradleak.core import Batch, Domain, DomainKind, Vocabulary
 from gradleak.data import Column, ColumnKind, Table, raw_domain
-from gradleak.datasets.files import row_range
+from gradleak.data.table import text_rows
+from gradleak.datasets.files import npz_arrays, row_range
 from gradleak.results import InputError
+from gradleak.results.files import expect_file
 
+_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 
 
@@ -87,17 +88,11 @@ def header_of(path: str | os.PathLike[str], delimiter: str = ",") -> list[str]:
     Raises:
         InputError: for a missing file, or one whose first line is no header.
     """
-    file = Path(path)
-    if not file.is_file():
-        raise InputError(f"{file}: expected a CSV file, got no such file")
-    try:
-        with file.open(encoding="utf-8-sig", newline="") as lines:
-            names = [name.strip() for name in next(csv.reader(lines, delimiter=delimiter, strict=True), [])]
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: not a CSV file ({error}); check the delimiter and the encoding") from error
+    names, _ = next(text_rows(path, delimiter=delimiter), ([], ""))
     if len(names) < 2 or len(set(names)) < len(names) or not all(names):
         raise InputError(
-            f"{file}: expected a header of different names in the first line, got {', '.join(names)[:200]!r}"
+            f"{Path(path)}: expected a header of different names with {delimiter!r} between them in the first line, got "
+            f"{', '.join(names)[:200]!r}"
         )
     return names
 
@@ -139,7 +134,7 @@ def array_file(
     missing = [name for name in (inputs, targets) if name not in arrays]
     if missing:
         raise InputError(f"{file}: expected arrays {inputs} and {targets}, got {', '.join(arrays) or 'none'}")
-    given, wanted = arrays[inputs], arrays[targets]
+    given, wanted = inputs_of(arrays, inputs, file), arrays[targets]
     if given.dim() < 2 or wanted.dim() < 1 or len(given) != len(wanted):
         raise InputError(
             f"{file}: expected {inputs} (n, ...) and {targets} of as many rows, got {tuple(given.shape)} and "
@@ -168,19 +163,55 @@ def arrays_of(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    file = Path(path)
-    if not file.is_file():
-        raise InputError(f"{file}: expected an npz or safetensors file, got no such file")
-    try:
-        if file.suffix == ".safetensors":
-            return dict(load_file(file))
-        with np.load(file, allow_pickle=False) as arrays:
-            return {name: torch.from_numpy(np.ascontiguousarray(arrays[name])) for name in arrays.files}
-    except (ValueError, TypeError, OSError, zipfile.BadZipFile, SafetensorError, AttributeError) as error:
+    file = expect_file(path, "an npz or safetensors file")
+    if file.suffix == ".safetensors":
+        try:
+            return {name: _real(one, name, file) for name, one in load_file(file).items()}
+        except (OSError, SafetensorError) as error:
+            raise InputError(
+                f"{file}: not a whole safetensors file ({' '.join(str(error).split())[:200]}); write it with "
+                "safetensors.torch.save_file"
+            ) from error
+    return {name: _real(one, name, file) for name, one in npz_arrays(file).items()}
+
+
+def inputs_of(arrays: Mapping[str, Tensor], name: str, file: Path) -> Tensor:
+    """The inputs among the arrays of a file; true and false are numbers, too.
+
+    Raises:
+        InputError: for none, or for values that are not finite.
+    """
+    given = arrays[name].to(torch.float32) if arrays[name].dtype is torch.bool else arrays[name]
+    if not given.numel():
+        raise InputError(f"{file}: expected at least one row in {name}, got shape {tuple(given.shape)}")
+    if given.is_floating_point() and not bool(torch.isfinite(given).all()):
+        wrong = [row for row, one in enumerate(given) if not bool(torch.isfinite(one).all())]
         raise InputError(
-            f"{file}: not an npz or safetensors file of numeric arrays ({' '.join(str(error).split())[:200]}); write one with "
-            "numpy.savez or safetensors.torch.save_file"
-        ) from error
+            f"{file}: expected finite numbers in {name}, got NaN or infinity in {len(wrong)} of {len(given)} rows, first in row "
+            f"{wrong[0]}; fill them in or leave these rows out"
+        )
+    return given
+
+
+def _real(array: Any, name: str, file: Path) -> Tensor:
+    """An array of a file as a tensor; what is complex, no number, or has more than 63 bits is refused."""
+    kind = str(array.dtype)
+    if not isinstance(array, Tensor):
+        if array.dtype.kind not in "biuf":
+            raise InputError(
+                f"{file}: expected an array of real numbers for {name}, got {kind}; leave it out or convert it"
+            )
+        array = torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))))
+    if array.is_complex():
+        raise InputError(
+            f"{file}: expected an array of real numbers for {name}, got {kind}; leave it out or convert it"
+        )
+    if array.dtype in _UNSIGNED:
+        # Torch computes little with these.
+        array = array.to(torch.int64)
+        if bool((array < 0).any()):
+            raise InputError(f"{file}: expected whole numbers of at most 63 bits in {name}, got larger ones")
+    return cast(Tensor, array)
 
 
 def image_folder(

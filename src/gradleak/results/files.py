@@ -1,17 +1,64 @@
-"""Files of runs: for their owner alone whatever the umask, whole or not there, and named where they cannot be written."""
+"""Files of runs: for their owner alone whatever the umask, whole or not there, and named where that fails; files of users."""
 
 from __future__ import annotations
 
+import codecs
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gradleak.results.errors import WriteError
+from gradleak.results.errors import GradleakError, InputError, WriteError
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
+
+
+def expect_file(
+    path: str | os.PathLike[str], what: str, *, remedy: str = "", error: type[GradleakError] = InputError
+) -> Path:
+    """The path of a file that is there.
+
+    Args:
+        path: that a user gave.
+        what: is expected there, for the message: "a CSV file".
+        remedy: what to do where it is not, for the end of the message.
+        error: class of the refusal.
+
+    Raises:
+        GradleakError: of that class, with what lies there instead.
+    """
+    file = Path(path)
+    try:
+        if file.is_file():
+            return file
+        found = "a folder" if file.is_dir() else "a pipe or device" if file.exists() else "no such file"
+    except (OSError, ValueError):  # a name that is too long, or has a NUL
+        found = "no such file"
+    raise error(f"{file}: expected {what}, got {found}{remedy and f'; {remedy}'}")
+
+
+def decoded(data: bytes, file: Path, *, error: type[GradleakError] = InputError) -> str:
+    """The text that bytes hold in UTF-8, without the mark that some editors put before it.
+
+    Args:
+        data: content of the file.
+        file: for the message.
+        error: class of the refusal.
+
+    Raises:
+        GradleakError: of that class, for bytes in another encoding.
+    """
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise error(f"{file}: expected UTF-8 text, got UTF-16; save it as UTF-8")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as wrong:
+        line = data.count(b"\n", 0, wrong.start) + 1
+        raise error(
+            f"{file}: expected UTF-8 text, got a byte of another encoding in line {line}; save it as UTF-8"
+        ) from wrong
 
 
 def make_folder(path: Path) -> Path:

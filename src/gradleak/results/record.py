@@ -20,7 +20,7 @@ from typing import Any
 
 from gradleak.results.citation import Citation
 from gradleak.results.errors import GradleakError, InputError, one_line
-from gradleak.results.files import write_file
+from gradleak.results.files import expect_file, write_file
 from gradleak.results.finding import Finding
 from gradleak.results.kinds import finding_class, load_notebook, load_report
 from gradleak.results.record_lines import (
@@ -240,11 +240,7 @@ def record_file(path: str | os.PathLike[str]) -> Path:
     file = Path(path)
     if file.is_dir():
         file = file / "record.jsonl"
-    if not file.is_file():
-        raise InputError(
-            f"{file}: expected a record, got no such file; give the folder of a run or run `gradleak audit`"
-        )
-    return file
+    return expect_file(file, "a record", remedy="give the folder of a run or run `gradleak audit`")
 
 
 def _without_volatile(value: Any) -> Any:

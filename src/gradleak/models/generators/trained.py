@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from gradleak.core import Domain, ImageGenerator, ImagePrints
 from gradleak.models.generators.decoders import ConvDecoder, DCGANGenerator, GeneratorNetwork, MLPDecoder, halvings
 from gradleak.results import InputError
-from gradleak.results.files import make_folder, write_file
+from gradleak.results.files import decoded, expect_file, make_folder, write_file
 
 _WIDTH = 64
 _GROUPS = 4
@@ -266,14 +266,11 @@ def _training_images(file: Path) -> ImagePrints | None:
 
 
 def _facts(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        raise InputError(
-            f"{file}: expected the facts on the generator beside its weights, got no such file; bring weights that were "
-            "not trained here with own_generator"
-        )
+    remedy = "bring weights that were not trained here with own_generator"
+    expect_file(file, "the facts on the generator beside its weights", remedy=remedy)
     try:
-        facts: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        facts: dict[str, Any] = json.loads(decoded(file.read_bytes(), file))
+    except json.JSONDecodeError as error:
         raise InputError(f"{file}: not valid JSON: {error}") from error
     missing = [name for name in _FACTS if not isinstance(facts, dict) or name not in facts]
     if missing or facts["format"] != FORMAT or not isinstance(facts["network"], dict):
