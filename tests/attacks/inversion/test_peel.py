@@ -278,7 +278,7 @@ def test_two_sizes_that_explain_the_loss_are_told() -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_what_follows_the_head_may_be_anything(bias: bool) -> None:
-    case = setting(_headed(nn.ReLU(), 3, nn.LogSoftmax(dim=1), bias=bias), rows(1), loss=nn.NLLLoss())
+    case = setting(_headed(nn.ReLU(), 3, nn.LogSoftmax(dim=1), bias=bias), rows(1), loss="nll")
     found = _run(case)
     assert found.outcome is Outcome.CONVERGED
     assert found.plain_gradients == 1
