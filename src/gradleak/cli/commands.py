@@ -281,12 +281,14 @@ def _executor(place: Place, cluster: str | None, jobs: int | None) -> Executor:
 
 def _end(record: Record, out: Path, *, gate: Gate, quiet: bool) -> None:
     """Write and print what came out, and end with the exit code that it means."""
-    # First what was found: there may be no room for a page.
-    _print_verdicts(record, quiet=quiet)
-    for format_ in Format:
-        write_report(record, out / f"report{SUFFIXES[format_]}", format_)
+    # There may be no room for a page, or nobody who reads on.
+    try:
+        _print_verdicts(record, quiet=quiet)
+    finally:
+        for format_ in Format:
+            write_report(record, out / f"report{SUFFIXES[format_]}", format_)
+        gate.write(record)
     typer.echo(f"report: {out / 'report.html'}")
-    gate.write(record)
     _fail_for_items(record)
     if said := gate.breached(record):
         typer.echo(said, err=True)

@@ -130,7 +130,7 @@ def _asked(what: str, name: str) -> str:
     Raises:
         InputError: where nobody does.
     """
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise InputError(f"init: expected {name}, the {what}, or --example NAME, got none")
     return str(typer.prompt(what, err=True))
 

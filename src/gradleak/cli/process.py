@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 import re
 import select
 import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Lock, Thread
 from types import FrameType
 
 BAD_INPUT = 2
+# Never 1, which says that a verdict occurred.
+OUR_FAULT = 70
+NOBODY_READS = 141
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 def carry_out(commands: Callable[[], object]) -> None:
     """Run a command line: a known error is printed as one line and ends with 2, a signal with 130 or 143 and a line.
 
+    What nobody foresaw ends with 70 and its traceback, and output that nobody reads on (`| head`) with 141.
+
     Args:
         commands: reads the arguments of the process. What it imports itself, and not before, a signal may interrupt.
     """
     end_at_signals()
     warnings.showwarning = _as_lines()
+    _print_anything()
     from gradleak.results import GradleakError, InputError
 
     try:
@@ -36,7 +45,14 @@ def carry_out(commands: Callable[[], object]) -> None:
     except GradleakError as error:
         _stop(str(error))
     except OSError as error:
-        _stop(f"{error.filename or ''}: {error.strerror or error}".removeprefix(": "))
+        _stop(f"{error.filename or 'output'}: {error.strerror or error}")
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):
+            sys.exit(NOBODY_READS)
+        raise
+    except Exception:
+        traceback.print_exc()
+        _stop("this is a fault of gradleak, not of what it was given; please report the lines above", OUR_FAULT)
 
 
 def end_at_signals() -> None:
@@ -148,10 +164,19 @@ def _as_lines() -> Callable[..., None]:
     return show
 
 
-def _stop(message: str) -> None:
+def _print_anything() -> None:
+    """Let a terminal of few characters show the others by their numbers, in place of ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _stop(message: str, code: int = BAD_INPUT) -> None:
     import typer
 
     from gradleak.results.errors import one_line
 
-    typer.echo(f"gradleak: {one_line(message)}", err=True)
-    sys.exit(BAD_INPUT)
+    # The code counts where the line cannot be written.
+    with suppress(OSError):
+        typer.echo(f"gradleak: {one_line(message)}", err=True)
+    sys.exit(code)
