@@ -1,4 +1,4 @@
-"""Commands of `gradleak`. Exit codes: 0 finished, 1 --fail-on occurred, 2 bad plan or input, 3 an item failed."""
+"""Commands of `gradleak`. Exit codes: 0 finished, 1 --fail-on occurred, 2 bad plan or input, 3 an item failed, 70 our fault."""
 
 from __future__ import annotations
 
