@@ -289,6 +289,45 @@ def test_classes_that_a_head_does_not_have_are_refused_by_name(tmp_path: Path) -
         huggingface(folder=folder)
 
 
+def test_a_byte_order_mark_and_the_links_of_the_cache_are_read(tmp_path: Path) -> None:
+    cache = tmp_path / "models--a--b"
+    (cache / "snapshots").mkdir(parents=True)
+    model = small("BertForSequenceClassification", 60)
+    folder = checkpoint(cache / "snapshots" / "0123", model, words=pieces())
+    config = folder / "config.json"
+    config.write_bytes(b"\xef\xbb\xbf" + config.read_bytes())
+    (cache / "blobs").mkdir()
+    (folder / "model.safetensors").rename(cache / "blobs" / "4567")
+    (folder / "model.safetensors").symlink_to(Path("../../blobs/4567"))
+    read = huggingface(folder=folder)
+    assert torch.equal(read.classifier.weight, model.classifier.weight)
+
+
+def test_weights_of_another_model_or_that_are_no_numbers_are_refused_and_what_is_drawn_has_its_share(
+    tmp_path: Path,
+) -> None:
+    model = small("BertForSequenceClassification", 60)
+    folder = checkpoint(tmp_path / "model", model, words=pieces())
+    file = folder / "model.safetensors"
+    whole = load_file(file)
+
+    def stored(tensors: dict[str, torch.Tensor]) -> None:
+        save_file(tensors, file, metadata={"format": "pt"})
+
+    stored({name.replace("bert.", "other."): one for name, one in whole.items()})
+    with pytest.raises(InputError, match=r"lacks \d+ of its \d+ tensors, as bert\..*, and has others, as other\."):
+        huggingface(folder=folder)
+    stored(whole | {"bert.pooler.dense.bias": torch.full_like(whole["bert.pooler.dense.bias"], torch.nan)})
+    with pytest.raises(InputError, match=r"expected finite weights, got NaN or infinity in bert.pooler.dense.bias"):
+        huggingface(folder=folder)
+    stored({name: one for name, one in whole.items() if not name.startswith("classifier.")})
+    with pytest.warns(UserWarning, match=r"2 of \d+ tensors, \d\.\d% of the numbers; .* whose head is new"):
+        huggingface(folder=folder)
+    stored({name: one for name, one in whole.items() if ".query." not in name})
+    with pytest.warns(UserWarning, match=r"parts of the body of the model are new, not its head alone"):
+        huggingface(folder=folder)
+
+
 def test_init_writes_a_plan_of_a_checkpoint(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "model", small("BertForSequenceClassification", len(pieces())), words=pieces())
     wishes = Wishes(preset="quick", arguments={"folder": str(folder)}, vocabulary=str(folder))

@@ -89,6 +89,30 @@ def test_what_is_no_folder_and_what_does_not_fit_is_said(tmp_path: Path) -> None
         huggingface(folder=tmp_path, task="translation")
 
 
+@pytest.mark.parametrize("folder", [None, 5, b"here"])
+def test_what_is_no_path_is_refused(folder: object) -> None:
+    with pytest.raises(InputError, match=r"huggingface.folder: expected the path of a folder, got"):
+        huggingface(folder=folder)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("folder", ["a" * 5000, "a\0b"], ids=["long", "zero"])
+def test_a_name_that_no_system_takes_is_refused(folder: str) -> None:
+    with pytest.raises(InputError, match=r"expected (the path of a folder|a folder with config.json)"):
+        huggingface(folder=folder)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "part.safetensors"])
+def test_links_out_of_the_folder_are_not_followed(name: str, tmp_path: Path) -> None:
+    folder, outside = checkpoint(tmp_path / "model"), tmp_path / "outside"
+    outside.write_text(json.dumps({"model_type": "bert"}))
+    if name == "part.safetensors":
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(outside)
+    with pytest.raises(UnsupportedError, match=r"expected a file of this folder, got a link to .*outside"):
+        huggingface(folder=folder)
+
+
 def test_without_transformers_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = checkpoint(tmp_path / "model", **{"model.safetensors": ""})
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
