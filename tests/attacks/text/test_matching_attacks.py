@@ -38,7 +38,7 @@ from gradleak.defenses import Clip, ClipPerExample, GaussianNoise, Prune
 from gradleak.models import transformer
 from gradleak.protocols import FedAvg, FedSGD
 from gradleak.results import KnowledgeError, Outcome, UnsupportedError
-from tests.tokens import sentences, tiny
+from tests.tokens import VOCABULARY, sentences, tiny
 
 
 def released(
@@ -332,3 +332,28 @@ def test_a_search_that_ends_beside_the_right_words_goes_on_from_them() -> None:
     assert found.details["start_losses"][0] > 1e-6 > found.details["start_losses"][1]
     assert found.outcome is Outcome.CONVERGED
     assert torch.equal(found.tokens, batch.inputs)
+
+
+@pytest.mark.parametrize(
+    ("ids", "language"), [([[1]], False), ([[1, 2]], False), ([[1, 2]], True)], ids=["one", "both", "predicted"]
+)
+def test_sentences_of_special_tokens_alone_leave_nothing_to_be_found(ids: list[list[int]], language: bool) -> None:
+    batch = Batch(torch.tensor(ids), torch.tensor(ids if language else [1]), Domain.tokens(VOCABULARY, len(ids[0])))
+    loss = "causal_lm" if language else "cross_entropy"
+    model = tiny(causal=language, classes=None if language else 2, size=400)
+    update, knowledge = released(model, batch, loss=loss, targets=not language)
+    found = attacked(GaussNewton(max_steps=2, warm_iterations=2, starts=1), update, knowledge)
+    assert found.outcome is not Outcome.CONVERGED
+    assert found.tokens is not None
+    assert int(found.tokens[0, 0]) == 1
+
+
+def test_an_update_of_which_nothing_that_is_matched_is_left_has_no_signal() -> None:
+    """What is left is in a row of the table that no word of a guess has."""
+    model, batch = short(0.02, frozen=False)
+    update, knowledge = released(model, batch)
+    kept = {name: torch.zeros_like(one) for name, one in update.tensors.items()}
+    kept["word.weight"][0] = 1e-3
+    found = attacked(GaussNewton(max_steps=2), replace(update, tensors=kept), knowledge)
+    assert found.outcome is Outcome.NO_SIGNAL
+    assert "this is no evidence of safety" in found.note

@@ -19,7 +19,7 @@ from gradleak.attacks.inversion.search import Search
 from gradleak.attacks.inversion.sentences import as_numbers, has_sentences
 from gradleak.attacks.inversion.variables import Pixels, Variables
 from gradleak.core import HALF, ImageGenerator, Knowledge, Objective, Reconstruction, Update, describe
-from gradleak.results import GEIPING_2020, Citation, Count, InputError, Outcome, UnsupportedError
+from gradleak.results import GEIPING_2020, Citation, Count, InputError, UnsupportedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +174,7 @@ class Inversion(Attack):
             if bool(problem.likely(self.matching).looked_at(problem.target).any()):
                 groups.setdefault(_group_key(problem), []).append(place)
             else:
-                results[place] = _nothing_to_match(problem)
+                results[place] = problem.nothing_to_match()
         parts = [monitor.part(number) for number in range(len(groups))]
         for part, places in zip(parts, groups.values(), strict=True):
             search = Search(self, [problems[place] for place in places], [generators[place] for place in places], part)
@@ -222,17 +222,6 @@ class _Wide:
             return found
         text = f"computed in float32: {describe(knowledge.objective.dtype)} is too short for second derivatives"
         return replace(found, note="; ".join(part for part in (found.note, text) if part))
-
-
-def _nothing_to_match(problem: Problem) -> Reconstruction:
-    return Reconstruction(
-        inputs=None,
-        targets=None,
-        loss=None,
-        outcome=Outcome.NO_SIGNAL,
-        note="every entry of the update that the matching looks at is zero; this is no evidence of safety",
-        details=problem.facts(),
-    )
 
 
 def _group_key(problem: Problem) -> object:

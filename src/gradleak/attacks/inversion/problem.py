@@ -36,12 +36,13 @@ from gradleak.core import (
     Knowledge,
     LayerStatistics,
     Objective,
+    Reconstruction,
     Release,
     Update,
 )
 from gradleak.core.defense import Noise
 from gradleak.core.objective import Tensors
-from gradleak.results import KnowledgeError, UnsupportedError
+from gradleak.results import KnowledgeError, Outcome, UnsupportedError
 
 NEEDS = ("objective", "protocol", "batch_size", "domain")
 """What every inversion needs to know."""
@@ -223,6 +224,22 @@ class Problem:
                 *([f"generator: {space.generator.source}"] if space.generator is not None else []),
                 *([] if sentences is None else sentences.facts),
             ],
+        )
+
+    @property
+    def unknowns(self) -> int:
+        """The number of unknowns, 0 where every place of every sentence is known."""
+        return self.variables.bounds(self.space)[0].numel()
+
+    def nothing_to_match(self) -> Reconstruction:
+        """The claim where all that would be matched is zero."""
+        return Reconstruction(
+            inputs=None,
+            targets=None,
+            loss=None,
+            outcome=Outcome.NO_SIGNAL,
+            note="every entry of the update that the matching looks at is zero; this is no evidence of safety",
+            details=self.facts(),
         )
 
     def released(self, inputs: Tensor, targets: Tensor) -> Tensor:

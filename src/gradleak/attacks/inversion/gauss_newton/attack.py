@@ -233,6 +233,11 @@ class GaussNewton(Attack):
             return self._from_matching(update, knowledge, generator, monitor)
         pixels: Variables = Embeddings(box=self.box) if has_sentences(knowledge) else Pixels(box=self.box)
         problem = Problem.pose(update, knowledge, pixels=pixels, policy=self.labels, dtype=torch.float64)
+        if not bool(problem.target.any()):
+            return problem.nothing_to_match()
+        if not problem.unknowns:
+            # Special tokens at every place: what is claimed is what was known.
+            return TAG(iterations=1).compose()._recover(update, knowledge, generator, monitor)
         return _Attempt(self, problem, update, knowledge, generator, monitor).run()
 
     def _from_matching(
@@ -273,6 +278,8 @@ class GaussNewton(Attack):
             problem = Problem.pose(
                 update, knowledge, pixels=variables, policy=self.labels, dtype=torch.float64, words=targets
             )
+            if not problem.unknowns:
+                break
             attempt = _Attempt(config, problem, update, knowledge, generator, monitor)
             attempt.cost.warm = spent
             point = variables.encode(problem.space, found.inputs, targets)
