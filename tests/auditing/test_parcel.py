@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from gradleak.audits.base import Scenario, Site
 from gradleak.audits.reconstruction import ReconstructionAudit
 from gradleak.audits.released import ReleaseAudit
 from gradleak.models import mlp
+from gradleak.results import Finding
 
 
 def plan(rows: int = 5000) -> Plan:
@@ -43,6 +44,17 @@ def plan(rows: int = 5000) -> Plan:
     return Plan(
         site=site, audits=[ReleaseAudit(), ReconstructionAudit(attacks={"own": InvertingGradients(iterations=2, restarts=1)})]
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Held:
+    """Work that holds what every task has, and what none had before."""
+
+    weights: torch.Tensor
+    fresh: torch.Tensor
+
+    def __call__(self, site: Site, out: Path) -> list[Finding]:
+        return []
 
 
 def through(value: Any) -> Any:
@@ -91,7 +103,23 @@ def test_tasks_for_a_cluster_refer_to_what_all_workers_have() -> None:
     freight = Freight.of([Call(task, made.site, Path()) for task in tasks(made)])
     assert {name for parcel in freight.tasks.values() for name in parcel.names} <= set(freight.common.arrays)
     name, parcel = next(iter(freight.tasks.items()))
-    assert freight.common.call(parcel, Path()).task.name == name
+    assert freight.common.call(parcel, Path(), {}).task.name == name
+
+
+def test_tasks_that_came_up_later_take_along_what_no_worker_has_yet() -> None:
+    made = plan(rows=6)
+    weights, fresh = torch.rand(SHARED), torch.arange(SHARED, dtype=torch.float32)
+    first = Call(replace(tasks(made)[0], run=Held(weights, torch.zeros(1))), made.site, Path())
+    freight = Freight.of([first])
+    follows = replace(first, task=replace(first.task, name="later", run=Held(weights, fresh)))
+    parcels, later = freight.of_some([first, follows])
+    assert parcels[first.task.name] is freight.tasks[first.task.name]
+    assert sum(array.nbytes for array in later.values()) == fresh.numel() * 4
+    assert len(parcels["later"].content) < 60_000
+    came = freight.common.call(parcels["later"], Path(), later).task.run
+    assert isinstance(came, Held)
+    assert torch.equal(came.weights, weights)
+    assert torch.equal(came.fresh, fresh)
 
 
 @pytest.mark.slow

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gradleak.auditing.executor import Cluster, Executor, Probe, refuse, worked
-from gradleak.auditing.parcel import Parcel
+from gradleak.auditing.parcel import Arrays, Parcel
 from gradleak.auditing.work import Call, Common, Done, Freight, failed
 from gradleak.audits.base import Task
 from gradleak.results import InputError, PlanError, WriteError
@@ -57,7 +57,7 @@ class Dask(Cluster):
                 self._check(client, probe)
                 freight = Freight.of(calls)
                 [common] = client.scatter([freight.common], broadcast=True, hash=False)
-                yield _Held(client=client, parcels=freight.tasks, common=common, probe=probe, resources=self.resources)
+                yield _Held(client=client, freight=freight, common=common, probe=probe, resources=self.resources)
         finally:
             probe.close()
 
@@ -105,16 +105,18 @@ class _Held(Executor):
     """Workers that have the plan."""
 
     client: Any
-    parcels: Mapping[str, Parcel]
+    freight: Freight
     common: Any
     probe: Probe
     resources: dict[str, float] | None
 
     def results(self, calls: Sequence[Call]) -> Generator[Done]:
         """The tasks and their findings, in the order of their ends."""
+        parcels, arrays = self.freight.of_some(calls)
+        [later] = self.client.scatter([arrays], broadcast=True, hash=False)
         futures = {
             self.client.submit(
-                _done, self.parcels[call.task.name], self.common, call.folder.resolve(), self.probe,
+                _done, parcels[call.task.name], self.common, later, call.folder.resolve(), self.probe,
                 key=f"{self.probe.name}/{call.task.name}", pure=False, resources=self.resources,
             ): call.task
             for call in calls
@@ -129,10 +131,10 @@ class _Held(Executor):
         return max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
 
 
-def _done(parcel: Parcel, common: Common, folder: Path, probe: Probe) -> Sequence[Any]:
+def _done(parcel: Parcel, common: Common, later: Arrays, folder: Path, probe: Probe) -> Sequence[Any]:
     # A worker that joined later was not asked before.
     refuse([probe.difference()])
-    return worked(common.call(parcel, folder))[1]
+    return worked(common.call(parcel, folder, later))[1]
 
 
 def _outcome(future: Any, task: Task[Any]) -> Done:

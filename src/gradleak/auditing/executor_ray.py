@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gradleak.auditing.executor import Cluster, Executor, Probe, refuse, worked
-from gradleak.auditing.parcel import Parcel
+from gradleak.auditing.parcel import Arrays, Parcel
 from gradleak.auditing.work import Call, Common, Done, Freight, failed
 from gradleak.audits.base import Task
 from gradleak.results import InputError, PlanError, WriteError
@@ -54,7 +54,7 @@ class Ray(Cluster):
                 settings = {"num_cpus": 1, "num_gpus": own.pop("GPU", 0), "resources": own, "max_retries": self.retries}
                 freight = Freight.of(calls)
                 remote, common = ray.remote(_done).options(**settings), ray.put(freight.common)
-                yield _Held(remote=remote, parcels=freight.tasks, common=common, probe=probe)
+                yield _Held(remote=remote, freight=freight, common=common, probe=probe)
         finally:
             probe.close()
 
@@ -80,14 +80,18 @@ class _Held(Executor):
     """A cluster whose store has the plan."""
 
     remote: Any
-    parcels: Mapping[str, Parcel]
+    freight: Freight
     common: Any
     probe: Probe
 
     def results(self, calls: Sequence[Call]) -> Generator[Done]:
         """The tasks and their findings, in the order of their ends."""
+        parcels, arrays = self.freight.of_some(calls)
+        later = ray.put(arrays)
         waiting = {
-            self.remote.remote(self.parcels[call.task.name], self.common, call.folder.resolve(), self.probe): call.task
+            self.remote.remote(
+                parcels[call.task.name], self.common, later, call.folder.resolve(), self.probe
+            ): call.task
             for call in calls
         }
         while waiting:
@@ -100,9 +104,9 @@ class _Held(Executor):
         return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
-def _done(parcel: Parcel, common: Common, folder: Path, probe: Probe) -> Sequence[Any]:
+def _done(parcel: Parcel, common: Common, later: Arrays, folder: Path, probe: Probe) -> Sequence[Any]:
     refuse([probe.difference()])
-    return worked(common.call(parcel, folder))[1]
+    return worked(common.call(parcel, folder, later))[1]
 
 
 def _outcome(reference: Any, task: Task[Any]) -> Done:

@@ -49,14 +49,16 @@ class Parcels:
         arrays: the memories so far by name, without a copy.
     """
 
-    def __init__(self, alone: Iterable[Tensor] = ()) -> None:
-        """Begin a run.
+    def __init__(self, alone: Iterable[Tensor] = (), *, after: Parcels | None = None) -> None:
+        """Begin a run, or go on with one.
 
         Args:
             alone: tensors that few objects hold, and that go with each of them.
+            after: parcels that are on their way: what they had is referred to, and not among these memories.
         """
         self.arrays: dict[str, np.ndarray[Any, np.dtype[np.uint8]]] = {}
-        self._run = secrets.token_hex(8)
+        self._sent: Arrays = {} if after is None else after.arrays
+        self._run: str = secrets.token_hex(8) if after is None else after._run
         self._alone = {tensor.untyped_storage().data_ptr() for tensor in alone}
         # Or the memory could be given to another tensor.
         self._held: list[object] = []
@@ -74,7 +76,7 @@ class Parcels:
         if storage.device.type != "cpu" or storage.nbytes() < SHARED or place in self._alone:
             return None
         name = f"{self._run}/{place}/{storage.nbytes()}"
-        if name not in self.arrays:
+        if name not in self._sent and name not in self.arrays:
             self._held.append(storage)
             self.arrays[name] = torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
         return name
@@ -85,7 +87,7 @@ class Parcels:
         if not plain or array.nbytes < SHARED:
             return None
         name = f"{self._run}/{array.ctypes.data}/{array.nbytes}"
-        if name not in self.arrays:
+        if name not in self._sent and name not in self.arrays:
             self._held.append(array)
             self.arrays[name] = array.reshape(-1).view(np.uint8)
         return name

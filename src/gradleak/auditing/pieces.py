@@ -1,17 +1,21 @@
-"""Long tasks in pieces: seeds of a game, of an audit of epsilon and of trainings are done apart, and joined in the parent."""
+"""Long tasks in pieces, which are done apart and joined in the parent; what they made may be read in further pieces."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from gradleak.auditing.executor import Executor, worked
-from gradleak.auditing.work import Call, Done, failed
+from gradleak.auditing.work import Call, Done, clear_failure, failed
 from gradleak.audits.base import InPieces, Site, Task
 from gradleak.results import Finding
+
+# Tasks a worker whose first pieces are done at once: this process holds what they made until the others are.
+_AHEAD = 4
 
 
 @dataclass(frozen=True)
@@ -29,19 +33,29 @@ class Cut(Executor):
 
     def results(self, calls: Sequence[Call]) -> Generator[Done]:
         """The tasks and their findings, in the order of their ends."""
-        waiting: dict[str, _Whole] = {}
-        for call in calls:
-            pieces = pieces_of(call.task)
-            waiting |= dict.fromkeys((piece.name for piece in pieces), _Whole(call, pieces))
-        with closing(self.place.results(_in_pieces(calls))) as results:
-            for task, found in results:
-                whole = waiting.pop(task.name, None)
-                if whole is None:
-                    yield task, found
-                    continue
-                whole.made[task.name] = found[0]
-                if len(whole.made) == len(whole.pieces):
-                    yield whole.joined()
+        if not calls:
+            return
+        coming = deque(call for call in calls if _goes_on(call.task))
+        ready = _in_pieces([call for call in calls if not _goes_on(call.task)])
+        stages = _by_piece(stage for call in calls if (stage := _Stage.first(call)))
+        with self.place.held(_in_pieces(calls)) as place:
+            ahead = _AHEAD * place.width if place.width > 1 else 1
+            while ready or coming:
+                begun = [coming.popleft() for _ in range(min(ahead, len(coming)))]
+                # The others wait for these.
+                wave, ready = [*_in_pieces(begun), *ready], []
+                with closing(place.results(wave)) as results:
+                    for task, found in results:
+                        stage = stages.pop(task.name, None)
+                        if stage is None:
+                            yield task, found
+                        elif stage.takes(task.name, found):
+                            done = stage.joined()
+                            if isinstance(done, _Stage):
+                                stages |= _by_piece([done])
+                                ready += done.calls
+                            else:
+                                yield done
 
     @contextmanager
     def held(self, calls: Sequence[Call]) -> Iterator[Executor]:
@@ -72,48 +86,89 @@ class _Piece:
 
 @dataclass(frozen=True)
 class _Join:
-    """The last step of a task that was done in pieces, as its work."""
+    """The last step of pieces, as the work of a task: findings, or the pieces that follow."""
 
     run: InPieces[Any]
     made: Sequence[Any]
 
     def __call__(self, site: Site, out: Path) -> Sequence[Any]:
-        return self.run.join(site, out, self.made)
+        found = self.run.join(site, out, self.made)
+        while isinstance(found, InPieces) and not found.pieces:
+            found = found.join(site, out, [])
+        return [found] if isinstance(found, InPieces) else found
 
 
 @dataclass
-class _Whole:
-    """A task, and what its pieces have made so far, by their names."""
+class _Stage:
+    """Pieces of a task that are done apart, and what they have made so far, by their names.
+
+    Attributes:
+        call: of the task.
+        run: its work in pieces, or what is left of it.
+        pieces: as tasks of their own.
+        made: what a piece returned, or the finding of its failure.
+    """
 
     call: Call
+    run: InPieces[Any]
     pieces: Sequence[Task[Any]]
     made: dict[str, Any] = field(default_factory=dict)
 
-    def joined(self) -> Done:
-        """The task and its findings; the note of the first piece that failed, whichever ended first."""
+    @classmethod
+    def first(cls, call: Call) -> _Stage | None:
+        """The first pieces of a task; None where it is done in one go."""
+        run, pieces = call.task.run, pieces_of(call.task)
+        return cls(call, run, pieces) if isinstance(run, InPieces) and pieces else None
+
+    @property
+    def calls(self) -> list[Call]:
+        """The pieces, for an executor."""
+        return [replace(self.call, task=piece) for piece in self.pieces]
+
+    def takes(self, name: str, found: Sequence[Any]) -> bool:
+        """True if this was the last piece that was missing."""
+        self.made[name] = found[0]
+        return len(self.made) == len(self.pieces)
+
+    def joined(self) -> Done | _Stage:
+        """The task and its findings, or the pieces that follow; the note of the first one that failed, whichever ended first."""
         task, made = self.call.task, [self.made[piece.name] for piece in self.pieces]
         broken = next((one for one in made if isinstance(one, Finding)), None)
         if broken is not None:
             return task, failed(task, broken.note)
-        assert isinstance(task.run, InPieces)
-        return task, worked(replace(self.call, task=replace(task, run=_Join(task.run, made))))[1]
+        for piece in self.pieces:
+            clear_failure(self.call.folder, piece)
+        _, found = worked(replace(self.call, task=replace(task, run=_Join(self.run, made))))
+        if isinstance(found[0], InPieces):
+            return _Stage(self.call, found[0], _tasks(task, found[0].pieces, "further piece"))
+        return task, found
 
 
 def pieces_of(task: Task[Any]) -> list[Task[Any]]:
-    """The pieces of a task as tasks of their own, in their order; none where it is done in one go."""
+    """The first pieces of a task as tasks of their own, in their order; none where it is done in one go."""
     pieces = task.run.pieces if isinstance(task.run, InPieces) else ()
-    if len(pieces) < 2:
-        return []
+    return _tasks(task, pieces, "piece") if len(pieces) > 1 or _goes_on(task) else []
+
+
+def _tasks(task: Task[Any], pieces: Sequence[Callable[[Site, Path], Any]], called: str) -> list[Task[Any]]:
     return [
         replace(
             task,
-            name=f"{task.name}, piece {number + 1} of {len(pieces)}",
+            name=f"{task.name}, {called} {number} of {len(pieces)}",
             run=_Piece(make),
             cost=task.cost / len(pieces),
         )
-        for number, make in enumerate(pieces)
+        for number, make in enumerate(pieces, start=1)
     ]
+
+
+def _goes_on(task: Task[Any]) -> bool:
+    return isinstance(task.run, InPieces) and task.run.goes_on
 
 
 def _in_pieces(calls: Sequence[Call]) -> list[Call]:
     return [replace(call, task=task) for call in calls for task in (pieces_of(call.task) or [call.task])]
+
+
+def _by_piece(stages: Iterable[_Stage]) -> dict[str, _Stage]:
+    return {piece.name: stage for stage in stages for piece in stage.pieces}

@@ -23,7 +23,7 @@ from gradleak.auditing.pieces import Cut, pieces_of
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.shard import Shard
 from gradleak.auditing.verdicts import judge
-from gradleak.auditing.work import Call, failure_file, findings_of
+from gradleak.auditing.work import Call, clear_failure, findings_of
 from gradleak.audits.base import STATES, Audit, Task, state_path
 from gradleak.core import refuse_inference_mode
 from gradleak.core.process import in_turn
@@ -250,11 +250,7 @@ def _clear(task: Task[Any], out: Path) -> None:
     """Remove the states that the attacks of a task have left, and the text of an earlier failure."""
     for name in task.states:
         Checkpoint(path=state_path(out, name)).clear()
-    for file in (out / failure_file(one) for one in (task, *pieces_of(task))):
-        if file.exists():
-            file.unlink()
-            if not any(file.parent.iterdir()):
-                file.parent.rmdir()
+    clear_failure(out, task)
 
 
 def refuse_other_code(folder: Path, reading: Reading, difference: str | None) -> None:

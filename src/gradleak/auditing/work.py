@@ -105,9 +105,9 @@ class Common:
     arrays: Arrays
     device: torch.device | None = None
 
-    def call(self, parcel: Parcel, folder: Path) -> Call:
-        """The task in a parcel, in the folder of the run."""
-        return Call(parcel.unpacked(self.arrays), self.site, folder, self.device)
+    def call(self, parcel: Parcel, folder: Path, later: Arrays) -> Call:
+        """The task in a parcel, in the folder of the run, with memories that came up later than these."""
+        return Call(parcel.unpacked({**self.arrays, **later}), self.site, folder, self.device)
 
 
 @dataclass(frozen=True)
@@ -117,17 +117,29 @@ class Freight:
     Attributes:
         common: what goes to every worker, once.
         tasks: what goes to one, by name.
+        parcels: of the run.
     """
 
     common: Common
     tasks: Mapping[str, Parcel]
+    parcels: Parcels
 
     @classmethod
     def of(cls, calls: Sequence[Call]) -> Freight:
         """The freight of tasks of one plan."""
         parcels = Parcels()
         tasks = {call.task.name: parcels.pack(call.task) for call in calls}
-        return cls(Common(calls[0].site.for_another_process(), parcels.arrays, calls[0].device), tasks)
+        common = Common(calls[0].site.for_another_process(), parcels.arrays, calls[0].device)
+        return cls(common, tasks, parcels)
+
+    def of_some(self, calls: Sequence[Call]) -> tuple[Mapping[str, Parcel], Arrays]:
+        """The parcels of some tasks by name, and memories that workers do not have yet: of tasks that came up on the way.
+
+        Args:
+            calls: tasks of the plan, or what followed from them.
+        """
+        later = Parcels(after=self.parcels)
+        return {call.task.name: self.tasks.get(call.task.name) or later.pack(call.task) for call in calls}, later.arrays
 
 
 def findings_of(task: Task[Any], site: Site, folder: Path, device: torch.device | None = None) -> Sequence[Finding]:
@@ -182,3 +194,17 @@ def failed(task: Task[Any], note: str) -> list[Finding]:
 def failure_file(task: Task[Any]) -> Path:
     """Place of the text of a task's failure, relative to the folder of the run."""
     return Path("failures") / f"{file_name(task.name)}.txt"
+
+
+def clear_failure(folder: Path, task: Task[Any]) -> None:
+    """Remove the text of an earlier failure of a task.
+
+    Args:
+        folder: of the run.
+        task: that came to an end now.
+    """
+    file = folder / failure_file(task)
+    if file.exists():
+        file.unlink()
+        if not any(file.parent.iterdir()):
+            file.parent.rmdir()

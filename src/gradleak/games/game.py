@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import islice
 from typing import Any, ClassVar, Self
 
 import torch
@@ -216,29 +217,67 @@ class InferenceGame(Settings, ABC):
         for training in in_processes([plan.run for plan in plans], jobs=jobs):
             trainings.append(training)
             say(f"seed {training.seed}: trained in {training.seconds:.1f} s, {training.outcome.label}")
-        tasks = [
-            self._round_task(challenge, training, number)
-            for challenge, training in zip(challenges, trainings, strict=True)
-            if training.outcome is not Outcome.NOT_FINITE
-            for number in self.seen
-        ]
-        reads: dict[int, list[RoundRead]] = {seed: [] for seed in seeds}
+        played = list(zip(challenges, trainings, strict=True))
+        tasks = [task for one in played for task in self.readings(*one)]
+        reads: list[RoundRead] = []
         for task, read in zip(tasks, in_processes([task.run for task in tasks], jobs=jobs), strict=True):
-            reads[task.seed].append(read)
+            reads.append(read)
             say(f"seed {task.seed}, round {read.number}: read in {read.seconds:.1f} s")
+        return self.result(played, reads, jobs=jobs, seconds=time.perf_counter() - began)
+
+    def train(self, seed: int) -> Trajectory:
+        """The training of a seed, after which its rounds can be read one by one, in any order and on any machine.
+
+        Args:
+            seed: of everything that is drawn.
+
+        Raises:
+            InputError: if the rows do not suffice, or do not fit the model.
+            UnsupportedError: where the model refuses the release.
+        """
+        return self._training(self.challenge(seed), seed).run()
+
+    def readings(self, challenge: Challenge, training: Trajectory) -> list[RoundTask]:
+        """The observed rounds of a seed, to be read; none where the training diverged.
+
+        Args:
+            challenge: of the seed.
+            training: of the seed.
+        """
+        return [] if _lost(training) else [self._round_task(challenge, training, number) for number in self.seen]
+
+    def result(
+        self,
+        played: Sequence[tuple[Challenge, Trajectory]],
+        reads: Sequence[RoundRead],
+        *,
+        jobs: int = 1,
+        seconds: float | None = None,
+    ) -> GameResult:
+        """The result of rounds that were read.
+
+        Args:
+            played: challenge and training of every seed.
+            reads: of their `readings`, in that order.
+            jobs: how many processes did it.
+            seconds: of wall time; None for the sum of the parts.
+        """
+        left = iter(reads)
+        runs = tuple(
+            self._seed_result(challenge, training, list(islice(left, 0 if _lost(training) else len(self.seen))))
+            for challenge, training in played
+        )
+        spent = [training.seconds for _, training in played] + [read.seconds for read in reads]
         return GameResult(
             kind=self.kind,
             game=self.describe(),
             population=self.population.name,
-            values=tuple(challenges[0].values),
+            values=tuple(played[0][0].values),
             observed=self.seen,
             adversaries=self.playing,
-            runs=tuple(
-                self._seed_result(challenge, training, reads[training.seed])
-                for challenge, training in zip(challenges, trainings, strict=True)
-            ),
+            runs=runs,
             jobs=jobs,
-            seconds=time.perf_counter() - began,
+            seconds=sum(spent) if seconds is None else seconds,
         )
 
     def null_control(self, seed: int = 0, *, jobs: int = 1) -> GameResult:
@@ -443,6 +482,11 @@ class _Training:
             seed=self.seed,
             judged=self.judged,
         )
+
+
+def _lost(training: Trajectory) -> bool:
+    """True if nothing was released."""
+    return training.outcome is Outcome.NOT_FINITE
 
 
 def _silent(message: str) -> None:

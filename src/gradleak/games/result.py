@@ -101,16 +101,6 @@ class GameResult:
     jobs: int
     seconds: float
 
-    @classmethod
-    def pooled(cls, results: Sequence[GameResult]) -> GameResult:
-        """The result of several seeds of one game, from those of each.
-
-        Args:
-            results: at least one, in the order of the seeds.
-        """
-        runs = tuple(run for one in results for run in one.runs)
-        return replace(results[0], runs=runs, seconds=sum(one.seconds for one in results))
-
     @property
     def seeds(self) -> tuple[int, ...]:
         """The seeds."""

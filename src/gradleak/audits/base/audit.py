@@ -57,13 +57,18 @@ class InPieces(ABC, Generic[F]):
     """Work of a task that can be done in pieces, on several workers: each is a function of the plan alone."""
 
     @property
+    def goes_on(self) -> bool:
+        """True if what the pieces made is, as a rule, read in further pieces."""
+        return False
+
+    @property
     @abstractmethod
     def pieces(self) -> Sequence[Callable[[Site, Path], Any]]:
         """The pieces; each returns what `join` needs of it, never a `Finding`, and both can be pickled."""
 
     @abstractmethod
-    def join(self, site: Site, out: Path, made: Sequence[Any]) -> Sequence[F]:
-        """The findings.
+    def join(self, site: Site, out: Path, made: Sequence[Any]) -> Sequence[F] | InPieces[F]:
+        """The findings; or the rest of the work in pieces of its own, where these need what the first ones made.
 
         Args:
             site: of the plan.
@@ -73,7 +78,8 @@ class InPieces(ABC, Generic[F]):
 
     def __call__(self, site: Site, out: Path) -> Sequence[F]:
         """The findings, in one go."""
-        return self.join(site, out, [piece(site, out) for piece in self.pieces])
+        found = self.join(site, out, [piece(site, out) for piece in self.pieces])
+        return found(site, out) if isinstance(found, InPieces) else found
 
 
 class Refusal(NamedTuple):

@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from gradleak.audits.base import InPieces, Site
 from gradleak.audits.inference.played import finding_of_game
-from gradleak.core import Release
-from gradleak.games import GameResult, InferenceGame, PerturbedGame
+from gradleak.games import InferenceGame
+from gradleak.games.game import Challenge
+from gradleak.games.reading import RoundRead, RoundTask
 from gradleak.results import Control, GradleakError, Outcome, Score, Status
 from gradleak.results.findings.inference import InferenceFinding
 from gradleak.scoring.classification import ADVANTAGE, AUROC
 from gradleak.scoring.roc import rate_interval
+from gradleak.training import Trajectory
 
 # What was planted stands in the inputs, so that nearly every trial has to be told.
 PLANTED_AUROC = 0.95
@@ -62,7 +65,7 @@ def control_blank(audit: str, *, planted: bool) -> InferenceFinding:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Game(InPieces[InferenceFinding]):
-    """A game against one release; every seed is a piece.
+    """A game against one release; the training of every seed is a piece, then every observed round.
 
     Attributes:
         game: of the plan.
@@ -75,24 +78,31 @@ class Game(InPieces[InferenceFinding]):
     blank: InferenceFinding
 
     @property
-    def pieces(self) -> list[Play]:
-        """The plays."""
-        return [Play(game=self.game, seed=seed, scenario=self.blank.scenario or "") for seed in self.seeds]
+    def goes_on(self) -> bool:
+        """True: the rounds follow."""
+        return True
 
-    def join(self, site: Site, out: Path, made: Sequence[GameResult | GradleakError]) -> list[InferenceFinding]:
-        """One finding, with the scores of every adversary: all rounds together, and by round."""
-        played: list[GameResult] = []
-        for one in made:
+    @property
+    def pieces(self) -> list[SeedTraining]:
+        """The trainings."""
+        return [SeedTraining(game=self.game, seed=seed, scenario=self.blank.scenario or "") for seed in self.seeds]
+
+    def join(
+        self, site: Site, out: Path, made: Sequence[Trajectory | GradleakError]
+    ) -> list[InferenceFinding] | InPieces[InferenceFinding]:
+        """The rounds of every seed, or a refusal."""
+        game = through(self.game, site, self.blank.scenario)
+        played: list[tuple[Challenge, Trajectory]] = []
+        for seed, one in zip(self.seeds, made, strict=True):
             if isinstance(one, GradleakError):
                 return [_refused(self.blank, one)]
-            played.append(one)
-        found = GameResult.pooled(played)
-        return [finding_of_game(found, item=self.blank.item, audit=self.blank.audit, scenario=self.blank.scenario)]
+            played.append((game.challenge(seed), one))
+        return Rounds(game=game, played=played, blank=self.blank)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Play:
-    """One play of a game against one release.
+class SeedTraining:
+    """The training of one seed of a game, through one release.
 
     Attributes:
         game: of the plan.
@@ -104,11 +114,58 @@ class Play:
     seed: int
     scenario: str
 
-    def __call__(self, site: Site, out: Path) -> GameResult | GradleakError:
-        """The result of one seed, or the refusal."""
-        scenario = site.scenario(self.scenario)
+    def __call__(self, site: Site, out: Path) -> Trajectory | GradleakError:
+        """The training, or the refusal."""
         try:
-            return through(self.game, scenario.release, scenario.perturbation).play(self.seed)
+            return through(self.game, site, self.scenario).train(self.seed)
+        except GradleakError as refusal:
+            return refusal
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rounds(InPieces[InferenceFinding]):
+    """The observed rounds of a game whose models are trained; every round of a seed is a piece.
+
+    Attributes:
+        game: against the release.
+        played: challenge and training of every seed.
+        blank: its finding without a result.
+    """
+
+    game: InferenceGame
+    played: Sequence[tuple[Challenge, Trajectory]]
+    blank: InferenceFinding
+
+    @cached_property
+    def pieces(self) -> list[Round]:
+        """The rounds, seed by seed."""
+        return [Round(task) for one in self.played for task in self.game.readings(*one)]
+
+    def join(self, site: Site, out: Path, made: Sequence[RoundRead | GradleakError]) -> list[InferenceFinding]:
+        """One finding, with the scores of every adversary: all rounds together, and by round."""
+        reads: list[RoundRead] = []
+        for one in made:
+            if isinstance(one, GradleakError):
+                return [_refused(self.blank, one)]
+            reads.append(one)
+        found = self.game.result(self.played, reads)
+        return [finding_of_game(found, item=self.blank.item, audit=self.blank.audit, scenario=self.blank.scenario)]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of one seed.
+
+    Attributes:
+        task: what reads it.
+    """
+
+    task: RoundTask
+
+    def __call__(self, site: Site, out: Path) -> RoundRead | GradleakError:
+        """Readings of the adversaries, or the refusal."""
+        try:
+            return self.task.run()
         except GradleakError as refusal:
             return refusal
 
@@ -148,14 +205,16 @@ class ControlGame:
         ]
 
 
-def through(game: InferenceGame, release: Release, perturbation: PerturbedGame | None) -> InferenceGame:
-    """The game against a release.
+def through(game: InferenceGame, site: Site, name: str | None) -> InferenceGame:
+    """The game against the release of a scenario, with the adversarial perturbation behind it where there is one.
 
     Args:
         game: of the plan.
-        release: protocol and defenses.
-        perturbation: the adversarial perturbation behind them, or None.
+        site: of the plan.
+        name: of the scenario.
     """
+    scenario = site.scenario(name or "")
+    release, perturbation = scenario.release, scenario.perturbation
     if perturbation is None:
         return replace(game, release=release)
     return replace(game, release=replace(perturbation, protocol=release.protocol, before=release.defenses))
