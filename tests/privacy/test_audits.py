@@ -144,6 +144,26 @@ def test_valid_canaries_and_several_records() -> None:
     assert "400 rows" in json.dumps(audit.describe())
 
 
+def test_parts_of_an_audit_are_read_in_any_order() -> None:
+    audit = AttributeAudit(table(), **small(epochs=(0, 1), trials=60))
+    setup, training = audit.set_up(2), audit.train(2)
+    assert [(part.epoch, part.crafted) for part in audit.parts] == [(0, True), (0, False), (1, True), (1, False)]
+    assert [part.crafted for part in replace(audit, canary=None).parts] == [False, False]
+    read = {pair.name: pair for part in reversed(audit.parts) for pair in audit.read(part, training)}
+    assert sorted(read) == sorted(entry.name for entry in setup.pairs)
+    for entry in setup.pairs:
+        wanted = entry.read(audit.reading, trials=60, delta=audit.delta, seed=2)
+        assert dict(read[entry.name].scores) == dict(wanted.scores)
+        assert read[entry.name].theory == wanted.theory
+
+
+def test_an_audit_of_another_release_encodes_its_table_once() -> None:
+    audit = AttributeAudit(table(), **small())
+    other = audit.through(Release(FedSGD()))
+    assert other.rows() is audit.rows()
+    assert not other.release.defenses
+
+
 def test_an_audit_is_rehearsed_without_training() -> None:
     AttributeAudit(table(), **small(private_rows=300, epochs=(0, 1000))).rehearse()
     wrong = small(model=lambda generator: nn.Linear(FEATURES + 1, 2))

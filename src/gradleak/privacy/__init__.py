@@ -26,7 +26,7 @@ from gradleak.privacy.lower_bounds import (
     largest_certifiable_epsilon,
 )
 from gradleak.privacy.membership_audit import MembershipAudit, MembershipPair
-from gradleak.privacy.privacy_audit import AuditedPair, AuditSetup, NullPair, PrivacyAudit
+from gradleak.privacy.privacy_audit import AuditedPair, AuditPart, AuditSetup, NullPair, PrivacyAudit
 from gradleak.privacy.released import GaussianPair, HypothesisPair, SampledPair, Statistic, released_pair
 from gradleak.privacy.result import AuditResult, Histogram, PairResult, as_estimate, assumes_gaussians, audit_pair
 from gradleak.privacy.theory import per_attribute_epsilon, total_epsilons
@@ -34,6 +34,7 @@ from gradleak.privacy.theory import per_attribute_epsilon, total_epsilons
 __all__ = [
     "AttributeAudit",
     "AttributePair",
+    "AuditPart",
     "AuditResult",
     "AuditSetup",
     "AuditedPair",

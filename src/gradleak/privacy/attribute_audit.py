@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 
@@ -192,6 +192,17 @@ class AttributeAudit(PrivacyAudit):
             without=self.without,
             encoding=self.encoding,
         )
+
+    def through(self, release: Release) -> Self:
+        """The same audit of another release; the table is not encoded again."""
+        found = super().through(release)
+        # What is computed once of fields that stay.
+        vars(found).update(_population=self._population, record_attribute=self.record_attribute)
+        return found
+
+    @property
+    def _crafts(self) -> bool:
+        return self.canary is not None
 
     def _baselines(self, objective: Objective, split: Split, epoch: int, seed: int) -> list[AuditedPair]:
         """Random public records, the same at every epoch."""

@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
@@ -99,6 +99,19 @@ class AuditSetup:
     pairs: Sequence[AuditedPair]
     outcome: Outcome
     notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditPart:
+    """The pairs of an audit at one point of a training that do not depend on the others.
+
+    Attributes:
+        epoch: after how many epochs of training.
+        crafted: whether its records are made to be told apart; if not, they are rows by chance.
+    """
+
+    epoch: int
+    crafted: bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -212,12 +225,75 @@ class PrivacyAudit(Settings, ABC):
             UnsupportedError: where the model refuses the release.
         """
         say, began = say or _silent, time.perf_counter()
-        setup = self.set_up(seed, say=say)
-        pairs: list[PairResult] = []
-        for entry in setup.pairs:
-            pairs.append(self._read(entry, seed))
-            say(f"{entry.name}: {_told(pairs[-1])}")
-        return self._result(pairs, setup.outcome, setup.notes, seed, began)
+        training = self.train(seed)
+        say(f"trained in {training.seconds:.1f} s, {training.outcome.label}")
+        pairs = [pair for part in self.parts for pair in self.read(part, training, say=say)]
+        return self.result(training, pairs, seconds=time.perf_counter() - began)
+
+    @property
+    def parts(self) -> list[AuditPart]:
+        """Parts that can be read apart, in any order and on any machine, once the model is trained."""
+        kinds = (True, False) if self._crafts else (False,)
+        return [AuditPart(epoch=epoch, crafted=crafted) for epoch in self.epochs for crafted in kinds]
+
+    def through(self, release: Release) -> Self:
+        """The same audit of another release, on the same rows.
+
+        Args:
+            release: protocol and defenses.
+        """
+        return replace(self, release=release)
+
+    def train(self, seed: int = 0) -> Trajectory:
+        """The training of a seed, with the parameters that are audited.
+
+        Args:
+            seed: of everything that is drawn.
+
+        Raises:
+            InputError: if the rows do not suffice, or do not fit the model.
+            UnsupportedError: where the model refuses the release.
+        """
+        return self._trained(self._split(seed), seed)
+
+    def read(self, part: AuditPart, training: Trajectory, *, say: Say | None = None) -> list[PairResult]:
+        """The pairs of one part, each tried as often as stated and read; none where the training ended before its epoch.
+
+        Args:
+            part: one of `parts`.
+            training: of the seed.
+            say: is told what was done.
+
+        Raises:
+            UnsupportedError: where the model refuses the release.
+        """
+        say, found = say or _silent, []
+        for entry in self._pairs(part, training, self._split(training.seed), say):
+            found.append(self._read(entry, training.seed))
+            say(f"{entry.name}: {_told(found[-1])}")
+        return found
+
+    def result(
+        self, training: Trajectory, pairs: Sequence[PairResult], *, seconds: float, notes: Sequence[str] = ()
+    ) -> AuditResult:
+        """The result of pairs that were read.
+
+        Args:
+            training: of the seed.
+            pairs: of all parts, in their order.
+            seconds: of wall time.
+            notes: for the reader, besides that of the training.
+        """
+        return AuditResult(
+            kind=self.kind,
+            audit=self.describe(),
+            estimators=self.reading,
+            pairs=tuple(pairs),
+            outcome=training.outcome,
+            notes=(*notes, *([training.note] if training.note else [])),
+            seed=training.seed,
+            seconds=seconds,
+        )
 
     def set_up(self, seed: int = 0, *, say: Say | None = None) -> AuditSetup:
         """The model trained, the records chosen or crafted, and the pairs of hypotheses; nothing is tried.
@@ -233,19 +309,9 @@ class PrivacyAudit(Settings, ABC):
         say = say or _silent
         split = self._split(seed)
         training = self._trained(split, seed)
-        notes = [training.note] if training.note else []
         say(f"trained in {training.seconds:.1f} s, {training.outcome.label}")
-        pairs: list[AuditedPair] = []
-        for epoch in self.epochs:
-            if epoch not in training.params:
-                continue
-            objective = training.at(epoch)
-            total = self._total(objective)
-            found = [
-                *self._crafted(objective, split, epoch, seed, say),
-                *self._baselines(objective, split, epoch, seed),
-            ]
-            pairs += [replace(entry, theory=total) for entry in found]
+        pairs = [entry for part in self.parts for entry in self._pairs(part, training, split, say)]
+        notes = [training.note] if training.note else []
         return AuditSetup(pairs=tuple(pairs), outcome=training.outcome, notes=tuple(notes))
 
     def null_control(self, seed: int = 0) -> AuditResult:
@@ -285,6 +351,11 @@ class PrivacyAudit(Settings, ABC):
     def _baselines(self, objective: Objective, split: Split, epoch: int, seed: int) -> list[AuditedPair]:
         """Pairs with records that nobody crafted."""
 
+    @property
+    def _crafts(self) -> bool:
+        """True if there are crafted records."""
+        return False
+
     def _crafted(self, objective: Objective, split: Split, epoch: int, seed: int, say: Say) -> list[AuditedPair]:
         """Pairs with records that were made to be told apart; none unless an audit makes some."""
         return []
@@ -292,6 +363,18 @@ class PrivacyAudit(Settings, ABC):
     def _total(self, objective: Objective) -> list[Score]:
         """Promise of the release as a whole, beside every pair."""
         return total_epsilons(self.release, objective, examples=1, attributes=None, delta=self.delta)
+
+    def _pairs(self, part: AuditPart, training: Trajectory, split: Split, say: Say) -> list[AuditedPair]:
+        """The pairs of one part, before any trial."""
+        if part.epoch not in training.params:
+            return []
+        objective, seed = training.at(part.epoch), training.seed
+        if part.crafted:
+            found = self._crafted(objective, split, part.epoch, seed, say)
+        else:
+            found = self._baselines(objective, split, part.epoch, seed)
+        total = self._total(objective) if found else []
+        return [replace(entry, theory=total) for entry in found]
 
     def _read(self, entry: AuditedPair, seed: int) -> PairResult:
         return entry.read(self.reading, trials=self.trials, delta=self.delta, seed=seed)
@@ -304,21 +387,7 @@ class PrivacyAudit(Settings, ABC):
         training = small._trained(split, seed)
         entries = small._baselines(training.at(0), split, 0, seed)
         pairs = [small._read(replace(entry, pair=wrap(entry.pair)), seed) for entry in entries]
-        return small._result(pairs, training.outcome, ["a control"], seed, began)
-
-    def _result(
-        self, pairs: Sequence[PairResult], outcome: Outcome, notes: Sequence[str], seed: int, began: float
-    ) -> AuditResult:
-        return AuditResult(
-            kind=self.kind,
-            audit=self.describe(),
-            estimators=self.reading,
-            pairs=tuple(pairs),
-            outcome=outcome,
-            notes=tuple(notes),
-            seed=seed,
-            seconds=time.perf_counter() - began,
-        )
+        return small.result(training, pairs, seconds=time.perf_counter() - began, notes=["a control"])
 
     def _split(self, seed: int) -> Split:
         rows, name = self.rows(), type(self).__name__

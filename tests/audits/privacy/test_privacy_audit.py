@@ -12,15 +12,16 @@ import pytest
 from cloudpickle import dumps, loads
 
 from gradleak.auditing import Plan, build_plan, estimate, load_plan, run_plan, tasks
-from gradleak.audits.base import Scenario
 from gradleak.audits.privacy import PrivacyAudit
 from gradleak.audits.privacy.claims import claim_of
 from gradleak.audits.privacy.controls import PrivacyControl, control_blank
 from gradleak.audits.privacy.trials import Hypotheses
-from gradleak.privacy import AuditResult
+from gradleak.privacy import AuditPart, PairResult
+from gradleak.privacy import PrivacyAudit as TrainedAudit
 from gradleak.privacy.lower_bounds import Reading, SplitThresholdEpsilon, TrialScores, gaussian_dp_epsilon
 from gradleak.results import Evidence, PlanError, Record, Score, Status, VerdictKind
 from gradleak.results.findings.privacy import Claim, PrivacyFinding
+from gradleak.training import Trajectory
 
 ROOT = Path(__file__).parents[3]
 PAIRS = "tests.auditing.own_pairs:"
@@ -140,15 +141,14 @@ def test_without_noise_every_seed_and_epoch_speaks_for_itself(tmp_path: Path, mo
         "gradleak.audits.privacy.measured.apart", lambda pair: pair.name.endswith("epoch 1") and pair.seconds == 1.0
     )
     chosen = plan(privacy={"member": MEMBER | {"seeds": 2, "epochs": [1, 10]}}, scenarios=[{"name": "plain"}])
-    play = Hypotheses.play
+    read = TrainedAudit.read
     seeds: list[int] = []
 
-    def played(self: Hypotheses, scenario: Scenario, seed: int) -> AuditResult:
-        seeds.append(seed)
-        found = play(self, scenario, seed)
-        return replace(found, pairs=[replace(pair, seconds=float(seed == seeds[0])) for pair in found.pairs])
+    def timed(self: TrainedAudit, part: AuditPart, training: Trajectory) -> list[PairResult]:
+        seeds.append(training.seed)
+        return [replace(pair, seconds=float(training.seed == seeds[0])) for pair in read(self, part, training)]
 
-    monkeypatch.setattr(Hypotheses, "play", played)
+    monkeypatch.setattr(TrainedAudit, "read", timed)
     (task,) = [task for task in tasks(chosen) if task.name == "privacy/plain/member"]
     (found,) = task.run(chosen.site, tmp_path)
     told = {

@@ -69,18 +69,16 @@ class Hypotheses:
         """Number of examples in a release of an audit."""
         return self.audit.members if isinstance(self.audit, MembershipAudit) else 1
 
-    def play(self, scenario: Scenario, seed: int) -> AuditResult:
-        """The trials of one scenario and seed, read by the estimators as they stand in the plan.
+    def of_pair(self, scenario: Scenario, seed: int) -> AuditResult:
+        """The trials of a user's own pair, of one scenario and seed, read by the estimators as they stand in the plan.
 
         Args:
             scenario: whose release.
             seed: of everything that is drawn.
 
         Raises:
-            GradleakError: where rows, model and release do not fit together.
+            GradleakError: as the pair or an estimator does.
         """
-        if self.audit is not None:
-            return replace(self.audit, release=scenario.release).play(seed)
         pair = self.pairs[scenario.name]
         found = audit_pair(
             pair, estimators=self.reading, trials=self.count, delta=self.delta, seed=seed, name=self.name
@@ -108,7 +106,7 @@ class Hypotheses:
         if self.audit is None:
             pair = NullPair(pair=self.pairs[scenario.name])
             return list(pair.trials(count, generator=derive_generator(seed, "control")).values())
-        found = replace(self.audit, release=scenario.release).null_control(seed)
+        found = self.audit.through(scenario.release).null_control(seed)
         return [scores for pair in found.pairs for scores in pair.samples.values()]
 
     def without_noise(self, scenario: Scenario, objective: Objective) -> bool:
