@@ -158,8 +158,16 @@ class LayerMeasure(Settings, ABC):
             scale: how much there is to measure.
         """
 
+    def apart(self, scale: LayerScale) -> bool:
+        """True if every group may as well be measured by itself, on another machine: same scores, little done twice.
+
+        Args:
+            scale: how much there is to measure.
+        """
+        return False
+
     def by_visible(self, site: LayerSite, visible: Mapping[str, VisibleLayers]) -> LayerProfile:
-        """The profile over sets of visible tensors: each as if nothing else were released.
+        """The profile over sets of visible tensors: each as if nothing else were released, so that they may be taken apart.
 
         Args:
             site: objective, release and rows; of all tensors.
@@ -308,6 +316,10 @@ class GradientMeasure(LayerMeasure):
     def layer_cost(self, scale: LayerScale) -> float:
         """One gradient a row, each time that they are read."""
         return scale.rows * (1 + scale.null + scale.sets)
+
+    def apart(self, scale: LayerScale) -> bool:
+        """True where the gradients are quickly taken again for every group."""
+        return scale.few
 
     @abstractmethod
     def _check(self, target: Tensor) -> None:

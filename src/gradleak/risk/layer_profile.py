@@ -195,6 +195,26 @@ class LayerProfile:
                 f"LayerProfile: expected rows of every group with a value, {known}, got {list(self.rows.values)}"
             )
 
+    @classmethod
+    def joined(cls, parts: Sequence[LayerProfile]) -> LayerProfile:
+        """The profile of groups that one measure took apart, on the same rows.
+
+        Args:
+            parts: of different groups, in the order of the model; at least one.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        valued = [part for part in parts if part.leakiest is not None]
+        rows = [part.rows for part in valued if part.rows is not None]
+        return cls(
+            measure=parts[0].measure,
+            scores={name: score for part in parts for name, score in part.scores.items()},
+            groups={name: members for part in parts for name, members in part.groups.items()},
+            rows=replace(rows[0], values={name: own for one in rows for name, own in one.values.items()})
+            if rows and len(rows) == len(valued)
+            else None,
+        )
+
     @property
     def ranked(self) -> list[str]:
         """The groups, the leakiest first; those without a value last, in the order of the model."""
@@ -417,6 +437,7 @@ class LayerScale:
         groups: of tensors.
         sets: of visible tensors, measured besides.
         null: whether gradients are read a second time with shuffled attributes.
+        entries: numbers of an update.
         known: makes what the adversary of an undefended release knows.
     """
 
@@ -426,4 +447,10 @@ class LayerScale:
     groups: int
     sets: int
     null: bool
+    entries: int
     known: Callable[[], Knowledge]
+
+    @property
+    def few(self) -> bool:
+        """True if the gradients of all rows are quickly taken again, beside what is measured on them."""
+        return self.rows * self.entries <= 2**22

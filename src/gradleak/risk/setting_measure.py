@@ -261,6 +261,10 @@ class SettingMeasure(LayerMeasure):
         """Its own cost for each group and set."""
         return (scale.groups + scale.sets) * self.estimate(scale.unknowns)
 
+    def apart(self, scale: LayerScale) -> bool:
+        """True: groups have nothing in common."""
+        return True
+
     @property
     def variant(self) -> str:
         """The unit that it is stated in, where it has one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,14 @@ import gradleak as gl
 from gradleak.auditing import Plan, build_plan, estimate, load_plan, run_plan
 from gradleak.audits.base import Site
 from gradleak.audits.layers import LayersAudit
-from gradleak.audits.layers.measured import Measured, profile_of
+from gradleak.audits.layers.measured import Measured, Reading, profile_of
 from gradleak.audits.layers.reach import reaches
-from gradleak.core import derive_generator, derive_seed
+from gradleak.core import Objective, derive_generator, derive_seed
 from gradleak.data import Population
 from gradleak.models import mlp
 from gradleak.results import Evidence, InputError, Leakier, Outcome, PlanError, Record, Score, Status, VerdictKind
 from gradleak.results.findings.layers import VISIBLE, LayersFinding
+from gradleak.risk import LayerProfile
 from gradleak.training import layer_gradients
 
 ROOT = Path(__file__).parents[3]
@@ -234,24 +235,44 @@ def test_a_measure_that_fails_is_done_anew_and_the_advice_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     section = {"measures": [{"use": "Sensitivity"}, LATENT], "visible": ["last layer"], "scenarios": ["plain"]}
-    original = Measured.__call__
+    original = Measured.part
 
-    def failing(self: Measured, site: Site, out: Path) -> list[LayersFinding]:
-        if self.blank.measure == "latent_information":
+    def failing(self: Measured, site: Site, reading: Reading, names: Sequence[str]) -> LayerProfile:
+        if self.blank.measure == "latent_information" and reading is Reading.SHUFFLED:
             raise RuntimeError("disk on fire")
-        return original(self, site, out)
+        return original(self, site, reading, names)
 
-    monkeypatch.setattr(Measured, "__call__", failing)
+    monkeypatch.setattr(Measured, "part", failing)
     first = run_plan(plan(section), tmp_path, jobs=1)
     (lost,) = [one for one in layers_of(first) if one.status is Status.FAILED]
     assert (lost.audit, lost.measure, lost.grouping) == ("group", "latent_information", "by layer")
     assert first.verdicts[-1].reason == "item_failed"
     assert "disk on fire" not in json.dumps(lost.to_dict())
-    monkeypatch.setattr(Measured, "__call__", original)
+    monkeypatch.setattr(Measured, "part", original)
     second = run_plan(plan(section), tmp_path, jobs=1)
     assert not [one for one in layers_of(second) if one.status is Status.FAILED]
     (advice,) = [one.advice for one in layers_of(second) if one.advice is not None]
     assert advice.profiles == ("mean_sensitivity", "latent_information")
+
+
+def test_layers_that_are_measured_apart_have_the_scores_of_layers_together() -> None:
+    loaded = plan({"count": 120})
+    work = audit_of(loaded).work(loaded.site, "noise", seed=seed_of(loaded))
+    # A pass for all layers is a piece where it costs as much as one for a single layer.
+    assert [one.apart for one in work] == [False, False, False, True, True]
+    for one in work[3:]:
+        cut, whole = (replace(one, apart=apart).take(loaded.site) for apart in (True, False))
+        for found, wanted in ((cut.profile, whole.profile), (cut.shuffled, whole.shuffled), (cut.seen, whole.seen)):
+            assert found == wanted
+            assert found is not None
+            assert wanted is not None
+            assert found.rivals() == wanted.rivals()
+
+
+def test_many_gradients_are_taken_once_for_all_layers() -> None:
+    loaded = plan({"measures": [LATENT, SUBSPACE]})
+    wide = replace(loaded.site, objective=Objective.from_module(mlp(features=6, hidden=(4000,), classes=2)))
+    assert [one.apart for one in audit_of(loaded).work(wide, "plain", seed=0)] == [False, False]
 
 
 def test_python_gives_the_same_record(record: Record) -> None:

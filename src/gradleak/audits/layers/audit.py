@@ -256,7 +256,7 @@ class LayersAudit(Audit[LayersFinding]):
         scale = self._scale(site)
         for scenario in site.scenarios:
             if self.against(scenario.name):
-                for work in self.work(scenario.name, seed=self._seed(site)):
+                for work in self.work(site, scenario.name, seed=self._seed(site)):
                     label = work.blank.measure
                     yield Task(
                         name=f"layers/{scenario.name}/{self.name}/{label}",
@@ -267,18 +267,22 @@ class LayersAudit(Audit[LayersFinding]):
                         cost=work.measure.layer_cost(scale),
                     )
 
-    def work(self, scenario: str, *, seed: int) -> list[Measured]:
+    def work(self, site: Site, scenario: str, *, seed: int) -> list[Measured]:
         """Every measure, of the release of one scenario.
 
         Args:
+            site: of the plan.
             scenario: its name.
             seed: of everything that is drawn; the same for every scenario, so that the rows are too.
         """
+        groups, scale = self.groups(site.objective), self._scale(site)
         return [
             Measured(
                 measure=measure,
                 source=self.source,
-                by=self.by,
+                groups=groups,
+                apart=measure.apart(scale),
+                shuffled=site.controls.negative and measure.reads_told,
                 visible=self.visible,
                 seed=seed,
                 blank=self._blank(label, scenario),
@@ -398,6 +402,7 @@ class LayersAudit(Audit[LayersFinding]):
             groups=len(self.groups(site.objective)),
             sets=len(self.visible),
             null=site.controls.negative,
+            entries=site.objective.size,
             known=lambda: _known(site, Release(FedSGD()), self.source.drawn(0).releases[0]),
         )
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
-from gradleak.audits.base import Site
+from gradleak.audits.base import InPieces, Site
 from gradleak.audits.layers.reach import reaches
 from gradleak.audits.layers.rows import LayerRows
 from gradleak.results import Control, GradleakError, Outcome, Status
 from gradleak.results.findings.layers import LAYER, VISIBLE, Advice, AdvisedLayer, Layer, LayersFinding
-from gradleak.risk import LayerAdvice, LayerMeasure, LayerProfile, LayerSite, VisibleLayers, layer_groups
-from gradleak.risk.layer_exposure import Grouping
+from gradleak.risk import LayerAdvice, LayerMeasure, LayerProfile, LayerSite, VisibleLayers
 
 SHUFFLED = Control(
     planted=False,
@@ -42,14 +43,38 @@ class Taken:
     shuffled: LayerProfile | None
 
 
+class Reading(StrEnum):
+    """Kind of profile that a part belongs to: over layers, over them with attributes of other rows, over visible sets."""
+
+    LAYERS = "layers"
+    SHUFFLED = "shuffled"
+    VISIBLE = "visible"
+
+
+class Part(NamedTuple):
+    """A profile of some groups, or one without values and the reason.
+
+    Attributes:
+        profile: over the groups.
+        refusal: why it could not be taken, or "".
+        seconds: of wall time.
+    """
+
+    profile: LayerProfile
+    refusal: str
+    seconds: float
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Measured:
-    """One measure of the layers of one release.
+class Measured(InPieces[LayersFinding]):
+    """One measure of the layers of one release; layers with their shuffled attributes, and visible sets, are taken apart.
 
     Attributes:
         measure: of layers.
         source: the rows.
-        by: how tensors are grouped.
+        groups: the tensors of every layer or group.
+        apart: whether every group is a piece of its own.
+        shuffled: whether attributes of other rows are told as well.
         visible: sets of visible tensors by name.
         seed: of everything that is drawn.
         blank: the finding without a result, which names the measure and the scenario.
@@ -57,31 +82,79 @@ class Measured:
 
     measure: LayerMeasure
     source: LayerRows
-    by: Grouping
+    groups: Mapping[str, tuple[str, ...]]
+    apart: bool
+    shuffled: bool
     visible: Mapping[str, VisibleLayers]
     seed: int
     blank: LayersFinding
 
-    def __call__(self, site: Site, out: Path) -> list[LayersFinding]:
+    @property
+    def pieces(self) -> list[TakePart]:
+        """The parts of the profiles."""
+        groups = [(name,) for name in self.groups] if self.apart else [tuple(self.groups)]
+        asked = [(Reading.LAYERS, names) for names in groups]
+        asked += [(Reading.SHUFFLED, names) for names in groups if self.shuffled]
+        asked += [(Reading.VISIBLE, (name,)) for name in self.visible]
+        return [TakePart(of=self, reading=reading, names=names) for reading, names in asked]
+
+    def join(self, site: Site, out: Path, made: Sequence[Part]) -> list[LayersFinding]:
         """A finding over the layers, one over the sets of visible tensors, and the control of a measure of an attribute."""
-        started = time.perf_counter()
-        taken = self.take(site)
-        first, *others = self.findings(taken)
-        return [first.but(seconds=time.perf_counter() - started), *others]
+        first, *others = self.findings(self.taken(made))
+        return [first.but(seconds=sum(part.seconds for part in made)), *others]
 
     def take(self, site: Site) -> Taken:
         """The profiles."""
-        groups = layer_groups(list(site.objective.params), self.by)
-        profile, refusal = self._tried(groups, lambda: self.measure.by_layer(self._site(site), groups))
-        shuffled, seen, seen_refusal = None, None, ""
-        if site.controls.negative and self.measure.reads_told and not refusal:
-            shuffled, _ = self._tried(
-                groups, lambda: self.measure.by_layer(replace(self._site(site), shuffled=True), groups)
-            )
-        if self.visible:
-            sets = {name: one.names for name, one in self.visible.items()}
-            seen, seen_refusal = self._tried(sets, lambda: self.measure.by_visible(self._site(site), self.visible))
+        return self.taken([piece.take(site) for piece in self.pieces])
+
+    def taken(self, made: Sequence[Part]) -> Taken:
+        """The profiles, of their parts.
+
+        Args:
+            made: by the pieces, in their order.
+        """
+        by_kind: dict[Reading, list[Part]] = {}
+        for piece, part in zip(self.pieces, made, strict=True):
+            by_kind.setdefault(piece.reading, []).append(part)
+        profile, refusal = self._joined(by_kind[Reading.LAYERS])
+        seen, seen_refusal = self._joined(by_kind.get(Reading.VISIBLE, ()))
+        shuffled, _ = self._joined(() if refusal else by_kind.get(Reading.SHUFFLED, ()))
+        assert profile is not None
         return Taken(profile=profile, refusal=refusal, seen=seen, seen_refusal=seen_refusal, shuffled=shuffled)
+
+    def part(self, site: Site, reading: Reading, names: Sequence[str]) -> LayerProfile:
+        """The profile of some groups or sets.
+
+        Args:
+            site: of the plan.
+            reading: what it is over.
+            names: of the groups or sets.
+
+        Raises:
+            GradleakError: where measure and release do not fit together.
+        """
+        seen = LayerSite(
+            label=self.blank.measure,
+            objective=site.objective,
+            release=site.scenario(self.blank.scenario or "").release,
+            rows=self.source.drawn(self.seed),
+            threat=site.threat,
+            seed=self.seed,
+            shuffled=reading is Reading.SHUFFLED,
+            max_bytes=site.max_bytes,
+        )
+        if reading is Reading.VISIBLE:
+            return self.measure.by_visible(seen, {name: self.visible[name] for name in names})
+        return self.measure.by_layer(seen, {name: self.groups[name] for name in names})
+
+    def tensors(self, reading: Reading, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """The tensors of groups or sets.
+
+        Args:
+            reading: what they are.
+            names: of them.
+        """
+        return {name: self.visible[name].names if reading is Reading.VISIBLE else self.groups[name] for name in names}
 
     def findings(self, taken: Taken) -> Iterator[LayersFinding]:
         """The findings that profiles make.
@@ -96,26 +169,46 @@ class Measured:
         if taken.shuffled is not None:
             yield _control(taken.shuffled, self.blank)
 
-    def _site(self, site: Site) -> LayerSite:
-        """Release as the measure reads it."""
-        return LayerSite(
-            label=self.blank.measure,
-            objective=site.objective,
-            release=site.scenario(self.blank.scenario or "").release,
-            rows=self.source.drawn(self.seed),
-            threat=site.threat,
-            seed=self.seed,
-            max_bytes=site.max_bytes,
-        )
+    def _joined(self, parts: Sequence[Part]) -> tuple[LayerProfile | None, str]:
+        """One profile of all parts, or the reason of the first that could not be taken; None without any."""
+        if not parts:
+            return None, ""
+        profile = LayerProfile.joined([part.profile for part in parts])
+        refusal = next((part.refusal for part in parts if part.refusal), "")
+        return (self.measure.refused(self.blank.measure, profile.groups, refusal) if refusal else profile), refusal
 
-    def _tried(
-        self, groups: Mapping[str, tuple[str, ...]], work: Callable[[], LayerProfile]
-    ) -> tuple[LayerProfile, str]:
-        """The profile, or one without values and the reason."""
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TakePart:
+    """Some groups of tensors, or a visible set, by one measure.
+
+    Attributes:
+        of: the measure.
+        reading: what the profile is over.
+        names: of the groups or sets.
+    """
+
+    of: Measured
+    reading: Reading
+    names: Sequence[str]
+
+    def __call__(self, site: Site, out: Path) -> Part:
+        """The part of the profile."""
+        return self.take(site)
+
+    def take(self, site: Site) -> Part:
+        """The part of the profile.
+
+        Args:
+            site: of the plan.
+        """
+        started, refusal = time.perf_counter(), ""
         try:
-            return work(), ""
-        except GradleakError as refusal:
-            return self.measure.refused(self.blank.measure, groups, str(refusal)), str(refusal)
+            profile = self.of.part(site, self.reading, self.names)
+        except GradleakError as error:
+            refusal = str(error)
+            profile = self.of.measure.refused(self.of.blank.measure, self.of.tensors(self.reading, self.names), refusal)
+        return Part(profile, refusal, time.perf_counter() - started)
 
 
 def finding_of_profile(profile: LayerProfile, empty: LayersFinding, refusal: str = "") -> LayersFinding:

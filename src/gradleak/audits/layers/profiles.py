@@ -141,7 +141,7 @@ def profile_layers(
         max_bytes=max_bytes,
     )
     audit.rehearse(site, [through.release], seed=seed)
-    work = audit.work(through.name, seed=seed)
+    work = audit.work(site, through.name, seed=seed)
     taken = {one.blank.measure: one.take(site) for one in work}
     findings = [finding for one in work for finding in one.findings(taken[one.blank.measure])]
     controls = {one.measure: one.control.passed for one in findings if one.control is not None}

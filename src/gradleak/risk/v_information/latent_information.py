@@ -277,6 +277,10 @@ class LatentInformation(LayerMeasure):
         """One gradient a row, each time that they are read."""
         return scale.rows * (1 + scale.null + scale.sets)
 
+    def apart(self, scale: LayerScale) -> bool:
+        """True where the gradients are quickly taken again for every group."""
+        return scale.few
+
     @property
     def variant(self) -> str:
         """The classifier."""

@@ -163,6 +163,10 @@ class OriginalInformation(LayerMeasure):
         """One run of the attack a group, set and release."""
         return (scale.groups + scale.sets) * scale.releases * self.attack.estimate(scale.known())
 
+    def apart(self, scale: LayerScale) -> bool:
+        """True: groups have nothing in common."""
+        return True
+
     @property
     def variant(self) -> str:
         """The attack."""
