@@ -27,6 +27,7 @@ from studies.prior_cells import PriorAttack, PriorNetwork
 from studies.privacy_utility import Family, PrivacyUtility, ProbeAttack, UtilityData
 from studies.private_images import SmallNetwork
 from studies.pruning_bound import PruningBound
+from studies.rate_coverage import RateCoverage, ScoreLaw
 from studies.sentence_attacks import SentenceAttacks
 from studies.sentence_noise import SentenceNoise
 from studies.sentence_table import SentenceTable
@@ -78,8 +79,10 @@ __all__ = [
     "ProbeAttack",
     "ProtectedSetting",
     "PruningBound",
+    "RateCoverage",
     "RiskGame",
     "Scale",
+    "ScoreLaw",
     "SentenceAttacks",
     "SentenceNoise",
     "SentenceTable",
