@@ -12,6 +12,12 @@ from gradleak.risk.measure import Measure, Unit, each_example, measure_visible
 from gradleak.risk.mutual_information import MINE, NeighborInformation
 from gradleak.risk.peel_rank import PeelRank
 from gradleak.risk.perfect_attacker import PerfectAttack, perfect_attacker
+from gradleak.risk.poisoning import (
+    OneLayerDerivative,
+    PoisoningAmplification,
+    one_layer_derivative,
+    poisoning_amplification,
+)
 from gradleak.risk.posterior import GaussianPrior, LinearizedPosteriorError
 from gradleak.risk.reconstruction_probability import ReconstructionProbability
 from gradleak.risk.sensitivity import JacobianNorm, Sensitivity, mean_sensitivity, sensitivity_profile
@@ -61,12 +67,14 @@ __all__ = [
     "Measure",
     "NeighborInformation",
     "NormalizedError",
+    "OneLayerDerivative",
     "OriginalInformation",
     "PairedRows",
     "Partition",
     "PeelRank",
     "PerfectAttack",
     "PerturbationDirections",
+    "PoisoningAmplification",
     "ReconstructionProbability",
     "Sensitivity",
     "ServerModel",
@@ -87,8 +95,10 @@ __all__ = [
     "layer_groups",
     "mean_sensitivity",
     "measure_visible",
+    "one_layer_derivative",
     "perfect_attacker",
     "perturbation_directions",
+    "poisoning_amplification",
     "principal_angles",
     "sensitivity_profile",
     "what_ifs",
