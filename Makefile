@@ -9,7 +9,7 @@ BIN     := $(VENV)/bin
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install audit inference privacy layers prior text test test-all test-integrations check check-format check-lint check-types check-imports check-circles check-words check-spelling format docs test-distributed bench fuzz clean
+.PHONY: help install audit inference privacy layers prior text test test-all test-integrations check check-format check-lint check-types check-imports check-circles check-words check-spelling format docs test-distributed bench fuzz mutants clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do printf '%-24s %s\n' "$$target" "$$text"; done
@@ -133,6 +133,9 @@ bench: install  ## measure speed and memory as ratios
 
 fuzz: install  ## try damaged plans, update files and records, seeded, for five minutes
 	$(ONE_THREAD) $(BIN)/python -m tools.fuzz
+
+mutants: install  ## break core formulas one by one in a copy, and list those that no test notices
+	$(ONE_THREAD) $(BIN)/python -m tools.mutants
 
 clean:  ## remove environments, caches and built files; runs/ stays
 	rm -rf .venv .venv-* site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
