@@ -1,14 +1,18 @@
 """Executors by the clock: two workers against one on a plan of 60 tasks, and what a task costs beside its work on each engine.
 
-Needs a machine that does nothing else, about three minutes of it. Engines whose package is missing are left out. "of linear" is
-the time of one worker over twice that of two; by processor time it is that of the parent before any worker works, and of the
-busier worker, so that neighbors matter less. Linux only: read from /proc.
+    python -m benchmarks engines          all of it: needs a machine that does nothing else, about six minutes of it
+    python -m benchmarks.engines 400 2    seconds of the plan of 60 tasks alone, with 400 iterations, on two workers
+
+Engines whose package is missing are left out. "of linear" is the time of one worker over twice that of two, each in a process of
+its own. Linux only: read from /proc.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,20 +36,21 @@ from gradleak.models import mlp
 from gradleak.results import Finding, Grounds, Verdict
 
 _EXAMPLES = 30
-_ITERATIONS = 400
+_ITERATIONS = (400, 1_200, 2_400)
 # An engine's start is in both numbers, and in no difference.
 _TINY = (100, 1_100)
 
 
 def run() -> Iterator[Row]:
+    yield from _efficiency()
+    yield from _start()
     with tempfile.TemporaryDirectory() as folder:
-        yield from _efficiency(Path(folder))
         yield from _overheads(Path(folder))
 
 
-def sixty() -> gl.Plan:
-    """A plan of 60 tasks: the gate of 30 releases, and an attack on each."""
-    attack = gl.InvertingGradients(iterations=_ITERATIONS, restarts=1)
+def sixty(iterations: int) -> gl.Plan:
+    """A plan of 60 tasks: the gate of 30 releases, and an attack of so many iterations on each."""
+    attack = gl.InvertingGradients(iterations=iterations, restarts=1)
     site = _site("sixty", _EXAMPLES, ("inverting",))
     return gl.Plan(site=site, audits=[ReleaseAudit(), ReconstructionAudit(attacks={"inverting": attack})])
 
@@ -137,32 +142,35 @@ def _drained(place: Executor, count: int, folder: Path) -> None:
     assert sum(1 for _ in place.results(calls)) == count
 
 
-def _efficiency(folder: Path) -> Iterator[Row]:
-    plan, clock, busiest = sixty(), [], []
-    for jobs in (1, 2):
-        spent: dict[int, float] = {}
+def _efficiency() -> Iterator[Row]:
+    for iterations in _ITERATIONS:
+        clock = [_in_a_process(iterations, jobs) for jobs in (1, 2)]
+        for jobs, seconds in enumerate(clock, start=1):
+            yield Row(name=f"60 tasks, {iterations} iterations, jobs={jobs}", ratio=seconds, unit="s")
+        yield Row(name=f"60 tasks, {iterations} iterations", ratio=clock[0] / (2 * clock[1]), unit="of linear")
 
-        def look(done: int, total: int, what: str, spent: dict[int, float] = spent) -> None:
-            spent |= {one: processor_seconds(one) for one in children()}
-            if not done:
-                # Before any worker works.
-                spent[0] = time.process_time()
 
-        before = time.process_time()
-        clock.append(
-            _seconds(lambda jobs=jobs, look=look: gl.run_plan(plan, folder / f"{jobs}", jobs=jobs, progress=look))
-        )
-        own, first = time.process_time() - before, spent.pop(0) - before
-        workers = " and ".join(f"{one:.0f}" for one in spent.values())
-        busiest.append(own if jobs == 1 else first + max(spent.values()))
-        name = f"60 tasks, {jobs} worker{'s' * (jobs > 1)}"
-        yield Row(name=f"{name}, by the clock", ratio=clock[-1], unit="s")
-        yield Row(name=f"{name}, processor time of the parent", ratio=own, unit=f"s; of workers {workers or 'none'}")
-    yield Row(name="60 tasks, two workers, by the clock", ratio=clock[0] / (2 * clock[1]), unit="of linear")
-    yield Row(name="60 tasks, two workers, by processor time", ratio=busiest[0] / (2 * busiest[1]), unit="of linear")
+def _in_a_process(iterations: int, jobs: int) -> float:
+    """Seconds of a run by the clock, in a process that has imported gradleak and made the plan, as every command has."""
+    command = [sys.executable, "-m", "benchmarks.engines", str(iterations), str(jobs)]
+    return float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
+def _start() -> Iterator[Row]:
+    """Processor time that a worker takes before its first task."""
+    with Loky(jobs=2).begun(2):
+        pass
+    spent = [processor_seconds(one) for one in children()]
+    yield Row(name="start of a worker, processor time", ratio=max(spent), unit="s")
 
 
 def _seconds(call: Callable[[], Any]) -> float:
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    plan = sixty(int(sys.argv[1]))
+    with tempfile.TemporaryDirectory() as folder:
+        print(_seconds(lambda: gl.run_plan(plan, folder, jobs=int(sys.argv[2]))))

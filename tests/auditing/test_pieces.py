@@ -120,6 +120,9 @@ class Number:
         return self.value
 
 
+PIECES = ("sum, piece 1 of 2", "sum, piece 2 of 2")
+
+
 def plan() -> Plan:
     return build_plan(CONTENT, folder=Path())
 
@@ -135,6 +138,25 @@ def test_pieces_come_back_in_their_order_whatever_the_executor_does(tmp_path: Pa
     assert place.done == [f"sum, piece {number} of 3" for number in (3, 2, 1)]
     assert (task.name, found.note) == ("sum", "[1, 2, 3] make 6")
     assert [piece.cost for piece in pieces_of(task)] == [2.0, 2.0, 2.0]
+
+
+@dataclass(frozen=True)
+class Wide(Backwards):
+    """Several workers, as it seems."""
+
+    @property
+    def width(self) -> int:
+        return 2
+
+
+def test_several_workers_get_long_pieces_first(tmp_path: Path) -> None:
+    long, short = call([1, 2], tmp_path), call([3], tmp_path)
+    short = replace(short, task=replace(short.task, name="short", cost=1.0, seconds=0.001))
+    orders = []
+    for place in (Wide(), Backwards()):
+        assert {task.name for task, _ in Cut(place).results([short, long])} == {"sum", "short"}
+        orders.append(place.done[::-1])
+    assert orders == [[*PIECES, "short"], ["short", *PIECES]]
 
 
 def test_one_piece_is_no_piece(tmp_path: Path) -> None:

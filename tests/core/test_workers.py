@@ -14,7 +14,7 @@ import pytest
 import torch
 from joblib.externals.loky.backend.reduction import dumps
 
-from gradleak.core.process import _END_WITH_PARENT, in_processes
+from gradleak.core.process import _END_WITH_PARENT, in_processes, processes_begun
 
 ROOT = Path(__file__).parents[2]
 # A parent without torch and a worker that does what workers do first. The worker says its number, and whether torch is
@@ -93,3 +93,31 @@ def test_in_several_processes_in_order_on_one_thread() -> None:
     calls = [partial(_threads, number) for number in range(5)]
     assert list(in_processes(calls, jobs=2)) == [(number, 1) for number in range(5)]
     assert sorted(in_processes(calls, jobs=2, ordered=False)) == [(number, 1) for number in range(5)]
+
+
+def _number() -> int:
+    # Or one worker may do all.
+    time.sleep(0.5)
+    return os.getpid()
+
+
+def _workers() -> set[int]:
+    """Processes of joblib that this one has started."""
+    listed = subprocess.run(
+        ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True
+    ).stdout
+    return {int(line.split()[0]) for line in listed.splitlines() if "LokyProcess" in line}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks processes up as Linux lists them")
+def test_processes_that_were_begun_are_those_that_work_even_after_a_failure() -> None:
+    def fail() -> None:
+        with processes_begun(_number, jobs=2):
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        fail()
+    begun = _workers()
+    assert len(begun) == 2
+    assert set(in_processes([_number, _number], jobs=2, ordered=False)) <= begun

@@ -83,7 +83,7 @@ def duration(plan: Plan, device: torch.device | None = None) -> Duration:
             unit = common if own is None else _gradient(plan.site, own, device)
             for task in audit.tasks(plan.site):
                 factor = dearer.get(task.blank.scenario or "", 1.0) if own is None else 1.0
-                every[task.name] = _seconds(task, factor * unit, machine)
+                every[task.name] = expected_seconds(task, factor * unit, machine)
                 shown[task.headline] = shown.get(task.headline, 0.0) + every[task.name]
     place = "of one core" if device is None or device.type == "cpu" else f"on {device.type}"
     return Duration(tasks=every, headlines=shown, place=place)
@@ -104,7 +104,14 @@ def in_words(seconds: float) -> str:
     return f"{seconds / 3600:.1f} hours"
 
 
-def _seconds(task: Task[Any], unit: float, machine: float) -> float:
+def expected_seconds(task: Task[Any], unit: float, machine: float = 1.0) -> float:
+    """Processor seconds of a task.
+
+    Args:
+        task: of a plan.
+        unit: seconds of a plain gradient.
+        machine: how many times slower this machine is than that of `Task.seconds`.
+    """
     return task.cost * task.pace * unit + task.seconds * machine
 
 

@@ -18,8 +18,8 @@ from threadpoolctl import threadpool_limits
 from gradleak.auditing.device import device_of
 from gradleak.auditing.parcel import SHARED, Parcels
 from gradleak.auditing.whose_code import STATED
-from gradleak.auditing.work import Call, Done
-from gradleak.core.process import in_processes, one_thread
+from gradleak.auditing.work import Call, Done, load_derivatives
+from gradleak.core.process import in_processes, one_thread, processes_begun
 from gradleak.results import InputError, PlanError
 from gradleak.results.files import write_file
 from gradleak.results.versions import version_of
@@ -47,6 +47,15 @@ class Executor(ABC):
             calls: all tasks of the plan that may come.
         """
         yield self
+
+    @contextmanager
+    def begun(self, tasks: int) -> Iterator[None]:
+        """This place, made ready beside the work inside, where that saves time; it is used after it.
+
+        Args:
+            tasks: how many will come, roughly.
+        """
+        yield
 
     @property
     def width(self) -> int:
@@ -108,6 +117,12 @@ class Loky(Cluster):
         with closing(in_processes(work, jobs=self.workers, ordered=False, shared=SHARED)) as results:
             for name, found in results:
                 yield tasks[name], found
+
+    @contextmanager
+    def begun(self, tasks: int) -> Iterator[None]:
+        """The processes, which start beside the work inside."""
+        with processes_begun(load_derivatives, jobs=min(self.workers, tasks), shared=SHARED):
+            yield
 
     @property
     def shares_memory(self) -> bool:

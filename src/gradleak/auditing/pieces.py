@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gradleak.auditing.duration import expected_seconds
 from gradleak.auditing.executor import Executor, worked
 from gradleak.auditing.work import Call, Done, clear_failure, failed
 from gradleak.audits.base import InPieces, Site, Task
@@ -16,6 +17,8 @@ from gradleak.results import Finding
 
 # Tasks a worker whose first pieces are done at once: this process holds what they made until the others are.
 _AHEAD = 4
+# Seconds of a plain gradient, where only the order of tasks depends on it.
+_GRADIENT = 0.005
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Cut(Executor):
             while ready or coming:
                 begun = [coming.popleft() for _ in range(min(ahead, len(coming)))]
                 # The others wait for these.
-                wave, ready = [*_in_pieces(begun), *ready], []
+                wave, ready = _longest_first([*_in_pieces(begun), *ready], place.width), []
                 with closing(place.results(wave)) as results:
                     for task, found in results:
                         stage = stages.pop(task.name, None)
@@ -62,6 +65,12 @@ class Cut(Executor):
         """The place, kept ready for the pieces."""
         with self.place.held(_in_pieces(calls)) as held:
             yield replace(self, place=held)
+
+    @contextmanager
+    def begun(self, tasks: int) -> Iterator[None]:
+        """The place, made ready."""
+        with self.place.begun(tasks):
+            yield
 
     @property
     def width(self) -> int:
@@ -157,6 +166,7 @@ def _tasks(task: Task[Any], pieces: Sequence[Callable[[Site, Path], Any]], calle
             name=f"{task.name}, {called} {number} of {len(pieces)}",
             run=_Piece(make),
             cost=task.cost / len(pieces),
+            seconds=task.seconds / len(pieces),
         )
         for number, make in enumerate(pieces, start=1)
     ]
@@ -172,3 +182,8 @@ def _in_pieces(calls: Sequence[Call]) -> list[Call]:
 
 def _by_piece(stages: Iterable[_Stage]) -> dict[str, _Stage]:
     return {piece.name: stage for stage in stages for piece in stage.pieces}
+
+
+def _longest_first(calls: Sequence[Call], width: int) -> Sequence[Call]:
+    """The calls as several workers get them: what begins last is short, so that none works long after the others."""
+    return calls if width == 1 else sorted(calls, key=lambda call: -expected_seconds(call.task, _GRADIENT))

@@ -86,25 +86,28 @@ def run_plan(
     place = Cut(Loky(jobs=jobs_on(device, jobs)) if executor is None else executor)
     if known is None:
         check_memory(device, plan.site.max_bytes)
-    preflight(plan)
-    work = tasks(plan)
     folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder}: expected a folder for the run, got a file")
-    make_folder(folder)
-    concluding = [audit for audit in plan.audits if _concludes(audit)]
-    after = [_conclusions(audit) for audit in concluding]
-    key, reading, behavior = DataKey.of(folder), plan.reading(), Behavior.of(plan)
-    lines = header(
-        plan,
-        groups(plan, work),
-        costs=[task.cost for task in work],
-        reading=reading,
-        behavior=behavior,
-        key=key,
-        shard=None if shard is None else str(shard),
-        device=device,
-    )
+    # A run that is continued may have nothing left for workers to do.
+    coming = 0 if (folder / "record.jsonl").exists() else len(plan.site.batches) + len(plan.audits)
+    with place.begun(coming):
+        preflight(plan)
+        work = tasks(plan)
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"{folder}: expected a folder for the run, got a file")
+        make_folder(folder)
+        concluding = [audit for audit in plan.audits if _concludes(audit)]
+        after = [_conclusions(audit) for audit in concluding]
+        key, reading, behavior = DataKey.of(folder), plan.reading(), Behavior.of(plan)
+        lines = header(
+            plan,
+            groups(plan, work),
+            costs=[task.cost for task in work],
+            reading=reading,
+            behavior=behavior,
+            key=key,
+            shard=None if shard is None else str(shard),
+            device=device,
+        )
     if shard is not None:
         work = shard.share(work)
     names = [task.name for task in work]

@@ -186,6 +186,11 @@ def _computed(task: Task[Any], site: Site, folder: Path, device: torch.device | 
     ]
 
 
+def load_derivatives() -> None:
+    """Load what tasks need, in a new worker: half of it comes with this module, half with the first derivative of torch."""
+    torch.func.grad(torch.sum)(torch.zeros(1))
+
+
 def failed(task: Task[Any], note: str) -> list[Finding]:
     """The finding of a task that came to no end."""
     return [task.blank.but(status=Status.FAILED, outcome=Outcome.FAILED, note=note)]

@@ -111,13 +111,39 @@ def in_processes(
             for call in calls:
                 yield call()
         return
+    pool = _pool(min(jobs, len(calls)), ordered=ordered, shared=shared)
+    yield from pool(delayed(_alone)(call) for call in calls)
+
+
+@contextmanager
+def processes_begun(load: Callable[[], object], *, jobs: int, shared: int | None = None) -> Iterator[None]:
+    """Worker processes for `in_processes`, which start beside the work inside; they are ready after it.
+
+    Args:
+        load: what each does first, such as imports.
+        jobs: how many; fewer than two are none.
+        shared: as of `in_processes`.
+    """
+    if jobs < 2:
+        yield
+        return
+    loads = _pool(jobs, ordered=False, shared=shared)(delayed(_alone)(load) for _ in range(jobs))
+    try:
+        yield
+    finally:
+        # Also where the work failed: joblib is loud when processes are ended at their start.
+        for _ in loads:
+            pass
+
+
+def _pool(jobs: int, *, ordered: bool, shared: int | None) -> Parallel:
     in_main = threading.current_thread() is threading.main_thread()
     watched = {"initializer": _END_WITH_PARENT, "initargs": (os.getpid(), in_main)}
     # Rows may be private: never in a file on a disk, which is what joblib falls back to.
     memory = {"temp_folder": _MEMORY, "max_nbytes": shared} if shared and _has_memory() else {"max_nbytes": None}
     with parallel_config(backend="loky", inner_max_num_threads=1, **memory, **watched):
-        pool = Parallel(n_jobs=min(jobs, len(calls)), return_as="generator" if ordered else "generator_unordered")
-    yield from pool(delayed(_alone)(call) for call in calls)
+        # One by one: joblib would send several long calls together after some short ones.
+        return Parallel(n_jobs=jobs, batch_size=1, return_as="generator" if ordered else "generator_unordered")
 
 
 def _has_memory() -> bool:
