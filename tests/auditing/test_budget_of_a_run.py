@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gradleak.auditing import Budget, Plan, Shard, build_plan, run_plan
+from gradleak.auditing.duration import expected_seconds
 from gradleak.auditing.executor import Executor, worked
 from gradleak.auditing.run import tasks
 from gradleak.auditing.work import Call, Done
@@ -75,7 +76,7 @@ class Watched(Executor):
     def results(self, calls: Sequence[Call]) -> Generator[Done]:
         self.waves.append([call.task.name for call in calls])
         for call in calls:
-            self.spent.append(call.task.cost)
+            self.spent.append(expected_seconds(call.task, 1.0))
             yield worked(call)
 
 
@@ -148,9 +149,9 @@ def test_no_closed_form_is_computed_for_a_reason_where_no_time_is_left(
 
 
 def test_an_attack_is_not_begun_where_no_time_is_left_for_its_controls(spent: list[float], tmp_path: Path) -> None:
-    cost = {task.name: task.cost for task in tasks(plan())}
+    cost = {task.name: expected_seconds(task, 1.0) for task in tasks(plan())}
     attack, control = "attack/undefended/example 0/first", "control/negative/first"
-    closed = sum(cost[f"risk/example {index}"] for index in (0, 1))
+    closed = sum(cost[f"{what}/example {index}"] for what in ("release", "risk") for index in (0, 1))
     enough = closed + sum(cost[name] for name in (attack, control, "control/positive"))
     place = Watched(spent=spent)
     # The attack alone would fit.
@@ -165,7 +166,7 @@ def test_an_attack_is_not_begun_where_no_time_is_left_for_its_controls(spent: li
 
 def test_the_next_run_goes_on_and_knows_what_was_found(whole: Record, spent: list[float], tmp_path: Path) -> None:
     cheap = Watched(spent=spent)
-    short = run_plan(plan(), tmp_path, executor=cheap, budget=Budget(100, shared=False))
+    short = run_plan(plan(), tmp_path, executor=cheap, budget=Budget(140, shared=False))
     assert any(one.status is Status.LEFT_OUT for one in short.findings)
     assert all(one.verdict.value == "inconclusive" for one in short.verdicts)
     spent.clear()
@@ -184,13 +185,26 @@ def test_several_workers_get_several_tasks_at_once_of_one_turn(
 ) -> None:
     place = Watched(wide=2, spent=spent)
     record = run_plan(plan(), tmp_path, executor=place, budget=Budget(1e6, shared=False))
-    assert place.waves[0] == ["release/example 0", "release/example 1", "risk/example 1", "risk/example 0"]
+    assert place.waves[0] == ["risk/example 0", "risk/example 1", "release/example 0", "release/example 1"]
     assert len(place.waves) < sum(map(len, place.waves))
     turns = {task.name: task.turn for task in tasks(plan())}
     assert all(len({turns[name] for name in wave}) == 1 for wave in place.waves)
     assert {name: rows(record)[name] for wave in place.waves for name in wave} == {
         name: rows(whole)[name] for wave in place.waves for name in wave
     }
+
+
+def test_gates_are_left_out_too_where_the_look_at_the_plan_took_all_the_time(
+    spent: list[float], tmp_path: Path
+) -> None:
+    place = Watched(spent=spent)
+    record = run_plan(plan(), tmp_path, executor=place, budget=Budget(1e-3, shared=False))
+    assert place.waves == []
+    assert {one.status for one in record.findings} == {Status.LEFT_OUT}
+    gate = next(one for one in record.findings if one.item == "release/example 0")
+    assert gate.note == "left out: it would take about 0.1 s, and 0 s of the budget of 0.001 s are left"
+    assert {(one.verdict.value, one.reason) for one in record.verdicts} == {("inconclusive", "left_out_by_budget")}
+    assert {one.scenario for one in record.verdicts} == {"undefended", "drowned", None}
 
 
 def test_a_shard_has_no_budget(tmp_path: Path) -> None:

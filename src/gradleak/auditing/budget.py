@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from gradleak.auditing.device import on_device, wait_for
+from gradleak.auditing.duration import expected_seconds
 from gradleak.auditing.executor import Executor
 from gradleak.auditing.work import Call, Done
 from gradleak.audits.base import Site, Task
@@ -110,7 +111,7 @@ class _Clock:
         return bool(task.once) and self.budget.shared
 
     def takes(self, task: Task[Any]) -> float:
-        return task.cost * self.unit
+        return expected_seconds(task, self.unit)
 
 
 @dataclass

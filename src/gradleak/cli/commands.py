@@ -165,7 +165,7 @@ def audit(
     gate.prepare(loaded)
     check_folder(out)
     place = _executor(executor, cluster, jobs_on(where, jobs))
-    lines, expected = ((), {}) if quiet else preview(loaded, where)
+    lines, expected = ((), {}) if quiet else preview(loaded, where, budget=None if time is None else time.seconds)
     for line in lines:
         typer.echo(line, err=True)
     with shown(quiet, expected, workers=place.width) as advance:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,7 +49,7 @@ class _Proof:
         noise: whether the noise control of an attack and an adversary passed, None where it could not run; the adversary
             is "" for the control that speaks of everyone who has none of its own.
         needless: that no leak was planted, since the attack that was to find it never runs; "" where one was.
-        cut: the controls that a time budget left out for want of time.
+        cut: the releases and controls that a time budget left out for want of time.
     """
 
     broken: tuple[str, ...]
@@ -68,7 +68,7 @@ def judge(releases: Sequence[ReleaseFinding], grounds: Grounds) -> list[Verdict]
 
     *leaks* comes from an attack that never saw the truth, of the adaptive adversary or of the static one; *bounded* from
     differential privacy that leaves every attacker at most the stated chance, or from a van Trees bound above the same
-    limit, where no attack leaks (`bound_on`) and no time budget left out its attacks or a control; everything else is
+    limit, where no attack leaks (`bound_on`) and no time budget left out its attacks, a control or a release; everything else is
     *inconclusive*, with the reason. Noise that leaks, or no
     planted leak that was found, makes every verdict inconclusive; where all attacks were refused, that is the reason, and a
     planted leak that was refused because its attack is refused everywhere counts as none.
@@ -77,13 +77,15 @@ def judge(releases: Sequence[ReleaseFinding], grounds: Grounds) -> list[Verdict]
         releases: of the plan.
         grounds: the attempts on them, the controls of the audits that made them, and the bounds.
     """
-    proof = _proof(grounds)
+    left = [one for one in releases if one.status is Status.LEFT_OUT]
+    proof = _proof(grounds, left)
     verdicts = [_tried(_judge_release(one, grounds, proof), grounds) for one in releases if one.status is Status.DONE]
-    return [*verdicts, *(_unjudged(release) for release in releases if release.status is Status.FAILED)]
+    verdicts += [_unjudged(release) for release in releases if release.status is Status.FAILED]
+    return [*verdicts, *(verdict for release in left for verdict in _not_begun(release, grounds))]
 
 
-def _proof(grounds: Grounds) -> _Proof:
-    """The controls of all audits that attack releases."""
+def _proof(grounds: Grounds, left: Sequence[ReleaseFinding]) -> _Proof:
+    """The controls of all audits that attack releases, and the releases that a time budget left out."""
     every = [finding for finding in grounds.findings if isinstance(finding, Attempt)]
     controls = [one for audit in dict.fromkeys(one.audit for one in every) for one in grounds.controls(audit)]
     # A noise control that could not run takes its own attack out; without any planted leak found nothing can be read.
@@ -97,7 +99,7 @@ def _proof(grounds: Grounds) -> _Proof:
         broken=tuple(_what_failed(one) for one in failed),
         noise={(one.attack, one.adversary): _passed(one) for one in noise if isinstance(one, Attempt)},
         needless=next((_no_leak_planted(one) for one in needless if one.audit not in found), ""),
-        cut=tuple(one.item for one in controls if _cut(one)),
+        cut=tuple(one.item for one in (*left, *controls) if _cut(one)),
     )
 
 
@@ -183,6 +185,16 @@ def _unjudged(release: ReleaseFinding) -> Verdict:
     """The verdict on a release that could not even be made."""
     explanation = f"The release could not be made: {release.note}."
     return _verdict(release, VerdictKind.INCONCLUSIVE, "item_failed", explanation)
+
+
+def _not_begun(release: ReleaseFinding, grounds: Grounds) -> Iterator[Verdict]:
+    """The verdicts on a release that a time budget left out, in every scenario that an attack on it was planned for."""
+    attempts = (one for one in grounds.findings if isinstance(one, Attempt) and one.subject == release.subject)
+    for scenario in dict.fromkeys(one.scenario for one in attempts) or (None,):
+        place = release.item if scenario is None else f"{scenario}/{release.item.removeprefix('release/')}"
+        here = release.but(item=place, scenario=scenario)
+        verdict = _verdict(here, VerdictKind.INCONCLUSIVE, LEFT_OUT, f"The release was {release.note}.")
+        yield replace(verdict, tested=False)
 
 
 def _tried(verdict: Verdict, grounds: Grounds) -> Verdict:
