@@ -65,8 +65,14 @@ def test_the_bag_of_words_of_a_batch_is_a_claim_of_its_own(tmp_path: Path) -> No
     # One word stands in both sentences and is named once.
     assert verdict.details["bag"]["recall"] == pytest.approx(10 / 11)
     assert verdict.details["bag"]["precision"] == 1.0
+    assert "each counted as often as it stands there (10 of 10 different words)" in verdict.explanation
     gl.write_markdown(record, tmp_path / "report.md")
-    assert "the words of the batch leak" in (tmp_path / "report.md").read_text(encoding="utf-8")
+    page = (tmp_path / "report.md").read_text(encoding="utf-8").replace("\\", "")
+    assert "the words of the batch leak" in page
+    assert "10 of 10 different words; the share counts each as often as it stands there" in page
+    # The ladder of attacks that this plan has no part of.
+    assert "Not tried on these sentences: `TAG` (gradient matching over embeddings), `LAMP` (" in page
+    assert "`SpanSearch` (" not in page
 
 
 def test_strong_noise_shows_nothing_and_bounds_nothing(tmp_path: Path) -> None:

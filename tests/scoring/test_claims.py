@@ -37,6 +37,7 @@ def test_sentences_are_paired_and_scored_by_ordinary_tokens() -> None:
     assert scores["rouge_1"].details["recall"] == [0.5, 1.0]
     assert scores["bag_recall"].value == pytest.approx(5 / 7)  # 5 8 9 9 10 of 5 6 7 8 9 9 10
     assert scores["bag_precision"].value == pytest.approx(5 / 6)
+    assert scores["bag_recall"].details == {"aggregation": "share", "words": 7, "different": 6, "different_named": 4}
     assert all(score.evidence is Evidence.ATTACK for score in scores.values())
 
 

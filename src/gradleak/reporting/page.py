@@ -100,6 +100,10 @@ def assemble(record: Record | str | os.PathLike[str]) -> Report:
         predicted = any(score.name == "inversion_influence" and score.value is not None for _, score in found.scores)
         bounded, left = (context.judged(kind) for kind in (VerdictKind.BOUNDED, VerdictKind.INCONCLUSIVE))
         remedy = words.next_step(verdict, bounded=[*map(as_is, bounded)], left=bool(left), predicted=predicted)
+        if context.data_kind == "tokens":
+            from gradleak.reporting.sentences import further_attacks
+
+            remedy += further_attacks(context)
     else:
         reason, explanation = "the record holds no verdict on the whole run", ""
         remedy = "See the failed and refused items below."

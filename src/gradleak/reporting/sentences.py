@@ -166,9 +166,10 @@ def score_section(rows: Sequence[tuple[Sequence[str], Callable[[str], Score | No
     """
     body: list[Sequence[Words]] = []
     for at, (place, score, claim, ended) in enumerate(rows[:MOST_TEXTS]):
-        sentence = [
-            or_dash(quantity(score(name))) for name in ("exact_hits", "token_error", "bag_recall", "bag_precision")
-        ]
+        exact, error, precision = (
+            or_dash(quantity(score(name))) for name in ("exact_hits", "token_error", "bag_precision")
+        )
+        sentence = [exact, error, _words_found(score("bag_recall")), precision]
         overlaps = [_overlap(score(name)) for name in _COLUMNS]
         last = [or_dash(quantity(score(name))) for name in ("google_bleu", "feature_mse")]
         body.append([[place[0], Small(place[1])], place[2], *sentence, *overlaps, *last, ended])
@@ -186,8 +187,9 @@ def score_section(rows: Sequence[tuple[Sequence[str], Callable[[str], Score | No
     caption = ("Scores of attacks", Badge(Evidence.ATTACK), "and of guessers, whose rows say so")
     note = (
         "Of a batch the sentence that came out best. Guessers have means over 100 draws, each score that of the guesser who is "
-        "best at it; they guess as many words as there are, so that recall, precision and F are the same. Feature MSE compares "
-        "what goes into the model's last linear layer."
+        "best at it; they guess as many words as there are, so that recall, precision and F are the same. Of words found each "
+        "counts as often as it stands there: who names a word once that stands there twice has found half of it. Feature MSE "
+        "compares what goes into the model's last linear layer."
     )
     return Section(
         anchor="sentence-scores",
@@ -195,6 +197,23 @@ def score_section(rows: Sequence[tuple[Sequence[str], Callable[[str], Score | No
         label="Scores of sentences",
         blocks=[Text(parts=[note], style=Style.FINE), Table(columns=columns, rows=body, caption=caption)],
     )
+
+
+def _words_found(score: Score | None) -> Words:
+    """The share of the words, each as often as it stands there, above the number of different ones."""
+    different = different_words(score)
+    return [or_dash(quantity(score)), *([Small(different)] if different else [])]
+
+
+def different_words(score: Score | None) -> str:
+    """The different words that an attack named, of those that there are, in words; "" where none were claimed.
+
+    Args:
+        score: the recall of its bag.
+    """
+    if score is None or score.value is None or not (every := as_number(score.details.get("different"))):
+        return ""
+    return f"{as_number(score.details.get('different_named')) or 0:.0f} of {every:.0f} different words"
 
 
 def _overlap(score: Score | None) -> Words:
@@ -243,24 +262,75 @@ def sentence_section(beside: Sequence[Claim], context: Context) -> Section:
 Told = tuple[tuple[str, Words, str, Evidence], ...]
 
 
-def told_of_sentences(told: Told, order: Words, found: Sequence[Quantity]) -> Told:
+def told_of_sentences(told: Told, order: Words, found: Sequence[Score], whole: Mapping[str, tuple[int, int]]) -> Told:
     """The tiles of an audit of sentences.
 
     Args:
         told: those of any audit: smallest error, PSNR, blind guess, exact hits.
         order: ROUGE-L of the strongest attempt.
-        found: shares of the words found by each attack.
+        found: recalls of the bags of all attacks.
+        whole: by scenario the sentences that came out whole, and those that were attacked.
     """
-    words_found = max(found, key=lambda one: one.value or 0.0, default=MISSING)
+    most = max(found, key=lambda one: one.value or 0.0, default=None)
+    named = different_words(most)
+    worst = max(whole, key=lambda name: whole[name][0] / max(whole[name][1], 1), default="")
+    hits, attacked = whole.get(worst, (0, 0))
+    some = sum(hit > 0 for hit, _ in whole.values())
+    scenarios = f"{len(whole)} scenario{'' if len(whole) == 1 else 's'}"
+    where = (
+        f"in {worst}; {some} of {scenarios} {'has' if some == 1 else 'have'} such" if hits else f"in any of {scenarios}"
+    )
     return (
         told[0],
         ("Its ROUGE-L", order, "F, on token ids", Evidence.ATTACK),
         told[2],
         (
             "Exact sentences",
-            told[3][1],
-            "attacked sentences with every word in place, over all scenarios, those of which nothing was claimed among them",
+            f"{hits} of {attacked}" if attacked else MISSING,
+            f"attacked sentences with every word in place, {where}",
             Evidence.ATTACK,
         ),
-        ("Words found, in any order", words_found, "the bag of words is a claim of its own", Evidence.ATTACK),
+        (
+            "Words found, in any order",
+            MISSING if most is None else quantity(most),
+            f"{named and named + '; '}the share counts each as often as it stands there; the bag of words is a claim of its own",
+            Evidence.ATTACK,
+        ),
     )
+
+
+# From the cheapest on; those behind search where nothing is read off.
+_LADDER: Mapping[str, str] = {
+    "TokenRows": "words and places from the tables",
+    "SpanSearch": "sentences from the spans of the first layers",
+    "TAG": "gradient matching over embeddings",
+    "LAMP": "the same with a language model",
+    "GaussNewton": "second-order steps on the whole update",
+}
+_TRY_MORE = (
+    "no_attack_ran",
+    "no_attack_finished",
+    "no_attack_reached_threshold",
+    "no_better_than_blind",
+    "no_better_than_chance",
+    "no_signal",
+    "words_leak",
+)
+
+
+def further_attacks(context: Context) -> str:
+    """A sentence on the attacks on sentences that a plan has not tried, where it left something open; "" else.
+
+    Args:
+        context: of the page.
+    """
+    if not any(one.reason in _TRY_MORE for one in context.record.verdicts):
+        return ""
+    tried = {
+        str(words.mapping(attack).get("use"))
+        for audits in words.mapping(context.plan.get("audits")).values()
+        for audit in words.mapping(audits).values()
+        for attack in words.mapping(words.mapping(audit).get("attacks")).values()
+    }
+    left = [f"`{name}` ({what})" for name, what in _LADDER.items() if name not in tried]
+    return f" Not tried on these sentences: {', '.join(left)}; add them to the attacks of the plan." if left else ""

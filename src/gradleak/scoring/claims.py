@@ -138,8 +138,9 @@ def score_tokens(reconstruction: Reconstruction, batch: Batch, objective: Object
     `token_error` (share of the words that are not in place), `rouge_1`, `rouge_2`, `rouge_l` (F; recall and precision in the
     details), `google_bleu`; `exact_hits` is the share of sentences with every word in place and none besides. Of the batch:
     `bag_recall`, `bag_precision` (words as often as they stand there, without places), from the claimed bag, or the tokens
-    where there is none. `label_accuracy` comes where targets are classes. With a model `feature_mse`: the mean squared
-    difference of what goes into its last linear layer for the true and for the claimed sentence.
+    where there is none; the details have the number of different words, and how many of them are named. `label_accuracy` comes
+    where targets are classes. With a model `feature_mse`: the mean squared difference of what goes into its last linear layer
+    for the true and for the claimed sentence.
 
     Args:
         reconstruction: with `tokens` (b, T), `bag` (n,), both or neither.
@@ -173,7 +174,13 @@ def score_tokens(reconstruction: Reconstruction, batch: Batch, objective: Object
     bag = found.bag if found.bag is not None else found.tokens
     if claimed and bag is not None and bool((bag != UNCLAIMED).any()):
         said = [one for one in bag.flatten().tolist() if one not in vocabulary.uncounted]
-        overlap, details = bag_overlap(words, [said]), {"aggregation": "share", "words": sum(map(len, words))}
+        overlap, different = bag_overlap(words, [said]), set().union(*words)
+        details = {
+            "aggregation": "share",
+            "words": sum(map(len, words)),
+            "different": len(different),
+            "different_named": len(different & set(said)),
+        }
         kind = partial(_share, outcome=found.outcome, n=batch.size, details=details)
         scores += [kind("bag_recall", overlap.recall), kind("bag_precision", overlap.precision)]
     else:

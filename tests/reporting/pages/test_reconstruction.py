@@ -117,6 +117,26 @@ def test_columns_of_scores_hold_numbers_or_dashes() -> None:
     assert "there can be more" in text
 
 
+def test_sentences_are_counted_within_a_scenario_and_words_by_what_is_named() -> None:
+    whole = reached("exact_hits", 1.0, per_example=[True])
+    bag = reached("bag_recall", 0.875, different=7, different_named=7)
+    none = reached("exact_hits", 0.0, per_example=[False])
+    found = [
+        *(release(), release("noise")),
+        attack(None, name="rows", scores=(reached("token_error", 0.0), whole, bag)),
+        attack(None, name="rows", scenario="noise", scores=(reached("token_error", 1.0), none)),
+    ]
+    record = judged(found)
+    attacks = {"attacks": {"rows": {"use": "TokenRows"}, "lamp": {"use": "LAMP"}}}
+    plan = {"data": [{"domain": {"kind": "tokens"}}], "audits": {"own": {"own": attacks}}}
+    text = render_markdown(assemble(replace(record, run={**record.run, "plan": plan}))).replace("\\", "")
+    assert "Exact sentences: 1 of 1 [attack] (attacked sentences with every word in place, in undefended; 1 of 2" in text
+    assert "7 of 7 different words; the share counts each as often as it stands there" in text
+    assert "Not tried on these sentences: `SpanSearch` (" in text
+    assert "`GaussNewton` (" in text
+    assert "`LAMP` (" not in text
+
+
 def test_what_is_claimed_though_it_is_not_certain_is_told_from_a_part() -> None:
     facts: dict[str, Any] = {"outcome": Outcome.NOT_IDENTIFIABLE}
     part = score("pixel_rmse", 0.1, evidence=Evidence.ATTACK, details={"per_example": [0.1, None]})

@@ -318,7 +318,10 @@ def _share(ratio: float) -> str:
 def _bag(attempts: Sequence[Attempt]) -> dict[str, Any] | None:
     """The best claim of the words of a batch without places, where at least half are right and half were found."""
     found = [
-        (min(recall, precision), {"attack": one.title, "recall": recall, "precision": precision})
+        (
+            min(recall, precision),
+            {"attack": one.title, "recall": recall, "precision": precision, "different": _different(one)},
+        )
         for one in attempts
         if (recall := one.value("bag_recall")) is not None and (precision := one.value("bag_precision")) is not None
     ]
@@ -326,10 +329,19 @@ def _bag(attempts: Sequence[Attempt]) -> dict[str, Any] | None:
     return best[1] if best is not None and best[0] >= BAG else None
 
 
+def _different(attempt: Attempt) -> str:
+    """The different words that were named, of those that there are, in words."""
+    score = attempt.score("bag_recall")
+    details = {} if score is None else score.details
+    named, every = details.get("different_named"), details.get("different")
+    return f"{named} of {every} different words" if every else "different words were not counted"
+
+
 def _words_leak(bag: Mapping[str, Any]) -> str:
     return (
-        f"The bag of words leaks: {bag['attack']} named {bag['recall']:.0%} of the words of the batch from the update alone, and "
-        f"{bag['precision']:.0%} of what it named is there. Whose sentence they stand in, and where, was not shown."
+        f"The bag of words leaks: {bag['attack']} named {bag['recall']:.0%} of the words of the batch, each counted as often as "
+        f"it stands there ({bag['different']}), from the update alone, and {bag['precision']:.0%} of what it named is there. "
+        "Whose sentence they stand in, and where, was not shown."
     )
 
 

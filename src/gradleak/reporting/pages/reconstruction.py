@@ -85,7 +85,7 @@ def page(findings: Sequence[ReconstructionFinding], context: Context) -> Section
 def _tiles(views: Sequence[AttemptView], context: Context) -> Tiles:
     """The strongest attempt of the run."""
     worst = next((view for view in views if view.error.value is not None), None)
-    hits, attacked = exact_hits(views, context)
+    hits, attacked = map(sum, zip(*exact_hits(views, context).values(), strict=True))
     told: tuple[tuple[str, Words, str, Evidence], ...] = (
         (
             f"Smallest {context.error}",
@@ -115,8 +115,9 @@ def _tiles(views: Sequence[AttemptView], context: Context) -> Tiles:
     if context.data_kind == "tokens":
         from gradleak.reporting.sentences import told_of_sentences
 
-        found = [one for view in views if (one := view.number("bag_recall")).value is not None]
-        told = told_of_sentences(told, MISSING if worst is None else worst.number("rouge_l"), found)
+        found = [one for view in views if (one := view.finding.score("bag_recall")) and one.value is not None]
+        by_scenario = exact_hits(views, context)
+        told = told_of_sentences(told, MISSING if worst is None else worst.number("rouge_l"), found, by_scenario)
     # A number of pictures says nothing of a row of a table.
     named = [one for one in told if context.data_kind == "image" or one[0] != "Its PSNR"]
     return Tiles(tiles=[Tile(label=label, value=value, sub=sub, evidence=kind) for label, value, sub, kind in named])
@@ -462,8 +463,8 @@ def attempts(findings: Sequence[ReconstructionFinding], context: Context) -> lis
     return sorted(views, key=lambda view: (view.error.value is None, view.error.value or 0.0))
 
 
-def exact_hits(views: Sequence[AttemptView], context: Context) -> tuple[int, int]:
-    """The examples rebuilt exactly by at least one attack, and the examples attacked, over all releases.
+def exact_hits(views: Sequence[AttemptView], context: Context) -> Mapping[str, tuple[int, int]]:
+    """The examples rebuilt exactly by at least one attack, and the examples attacked, over the releases of each scenario.
 
     Attacks that ended without a claim count; those that were refused, failed or left out attacked nothing.
 
@@ -471,14 +472,16 @@ def exact_hits(views: Sequence[AttemptView], context: Context) -> tuple[int, int
         views: the attacks.
         context: the rest of the record.
     """
-    best: dict[tuple[str, str], list[bool]] = {}
+    best: dict[str, dict[str, list[bool]]] = {view.scenario: {} for view in views}
     for view in views:
         if view.finding.status is Status.DONE:
-            flags = best.setdefault((view.scenario, view.place), [])
+            flags = best[view.scenario].setdefault(view.place, [])
             flags += [False] * (max(view.examples, _batch_size(view, context)) - len(flags))
             for place, hit in enumerate(view.hits):
                 flags[place] |= hit
-    return sum(map(sum, best.values())), sum(map(len, best.values()))
+    return {
+        scenario: (sum(map(sum, found.values())), sum(map(len, found.values()))) for scenario, found in best.items()
+    }
 
 
 def _batch_size(view: AttemptView, context: Context) -> int:
