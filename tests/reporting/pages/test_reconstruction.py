@@ -130,7 +130,9 @@ def test_sentences_are_counted_within_a_scenario_and_words_by_what_is_named() ->
     attacks = {"attacks": {"rows": {"use": "TokenRows"}, "lamp": {"use": "LAMP"}}}
     plan = {"data": [{"domain": {"kind": "tokens"}}], "audits": {"own": {"own": attacks}}}
     text = render_markdown(assemble(replace(record, run={**record.run, "plan": plan}))).replace("\\", "")
-    assert "Exact sentences: 1 of 1 [attack] (attacked sentences with every word in place, in undefended; 1 of 2" in text
+    assert (
+        "Exact sentences: 1 of 1 [attack] (attacked sentences with every word in place, in undefended; 1 of 2" in text
+    )
     assert "7 of 7 different words; the share counts each as often as it stands there" in text
     assert "Not tried on these sentences: `SpanSearch` (" in text
     assert "`GaussNewton` (" in text
