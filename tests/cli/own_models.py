@@ -91,6 +91,10 @@ def frozen() -> nn.Module:
     return tabular().requires_grad_(False)
 
 
+def unfitting(num_classes: int = 3) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4, num_classes))
+
+
 def ending() -> nn.Module:
     raise SystemExit(0)
 

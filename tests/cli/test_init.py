@@ -241,6 +241,14 @@ def test_refusals_are_one_sentence(
     assert not (tmp_path / "p.toml").exists()
 
 
+def test_what_is_said_to_help_is_about_the_reading_that_is_named(pictures: Path) -> None:
+    """The gray reading of a folder in color has one channel: it was said to be that of the data."""
+    wishes = Wishes(size=(2, 2), arguments={"num_classes": 3})
+    with pytest.raises(InputError, match=r"shape \(1, 3, 2, 2\)") as refusal:
+        new_plan(f"{MODELS}:unfitting", str(pictures), wishes)
+    assert "the data have" not in str(refusal.value)
+
+
 def test_an_argument_is_named_by_what_it_changes(pictures: Path) -> None:
     with pytest.raises(InputError, match=r"outputs, and the targets are 3 classes; write --set num_classes=3, or"):
         new_plan(f"{MODELS}:ResNet", str(pictures), Wishes(arguments={"num_classes": 2}))

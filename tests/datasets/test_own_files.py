@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -128,3 +130,42 @@ def test_the_folders_of_images_are_the_classes(tmp_path: Path) -> None:
         image_folder(path=tmp_path, count=3)
     with pytest.raises(InputError, match="one folder a class"):
         image_folder(path=tmp_path / "a", count=1)
+
+
+def png(side: int) -> bytes:
+    """A file that says it holds so many pixels a side, and has none."""
+
+    def part(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", head) + part(b"IDAT", zlib.compress(b"")) + part(b"IEND", b"")
+
+
+@pytest.mark.parametrize("content", [b"", b"text", png(60_000), png(4), png(4)[:20]])
+def test_an_image_that_cannot_be_read_is_named(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a" / "no.png").mkdir(parents=True)
+    (tmp_path / "a" / "1.png").write_bytes(content)
+    with pytest.raises(
+        InputError, match=r"a/1\.png: expected an image, got one that cannot be read .*; mend it, or take it"
+    ):
+        image_folder(path=tmp_path, count=1)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_sixteen_bits_keep_their_levels(channels: int, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    levels = np.array([[0, 257], [32896, 65535]], dtype=np.uint16)
+    Image.fromarray(levels).save(tmp_path / "a" / "1.png")
+    inputs = image_folder(path=tmp_path, count=1, channels=channels).inputs
+    assert inputs.shape == (1, channels, 2, 2)
+    assert torch.allclose(inputs[0, -1], torch.tensor([[0, 1 / 255], [128 / 255, 1]]), atol=1e-7)
+
+
+def test_means_of_levels_up_to_255_and_images_of_floating_point_numbers_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    Image.fromarray(np.ones((2, 2), dtype=np.float32)).save(tmp_path / "a" / "1.tiff")
+    with pytest.raises(InputError, match=r"expected numbers of pixels in .0, 1., got .123.* divide them by 255"):
+        image_folder(path=tmp_path, count=1, mean=(123.0, 116.0, 103.0), std=(58.0, 57.0, 57.0))
+    with pytest.raises(InputError, match="expected 8 or 16 bits a channel, got mode F"):
+        image_folder(path=tmp_path, count=1)

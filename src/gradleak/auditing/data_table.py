@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor
 
 from gradleak.core import Domain
 from gradleak.core.vocabulary import text_lines
 from gradleak.data.table import text_rows
-from gradleak.datasets.own_files import arrays_of, header_of, inputs_of, pictures_of
+from gradleak.datasets.own_files import arrays_of, header_of, inputs_of, picture_of, pictures_of
 from gradleak.results import InputError
 from gradleak.results.errors import shown
 
@@ -325,7 +324,7 @@ def _folder(path: Path, count: int, size: tuple[int, int] | None) -> Iterator[Da
     sizes = Counter[tuple[int, int]]()
     modes = Counter[str]()
     for file in every[:200]:
-        with Image.open(file) as picture:
+        with picture_of(file) as picture:
             sizes[(picture.height, picture.width)] += 1
             modes[picture.mode] += 1
     if size is None and len(sizes) > 1:
@@ -334,7 +333,7 @@ def _folder(path: Path, count: int, size: tuple[int, int] | None) -> Iterator[Da
             f"{path}: expected images of one size, got {seen}; say what the model takes by --size HEIGHTxWIDTH"
         )
     sized = {} if size is None else {"height": size[0], "width": size[1]}
-    gray = set(modes) <= {"L", "1", "I;16", "LA"}
+    gray = all(mode in ("L", "1", "LA") or mode.startswith("I") for mode in modes)
     for channels in (1, 3) if gray else (3, 1):
         yield DataTable(
             table={

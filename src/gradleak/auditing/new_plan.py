@@ -220,8 +220,8 @@ def _fitting(
             if loss in ("cross_entropy", "nll") and outputs is not None and outputs[1] < found.classes:
                 raise InputError(f"targets: expected at most {outputs[1]} classes, got {found.classes}")
         except GradleakError as refusal:
-            refused = refused or str(refusal)
-            hint = hint or _hint(made, arguments, found, batch)
+            if not refused:
+                refused, hint = str(refusal), _hint(made, arguments, found, batch)
             continue
         if len(batches) * wish.batch_size < count:
             found = replace(found, table={**found.table, "count": len(batches) * wish.batch_size})

@@ -45,7 +45,7 @@ def carry_out(commands: Callable[[], object]) -> None:
     except GradleakError as error:
         _stop(str(error))
     except OSError as error:
-        _stop(f"{error.filename or 'output'}: {error.strerror or error}")
+        _stop(f"{error.filename or 'output'}: {error.strerror}" if error.errno else str(error))
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):
             sys.exit(NOBODY_READS)

@@ -49,8 +49,8 @@ def row_range(*, count: int, first: int, last: int | None, available: int, sourc
     return slice(first, end)
 
 
-# What numpy raises for damaged files.
-_DAMAGED = (ValueError, OSError, EOFError, LookupError, RuntimeError, SyntaxError, MemoryError)
+# What numpy and Pillow raise for damaged files.
+DAMAGED = (ValueError, OSError, EOFError, LookupError, RuntimeError, SyntaxError, MemoryError)
 _Path = str | os.PathLike[str]
 # A file of an installed package: "package:file". One letter before the colon is a drive.
 PACKAGED = re.compile(r"([A-Za-z_]\w+):(.+)")
@@ -163,7 +163,7 @@ def npz_arrays(path: _Path, names: Sequence[str] | None = None) -> dict[str, NDA
             return {name: arrays[name] for name in names or arrays.files}
     except InputError:
         raise
-    except (*_DAMAGED, zipfile.BadZipFile, zlib.error) as error:
+    except (*DAMAGED, zipfile.BadZipFile, zlib.error) as error:
         said = (
             "it holds Python objects, which are never unpickled"
             if "pickle" in str(error)

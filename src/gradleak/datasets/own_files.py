@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
 from gradleak.core import Batch, Domain, DomainKind, Vocabulary
 from gradleak.data import Column, ColumnKind, Table, raw_domain
 from gradleak.data.table import text_rows
-from gradleak.datasets.files import npz_arrays, row_range
+from gradleak.datasets.files import DAMAGED, npz_arrays, row_range
 from gradleak.results import InputError
 from gradleak.results.files import expect_file
 
+# Modes of images that conversion to gray or color keeps the levels of.
+_BYTES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "La", "CMYK", "YCbCr", "LAB", "HSV")
 _UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 
@@ -249,6 +252,8 @@ def image_folder(
     """
     if channels not in (1, 3):
         raise InputError(f"channels: expected 1 or 3, got {channels}")
+    if any(not 0 <= level <= 1 for level in (*(mean or ()), *(std or ()))):
+        raise InputError(f"mean, std: expected numbers of pixels in [0, 1], got {mean} and {std}; divide them by 255")
     files = pictures_of(path)
     listed = [(file, label) for label, inside in enumerate(files.values()) for file in inside]
     rows = row_range(count=count, first=first, last=last, available=len(listed), source=Path(path).name)
@@ -277,7 +282,7 @@ def pictures_of(path: str | os.PathLike[str]) -> dict[str, list[Path]]:
     if not folder.is_dir():
         raise InputError(f"{folder}: expected a folder, got no such folder")
     inside = {
-        one.name: sorted(file for file in one.iterdir() if file.suffix.lower() in PICTURES)
+        one.name: sorted(file for file in one.iterdir() if file.suffix.lower() in PICTURES and not file.is_dir())
         for one in sorted(folder.iterdir())
         if one.is_dir()
     }
@@ -290,15 +295,46 @@ def pictures_of(path: str | os.PathLike[str]) -> dict[str, list[Path]]:
     return found
 
 
-def _pixels(file: Path, channels: int, size: tuple[int, int] | None) -> NDArray[np.float32]:
+@contextmanager
+def picture_of(file: Path) -> Iterator[Image.Image]:
+    """The image in a file, open until the end of what is done with it.
+
+    Args:
+        file: in a format that Pillow reads.
+
+    Raises:
+        InputError: for a file that is none, is truncated, or holds more pixels than memory would.
+    """
     try:
         with Image.open(file) as picture:
-            made = picture.convert("L" if channels == 1 else "RGB")
-            made = made if size is None else made.resize(size, Image.Resampling.BICUBIC)
-            levels: NDArray[np.float32] = np.asarray(made, dtype=np.float32) / np.float32(255)
-    except (OSError, ValueError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise InputError(f"{file}: not an image that can be read ({' '.join(str(error).split())[:200]})") from error
-    return levels[None] if channels == 1 else np.ascontiguousarray(levels.transpose(2, 0, 1))
+            yield picture
+    except (*DAMAGED, Image.DecompressionBombError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"{file}: expected an image, got one that cannot be read ({' '.join(str(error).split())[:200]}); mend it, or take it "
+            "out of the folder"
+        ) from error
+
+
+def _pixels(file: Path, channels: int, size: tuple[int, int] | None) -> NDArray[np.float32]:
+    with picture_of(file) as picture:
+        if picture.mode not in _BYTES and not picture.mode.startswith("I;16"):
+            raise InputError(
+                f"{file}: expected 8 or 16 bits a channel, got mode {picture.mode}; return a Batch of numbers from a function of "
+                "your own"
+            )
+        # Pillow cuts 16 bits off at 255.
+        made = (
+            picture.convert("L" if channels == 1 else "RGB")
+            if picture.mode in _BYTES
+            else Image.fromarray(np.asarray(picture).astype(np.float32) / np.float32(257))
+        )
+        made = made if size is None else made.resize(size, Image.Resampling.BICUBIC)
+        levels: NDArray[np.float32] = np.asarray(made, dtype=np.float32).clip(0, 255) / np.float32(255)
+    if levels.ndim == 2:
+        return np.repeat(levels[None], channels, axis=0)
+    return np.ascontiguousarray(levels.transpose(2, 0, 1))
 
 
 def _column(
