@@ -109,12 +109,42 @@ def test_gates_are_given_back_when_they_are_settled_and_far_from_switching() -> 
 
 def _solved(net: nn.Module, seed: int, *, free_gates: bool) -> bool:
     case = setting(net, rows(seed % 3, seed=seed))
-    found = GaussNewton(starts=1, free_gates=free_gates)(case.update, case.knowledge, generator=_generator(seed))
+    attack = GaussNewton(starts=1, free_gates=free_gates, peel=False)
+    found = attack(case.update, case.knowledge, generator=_generator(seed))
     explained = found.outcome is Outcome.CONVERGED
     # An explained update is an input that was found, and the other way round.
     assert explained == (case.error(found.inputs) < 1e-20)
     assert (found.details["gate_steps"] > 0) == free_gates
     return explained
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_where_a_relu_network_is_a_chain_the_first_start_is_read_layer_by_layer(seed: int) -> None:
+    case = setting(small_net("relu", seed=seed), rows(seed % 3, seed=seed))
+    found = GaussNewton()(case.update, case.knowledge, generator=_generator(seed))
+    assert found.outcome is Outcome.CONVERGED
+    assert "its start was read layer by layer" in found.note
+    assert case.error(found.inputs) < 1e-24
+    assert (found.details["starts"], found.details["gate_steps"]) == (1, 0)
+    assert found.plain_gradients < 100
+
+
+@pytest.mark.parametrize(
+    ("activation", "labels", "defenses"),
+    [("tanh", (1,), []), ("relu", (0, 2), []), ("relu", (1,), [Clip(max_norm=1e3)])],
+    ids=["no rectifier", "batch", "clipped"],
+)
+def test_where_nothing_is_read_the_option_changes_no_bit(
+    activation: str, labels: tuple[int, ...], defenses: list[Defense]
+) -> None:
+    threat = HonestButCurious(targets=True)
+    case = setting(small_net(activation), rows(*labels), defenses=defenses, threat=threat)
+    one, other = (
+        GaussNewton(max_steps=3, starts=1, peel=peel)(case.update, case.knowledge, generator=_generator())
+        for peel in (True, False)
+    )
+    assert torch.equal(one.inputs, other.inputs)
+    assert (one.note, one.plain_gradients, one.details) == (other.note, other.plain_gradients, other.details)
 
 
 def test_table_rows_are_found_behind_relu_networks() -> None:

@@ -18,6 +18,7 @@ from gradleak.attacks.inversion.gauss_newton.descent import Descent, Steps, adva
 from gradleak.attacks.inversion.gauss_newton.ended import Ended
 from gradleak.attacks.inversion.gauss_newton.gates import GateSystem, gate_system
 from gradleak.attacks.inversion.gauss_newton.krylov_steps import Choice, choose_steps
+from gradleak.attacks.inversion.gauss_newton.read_start import read_start
 from gradleak.attacks.inversion.gauss_newton.residual_system import (
     PLAIN_GRADIENTS_PER_PRODUCT,
     Cost,
@@ -69,9 +70,9 @@ class GaussNewton(Attack):
     `steps` says how a step is computed: `DenseSteps` with A as a matrix, `SketchedSteps` and `RowSampledSteps` with
     part of its rows, `KrylovSteps` with products alone. None chooses by size and memory; details say what and why.
 
-    ReLU networks have gradients that jump where a unit switches, and damped steps stop at the jumps. There every start
-    goes first through a stretch of steps in which the gates of uncertain units are unknowns of their own
-    (`GateSystem`), which has no jumps, and then on with the network as it is.
+    ReLU networks have gradients that jump where a unit switches, and damped steps stop at the jumps. There the first start is
+    what `Peel` reads of the update, where it can. Every other one goes first through steps in which the gates of uncertain
+    units are unknowns, too (`GateSystem`), without jumps, and then on with the network as it is.
 
     The floor is the round-off of the update (16 eps relative, or, where steps stop helping, what the release's own
     computation rounds at the guess, measured by repeating it in float32), or, for known Gaussian noise, the residual
@@ -115,6 +116,7 @@ class GaussNewton(Attack):
         box: whether inputs stay in the domain's range.
         labels: what is done about labels that are not disclosed.
         steps: how steps are computed, or None to choose by size.
+        peel: whether the first start of ReLU networks is read layer by layer, where `Peel` can.
         free_gates: whether ReLU networks go through a stretch with free gates.
         max_unknowns: most unknowns, gates included, for which a matrix is factored where no steps are named.
         max_bytes: memory for a block of Jacobian columns, besides the Jacobian.
@@ -139,6 +141,7 @@ class GaussNewton(Attack):
     box: bool = True
     labels: LabelPolicy = LabelPolicy.RECOVER
     steps: Steps | None = None
+    peel: bool = True
     free_gates: bool = True
     max_unknowns: Count = 4096
     max_bytes: Count = 2**30
@@ -342,12 +345,15 @@ class _Attempt:
         self.stretches: list[Descent] = []
         self.gates: GateSystem | None = None
         self.done = 0
-        self.random = True
+        self.random, self.peeled = True, False
 
     def run(self, first: Tensor | None = None) -> Reconstruction:
         """Start until the update is explained, at first at unknowns (n,) or at random."""
-        self.random = first is None
         config = self.config
+        if first is None and config.peel:
+            first = read_start(self.system, self.update, self.knowledge, config.max_unknowns)
+            self.peeled = first is not None
+        self.random = first is None
         runs: list[Descent] = []
         if config.free_gates:
             try:
@@ -364,7 +370,7 @@ class _Attempt:
                 points = first[None]
             else:
                 points = self._warm(count) if again and config.warm_iterations > 0 else self._uniform(count)
-            if self.gates is not None:
+            if self.gates is not None and (again or first is None):
                 points = torch.stack([self._through_gates(point) for point in points])
             fresh = [self._descent(self.system, point) for point in points]
             runs += fresh
@@ -398,6 +404,7 @@ class _Attempt:
             is_spent=self.is_spent,
             generator=self.generator,
             random=self.random,
+            peeled=self.peeled,
         ).claim()
 
     def _affordable(self) -> int:

@@ -48,6 +48,7 @@ class Ended:
         is_spent: whether the limit ended the search.
         generator: of what the look at the rank draws.
         random: whether the first start is random.
+        peeled: whether it was read layer by layer.
     """
 
     system: ResidualSystem
@@ -58,6 +59,7 @@ class Ended:
     is_spent: bool
     generator: torch.Generator
     random: bool = True
+    peeled: bool = False
 
     @cached_property
     def best(self) -> Descent:
@@ -90,11 +92,12 @@ class Ended:
                 details={**details, **self._counts()},
             )
         found = self._judge()
-        outcome, notes = found.outcome, [problem.note, run.note, *found.notes]
+        read = "its start was read layer by layer" if self.peeled and run is self.runs[0] else ""
+        outcome, notes = found.outcome, [problem.note, read, run.note, *found.notes]
         if (self.is_spent or found.is_spent) and outcome in (Outcome.BUDGET_SPENT, Outcome.PLATEAU):
             notes.append(ENDED_BY_LIMIT)
             if len(run.history) == 1 and not any(one.history for one in self.stretches):
-                notes.append("no step fitted: what is claimed is the random start")
+                notes.append(f"no step fitted: what is claimed is the {'first' if self.peeled else 'random'} start")
         if outcome is not Outcome.CONVERGED and run.stationary:
             notes.append("a stationary point that does not explain the update: a local minimum, or noise not known")
         if outcome is Outcome.CONVERGED:

@@ -207,6 +207,27 @@ class Peel(Attack):
         yield image.at(code).clamp(0, 1), False, f"{lacking}; filled by total variation"
 
 
+def read_rectified(update: Update, knowledge: Knowledge, *, max_unknowns: int) -> Reconstruction | None:
+    """The claim of `Peel` where it applies to a network with units that can be off; None elsewhere.
+
+    Args:
+        update: aligned with the model.
+        knowledge: of the adversary.
+        max_unknowns: of `Peel`.
+
+    **Cost**: that of `Peel`, or a few forward passes of one example where it does not apply.
+    """
+    attack = Peel(max_unknowns=max_unknowns)
+    if knowledge.batch_size != 1 or attack.refusal(knowledge) is not None:
+        return None
+    assert knowledge.objective is not None
+    assert knowledge.domain is not None
+    bends = [stage.activation for stage in read_chain(knowledge.objective, knowledge.domain).stages]
+    if not any(bend is not None and bend.flat_below is not None for bend in bends):
+        return None
+    return attack._recover(update, knowledge, torch.Generator(), Monitor())
+
+
 @dataclass(frozen=True)
 class _Found:
     """Claim that one gradient at the head's output leads to, whether it explains the update, and whether it is in range."""
