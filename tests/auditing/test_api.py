@@ -87,6 +87,33 @@ def test_five_lines_on_ones_own_model(by_default: Told) -> None:
     assert "leaks" in by_default.page
 
 
+def test_one_example_behind_a_chain_of_layers_is_read_without_a_search(by_default: Told) -> None:
+    found = next(one for one in by_default.record.findings if one.item.endswith("/peel") and "control" not in one.item)
+    assert found.outcome is gl.Outcome.CONVERGED
+    assert found.value("psnr") > 100
+    assert {name for name, one in controls(by_default.record).items() if name.endswith("peel") and one.control.passed}
+
+
+@pytest.mark.parametrize(
+    ("model", "count", "release"),
+    [
+        (nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.GELU(), nn.Linear(8, 4)), 1, None),
+        (nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.ReLU(), nn.Linear(8, 4)), 2, None),
+        (
+            nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.ReLU(), nn.Linear(8, 4)),
+            1,
+            gl.Release(gl.FedSGD(), [gl.Clip(1.0)]),
+        ),
+    ],
+    ids=["no inverse", "batch", "clipped"],
+)
+def test_what_cannot_be_read_layer_by_layer_is_not_tried_so(model: nn.Module, count: int, release: gl.Release) -> None:
+    plan = default_plan(
+        model, gl.Batch(images(count), torch.arange(count), gl.Domain(shape=(1, 6, 6))), release=release
+    )
+    assert sorted(attacking(plan).attacks) == ["gauss_newton", "inverting_gradients"]
+
+
 def test_nothing_needs_the_network(by_default: Told) -> None:
     assert by_default.record.complete
 

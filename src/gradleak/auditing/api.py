@@ -87,8 +87,9 @@ def audit(
 
     The whole batch is one update, as a client would send it. By default the server knows the model, the protocol, the
     batch size and the domain; labels are recovered by the attack; `GaussNewton` attacks where there are at most 4,096
-    unknowns, and beside it `InvertingGradients(iterations=1000, restarts=1)`. Sentences are
-    attacked by `TokenRows` and `SpanSearch`. The estimated cost is printed first, in plain gradients and in minutes of one core.
+    unknowns, beside it `InvertingGradients(iterations=1000, restarts=1)`, and `Peel` where it reads one example without a
+    search (a chain of layers, no defense but noise). Sentences are attacked by `TokenRows` and `SpanSearch`. The estimated
+    cost is printed first, in plain gradients and in minutes of one core.
 
     It works in any thread and installs no signal handlers. Runs in one process take turns, since models draw from
     generators that belong to all threads; these and other state of the process are as before afterwards.

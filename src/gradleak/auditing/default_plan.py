@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradleak.attacks import Attack, GaussNewton, InvertingGradients, SpanSearch, TokenRows
+from gradleak.attacks import Attack, GaussNewton, InvertingGradients, Peel, SpanSearch, TokenRows
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.plan_file import read_audits
 from gradleak.auditing.plan_reader import PlanReader
 from gradleak.audits.base import Scenario, Site
-from gradleak.core import Batch, DiagonalGaussian, Domain, Objective, Release, Vocabulary
+from gradleak.core import Batch, DiagonalGaussian, Domain, HonestButCurious, Objective, Release, Vocabulary
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError
 from gradleak.risk import (
@@ -49,9 +49,9 @@ def default_plan(
 ) -> Plan:
     """The plan of one release of one batch.
 
-    `GaussNewton` where the unknowns are few enough for it (at most 4,096), and beside it
-    `InvertingGradients(iterations=1000, restarts=1)`; exact I²F, its lower bound and the gradient norm;
-    of sentences `TokenError` where a model has at most 2²⁰ shared numbers.
+    `GaussNewton` where the unknowns are few enough for it (at most 4,096), beside it
+    `InvertingGradients(iterations=1000, restarts=1)`, and `Peel` where one example is released behind a chain of layers;
+    exact I²F, its lower bound and the gradient norm; of sentences `TokenError` where a model has at most 2²⁰ shared numbers.
 
     Args:
         model: any `nn.Module`; stays as it is.
@@ -77,10 +77,11 @@ def default_plan(
     objective.check(batch.to(objective.dtype))
     if batch.domain is None:
         batch = replace(batch, domain=Domain.guess(batch.inputs))
-    chosen = _attacks(objective, batch) if attacks is None else dict(attacks)
+    release = release or Release(FedSGD())
+    chosen = _attacks(objective, batch, release) if attacks is None else dict(attacks)
     scenario = Scenario(
         name="release",
-        release=release or Release(FedSGD()),
+        release=release,
         examples=[0],
         attacks={name: [0] for name in chosen},
     )
@@ -120,13 +121,15 @@ def _of_tokens(batch: Batch) -> bool:
     return batch.declared_domain().vocabulary is not None
 
 
-def _attacks(objective: Objective, batch: Batch) -> dict[str, Attack]:
+def _attacks(objective: Objective, batch: Batch, release: Release) -> dict[str, Attack]:
     found: dict[str, Attack] = {}
     if _of_tokens(batch):
         return {"token_rows": TokenRows(), "span_search": SpanSearch()}
     if fits_gauss_newton(objective, batch):
         found["gauss_newton"] = GaussNewton()
     found["inverting_gradients"] = InvertingGradients(iterations=1000, restarts=1)
+    if _fits_peel(objective, batch, release):
+        found["peel"] = Peel()
     return found
 
 
@@ -135,6 +138,12 @@ def fits_gauss_newton(objective: Objective, batch: Batch) -> bool:
     # The dense Jacobian has P · n entries of 8 bytes.
     unknowns = batch.inputs.numel()
     return unknowns <= GaussNewton().max_unknowns and 8 * objective.size * unknowns <= DENSE_BYTES
+
+
+def _fits_peel(objective: Objective, batch: Batch, release: Release) -> bool:
+    """True if a server that knows all but labels can read the example layer by layer, from one gradient."""
+    known = HonestButCurious().stated(objective, release, batch_size=batch.size, domain=batch.declared_domain())
+    return Peel().refusal(known) is None
 
 
 def _measures(objective: Objective, batch: Batch) -> list[Measure | SettingMeasure]:
