@@ -303,7 +303,7 @@ def picture_of(file: Path) -> Iterator[Image.Image]:
         file: in a format that Pillow reads.
 
     Raises:
-        InputError: for a file that is none, is truncated, or holds more pixels than memory would.
+        InputError: for another or a truncated file, or one of more pixels than Pillow takes.
     """
     try:
         with Image.open(file) as picture:
@@ -331,7 +331,9 @@ def _pixels(file: Path, channels: int, size: tuple[int, int] | None) -> NDArray[
             else Image.fromarray(np.asarray(picture).astype(np.float32) / np.float32(257))
         )
         made = made if size is None else made.resize(size, Image.Resampling.BICUBIC)
-        levels: NDArray[np.float32] = np.asarray(made, dtype=np.float32).clip(0, 255) / np.float32(255)
+        levels: NDArray[np.float32] = np.clip(
+            np.asarray(made, dtype=np.float32) / np.float32(255), np.float32(0), np.float32(1)
+        )
     if levels.ndim == 2:
         return np.repeat(levels[None], channels, axis=0)
     return np.ascontiguousarray(levels.transpose(2, 0, 1))
