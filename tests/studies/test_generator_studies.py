@@ -325,7 +325,7 @@ def test_a_curve_holds_the_smallest_loss_so_far() -> None:
 
 
 def test_a_curve_counts_what_each_stage_costs() -> None:
-    attack = IGIMS(rounds=2, latent_iterations=3, weight_iterations=2, population=10)
+    attack = IGIMS(rounds=2, latent_iterations=3, weight_iterations=2, population=10, hand_on="sample")
     # By hand, a round: three populations of ten, the sample, two steps and the last value at three gradients each.
     costs = [10.0, 10.0, 10.0, 1.0, 3.0, 3.0, 3.0] * 2
     found = Reconstruction(

@@ -18,6 +18,7 @@ from gradleak.attacks import (
     CosineDistance,
     HandOn,
     IGIMSAdam,
+    InvertingGradients,
     LatentKL,
     Latents,
     LatentsAndWeights,
@@ -32,6 +33,7 @@ from gradleak.attacks import (
 )
 from gradleak.core import Batch, Domain, HonestButCurious, ImageGenerator, ImagePrints
 from gradleak.models import mlp
+from gradleak.results import InputError
 from tests.attacks.setting import Setting, setting, small_net
 
 IMAGE = Domain.image(channels=1, height=3, width=4)
@@ -90,8 +92,9 @@ def test_igims_has_its_papers_defaults() -> None:
     assert composed.rounds == 4
     assert composed.priors == (TotalVariation(weight=1e-6), LatentKL(weight=0.1))
     latents, weights = composed.stages
-    assert latents == SearchStage(optimizer=CMAES(population=50, sigma=1.0), iterations=300, part=Part.LATENTS)
-    assert latents.optimizer.hand_on is HandOn.SAMPLE
+    cmaes = CMAES(population=50, sigma=1.0, hand_on=HandOn.BEST)
+    assert latents == SearchStage(optimizer=cmaes, iterations=300, part=Part.LATENTS)
+    assert latents.optimizer.hand_on is HandOn.BEST
     adam = Adam(learning_rate=1e-3, schedule=StepDecay(milestones=(3 / 8, 5 / 8, 7 / 8), factor=0.1))
     assert weights == SearchStage(optimizer=adam, iterations=1000, part=Part.WEIGHTS)
     assert composed.local_training is LocalTraining.AVERAGE_GRADIENT
@@ -102,9 +105,44 @@ def test_igims_has_its_papers_defaults() -> None:
     assert star.stages[1] == weights
     assert star.priors == composed.priors
     case = _case(1)
-    # T (K M + 3 N), with a sample and a last value a round.
-    assert IGIMS().estimate(case.knowledge) == 4 * (50 * 300 + 1 + 3 * 1001)
+    # T (K M + 3 N), with a last value a round, and a sample where one is handed on.
+    assert IGIMS().estimate(case.knowledge) == 4 * (50 * 300 + 3 * 1001)
+    assert IGIMS(hand_on=HandOn.SAMPLE).estimate(case.knowledge) == 4 * (50 * 300 + 1 + 3 * 1001)
     assert IGIMSAdam().estimate(case.knowledge) == 4 * 3 * (1001 + 1001)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 4])
+@pytest.mark.parametrize("cost", [400, 3000, 20_000, 72_012, 200_000])
+def test_a_cost_is_split_and_nearly_spent(cost: int, rounds: int) -> None:
+    attack = IGIMS.within(cost, rounds=rounds)
+    spent = attack.estimate(_case(1).knowledge)
+    assert cost - 53 * rounds < spent <= cost
+    share = attack.latent_iterations * attack.population / (spent / rounds)
+    assert share > 0.13
+    # Half at most, so long as the weights have not had their 4,000 steps.
+    assert share < 0.52 or cost > 20_000
+
+
+def test_the_split_of_the_papers_cost_is_the_papers() -> None:
+    assert IGIMS.within(72_012) == IGIMS()
+    small = IGIMS.within(3000)
+    assert (small.latent_iterations, small.weight_iterations) == (3, 199)
+    with pytest.raises(InputError, match="at least 56 plain gradients a round, got 25"):
+        IGIMS.within(100)
+
+
+def test_presets_of_image_sizes_have_what_the_paper_states() -> None:
+    assert IGIMS.small_images() == IGIMS()
+    assert IGIMSAdam.small_images() == IGIMSAdam()
+    assert GIAS.small_images() == GIAS()
+    assert GGL.small_images().compose().priors == (TotalVariation(weight=1e-6), LatentKL(weight=0.1))
+    assert GGL.large_images().compose().priors == (TotalVariation(weight=1e-4), LatentKL(weight=0.1))
+    small, large = InvertingGradients.small_images(), InvertingGradients.large_images()
+    assert (small.iterations, small.total_variation) == (8000, 1e-6)
+    assert (large.iterations, large.total_variation) == (20_000, 1e-4)
+    assert small.learning_rate == large.learning_rate == 0.1
+    # "only one external iteration is carried out in practice"
+    assert IGIMS.large_images().rounds == IGIMSAdam.large_images().rounds == 1
 
 
 def test_large_images_have_the_settings_stated_for_biggan() -> None:

@@ -123,7 +123,7 @@ def test_a_value_costs_one_plain_gradient_and_a_derivative_three() -> None:
     assert found.plain_gradients == only.estimate(case.knowledge) == 8 * 6
     assert found.iterations == len(found.history) == 6
     assert found.details["route"] == found.details["populations"] == "lockstep"
-    attack = IGIMS(rounds=3, latent_iterations=4, weight_iterations=5, population=7, restarts=2)
+    attack = IGIMS(rounds=3, latent_iterations=4, weight_iterations=5, population=7, restarts=2, hand_on="sample")
     mixed = attack(case.update, case.knowledge, generator=_generator())
     # A sample a round is looked at, and the last weights of a round.
     assert mixed.plain_gradients == attack.estimate(case.knowledge) == 2 * 3 * (7 * 4 + 1 + 3 * 6)
@@ -132,7 +132,7 @@ def test_a_value_costs_one_plain_gradient_and_a_derivative_three() -> None:
 
 def test_the_sample_stands_beside_the_best_candidate() -> None:
     case = _case(1)
-    attack = IGIMS(rounds=2, latent_iterations=3, weight_iterations=2, population=6, latent_kl=0.0)
+    attack = IGIMS(rounds=2, latent_iterations=3, weight_iterations=2, population=6, latent_kl=0.0, hand_on="sample")
     found = attack(case.update, case.knowledge, generator=_generator())
     samples, history = found.details["samples"], found.history
     # One round: three populations, the sample, three values of the weights' stage.
@@ -150,7 +150,7 @@ def test_the_best_candidate_is_none_of_what_the_stage_began_with() -> None:
     case = _case(1)
     # So strong a second stage that later populations, around where the first round was, never come near it.
     attack = IGIMS(
-        rounds=2, latent_iterations=2, weight_iterations=150, population=4, latent_kl=0.0, weight_proximity=0.0, weight_rate=0.03
+        rounds=2, latent_iterations=2, weight_iterations=150, population=4, latent_kl=0.0, weight_rate=0.03, hand_on="sample"
     )  # fmt: skip
     found = attack(case.update, case.knowledge, generator=_generator())
     after = found.history[154:156]
@@ -162,7 +162,14 @@ def test_samples_of_a_target_that_ended_do_not_depend_on_the_others() -> None:
     cases = [_case(1, seed=0), _case(1, seed=3)]
     knowledge = cases[0].knowledge
     attack = IGIMS(
-        rounds=3, latent_iterations=4, weight_iterations=12, population=4, latent_kl=0.0, weight_rate=1e-2, patience=5
+        rounds=3,
+        latent_iterations=4,
+        weight_iterations=12,
+        population=4,
+        latent_kl=0.0,
+        weight_rate=1e-2,
+        patience=5,
+        hand_on="sample",
     )
     together = attack.many([c.update for c in cases], knowledge, generators=[_generator(5), _generator(6)])
     # The first runs out of patience in its first round, the second goes through all of them.
@@ -285,7 +292,9 @@ class Stopped(Exception):
 def test_an_interrupted_search_goes_on_with_the_same_bits(labels: tuple[int, ...], at: int, tmp_path: Path) -> None:
     """Within the populations of a first and a later round, and within the weights of each."""
     case = _case(*labels, dtype=torch.float32)
-    attack = IGIMS(rounds=2, latent_iterations=12, weight_iterations=8, population=6, restarts=2, latent_kl=0.0)
+    attack = IGIMS(
+        rounds=2, latent_iterations=12, weight_iterations=8, population=6, restarts=2, latent_kl=0.0, hand_on="sample"
+    )
     whole = _run(attack, case)
 
     def stop(done: int, planned: int, loss: float) -> None:

@@ -27,10 +27,15 @@ from gradleak.results import (
     ULYANOV_2018,
     Citation,
     Count,
+    InputError,
     NonNegative,
     Positive,
     Whole,
+    check_count,
 )
+
+# Of a round, populations get at least this share of the cost.
+_POPULATIONS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +58,7 @@ class GGL(Preset):
         population: candidates in each.
         restarts: starts a target.
         latent_kl: w, the weight of `LatentKL`; not used with `tanh`.
+        total_variation: weight for the mean over neighbor pairs as `TotalVariation` defines it; Li et al. have none.
         tanh: whether the generator is given tanh(z).
         local_training: how several local steps are read, as the average gradient or unrolled.
         patience: stop after so many populations without progress of any start; None never.
@@ -67,9 +73,20 @@ class GGL(Preset):
     population: Annotated[int, Whole(2)] = 50
     restarts: Count = 1
     latent_kl: NonNegative = 0.1
+    total_variation: NonNegative = 0.0
     tanh: bool = False
     local_training: LocalTraining = LocalTraining.AVERAGE_GRADIENT
     patience: Count | None = None
+
+    @classmethod
+    def small_images(cls) -> Self:
+        """Settings that Fang et al. state for 32×32 images: total variation 1e-6. Their cosine matching is not taken over."""
+        return cls(total_variation=1e-6)
+
+    @classmethod
+    def large_images(cls) -> Self:
+        """Settings that Fang et al. state for 224×224 images behind BigGAN: total variation 1e-4, likewise."""
+        return cls(total_variation=1e-4)
 
     def compose(self) -> Inversion:
         """The composition that runs."""
@@ -77,7 +94,9 @@ class GGL(Preset):
         return Inversion(
             matching=SquaredError(),
             variables=Latents(tanh=self.tanh),
-            priors=() if self.tanh else weighted(LatentKL(weight=self.latent_kl)),
+            priors=weighted(
+                TotalVariation(weight=self.total_variation), LatentKL(weight=0.0 if self.tanh else self.latent_kl)
+            ),
             stages=(SearchStage(optimizer=cmaes, iterations=self.iterations),),
             restarts=self.restarts,
             labels=LabelPolicy.RECOVER,
@@ -129,6 +148,11 @@ class GIAS(Preset):
     patience: Count | None = None
 
     @classmethod
+    def small_images(cls) -> Self:
+        """Settings that Fang et al. state for 32×32 images: the defaults."""
+        return cls()
+
+    @classmethod
     def large_images(cls) -> Self:
         """Settings that Fang et al. state for 224×224 images behind BigGAN: total variation 1e-4, weights at a rate of 1e-5."""
         return cls(weight_rate=1e-5, total_variation=1e-4)
@@ -156,10 +180,11 @@ class GIAS(Preset):
 class IGIMS(Preset):
     """Images G(z; w) that minimize 1 − cos(g, g*) + priors, in rounds: z by CMA-ES, then w by Adam, per example.
 
-    In a batch the k-th draws of all examples are one joint candidate with one loss. A round of populations hands on one
-    sample from its final distribution; `details["samples"]` has its matching loss and that of the best candidate, round
-    by round. The claim is the iterate with the smallest matching loss of all. In the next round distribution and
-    weights go on where they were; Adam begins with empty moments.
+    In a batch the k-th draws of all examples are one joint candidate with one loss. A round of populations hands on its
+    best candidate, or one sample from its final distribution (`hand_on="sample"`); then `details["samples"]` has its
+    matching loss and that of the best candidate, round by round. The claim is the iterate with the smallest matching
+    loss of all. In the next round distribution and weights go on where they were; Adam begins with empty moments.
+    Where the cost is given and not the iterations, `within` splits it.
 
     **Source**: Fang et al. 2024, algorithm 1 and appendix A: M = 300 iterations of K = 50 candidates from N(0, I) at
     first, N = 1,000 Adam steps, negative cosine (here 1 − cos), total variation 1e-6 at 32×32 and 1e-4 at 224×224,
@@ -167,9 +192,11 @@ class IGIMS(Preset):
     with BigGAN). Not stated and ours: T = 4 rounds; the weight 0.1 of the KL on z, which is that of Li et al. 2022; what the
     decay counts. The term ‖w − w₀‖ is stated for BigGAN alone, with the weight 1, and left out elsewhere: a norm that is
     not squared holds the weights once the matching loss is as small. `large_images` has what is stated for BigGAN.
-    Deviation: the weights go on from their best iterate of a round, not from the last.
+    Deviations: the weights go on from their best iterate of a round, not from the last; populations hand on their best
+    candidate, where algorithm 1 draws a sample, which is worse before the distribution has converged.
 
-    **Cost**: T · (K · M + 3 · N) plain gradients a start, 18,000 a round by default.
+    **Cost**: T · (K · M + 3 · N) plain gradients a start, 18,000 a round by default, or T · (M + N) = 5,200 iterations as the
+    paper counts them, a population as much as a step.
 
     Attributes:
         rounds: T.
@@ -181,7 +208,7 @@ class IGIMS(Preset):
         total_variation: weight for the mean over neighbor pairs as `TotalVariation` defines it.
         latent_kl: weight of `LatentKL`.
         weight_proximity: weight of `WeightProximity`, ‖w − w₀‖ not squared; 0 for none.
-        hand_on: what weights begin with, a sample (the paper) or the best candidate.
+        hand_on: what weights begin with, the best candidate or a sample (the paper).
         local_training: how several local steps are read: as the average gradient (AGA, the paper), which costs as much as
             for one step, or unrolled.
         patience: stop after so many populations or steps without progress of any start; None never.
@@ -201,14 +228,51 @@ class IGIMS(Preset):
     total_variation: NonNegative = 1e-6
     latent_kl: NonNegative = 0.1
     weight_proximity: NonNegative = 0.0
-    hand_on: HandOn = HandOn.SAMPLE
+    hand_on: HandOn = HandOn.BEST
     local_training: LocalTraining = LocalTraining.AVERAGE_GRADIENT
     patience: Count | None = None
 
     @classmethod
+    def within(cls, plain_gradients: float, *, rounds: int = 4) -> Self:
+        """The split of a cost between populations and steps: weights first, up to the paper's 4,000 steps in all.
+
+        Populations get what that leaves, and at least a fifth of a round: a step costs 3 plain gradients and always gains,
+        a population costs 50 and pays once the weights have had theirs. At the paper's cost (72,012 in four rounds) this is
+        the paper's split, 300 populations and 1,000 steps; at 3,000 it is 3 and 199, where scaling the paper's down
+        would give 12 and 40.
+
+        Args:
+            plain_gradients: what a start may cost.
+            rounds: T.
+
+        Raises:
+            InputError: if a round cannot buy one population and one step.
+        """
+        check_count(f"{cls.__name__}.rounds", rounds)
+        each, population = plain_gradients / rounds, cls.population
+        if not each >= population + 6:
+            raise InputError(
+                f"{cls.__name__}.within: expected at least {population + 6} plain gradients a round, got {each:g}; take fewer "
+                "rounds, or GIAS"
+            )
+        least = max(population, _POPULATIONS * each)
+        most = cls.rounds * cls.weight_iterations // rounds
+        steps = max(1, min(most, int((each - least) / 3 + 1e-9) - 1))
+        populations = int((each - 3 * (steps + 1)) / population + 1e-9)
+        return cls(rounds=rounds, latent_iterations=populations, weight_iterations=steps)
+
+    @classmethod
+    def small_images(cls) -> Self:
+        """Settings that Fang et al. state for 32×32 images: the defaults."""
+        return cls()
+
+    @classmethod
     def large_images(cls) -> Self:
-        """Settings that Fang et al. state for 224×224 images behind BigGAN: as of `GIAS`, and weights held with the weight 1."""
-        return cls(weight_rate=1e-5, total_variation=1e-4, weight_proximity=1.0)
+        """Settings that Fang et al. state for 224×224 images behind BigGAN, one round among them.
+
+        Total variation and rate of the weights as of `GIAS`, and weights held with the weight 1.
+        """
+        return cls(rounds=1, weight_rate=1e-5, total_variation=1e-4, weight_proximity=1.0)
 
     def compose(self) -> Inversion:
         """The composition that runs."""
@@ -273,9 +337,14 @@ class IGIMSAdam(Preset):
     patience: Count | None = None
 
     @classmethod
+    def small_images(cls) -> Self:
+        """Settings that Fang et al. state for 32×32 images: the defaults."""
+        return cls()
+
+    @classmethod
     def large_images(cls) -> Self:
-        """Settings that Fang et al. state for 224×224 images behind BigGAN: as of `GIAS`, and weights held with the weight 1."""
-        return cls(weight_rate=1e-5, total_variation=1e-4, weight_proximity=1.0)
+        """Settings that Fang et al. state for 224×224 images behind BigGAN, as of `IGIMS`."""
+        return cls(rounds=1, weight_rate=1e-5, total_variation=1e-4, weight_proximity=1.0)
 
     def compose(self) -> Inversion:
         """The composition that runs."""

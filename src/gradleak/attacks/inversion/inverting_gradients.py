@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from gradleak.attacks.inversion.engine import Inversion, Preset
 from gradleak.attacks.inversion.matching import CosineDistance
@@ -56,6 +56,16 @@ class InvertingGradients(Preset):
     total_variation: NonNegative = 1e-3
     local_training: LocalTraining = LocalTraining.UNROLLED
     patience: Count | None = None
+
+    @classmethod
+    def small_images(cls) -> Self:
+        """Settings that Fang et al. 2024 state for 32×32 images: 8,000 iterations, total variation 1e-6."""
+        return cls(iterations=8000, total_variation=1e-6)
+
+    @classmethod
+    def large_images(cls) -> Self:
+        """Settings that Fang et al. 2024 state for 224×224 images: 20,000 iterations, total variation 1e-4."""
+        return cls(iterations=20000, total_variation=1e-4)
 
     def compose(self) -> Inversion:
         """The composition that runs."""
