@@ -6,7 +6,8 @@ import math
 
 import pytest
 import torch
-from scipy.special import ndtr
+from scipy.optimize import brentq
+from scipy.special import entr, ndtr
 from tests.tokens import VOCABULARY, sentences, tiny
 from torch import Tensor
 
@@ -162,6 +163,22 @@ def test_fano_bounds_decoders_from_below_where_two_points_do_not() -> None:
     assert far.least_error(1.0) == pytest.approx(0.0, abs=1e-12)
     equal = TokenDistances(distances=torch.zeros(4, 4, dtype=torch.float64), truth=0)
     assert equal.smallest_std(0.7) == 0.0
+
+
+def test_fano_takes_the_mean_squared_distance_from_the_center() -> None:
+    """Twelve releases at random, solved again with SciPy: I <= mean ‖g − center‖² / 2σ²."""
+    draw = torch.Generator().manual_seed(0)
+    points = torch.randn(12, 3, generator=draw, dtype=torch.float64)
+    std = 2.0
+    found = TokenDistances(distances=torch.cdist(points, points), truth=0)
+    information = float((points - points.mean(0)).square().sum(1).mean()) / (2 * std**2)
+
+    def left(error: float) -> float:
+        return float(entr([error, 1 - error]).sum()) + error * math.log(11) - math.log(12) + information
+
+    want = brentq(left, 1e-12, 11 / 12, xtol=1e-14)
+    assert want > float(found.confusions(std).max(dim=1).values.mean())
+    assert found.least_error(std) == pytest.approx(want, abs=1e-9)
 
 
 def test_the_linear_form_is_an_estimate_that_is_right_for_words_close_by() -> None:

@@ -17,7 +17,7 @@ from gradleak.attacks import (
     recover_labels,
 )
 from gradleak.attacks.labels.target import UNCHECKED
-from gradleak.core import HonestButCurious, Update
+from gradleak.core import Batch, HonestButCurious, Update
 from gradleak.defenses import (
     DPSGD,
     Clip,
@@ -256,9 +256,23 @@ def test_noise_that_is_not_known_shows_in_the_sum() -> None:
     assert claims <= 1
 
 
-def test_public_inputs_stand_for_the_private_ones_where_there_are_some() -> None:
-    from gradleak.core import Batch
+def test_counts_are_exact_where_dummies_have_the_mean_probabilities_of_the_private_examples() -> None:
+    """Their mean, not their median: of a network that is sure of its classes the two are far apart."""
+    model, labels = net(), [3, 3, 7, 1, 0, 0]
+    with torch.no_grad():
+        model[-1].weight.normal_(std=8, generator=torch.Generator().manual_seed(2))
+    inputs = torch.rand(len(labels), 12, generator=torch.Generator().manual_seed(0)).double()
+    update, knowledge = released(model, labels, dtype=torch.float64)
+    # No server has the private examples; here they stand for dummies that are like them.
+    knowledge = replace(knowledge, public=Batch(inputs, torch.zeros(len(labels), dtype=torch.long)))
+    probabilities = torch.softmax(model.double()(inputs), dim=1).detach()
+    assert float((probabilities.mean(0) - probabilities.median(0).values).abs().max()) > 0.1
+    found = AdaptiveLabelRecovery(minimum_confidence=0.0)(update, knowledge)
+    expected = torch.bincount(torch.tensor(labels), minlength=10).double()
+    torch.testing.assert_close(found.estimate, expected, atol=1e-6, rtol=0)
 
+
+def test_public_inputs_stand_for_the_private_ones_where_there_are_some() -> None:
     public = Batch(torch.rand(40, 12, generator=torch.Generator().manual_seed(9)), torch.zeros(40, dtype=torch.long))
     update, knowledge = released(net(), [1, 1, 2], threat=HonestButCurious(public=public))
     found = AdaptiveLabelRecovery()(update, knowledge)

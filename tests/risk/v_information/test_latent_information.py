@@ -13,7 +13,7 @@ from gradleak.core import Batch, Objective
 from gradleak.core.example_gradients import example_gradients
 from gradleak.results import InputError, Outcome
 from gradleak.risk import Consecutive, LatentInformation
-from gradleak.risk.v_information.latent_information import exponent_of
+from gradleak.risk.v_information.latent_information import exponent_of, gains_of
 
 LOGISTIC = LatentInformation(classifier=LogisticRegression(), resamples=200)
 
@@ -169,6 +169,19 @@ class TestAnswers:
             LatentInformation(folds=1)
         with pytest.raises(InputError, match="expected a Consecutive, lists of texts by name or None"):
             LatentInformation(by="layer")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.5])
+def test_gains_are_those_of_the_posterior_tempered_towards_the_law(exponent: float) -> None:
+    """f[g] ∝ P (q/P)^t, normalized by hand; t = 0 is the attacker who knows the law alone, t = 1 the posterior itself."""
+    law = np.array([0.7, 0.2, 0.1])
+    random = np.random.default_rng(0)
+    posteriors, labels = random.dirichlet([1.0, 1.0, 1.0], size=20), random.integers(0, 3, 20)
+    tempered = law * (posteriors / law) ** exponent
+    tempered /= tempered.sum(axis=1, keepdims=True)
+    rows = np.arange(20)
+    found = gains_of(np.log(posteriors), labels, law, exponent)
+    np.testing.assert_allclose(found, np.log(tempered[rows, labels] / law[labels]), atol=1e-12)
 
 
 def test_a_few_rows_told_wrongly_with_certainty_do_not_hide_what_is_told_of_the_others() -> None:
