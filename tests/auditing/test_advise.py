@@ -74,10 +74,12 @@ def test_ends_that_agree_are_told(monkeypatch: pytest.MonkeyPatch, bounded: bool
 
 
 def test_a_plan_needs_one_list_and_utility(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match="expected one list of numbers among the scenarios, got 0"):
+    with pytest.raises(PlanError, match="expected one list of numbers among the scenarios, got none; write such as"):
         advise(content(noise_std=1.0), folder=tmp_path, utility=0.5, out=tmp_path)
     with pytest.raises(PlanError, match="at least two different numbers above 0 in noise_std"):
         advise(content(noise_std=[-1.0, 2.0]), folder=tmp_path, utility=0.5, out=tmp_path)
+    with pytest.raises(PlanError, match=r"--utility: expected a finite number such as an accuracy of 0.8, got nan"):
+        advise(content(), folder=tmp_path, utility=float("nan"), out=tmp_path)
     bare = {key: value for key, value in content().items() if key != "utility"}
     with pytest.raises(PlanError, match=r"expected a section \[utility\]"):
         advise(bare, folder=tmp_path, utility=0.5, out=tmp_path)

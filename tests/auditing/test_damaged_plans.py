@@ -76,9 +76,10 @@ def refused(text: str | bytes, folder: Path) -> str:
         (f'{TEXT}[attacks."a\\u0000"]\nuse = "DLG"', "attacks: expected keys of printable characters, got 'a\\x00'"),
         (f"{TEXT}{'k' * 1001} = 1", "expected keys of printable characters, got 'kkkk"),
         ("use = 1979-05-27", "plan: unknown key 'use'"),
+        ("[training]", "plan.toml: expected the plan of an audit, got a file for `gradleak train-generator`"),
         ("", "plan: expected a section [model], got none"),
     ],
-    ids=range(25),
+    ids=range(26),
 )  # fmt: skip
 def test_a_file_that_is_no_plan(text: str | bytes, message: str, tmp_path: Path) -> None:
     assert message in refused(text, tmp_path)

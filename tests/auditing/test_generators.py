@@ -199,9 +199,10 @@ def test_a_training_file_says_all(tmp_path: Path) -> None:
         (("steps = 3", "steps = 3\nprogress = 1"), "training: unknown key 'progress'"),
         (('license = "CC BY-SA 3.0"\n', ""), "training: expected license too"),
         (("[data]", "[data"), "not valid TOML"),
+        (("seed = 4", "scenarios = []"), "training.toml: expected a training file, got the plan of an audit"),
         (("batch_size = 8", "batch_size = 80"), "training: batch_size: expected at most 24"),
     ],
-    ids=["key", "trainer", "section", "seed", "data", "progress", "license", "toml", "batch"],
+    ids=["key", "trainer", "section", "seed", "data", "progress", "license", "toml", "plan", "batch"],
 )
 def test_a_training_file_that_is_wrong_is_one_clear_line(change: tuple[str, str], message: str, tmp_path: Path) -> None:
     file = tmp_path / "training.toml"

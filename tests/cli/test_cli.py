@@ -253,6 +253,8 @@ def test_list_names_everything_that_is_exported() -> None:
         "wrong_pairing_rmse",
         "chance_pixel_rmse",
         "no_better_than_chance",
+        "gl.risk.InversionInfluence",
+        "DPSGD.from_noise_multiplier",
     ],
 )
 def test_explain(name: str) -> None:

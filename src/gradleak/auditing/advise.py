@@ -18,6 +18,7 @@ from gradleak.auditing.run import run_plan
 from gradleak.auditing.sweep import lists, printed
 from gradleak.audits.base import table_of, tables_of
 from gradleak.results import PlanError, Record, Score, VerdictKind
+from gradleak.results.errors import shown
 
 # Settings beside both ends and the middle: halvings, or points of a grid.
 STEPS = 4
@@ -95,10 +96,12 @@ def advise(
         device: where the tasks compute; as of `run_plan`.
 
     Raises:
-        PlanError: for a plan without such a list, or without `[utility]`.
+        PlanError: for a plan without such a list, or without `[utility]`, or a utility that no model has.
 
     Cost: at most 3 + 4 runs of the scenario.
     """
+    if not math.isfinite(utility):
+        raise PlanError(f"--utility: expected a finite number such as an accuracy of 0.8, got {utility}")
     search = _Search(content=content, folder=folder, out=out, jobs=jobs, device=device)
     if not any(audit.judges_models for audit in search.plan(search.values[0]).audits):
         raise PlanError("advise: expected a section [utility], which says how models are trained and judged, got none")
@@ -149,11 +152,16 @@ class _Search:
         reader = PlanReader(folder=self.folder, seed=0, content=self.content)
         found = list(self._swept(reader))
         if len(found) != 1:
-            raise PlanError(f"advise: expected one list of numbers among the scenarios, got {len(found)}")
+            keys = (
+                " and ".join(one[2] for one in found) or "none; write such as noise_multiplier = [0.3, 3] in a defense"
+            )
+            raise PlanError(f"advise: expected one list of numbers among the scenarios, got {keys}")
         self.scenario, self.number, self.key, self.values = found[0]
         wrong = [value for value in self.values if not isinstance(value, int | float) or not 0 < value < math.inf]
         if wrong or len(set(self.values)) < 2:
-            raise PlanError(f"advise: expected at least two different numbers above 0 in {self.key}")
+            raise PlanError(
+                f"advise: expected at least two different numbers above 0 in {self.key}, got {shown(list(self.values))}"
+            )
 
     def _swept(self, reader: PlanReader) -> Iterator[tuple[Mapping[str, Any], int, str, Sequence[Any]]]:
         for place, spec in enumerate(tables_of(self.content.get("scenarios", []), "scenarios")):

@@ -40,6 +40,8 @@ def train_generator(path: str | os.PathLike[str], *, progress: Progress | None =
     """
     content = read_toml(path, "a training file")
     check_values(content)
+    if "scenarios" in content:
+        raise PlanError(f"{Path(path)}: expected a training file, got the plan of an audit, for `gradleak audit`")
     for key in content:
         if key not in _SECTIONS:
             raise PlanError(f"{Path(path).name}: {unknown('key', key, _SECTIONS)}")

@@ -133,7 +133,10 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         PlanError: in one line, for a missing file, bad TOML, an unknown key (naming the nearest), a bad value.
         GradleakError: if model, data and release do not fit together.
     """
-    return build_plan(read_toml(path, "a plan file"), folder=Path(path).parent)
+    content = read_toml(path, "a plan file")
+    if "training" in content:
+        raise PlanError(f"{Path(path)}: expected the plan of an audit, got a file for `gradleak train-generator`")
+    return build_plan(content, folder=Path(path).parent)
 
 
 def build_plan(content: Mapping[str, Any], *, folder: Path) -> Plan:

@@ -110,7 +110,9 @@ def explanation(name: str) -> str:
     Raises:
         InputError: naming the nearest known name.
     """
-    texts = _texts()
+    texts, name = _texts(), name.strip()
+    # As Python and documents write it: gl.risk.InversionInfluence.
+    name = name if name in texts or not name.startswith(("gl.", "gradleak.")) else name.rpartition(".")[2]
     by_lower = {key.lower(): key for key in reversed(texts)}
     key = name if name in texts else by_lower.get(name.lower())
     if key is not None:
@@ -122,6 +124,7 @@ def explanation(name: str) -> str:
 
 def _texts() -> dict[str, Callable[[], str]]:
     from gradleak.auditing.catalog import catalog, from_python
+    from gradleak.auditing.plan_names import class_methods
     from gradleak.models.generators import train_dcgan, train_vae
 
     texts: dict[str, Callable[[], str]] = {}
@@ -143,6 +146,8 @@ def _texts() -> dict[str, Callable[[], str]]:
     for entries in catalog().values():
         for entry in entries.values():
             texts[entry.name] = partial(_documentation, entry.constructor)
+            for method in class_methods(entry.constructor):
+                texts[f"{entry.name}.{method}"] = partial(_documentation, getattr(entry.constructor, method))
             snake = getattr(entry.constructor, "name", None)
             if isinstance(snake, str):
                 texts.setdefault(snake, texts[entry.name])
