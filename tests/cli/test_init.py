@@ -16,9 +16,15 @@ from safetensors.torch import save_file
 
 from gradleak.auditing import load_plan
 from gradleak.auditing.data_table import data_tables
+from gradleak.auditing.default_plan import least_multiplier
 from gradleak.auditing.new_plan import Preset, Wishes, new_plan
 from gradleak.cli.examples import examples
-from gradleak.results import InputError, PlanError, Record
+from gradleak.core import Batch, Domain, Objective, Release, Vocabulary
+from gradleak.defenses import DPSGD
+from gradleak.models import transformer
+from gradleak.protocols import FedSGD
+from gradleak.results import InputError, PlanError, Record, Thresholds
+from gradleak.risk import ReconstructionProbability
 from tests.cli.command import ROOT, called
 
 MODELS = "tests.cli.own_models"
@@ -140,6 +146,24 @@ def test_pictures_and_sentences_are_seen_for_what_they_are(pictures: Path, sente
     assert "model = Transformer(size=8)" in made.script
 
 
+def test_sentences_are_bounded_from_the_smallest_noise_on_that_a_plan_proposes() -> None:
+    objective = Objective.from_module(transformer(words=1004, length=8, width=16, blocks=1))
+    ids = torch.arange(5, 13).reshape(2, 4)
+    batch = Batch(ids, torch.tensor([0, 1]), Domain.tokens(Vocabulary(size=1004), 4))
+    chance = ReconstructionProbability(candidates=500, within=0.5)
+    least = least_multiplier(objective, batch, chance)
+    assert least is not None
+
+    def probability(multiplier: float) -> float:
+        noise = DPSGD.from_noise_multiplier(noise_multiplier=multiplier, clip_norm=1.0, expected_batch_size=2)
+        value = chance(objective, Release(FedSGD(), [noise]), targets=batch.targets, domain=batch.domain).value
+        assert value is not None
+        return value
+
+    assert probability(least) <= Thresholds().reconstruction_probability < probability(0.99 * least)
+    assert least_multiplier(objective, batch, ReconstructionProbability(candidates=12, within=0.5)) is None
+
+
 def test_a_file_of_text_becomes_sentences_by_counted_words_or_those_of_the_model(tmp_path: Path) -> None:
     words = ["the", "cat", "sat", "on", "a", "mat", "and", "dog", "ran", "to", "red", "house"]
     lines = [" ".join(words[place % 12 : place % 12 + 5] + words[:2]) for place in range(0, 12, 2)]
@@ -161,6 +185,9 @@ def test_a_file_of_text_becomes_sentences_by_counted_words_or_those_of_the_model
     assert "\nfirst = 6\n" in made.text
     assert "no public text was named, so that the first 6 sentences are taken for public" in made.said
     assert "from gradleak.datasets import text_file" in made.script
+    # Eight sentences that agree at no place are guessed more often than the limit allows.
+    assert 'name = "DP-SGD"   # no noise makes it *bounded*: 8 candidates are guessed too often' in made.text
+    assert "[measures.token]" in made.text
     decoder = {**arguments, "classes": 0, "causal": True}
     assert new_plan("transformer", str(text), Wishes(arguments=decoder)).plan.site.objective.loss_name == "causal_lm"
     (tmp_path / "public.txt").write_text("the cat and the dog\n", encoding="utf-8")

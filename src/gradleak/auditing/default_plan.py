@@ -17,14 +17,16 @@ from gradleak.auditing.plan_file import read_audits
 from gradleak.auditing.plan_reader import PlanReader
 from gradleak.audits.base import Scenario, Site
 from gradleak.core import Batch, DiagonalGaussian, Domain, HonestButCurious, Objective, Release, Vocabulary
+from gradleak.defenses import DPSGD
 from gradleak.protocols import FedSGD
-from gradleak.results import InputError
+from gradleak.results import InputError, Thresholds
 from gradleak.risk import (
     GradientNorm,
     InversionInfluence,
     InversionInfluenceLowerBound,
     LinearizedPosteriorError,
     Measure,
+    ReconstructionProbability,
     SettingMeasure,
     TokenError,
 )
@@ -34,6 +36,8 @@ DENSE_BYTES = 4 * 2**30
 QUICK_SIZE = 2**20
 # Of a prior that is uniform over the range of the data.
 PRIOR_STD = 12**-0.5
+# 0.1 to 9,990 by three digits.
+_MULTIPLIERS = [digits * 10.0**power / 100 for power in range(-1, 4) for digits in range(100, 1000)]
 
 
 def default_plan(
@@ -156,6 +160,33 @@ def _measures(objective: Objective, batch: Batch) -> list[Measure | SettingMeasu
         InversionInfluenceLowerBound(unit="pixel_rmse"),
         GradientNorm(),
     ]
+
+
+def least_multiplier(objective: Objective, batch: Batch, chance: ReconstructionProbability) -> float | None:
+    """The noise multiplier of DP-SGD from which on a release of such a batch is *bounded*, rounded up to three digits.
+
+    Args:
+        objective: of the client.
+        batch: whose size, labels and domain count.
+        chance: the bound, with its prior.
+
+    Returns:
+        None where no noise is enough, since blind guesses succeed often enough.
+
+    Cost: some dozen evaluations of the closed form.
+    """
+
+    def bounded(multiplier: float) -> bool:
+        noise = DPSGD.from_noise_multiplier(noise_multiplier=multiplier, clip_norm=1.0, expected_batch_size=batch.size)
+        release = Release(FedSGD(), [noise])
+        value = chance(objective, release, targets=batch.targets, domain=batch.domain).value
+        return value is not None and value <= Thresholds().reconstruction_probability
+
+    low, high = 0, len(_MULTIPLIERS)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if bounded(_MULTIPLIERS[middle]) else (middle + 1, high)
+    return _MULTIPLIERS[low] if low < len(_MULTIPLIERS) else None
 
 
 def _posterior(objective: Objective, batch: Batch, release: Release) -> Measure:

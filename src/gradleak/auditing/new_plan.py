@@ -9,7 +9,6 @@ import textwrap
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -18,78 +17,17 @@ from torch import nn
 
 from gradleak.attacks import SpanSearch
 from gradleak.auditing.data_table import DataTable, data_tables
-from gradleak.auditing.default_plan import DENSE_BYTES, fits_gauss_newton
+from gradleak.auditing.default_plan import DENSE_BYTES, QUICK_SIZE, fits_gauss_newton, least_multiplier
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.plan_file import build_plan
 from gradleak.auditing.plan_reader import PlanReader
+from gradleak.auditing.presets import DEFENSES, EFFORTS, Effort, Preset
 from gradleak.auditing.run import preflight
 from gradleak.core import Batch, HonestButCurious, Objective, Release
 from gradleak.core.token_tables import arguments
 from gradleak.protocols import FedSGD
 from gradleak.results import GradleakError, InputError
-
-
-class Preset(StrEnum):
-    """Size of a first plan."""
-
-    QUICK = "quick"
-    """One update, a short attack, undefended and under DP-SGD."""
-    STANDARD = "standard"
-    """Four updates, attacks of a thousand steps, noise and DP-SGD."""
-    DEEP = "deep"
-    """Eight updates, attacks of 4,000 steps from four starts, both adversaries, pruning, noise and DP-SGD."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Effort:
-    """Numbers of a preset.
-
-    Attributes:
-        updates: how many are attacked.
-        iterations: of `InvertingGradients`.
-        steps: of `GaussNewton`.
-        restarts: of both.
-        unknowns: up to which `GaussNewton` is tried; None for as many as it takes.
-        defenses: beside no defense.
-        adversaries: who attacks them.
-    """
-
-    updates: int
-    iterations: int
-    steps: int
-    restarts: int
-    unknowns: int | None = None
-    defenses: tuple[str, ...]
-    adversaries: str
-
-
-EFFORTS: Mapping[Preset, Effort] = {
-    Preset.QUICK: Effort(
-        updates=1,
-        iterations=300,
-        steps=12,
-        restarts=1,
-        unknowns=256,
-        defenses=("DP-SGD",),
-        adversaries='["adaptive"]',
-    ),
-    Preset.STANDARD: Effort(
-        updates=4, iterations=1000, steps=30, restarts=1, defenses=("noise", "DP-SGD"), adversaries='["adaptive"]'
-    ),
-    Preset.DEEP: Effort(
-        updates=8,
-        iterations=4000,
-        steps=60,
-        restarts=4,
-        defenses=("largest tenth", "noise", "DP-SGD"),
-        adversaries='["adaptive", "static"]',
-    ),
-}
-_DEFENSES: Mapping[str, str] = {
-    "largest tenth": '{ use = "TopK", share = 0.1 }',
-    "noise": '{ use = "Clip", max_norm = 1.0 }, { use = "GaussianNoise", std = 0.01 }',
-    "DP-SGD": '{ use = "DPSGD.from_noise_multiplier", noise_multiplier = 1.1, clip_norm = 1.0, expected_batch_size = %d }',
-}
+from gradleak.risk import ReconstructionProbability
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -408,36 +346,53 @@ class Parts:
             kind = "InversionInfluence" if dense else "InversionInfluenceLowerBound"
             why = "error that the noise of a release causes" if dense else "a lower bound of it: this model is large"
             yield from ("[measures.influence]", f'use = "{kind}"   # {why}', 'unit = "pixel_rmse"', "")
-        vocabulary = None if self.batch.domain is None else self.batch.domain.vocabulary
+        chance = self._of_sentences
         many, of = 1000, "an example for one of a thousand"
-        if vocabulary is not None:
-            many = min(1000, vocabulary.size // 2)
-            of = f"a sentence for one of {many} that agree at no place"
+        if chance is not None:
+            many, of = chance.candidates or 0, f"a sentence for one of {chance.candidates} that agree at no place"
+            if self.objective.size <= QUICK_SIZE:
+                yield from ("[measures.token]       # the least Gaussian noise that hides a word, its neighbors told",)
+                yield from ('use = "TokenError"', "most_places = 3", "most_candidates = 12", "")
         yield from (
             "[measures.chance]      # of any attacker, by differential privacy: what can make a release *bounded*",
             'use = "ReconstructionProbability"',
             f"candidates = {many}      # the prior: who attacks holds {of}",
             "rounds = 1             # releases that hold the same example",
         )
-        if vocabulary is not None:
+        if chance is not None:
             yield "within = 0.5           # of the words: the verdict's threshold"
         yield ""
 
+    @property
+    def _of_sentences(self) -> ReconstructionProbability | None:
+        """The bound on every attacker on sentences; None for other data."""
+        vocabulary = None if self.batch.domain is None else self.batch.domain.vocabulary
+        return vocabulary and ReconstructionProbability(candidates=min(1000, vocabulary.size // 2), within=0.5)
+
     def _scenarios(self) -> Iterator[str]:
         everything = ", ".join(f'{name} = "all"' for name in self.attacks)
+        chance, multiplier, told = self._of_sentences, 1.1, ""
+        if chance is not None:
+            least = least_multiplier(self.objective, self.batch, chance)
+            told = f"   # no noise makes it *bounded*: {chance.candidates} candidates are guessed too often"
+            if least is not None:
+                multiplier, told = (
+                    least,
+                    "   # the smallest noise_multiplier that makes it *bounded*, by [measures.chance]",
+                )
         yield from (
             "[[scenarios]]",
             'name = "undefended"',
             f"attacks = {{ {everything} }}",
         )
         for name in self.effort.defenses:
-            defense = _DEFENSES[name]
+            defense = DEFENSES[name]
             yield from (
                 "",
                 "[[scenarios]]",
-                f"name = {_toml(name)}",
+                f"name = {_toml(name)}{told if '%' in defense else ''}",
                 f"adversaries = {self.effort.adversaries}   # adaptive: knows the defense; static: does not",
-                f"defenses = [{defense % self.wish.batch_size if '%' in defense else defense}]",
+                f"defenses = [{defense % (multiplier, self.wish.batch_size) if '%' in defense else defense}]",
                 f"attacks = {{ {everything} }}",
             )
 
