@@ -17,7 +17,8 @@ from safetensors.torch import save_file
 from gradleak.auditing import load_plan
 from gradleak.auditing.data_table import data_tables
 from gradleak.auditing.default_plan import least_multiplier
-from gradleak.auditing.new_plan import Preset, Wishes, new_plan
+from gradleak.auditing.new_plan import Wishes, new_plan
+from gradleak.auditing.presets import Preset
 from gradleak.cli.examples import examples
 from gradleak.core import Batch, Domain, Objective, Release, Vocabulary
 from gradleak.defenses import DPSGD

@@ -367,7 +367,9 @@ class Parts:
     def _of_sentences(self) -> ReconstructionProbability | None:
         """The bound on every attacker on sentences; None for other data."""
         vocabulary = None if self.batch.domain is None else self.batch.domain.vocabulary
-        return vocabulary and ReconstructionProbability(candidates=min(1000, vocabulary.size // 2), within=0.5)
+        if vocabulary is None:
+            return None
+        return ReconstructionProbability(candidates=min(1000, vocabulary.size // 2), within=0.5)
 
     def _scenarios(self) -> Iterator[str]:
         everything = ", ".join(f'{name} = "all"' for name in self.attacks)

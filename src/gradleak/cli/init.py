@@ -93,8 +93,8 @@ def init(
     _refuse_files(plan_file, script_file, force=force)
     # The folder of the command comes first, so that a plan can name the user's own modules.
     sys.path.insert(0, str(Path.cwd()))
-    from gradleak.auditing.new_plan import Preset as Known
     from gradleak.auditing.new_plan import Wishes, new_plan
+    from gradleak.auditing.presets import Preset as Known
 
     wishes = Wishes(
         preset=Known(preset.value),
