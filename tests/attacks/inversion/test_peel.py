@@ -58,6 +58,15 @@ def test_table_rows_are_read_to_round_off(seed: int) -> None:
     assert case.error(found.inputs) < 1e-24
 
 
+@pytest.mark.parametrize("bend", [nn.LeakyReLU(0.1), nn.ELU(0.7), nn.Softplus()], ids=repr)
+def test_activations_are_inverted_in_double_precision(bend: nn.Module) -> None:
+    network = nn.Sequential(nn.Linear(12, 20), bend, nn.Linear(20, 9), bend, nn.Linear(9, 3))
+    case = setting(initialize_default(network, generator=_generator()).double(), rows(1))
+    found = _run(case)
+    assert found.outcome is Outcome.CONVERGED
+    assert case.error(found.inputs) < 1e-24
+
+
 def test_a_float32_update_is_read_to_its_own_round_off() -> None:
     case = setting(lenet_i2f(size=12, activation="relu", generator=_generator()), _image(SMALL), dtype=torch.float32)
     found = _run(case)
@@ -293,11 +302,107 @@ def test_half_formats_are_held_to_their_own_round_off() -> None:
     assert [allowed(eps) for eps in (2.0**-7, 2.0**-10, 2.0**-23)] == pytest.approx([2.0**-5, 0.01, 2.0**-17])
 
 
+class _Residual(nn.Module):
+    """A stem, a block with an identity on its skip, and one with a convolution there, with normalization everywhere."""
+
+    def __init__(self, bend: nn.Module, channels: int = 8) -> None:
+        super().__init__()
+        wide = 2 * channels
+        shapes = {"stem": (1, channels), "one": (channels, channels), "two": (channels, channels)}
+        shapes |= {"three": (channels, wide), "four": (wide, wide)}
+        for name, (given, made) in shapes.items():
+            convolution = nn.Conv2d(given, made, 3, stride=2 if name == "three" else 1, padding=1, bias=False)
+            self.add_module(name, nn.Sequential(convolution, nn.BatchNorm2d(made)))
+        self.side = nn.Sequential(nn.Conv2d(channels, wide, 1, stride=2, bias=False), nn.BatchNorm2d(wide))
+        self.bend, self.head = bend, nn.Linear(16 * wide, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        part, bend = self.get_submodule, self.bend
+        x = bend(part("stem")(x))
+        x = bend(part("two")(bend(part("one")(x))) + x)
+        x = bend(part("four")(bend(part("three")(x))) + self.side(x))
+        logits: Tensor = self.head(x.flatten(1))
+        return logits
+
+
+def _residual(bend: nn.Module, channels: int = 8, seed: int = 0) -> nn.Module:
+    network = initialize_default(_Residual(bend, channels), generator=_generator(seed))
+    for part in network.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            assert part.running_mean is not None
+            part.running_mean.uniform_(-0.2, 0.2, generator=_generator(seed))
+    return network.double()
+
+
+TINY = Domain.image(channels=1, height=8, width=8, mean=(0.4,), std=(0.3,))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("bend", [nn.ReLU(), nn.Tanh()], ids=["relu", "tanh"])
+def test_an_image_behind_skip_connections_is_read_to_round_off(bend: nn.Module, seed: int) -> None:
+    case = setting(_residual(bend, seed=seed), _image(TINY, seed=seed))
+    found = _run(case)
+    assert found.outcome is Outcome.CONVERGED
+    assert found.plain_gradients == 1
+    assert case.error(found.inputs) < 1e-20
+    # The value before the second block is read by two layers.
+    assert [layer["layer"].count(".weight") for layer in found.details["inputs_of"]] == [1, 1, 2, 1, 1, 1]
+
+
+def test_under_noise_both_branches_count_for_what_they_are_off() -> None:
+    case = setting(_residual(nn.ReLU()), _image(TINY), defenses=[GaussianNoise(std=1e-9)])
+    found = _run(case)
+    assert found.outcome is Outcome.CONVERGED
+    assert case.error(found.inputs) < 1e-8
+    assert all(layer["misfit"] < 2 for layer in found.details["inputs_of"])
+
+
+def test_two_values_of_a_sum_are_solved_together_where_one_alone_lacks_rank() -> None:
+    # A kernel of one entry: a weight of 12 rows has 12 equations a channel for 16 pixels.
+    class Narrow(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(1, 12, 3, padding=1), nn.Conv2d(12, 12, 1)
+            self.side, self.head = nn.Conv2d(1, 12, 3, padding=1), nn.Linear(192, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            hidden = torch.tanh(self.second(torch.tanh(self.first(x))) + self.side(x))
+            logits: Tensor = self.head(hidden.flatten(1))
+            return logits
+
+    domain = Domain.image(channels=1, height=4, width=4)
+    case = setting(initialize_default(Narrow(), generator=_generator(2)).double(), _image(domain))
+    found = _run(case)
+    assert found.outcome is Outcome.CONVERGED
+    assert case.error(found.inputs) < 1e-20
+    assert found.details["inputs_of"][1]["equations"] == 192 + 12 * 12 + 9 * 12
+
+
+def test_a_branch_that_lacks_rank_ends_the_way() -> None:
+    found = _run(setting(_residual(nn.ReLU(), channels=3), _image(TINY)))
+    assert found.outcome is Outcome.NOT_IDENTIFIABLE
+    assert found.inputs is None
+    assert "directions open" in found.note
+
+
 class _Pooled(nn.Sequential):
     """Pooling behind an activation."""
 
     def __init__(self, pool: nn.Module) -> None:
         super().__init__(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), pool, nn.Flatten(), nn.Linear(144, 3))
+
+
+class _Around(nn.Module):
+    """An output that the last layer is not all of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Linear(144, 3), nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.first(x.flatten(1)).relu()
+        logits: Tensor = self.head(hidden) + hidden
+        return logits
 
 
 class _Twice(nn.Module):
@@ -315,14 +420,15 @@ class _Twice(nn.Module):
 @pytest.mark.parametrize(
     ("network", "said"),
     [
-        (resnet8(classes=3, channels=1), "joins two branches"),
+        (resnet8(classes=3, channels=1), "pooling hides"),
+        (_Around(), "goes around"),
         (_Pooled(nn.MaxPool2d(2)), "pooling hides"),
         (_Pooled(nn.AvgPool2d(2)), "pooling hides"),
         (lenet_i2f(size=12, activation="gelu"), "GELU"),
         (nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Flatten(), nn.Linear(96, 3)), "at one position"),
         (_Twice(), "called once"),
     ],
-    ids=["skip", "max", "mean", "gelu", "rows", "twice"],
+    ids=["resnet", "around", "max", "mean", "gelu", "rows", "twice"],
 )
 def test_networks_that_are_no_chain_are_refused_by_name(network: nn.Module, said: str) -> None:
     case = setting(network, _image(SMALL, label=1))

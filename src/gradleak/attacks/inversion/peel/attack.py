@@ -14,8 +14,8 @@ from torch import Tensor
 from gradleak.attacks.attack import Attack, Monitor
 from gradleak.attacks.inversion.peel.completion import OpenImage, alone_on_grid, on_grid
 from gradleak.attacks.inversion.peel.head import Head, read_heads
-from gradleak.attacks.inversion.peel.network import read_chain
-from gradleak.attacks.inversion.peel.peeling import Peeled, Shared, peel
+from gradleak.attacks.inversion.peel.joined import read_network
+from gradleak.attacks.inversion.peel.peeling import Peeled, Shared
 from gradleak.attacks.inversion.problem import NEEDS, LabelSource, readable
 from gradleak.attacks.inversion.reading import known_facts, known_law
 from gradleak.attacks.labels import recover_labels
@@ -68,10 +68,13 @@ class Peel(Attack):
     units stand so near to zero that their side is a guess. Details give unknowns, equations, rank, open directions, condition
     and misfit of each layer: what decides is the number of active units and filters beside that of inputs.
 
-    **Assumptions**: one example; its gradient, to which known noise may be added; layers one after the other (linear layers and
-    convolutions with activations that have an inverse, affine maps in between). Skip connections, and pooling behind an
-    activation, are refused. Labels are not needed, nor the loss, where the last layer has a bias. Where it has none, they
-    tell the size of its input (`read_heads`); a class that nobody told is tried like all others.
+    Where branches are joined (a skip connection, with or without a convolution on it), what goes into an activation is affine in
+    several earlier values: these are solved from the last one down, two together where one alone lacks rank (`peel_joined`).
+
+    **Assumptions**: one example; its gradient, to which known noise may be added; linear layers and convolutions with activations
+    that have an inverse, affine maps in between. Pooling behind an activation is refused. Labels are not needed, nor the loss,
+    where the last layer has a bias. Where it has none, they tell the size of its input (`read_heads`); a class that nobody told
+    is tried like all others.
 
     **Cost**: one plain gradient for the check at the end, two where an image on the grid fails it, as many again for every
     further size of the head's input that explains the loss of a head without bias. Linear algebra is not
@@ -111,7 +114,7 @@ class Peel(Attack):
         assert knowledge.objective is not None
         assert knowledge.domain is not None
         refuse_other_than_gradient(knowledge.release, knowledge.objective)
-        read_chain(knowledge.objective, knowledge.domain)
+        read_network(knowledge.objective, knowledge.domain)
 
     def _recover(
         self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
@@ -120,8 +123,8 @@ class Peel(Attack):
         assert knowledge.objective is not None
         assert knowledge.domain is not None
         domain, objective = knowledge.domain, knowledge.objective.to(torch.float64)
-        chain = read_chain(objective, domain)
-        stages = chain.from_pixels(domain)
+        network = read_network(objective, domain)
+        chain = network.chain
         shared = _shared(update, replace(knowledge, objective=objective), knowledge.objective.dtype)
         targets, source, said = _labels(update, knowledge)
         details: dict[str, Any] = {
@@ -134,7 +137,7 @@ class Peel(Attack):
             return _nothing(heads, details)
         found: list[_Found] = []
         for head in heads:
-            peeled = peel(stages, shared, head.delta, head.relative, max_unknowns=self.max_unknowns)
+            peeled = network.peel(domain, shared, head.delta, head.relative, max_unknowns=self.max_unknowns)
             if peeled.solution is None:
                 found.append(_Found(peeled=peeled, head=head))
                 continue
@@ -172,7 +175,7 @@ class Peel(Attack):
             targets=targets,
             loss=residual**2,
             outcome=outcome,
-            iterations=len(stages),
+            iterations=len(chain.stages),
             plain_gradients=float(sum(one.inputs is not None for one in found)),
             note=f"{said}; {told}",
             details={**details, "relative_residual": residual},
@@ -222,8 +225,7 @@ def read_rectified(update: Update, knowledge: Knowledge, *, max_unknowns: int) -
         return None
     assert knowledge.objective is not None
     assert knowledge.domain is not None
-    bends = [stage.activation for stage in read_chain(knowledge.objective, knowledge.domain).stages]
-    if not any(bend is not None and bend.flat_below is not None for bend in bends):
+    if not read_network(knowledge.objective, knowledge.domain).rectified:
         return None
     return attack._recover(update, knowledge, torch.Generator(), Monitor())
 

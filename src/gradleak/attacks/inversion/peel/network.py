@@ -5,123 +5,21 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
+from gradleak.attacks.inversion.peel.activations import FUNCTIONS, Activation, Map, activation_of
 from gradleak.core import Domain, Mode, Objective
 from gradleak.results import UnsupportedError
 
-Map = Callable[[Tensor], Tensor]
 Weighted = nn.Linear | nn.Conv1d | nn.Conv2d
 
-_ASKER = "the attack peel"
+ASKER = "the attack peel"
 # Affine maps are known by their values on drawn inputs, in float64.
 _ALIKE = 1e-9
-_EDGE = 1e-12
-
-
-@dataclass(frozen=True, kw_only=True)
-class Activation:
-    """A pointwise function that is monotone where it is not flat.
-
-    Attributes:
-        value: output for an input.
-        inverse: input that has a given output, where there is one alone.
-        slope: derivative at the input with that output.
-        flat_below: output at and below which the input is not known, and the slope is zero; None where there is none.
-    """
-
-    value: Map
-    inverse: Map
-    slope: Map
-    flat_below: float | None = None
-
-    def above(self, outputs: Tensor, stds: Tensor, sigmas: float) -> Tensor:
-        """Mask of outputs that exceed the flat part by so many standard deviations; all where there is none."""
-        if self.flat_below is None:
-            return torch.ones_like(outputs, dtype=torch.bool)
-        return outputs > self.flat_below + sigmas * stds
-
-
-def _relu() -> Activation:
-    return Activation(value=torch.relu, inverse=lambda h: h, slope=torch.ones_like, flat_below=0.0)
-
-
-def _leaky(slope: float) -> Activation:
-    return Activation(
-        value=lambda a: F.leaky_relu(a, slope),
-        inverse=lambda h: torch.where(h > 0, h, h / slope),
-        slope=lambda h: torch.where(h > 0, 1.0, slope).to(h),
-    )
-
-
-def _elu(alpha: float) -> Activation:
-    def inverse(h: Tensor) -> Tensor:
-        return torch.where(h > 0, h, torch.log1p((h / alpha).clamp(min=_EDGE - 1)))
-
-    return Activation(
-        value=lambda a: F.elu(a, alpha),
-        inverse=inverse,
-        slope=lambda h: torch.where(h > 0, 1.0, (h + alpha).clamp(min=0)),
-    )
-
-
-def _sigmoid() -> Activation:
-    return Activation(
-        value=torch.sigmoid,
-        inverse=lambda h: torch.logit(h.clamp(_EDGE, 1 - _EDGE)),
-        slope=lambda h: (h * (1 - h)).clamp(min=0),
-    )
-
-
-def _tanh() -> Activation:
-    return Activation(
-        value=torch.tanh,
-        inverse=lambda h: torch.atanh(h.clamp(_EDGE - 1, 1 - _EDGE)),
-        slope=lambda h: (1 - h.square()).clamp(min=0),
-    )
-
-
-def _softplus() -> Activation:
-    return Activation(
-        value=F.softplus,
-        inverse=lambda h: h + torch.log(-torch.expm1(-h.clamp(min=_EDGE))),
-        slope=lambda h: -torch.expm1(-h.clamp(min=0)),
-    )
-
-
-def _activation_of(module: nn.Module) -> Activation | None:
-    match module:
-        case nn.ReLU():
-            return _relu()
-        case nn.LeakyReLU() if module.negative_slope > 0:
-            return _leaky(module.negative_slope)
-        case nn.ELU() if module.alpha > 0:
-            return _elu(module.alpha)
-        case nn.Sigmoid():
-            return _sigmoid()
-        case nn.Tanh():
-            return _tanh()
-        case nn.Softplus() if module.beta == 1:
-            return _softplus()
-        case _:
-            return None
-
-
-_FUNCTIONS: Mapping[Any, Callable[[], Activation]] = {
-    torch.relu: _relu,
-    F.relu: _relu,
-    "relu": _relu,
-    torch.sigmoid: _sigmoid,
-    F.sigmoid: _sigmoid,
-    "sigmoid": _sigmoid,
-    torch.tanh: _tanh,
-    F.tanh: _tanh,
-    "tanh": _tanh,
-}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -244,20 +142,33 @@ def read_chain(objective: Objective, domain: Domain) -> Chain:
 
     **Cost**: a few forward passes of one example.
     """
+    return read_graph(objective, domain).chain()
+
+
+def read_graph(objective: Objective, domain: Domain) -> Reader:
+    """A network's calls, traced.
+
+    Args:
+        objective: of the client.
+        domain: shape of an example.
+
+    Raises:
+        UnsupportedError: for a network that computes something else each time, or that cannot be traced.
+    """
     if objective.mode is Mode.TRAIN and (objective.random_layers or objective.batch_statistics):
         parts = ", ".join((*objective.random_layers, *objective.batch_statistics))
         raise UnsupportedError(
-            f"{_ASKER} needs a network that computes alike for every example, got {parts} in train mode"
+            f"{ASKER} needs a network that computes alike for every example, got {parts} in train mode"
         )
     network = _in_double(objective)
     try:
         graph = fx.symbolic_trace(network)
     except Exception as error:  # tracing runs a stranger's forward, which may raise anything
         raise UnsupportedError(
-            f"{_ASKER} needs a forward that torch.fx can trace, got {type(error).__name__}: {error}"
+            f"{ASKER} needs a forward that torch.fx can trace, got {type(error).__name__}: {error}"
         ) from error
     names = {id(tensor): name for name, tensor in network.named_parameters()}
-    return _Reader(graph, names, (1, *domain.shape), objective.device).chain()
+    return Reader(graph, names, (1, *domain.shape), objective.device)
 
 
 def _in_double(objective: Objective) -> nn.Module:
@@ -270,7 +181,7 @@ def _in_double(objective: Objective) -> nn.Module:
     return network.double().requires_grad_(requires_grad=False)
 
 
-class _Reader:
+class Reader:
     """Traced nodes in the order of the calls, cut into stages."""
 
     def __init__(
@@ -284,33 +195,47 @@ class _Reader:
         self.values: dict[fx.Node, Any] = {}
         draw = torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(device)
         for node in self.nodes:
-            self.values[node] = draw if node.op == "placeholder" else self._run(node, self.values)
+            self.values[node] = draw if node.op == "placeholder" else self.run(node, self.values)
 
     def chain(self) -> Chain:
         """The network up to its last weighted layer, cut into stages, and what follows."""
-        weighted = [node for node in self.nodes if self._layer(node) is not None]
-        if not weighted:
-            raise UnsupportedError(f"{_ASKER} needs linear layers or convolutions, got none")
-        head = weighted[-1]
-        behind = self.nodes[self.nodes.index(head) + 1 :]
-        chain = self._chain(self.nodes[: self.nodes.index(head) + 1], behind)
-        return Chain(stages=self._stages(chain), trunk=self._trunk(head), tail=self._map(head, behind))
+        head = self.head()
+        place = self.nodes.index(head)
+        chain = self._chain(self.nodes[: place + 1], self.nodes[place + 1 :])
+        return self.cut(head, self._stages(chain))
 
-    def _stages(self, chain: Sequence[fx.Node]) -> list[Stage]:
-        places = [place for place, node in enumerate(chain) if self._layer(node) is not None]
-        stages: list[Stage] = []
-        start = 0
-        for place, end in zip(places, [*places[1:], len(chain)], strict=True):
-            bent = [at for at in range(place + 1, end) if self._activation(chain[at]) is not None]
-            if len(bent) > 1:
-                raise UnsupportedError(f"{_ASKER} needs one activation between two layers, got {len(bent)}")
-            stop = bent[0] if bent else place
-            stages.append(self._stage(chain, start, place, stop))
-            start = stop
+    def head(self) -> fx.Node:
+        """The last weighted layer."""
+        weighted = [node for node in self.nodes if self.layer(node) is not None]
+        if not weighted:
+            raise UnsupportedError(f"{ASKER} needs linear layers or convolutions, got none")
+        last: fx.Node = weighted[-1]
+        return last
+
+    def cut(self, head: fx.Node, stages: Sequence[Stage]) -> Chain:
+        """The stages with trunk and tail of a network whose head is this node.
+
+        Raises:
+            UnsupportedError: for a layer that is called more than once.
+        """
         used = [stage.weight for stage in stages]
         again = next((name for name in used if used.count(name) > 1), None)
         if again is not None:
-            raise UnsupportedError(f"{_ASKER} needs layers that are called once, got {again} in several calls")
+            raise UnsupportedError(f"{ASKER} needs layers that are called once, got {again} in several calls")
+        behind = self.nodes[self.nodes.index(head) + 1 :]
+        return Chain(stages=stages, trunk=self._trunk(head), tail=self.map(head, behind))
+
+    def _stages(self, chain: Sequence[fx.Node]) -> list[Stage]:
+        places = [place for place, node in enumerate(chain) if self.layer(node) is not None]
+        stages: list[Stage] = []
+        start = 0
+        for place, end in zip(places, [*places[1:], len(chain)], strict=True):
+            bent = [at for at in range(place + 1, end) if self.activation(chain[at]) is not None]
+            if len(bent) > 1:
+                raise UnsupportedError(f"{ASKER} needs one activation between two layers, got {len(bent)}")
+            stop = bent[0] if bent else place
+            stages.append(self._stage(chain, start, place, stop))
+            start = stop
         return stages
 
     def _trunk(self, head: fx.Node) -> nn.Module:
@@ -324,16 +249,23 @@ class _Reader:
     def _stage(self, chain: Sequence[fx.Node], start: int, place: int, stop: int) -> Stage:
         """The layer at `place`; the value before `chain[start]` is known, or that of an activation there."""
         node = chain[place]
-        layer = self._layer(node)
-        assert layer is not None
         source = chain[start] if start else chain[0]
-        before = self._map(source, chain[start + 1 : place])
-        given = tuple(self.values[source].shape[1:])
-        shape = tuple(self.values[chain[place - 1]].shape[1:])
-        scale, shift = self._entry_by_entry(before, given, shape, chain[start + 1 : place])
-        after = self._map(node, chain[place + 1 : stop])
-        self._check_affine(after, node, chain[place + 1 : stop])
-        bent = chain[stop] if stop < len(chain) and self._activation(chain[stop]) is not None else None
+        after = self.map(node, chain[place + 1 : stop])
+        self.check_affine(after, [tuple(self.values[node].shape)], chain[place + 1 : stop])
+        bent = chain[stop] if stop < len(chain) else None
+        return replace(
+            self.stage(node, source, chain[start + 1 : place]),
+            after=after,
+            activation=None if bent is None else self.activation(bent),
+        )
+
+    def stage(self, node: fx.Node, source: fx.Node, between: Sequence[fx.Node]) -> Stage:
+        """The layer that a node calls, on what nodes in between make of a source, without what follows."""
+        layer = self.layer(node)
+        assert layer is not None
+        read = between[-1] if between else source
+        given, shape = (tuple(self.values[one].shape[1:]) for one in (source, read))
+        scale, shift = self._entry_by_entry(self.map(source, between), given, shape, between)
         return Stage(
             layer=layer,
             weight=self.names[id(layer.weight)],
@@ -343,65 +275,86 @@ class _Reader:
             made=tuple(self.values[node].shape[1:]),
             scale=scale,
             shift=shift,
-            after=after,
-            activation=None if bent is None else self._activation(bent),
+            after=lambda output: output,
+            activation=None,
         )
+
+    def moving(self) -> list[fx.Node]:
+        """The nodes with tensors that depend on the input, in order.
+
+        Raises:
+            UnsupportedError: for a network of several inputs.
+        """
+        sources = [node for node in self.nodes if node.op == "placeholder"]
+        if len(sources) != 1:
+            raise UnsupportedError(f"{ASKER} needs a network of one input, got {len(sources)}")
+        moving = dict.fromkeys(sources)
+        for node in self.nodes:
+            if any(other in moving for other in node.all_input_nodes) and isinstance(self.values[node], Tensor):
+                moving[node] = None
+        return list(moving)
 
     def _chain(self, nodes: Sequence[fx.Node], behind: Sequence[fx.Node]) -> list[fx.Node]:
         """The nodes with tensors that depend on the input, each on the one before it, the last one the head."""
-        reached: list[fx.Node] = []
-        sources = {node for node in self.nodes if node.op == "placeholder"}
-        if len(sources) != 1:
-            raise UnsupportedError(f"{_ASKER} needs a network of one input, got {len(sources)}")
-        moving = set(sources)
-        for node in nodes:
-            inputs = [other for other in node.all_input_nodes if other in moving]
-            if node in sources or (inputs and isinstance(self.values[node], Tensor)):
-                if node not in sources and inputs != [reached[-1]]:
-                    raise _branching(node)
-                reached.append(node)
-                moving.add(node)
+        moving = self.moving()
+        reached = [node for node in moving if node in nodes]
         if reached[-1] is not nodes[-1]:
             raise UnsupportedError(
-                f"{_ASKER} needs a last layer that reads the input, got {nodes[-1].name}, which does not"
+                f"{ASKER} needs a last layer that reads the input, got {nodes[-1].name}, which does not"
             )
-        around = moving - {reached[-1]}
-        for node in behind:
-            if isinstance(self.values[node], Tensor) and any(other in around for other in node.all_input_nodes):
+        for before, node in pairwise(reached):
+            if [other for other in node.all_input_nodes if other in moving] != [before]:
                 raise _branching(node)
+        self.check_behind(behind, reached[:-1])
         return reached
 
-    def _layer(self, node: fx.Node) -> Weighted | None:
+    def check_behind(self, nodes: Sequence[fx.Node], around: Sequence[fx.Node]) -> None:
+        """Refuse nodes behind the head that read something that goes around it.
+
+        Raises:
+            UnsupportedError: naming the node.
+        """
+        for node in nodes:
+            if any(other in around for other in node.all_input_nodes):
+                raise UnsupportedError(
+                    f"{ASKER} needs an output that the last layer makes alone, and {node.name} reads what goes around it; use "
+                    "GaussNewton"
+                )
+
+    def layer(self, node: fx.Node) -> Weighted | None:
+        """The weighted layer that a node calls, or None."""
         part = self.parts.get(str(node.target)) if node.op == "call_module" else None
         if isinstance(part, nn.Linear) and self.values[node].numel() != part.out_features:
             raise UnsupportedError(
-                f"{_ASKER} needs linear layers at one position, got outputs of shape {tuple(self.values[node].shape[1:])} in "
+                f"{ASKER} needs linear layers at one position, got outputs of shape {tuple(self.values[node].shape[1:])} in "
                 f"{node.target}"
             )
         if isinstance(part, nn.Conv1d | nn.Conv2d) and part.padding_mode != "zeros":
             raise UnsupportedError(
-                f"{_ASKER} needs convolutions padded with zeros, got {part.padding_mode!r} in {node.target}"
+                f"{ASKER} needs convolutions padded with zeros, got {part.padding_mode!r} in {node.target}"
             )
         return part if isinstance(part, nn.Linear | nn.Conv1d | nn.Conv2d) else None
 
-    def _activation(self, node: fx.Node) -> Activation | None:
+    def activation(self, node: fx.Node) -> Activation | None:
+        """The activation that a node computes, or None."""
         if node.op == "call_module":
-            return _activation_of(self.parts[str(node.target)])
-        return _FUNCTIONS[node.target]() if node.target in _FUNCTIONS else None
+            return activation_of(self.parts[str(node.target)])
+        return FUNCTIONS[node.target]() if node.target in FUNCTIONS else None
 
-    def _run(self, node: fx.Node, values: Mapping[fx.Node, Any]) -> Any:
+    def run(self, node: fx.Node, values: Mapping[fx.Node, Any]) -> Any:
+        """Value of a node for the values of those before it."""
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda other: values[other])
         if node.op == "output":
             return args[0]
         return getattr(self.interpreter, node.op)(node.target, args, kwargs)
 
-    def _map(self, source: fx.Node, nodes: Sequence[fx.Node]) -> Map:
+    def map(self, source: fx.Node, nodes: Sequence[fx.Node]) -> Map:
         """Function that the nodes are of the value of `source`; all else is as it was for the drawn input."""
 
         def mapped(value: Tensor) -> Tensor:
             values = {**self.values, source: value}
             for node in nodes:
-                value = values[node] = self._run(node, values)
+                value = values[node] = self.run(node, values)
             return value
 
         return mapped
@@ -419,24 +372,29 @@ class _Reader:
         )
         if not fits or not bool((scale != 0).all()):
             raise UnsupportedError(
-                f"{_ASKER} needs what stands between an activation and the next layer to act on each number alone, got "
+                f"{ASKER} needs what stands between an activation and the next layer to act on each number alone, got "
                 f"{self._described(nodes)}: pooling hides which units are active; use GaussNewton"
             )
         return scale.reshape(tuple(shape)), shift.reshape(tuple(shape))
 
-    def _check_affine(self, after: Map, node: fx.Node, nodes: Sequence[fx.Node]) -> None:
+    def check_affine(self, made: Map, shapes: Sequence[tuple[int, ...]], nodes: Sequence[fx.Node]) -> None:
+        """Refuse a map of tensors of these shapes that is not affine.
+
+        Raises:
+            UnsupportedError: naming the nodes that compute it.
+        """
         if not nodes:
             return
-        value = self.values[node]
+        device = next(iter(self.values.values())).device
         stream = torch.Generator().manual_seed(2)
         one, other = (
-            torch.randn(value.shape, dtype=torch.float64, generator=stream).to(value.device) for _ in range(2)
+            [torch.randn(shape, dtype=torch.float64, generator=stream).to(device) for shape in shapes] for _ in range(2)
         )
-        zero = after(torch.zeros_like(one))
-        joint = after(one - 2 * other) - zero
-        if not torch.allclose(joint, after(one) - zero - 2 * (after(other) - zero), rtol=_ALIKE, atol=_ALIKE):
+        zero = made(*(torch.zeros_like(part) for part in one))
+        joint = made(*(left - 2 * right for left, right in zip(one, other, strict=True))) - zero
+        if not torch.allclose(joint, made(*one) - zero - 2 * (made(*other) - zero), rtol=_ALIKE, atol=_ALIKE):
             raise UnsupportedError(
-                f"{_ASKER} needs affine maps and activations with an inverse (ReLU, LeakyReLU, ELU, sigmoid, tanh, softplus) "
+                f"{ASKER} needs affine maps and activations with an inverse (ReLU, LeakyReLU, ELU, sigmoid, tanh, softplus) "
                 f"behind a layer, got {self._described(nodes)}; use GaussNewton"
             )
 
@@ -449,8 +407,12 @@ class _Reader:
         return ", ".join(names) or "nothing"
 
 
-def _branching(node: fx.Node) -> UnsupportedError:
-    return UnsupportedError(
-        f"{_ASKER} takes layers one after the other apart, and {node.name} joins two branches of the network (a skip "
+class BranchingError(UnsupportedError):
+    """A network whose branches are joined."""
+
+
+def _branching(node: fx.Node) -> BranchingError:
+    return BranchingError(
+        f"{ASKER} takes layers one after the other apart, and {node.name} joins two branches of the network (a skip "
         "connection or a concatenation); use GaussNewton"
     )

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradleak.attacks.inversion.peel.activations import Activation
 from gradleak.attacks.inversion.peel.network import Stage
 from gradleak.attacks.inversion.peel.systems import (
     Equations,
@@ -30,7 +31,7 @@ _UNITS = 8.0
 _SLACK, _ROUND_OFF, _MOST_ROUND_OFF, _HALF_ROUND_OFF = 2.0, 64.0, 1e-2, 4.0
 # Rounds of repairs of a layer's gates, and how much of the squares in variances one gate has to explain.
 _REPAIRS, _CLEAR = 8, 9.0
-_INACTIVE = "no unit behind {} is active: nothing below it has a gradient"
+INACTIVE = "no unit behind {} is active: nothing below it has a gradient"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +113,7 @@ class Peeled:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Behind:
+class Behind:
     """Knowledge behind a layer, at the input of its activation.
 
     Attributes:
@@ -129,7 +130,7 @@ class _Behind:
     whole: Tensor
     doubtful: Tensor
 
-    def flipped(self, units: Tensor) -> _Behind:
+    def flipped(self, units: Tensor) -> Behind:
         """The other guess for units of this mask."""
         closed = self.gradient == 0
         return replace(self, gradient=torch.where(units, torch.where(closed, self.whole, 0.0), self.gradient))
@@ -148,7 +149,7 @@ def peel(stages: Sequence[Stage], shared: Shared, delta: Tensor, relative: float
     **Cost**: no gradient. A layer of n unknowns takes an eigendecomposition (n, n) where outputs are needed, once more for
     each round of repairs under noise.
     """
-    behind: _Behind | None = None
+    behind: Behind | None = None
     layers: list[dict[str, Any]] = []
     for number in range(len(stages) - 1, -1, -1):
         layer = _Layer(stages[number], shared, relative, max_unknowns, first=number == 0)
@@ -161,7 +162,7 @@ def peel(stages: Sequence[Stage], shared: Shared, delta: Tensor, relative: float
         else:
             repaired = 0
         solution, system, inactive = solved
-        layers.append(_facts(layer.stage, solution, behind, repaired))
+        layers.append(facts(layer.stage.weight, solution, behind, repaired))
         if number == 0:
             return Peeled(solution=solution, system=system, inactive=inactive, layers=layers)
         below = stages[number - 1]
@@ -172,9 +173,9 @@ def peel(stages: Sequence[Stage], shared: Shared, delta: Tensor, relative: float
                 stopped=f"the input of {layer.stage.weight} is not determined: {solution.rows} equations leave {lacking} of "
                 f"{len(solution.values)} directions open, and what lies below it stays hidden",
             )
-        behind = _through(below, layer.outputs(solution), layer.stage.below(delta))
+        behind = through(below.activation, layer.outputs(solution), layer.stage.below(delta))
         if not bool(behind.gradient.any()):
-            return Peeled(layers=layers, stopped=_INACTIVE.format(below.weight))
+            return Peeled(layers=layers, stopped=INACTIVE.format(below.weight))
         delta = below.back(behind.gradient)
     raise AssertionError("a network has a first layer")
 
@@ -203,38 +204,37 @@ def looked_at(stages: Sequence[Stage], shared: Shared, delta: Tensor, example: T
     for stage in stages[:-1]:
         made = stage.output((given[-1].reshape(stage.shape) * stage.scale + stage.shift)[None])[0]
         given.append(made if stage.activation is None else stage.activation.value(made))
-    behind: _Behind | None = None
+    behind: Behind | None = None
     layers: list[dict[str, Any]] = []
     for number in range(len(stages) - 1, -1, -1):
         layer = _Layer(stages[number], shared, 0.0, max_unknowns, first=number == 0)
         solved = layer.input(delta, behind)
         if isinstance(solved, str):
             raise UnsupportedError(solved)
-        layers.append(_facts(layer.stage, solved[0], behind, 0))
+        layers.append(facts(layer.stage.weight, solved[0], behind, 0))
         if number == 0:
             break
         values = given[number]
         rounded = torch.full_like(values, _UNITS * shared.eps * float(values.square().mean().sqrt()))
-        behind = _through(stages[number - 1], Estimate(values=values, stds=rounded), layer.stage.below(delta))
+        behind = through(stages[number - 1].activation, Estimate(values=values, stds=rounded), layer.stage.below(delta))
         if not bool(behind.gradient.any()):
-            return Peeled(layers=layers, stopped=_INACTIVE.format(stages[number - 1].weight))
+            return Peeled(layers=layers, stopped=INACTIVE.format(stages[number - 1].weight))
         delta = stages[number - 1].back(behind.gradient)
     return Peeled(layers=layers)
 
 
-def _through(below: Stage, outputs: Estimate, delta: Tensor) -> _Behind:
+def through(bend: Activation | None, outputs: Estimate, delta: Tensor) -> Behind:
     """From the output of an activation to its input."""
-    bend = below.activation
     if bend is None:
         everywhere = torch.ones_like(outputs.values, dtype=torch.bool)
-        return _Behind(known=outputs, told=everywhere, gradient=delta, whole=delta, doubtful=~everywhere)
+        return Behind(known=outputs, told=everywhere, gradient=delta, whole=delta, doubtful=~everywhere)
     told = bend.above(outputs.values, outputs.stds, SIGMAS)
     doubtful = bend.above(outputs.values, outputs.stds, _DOUBT) & ~told
     slope = bend.slope(outputs.values)
     values = torch.where(told, bend.inverse(outputs.values), 0.0)
     steep = slope.abs() > 0
     stds = torch.where(steep, outputs.stds / slope.abs().clamp(min=1e-300), math.inf)
-    return _Behind(
+    return Behind(
         known=Estimate(values=values, stds=stds),
         told=told & steep & torch.isfinite(values),
         gradient=torch.where(told, delta * slope, 0.0),
@@ -267,14 +267,14 @@ class _Layer:
         stds = solution.stds.reshape(stage.shape) / stage.scale.abs()
         return Estimate(values=values.reshape(stage.given), stds=stds.reshape(stage.given))
 
-    def input(self, delta: Tensor, behind: _Behind | None) -> _Solved | str:
+    def input(self, delta: Tensor, behind: Behind | None) -> _Solved | str:
         """The input for a gradient at the layer's output, or why it cannot be had."""
         stage, size = self.stage, self.size
         weights: list[Equations] = []
         if self.gradient is not None:
             weights = weight_equations(stage.layer, stage.shape, delta, self.gradient, self.std)
         if self.first:
-            weights = _in_pixels(weights, stage)
+            weights = in_pixels(weights, stage)
         alone = System(weights=weights, outputs=None)
         if weights and (behind is None or not self.shared.noisy or size > self.max_unknowns):
             solution = alone.solve(size, self.most_open)
@@ -299,7 +299,7 @@ class _Layer:
         system = System(weights=weights, outputs=told)
         return system.solve(size, self.most_open), system, closed
 
-    def repaired(self, solved: _Solved, behind: _Behind) -> tuple[_Solved, _Behind, int]:
+    def repaired(self, solved: _Solved, behind: Behind) -> tuple[_Solved, Behind, int]:
         """The same after gates in doubt were turned where the weight's gradient says so, and their number.
 
         A wrong gate leaves δ · patch of the input in the gradient of its filter alone: what turning it would change of the
@@ -318,7 +318,7 @@ class _Layer:
             count += int(units.sum())
         return solved, behind, count
 
-    def _wrong(self, solution: Solution, behind: _Behind) -> Tensor | None:
+    def _wrong(self, solution: Solution, behind: Behind) -> Tensor | None:
         """Mask of gates in doubt whose other side explains the gradient of the weight better, or None."""
         places = behind.doubtful.reshape(-1).nonzero()[:, 0]
         if self.gradient is None or not len(places):
@@ -347,7 +347,7 @@ class _Layer:
         return mask.reshape(behind.doubtful.shape)
 
 
-def _in_pixels(weights: list[Equations], stage: Stage) -> list[Equations]:
+def in_pixels(weights: list[Equations], stage: Stage) -> list[Equations]:
     """Equations for x = scale · pixel + shift as equations for pixels; scale and shift are alike within a channel's pixels."""
     scale, shift = stage.scale.reshape(-1), stage.shift.reshape(-1)
     turned, place = [], 0
@@ -366,10 +366,11 @@ def _outputs_in_pixels(part: Equations, stage: Stage) -> Equations:
     return Equations(matrix=part.matrix * scale, right=part.right - (part.matrix @ shift)[:, None])
 
 
-def _facts(stage: Stage, solution: Solution, behind: _Behind | None, repaired: int) -> dict[str, Any]:
+def facts(name: str, solution: Solution, behind: Behind | None, repaired: int) -> dict[str, Any]:
+    """JSON-ready facts of a solved input: of the layer of this name, with the units behind it and how many were turned."""
     active = None if behind is None else float((behind.gradient != 0).double().mean())
     return {
-        "layer": stage.weight,
+        "layer": name,
         "unknowns": len(solution.values),
         "equations": solution.rows,
         "rank": solution.rank,
