@@ -32,8 +32,8 @@ class PeelRank(Measure):
 
     Assumptions: exact, for the plain gradient in double precision and with the gates of the truth. Noise of the release is not
     looked at: it makes directions of large condition useless, and units near zero a guess. Directions of a condition beyond
-    3 · 10⁶ count as open. One example; releases whose mean is the gradient; networks that `Peel` takes. Elsewhere there is no
-    value (unsupported).
+    3 · 10⁶ count as open. One example; releases whose mean is the gradient; networks without skip connections that `Peel` takes.
+    Elsewhere there is no value (unsupported).
 
     Args:
         max_unknowns: largest layer whose equations are written as a matrix.

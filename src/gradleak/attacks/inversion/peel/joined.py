@@ -31,7 +31,7 @@ _CONDITION = 1e6
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Term:
-    """What one earlier value adds to the input of an activation.
+    """Part of an activation's input that comes from one earlier value.
 
     Attributes:
         source: number of the value: 0 for the example, then outputs of activations in order.
@@ -126,7 +126,7 @@ def peel_joined(net: Joined, shared: Shared, delta: Tensor, relative: float, *, 
 
 
 class _Values:
-    """What is known of the values of a network, from the last one down."""
+    """Knowledge of the values of a network, from the last one down."""
 
     def __init__(self, net: Joined, shared: Shared, relative: float, max_unknowns: int) -> None:
         self.net, self.shared, self.relative, self.max_unknowns = net, shared, relative, max_unknowns
