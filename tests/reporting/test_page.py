@@ -76,7 +76,9 @@ def test_bounded_scenarios_may_be_shipped_and_nothing_is_called_safe(toy: None) 
     assert "What a defense costs in utility was not measured" in said
     assert "safe" not in said
     nothing = shipped([{"name": "a"}, {"name": "b", "reference": True}])
-    assert nothing.startswith("No scenario of this run is bounded: no guarantee was computed that keeps")
+    assert nothing.startswith(
+        "Nothing by what this run has shown: no scenario is bounded, since no guarantee was computed"
+    )
     assert nothing.endswith("(a plan with `utility` trains through every release).")
 
 
@@ -423,3 +425,14 @@ def test_a_control_shows_the_largest_of_its_lower_bounds(toy: None) -> None:
     reached = run(table(section(shown, "controls").sections[0]).rows[0][2], str)
     assert "15.1" in reached
     assert "4.62" not in reached
+
+
+def test_nothing_planted_is_not_said_to_be_found(toy: None) -> None:
+    record = toy_kind.record()
+    noise = [
+        one.but(control=one.control.model_copy(update={"planted": False, "passed": True}))
+        for one in record.findings
+        if one.control is not None
+    ]
+    text = render_markdown(assemble(replace(Record.of(noise, record.verdicts), run=record.run)))
+    assert "controls passed**: nothing was found where there is nothing; nothing was planted to be found." in text

@@ -237,7 +237,7 @@ def test_a_profile_not_beyond_chance_has_no_say_in_the_order() -> None:
     advice = advise([INPUTS, noise], SIZES, budget=0.2)
     assert [layer.name for layer in advice.layers] == ["a", "b", "c", "d"]
     assert [layer.first_in for layer in advice.layers] == [("original",), (), (), ()]
-    assert all("no more than chance gives by subspace_distance" in layer.why for layer in advice.layers)
+    assert all("is not beyond chance by subspace_distance" in layer.why for layer in advice.layers)
     assert "without a say in the order, since it found nothing beyond chance: subspace_distance" in advice.note
     assert advice.chosen == ("a", "c")
 

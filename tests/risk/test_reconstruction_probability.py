@@ -113,7 +113,7 @@ def test_the_score_says_what_it_is() -> None:
     assert score.value == pytest.approx(norm.cdf(0.5 + norm.ppf(1e-3)))
     facts = score.details
     assert (facts["mu"], facts["kappa"], facts["rounds"], facts["hidden"]) == (0.5, 1e-3, 1, "example")
-    assert facts["prior"]["origin"] == "one of 1000 candidates, each as likely, any two more than 0.2 apart"
+    assert facts["prior"]["origin"] == "one of 1000 candidates, each as likely, any two more than 0.2 apart (RMSE)"
     epsilon, delta = facts["epsilon"], facts["delta"]  # what it is at that δ, by the formula of Balle and Wang
     assert norm.cdf(0.25 - epsilon / 0.5) - math.exp(epsilon) * norm.cdf(-0.25 - epsilon / 0.5) == pytest.approx(delta)
 

@@ -221,7 +221,12 @@ def _checked(context: Context) -> Words:
         return "**No control was run**: whether the attacks work, and never saw the truth, is not checked."
     if all(results):
         every = f"All {len(results)} controls" if len(results) > 1 else "The only control"
-        return f"**{every} passed**: what was planted was found, and nothing was found where there is nothing."
+        planted = [one.control.planted for one in context.record.findings if one.control is not None]
+        found = ["what was planted was found"] * any(planted) + ["nothing was found where there is nothing"] * (
+            not all(planted)
+        )
+        end = "" if any(planted) else "; nothing was planted to be found"
+        return f"**{every} passed**: {' and '.join(found)}{end}."
     failed, missing = results.count(False), results.count(None)
     told = [f"{failed} failed"] * bool(failed) + [f"{missing} could not be run"] * bool(missing)
     which = [one for one in context.record.findings if one.control is not None and one.control.passed is not True]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import NormalDist
 
@@ -24,7 +23,7 @@ from gradleak.reporting.blocks import (
 )
 from gradleak.reporting.context import Context
 from gradleak.reporting.numerals import MISSING, as_number, decimal, quantity
-from gradleak.results import Evidence, Policy, Score, Verdict, VerdictKind
+from gradleak.results import Evidence, Policy, Score, Verdict, VerdictKind, rounded_up
 
 _NAMED = 6
 _NOT_MEASURED = "What a defense costs in utility was not measured (a plan with `utility` trains through every release)."
@@ -47,7 +46,8 @@ def shipping(pages: Sequence[Section], context: Context) -> Iterable[Block]:
         parts.append([*said, *_caveats(name, pages)])
     if not bounded:
         parts.append(
-            "No scenario of this run is bounded: no guarantee was computed that keeps every attacker below the limits."
+            "Nothing by what this run has shown: no scenario is bounded, since no guarantee was computed that keeps every "
+            "attacker below the limits."
         )
     if open_:
         more = f" and {len(open_) - _NAMED} more" if len(open_) > _NAMED else ""
@@ -86,9 +86,8 @@ def enough_noise(score: Score, limit: float) -> str:
     start, end = (guessed, limit) if whole else (kappa, limit / size)
     normal = NormalDist()
     factor = mu / (normal.inv_cdf(end) - normal.inv_cdf(start))
-    # Two digits, rounded up, so that the noise that is named is enough.
-    step = 10.0 ** (math.floor(math.log10(factor)) - 1)
-    return f"about {decimal(math.ceil(factor / step) * step)} times the noise{fewer} would bound it"
+    # Rounded up, so that the noise that is named is enough.
+    return f"about {decimal(rounded_up(factor, digits=2))} times the noise{fewer} would bound it"
 
 
 def _guarantee(name: str, context: Context) -> str:

@@ -241,8 +241,8 @@ LIMITS: Mapping[str, str] = {
 
 CONTROL_TEXT = (
     "Checks of the audits themselves: what was planted must be found, and where there is nothing to be found nothing may be. "
-    "Where noise led to the truth, or no planted leak of an audit was found, its results cannot be read; beside one that was "
-    "found, the attack alone is weak whose planted leak was not."
+    "Where noise led to the truth, or an audit found none of the leaks that were planted for it, its results cannot be read; "
+    "beside one that was found, the attack alone is weak whose planted leak was not."
 )
 CONTROL_NOT_RUN = (
     "The control could not be run, so that nothing was checked: no result of what it belongs to, found or not found, can be "

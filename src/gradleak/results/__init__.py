@@ -116,6 +116,7 @@ from gradleak.results.fields import (
     check_share,
     is_number,
     member,
+    rounded_up,
 )
 from gradleak.results.finding import (
     Attempt,
@@ -277,4 +278,5 @@ __all__ = [
     "kinds",
     "median",
     "member",
+    "rounded_up",
 ]

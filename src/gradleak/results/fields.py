@@ -350,6 +350,20 @@ def member(name: str, kind: type[_Kind], value: object, *, hint: str = "") -> _K
 LARGEST = 2**28
 
 
+def rounded_up(value: float, digits: int = 3) -> float:
+    """The value with so many significant digits, rounded up: a bound from above stays one in print.
+
+    Examples:
+        >>> rounded_up(0.04531), rounded_up(0.04), rounded_up(123.4, digits=2)
+        (0.0454, 0.04, 130.0)
+    """
+    if value == 0.0 or not math.isfinite(value):
+        return value
+    step = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    # What is on the grid but for round-off stays there.
+    return float(f"{math.ceil(value / step - 1e-9) * step:.{digits}g}")
+
+
 def check_positive(name: str, value: object) -> None:
     """Refuse what is no finite positive number.
 

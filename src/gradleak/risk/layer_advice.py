@@ -216,7 +216,7 @@ class _Standing:
         if rivals:
             parts.append(f"cannot be told from the leakiest by {_list(rivals)}")
         if self.chance_in:
-            parts.append(f"leaks no more than chance gives by {_list(self.chance_in)}, nor does another layer")
+            parts.append(f"is not beyond chance by {_list(self.chance_in)}, and no other layer is")
         if self.unknown_in:
             parts.append(f"has no value by {_list(self.unknown_in)}, which is no evidence of safety")
         lower = [label for label in self.places if label not in (*self.first_in, *self.rival_in, *self.unknown_in)]

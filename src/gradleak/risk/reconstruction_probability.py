@@ -202,7 +202,7 @@ class ReconstructionProbability(SettingMeasure):
         if setting.domain is not None and setting.domain.vocabulary is not None:
             return self._blind_sentences(size)
         if self.candidates is not None:
-            origin = f"one of {self.candidates} candidates, each as likely, any two more than {2 * self.within:g} apart"
+            origin = f"one of {self.candidates} candidates, each as likely, any two more than {2 * self.within:g} apart (RMSE)"
             return min(1.0, size / self.candidates), {"origin": origin}
         points, guessed = self._pixels(setting)
         if isinstance(self.public, Tensor) or setting.targets is None:

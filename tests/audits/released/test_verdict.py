@@ -369,7 +369,7 @@ def test_a_bounded_release_says_how_many_of_them_stay_within_the_limit() -> None
 def test_the_words_fit_a_batch_several_rounds_and_a_hidden_client() -> None:
     found = chance(details={"examples": 4, "rounds": 3, "hidden": "client"})
     text = judged(release(), about(found))[0].explanation
-    assert "who sees 3 such releases of the same data rebuilds any of the 4 examples" in text
+    assert "and sees 3 such releases of the same data, rebuilds any of the 4 examples" in text
     assert "the differential privacy of the whole client" in text
     assert "on the update" in text
     assert "so may who sees several" not in text

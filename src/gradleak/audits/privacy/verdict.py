@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradleak.privacy.lower_bounds import gaussian_dp_mu
-from gradleak.results import Evidence, Grounds, Outcome, Score, Status, Verdict, VerdictKind
+from gradleak.results import Evidence, Grounds, Outcome, Score, Status, Verdict, VerdictKind, rounded_up
 from gradleak.results.findings.privacy import ESTIMATOR, PAIR, STATISTIC, Claim, PrivacyFinding
 
 NOUN = "privacy audits"
@@ -76,7 +76,7 @@ def _measured(found: PrivacyFinding, best: Score, allowed: float) -> Verdict:
         return _verdict(found, VerdictKind.LEAKS, "epsilon_above_threshold", text, details)
     if claimed is not None and claimed <= allowed and claim.proven:
         text = (
-            f"Differential privacy bounds epsilon by {claimed:.3g} for one release ({_terms(claim)}; the limit is "
+            f"Differential privacy bounds epsilon by {rounded_up(claimed):g} for one release ({_terms(claim)}; the limit is "
             f"{allowed:g}), and nothing contradicts it: {said if value > 0.0 else 'no lower bound above 0 was found'}. The "
             f"bound is the guarantee, not the measurement, and more releases lose more{_releases(claim, allowed)}."
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
-from gradleak.results import Evidence, Grounds, Score
+from gradleak.results import Evidence, Grounds, Score, rounded_up
 from gradleak.results.findings.released import ReleaseFinding
 from gradleak.risk import BayesianCramerRao, ReconstructionProbability
 
@@ -194,18 +194,21 @@ def _privacy_sentence(score: Score, limits: Limits) -> str:
     rounds, size = facts["rounds"], facts["examples"]
     seen = "one such release" if rounds == 1 else f"{rounds} such releases of the same data"
     what = "an example" if size == 1 else f"any of the {size} examples"
+    whom = "it" if size == 1 else "them"
     prior = facts["prior"]
     sure = f", κ at {prior['confidence']:.0%} confidence" if "confidence" in prior else ""
     whose, carrier = ("an example", "sum") if facts["hidden"] == "example" else ("the whole client", "update")
     most = _releases(facts, limits.probability)
     further = f" Up to {most} such releases of the same data stay within the limit." if most > rounds else ""
     return (
-        f"No attacker who sees {seen} rebuilds {what} to a {limits.noun} of {facts['within']:g} with a probability above "
-        f"{score.value:.2g}, which is at most the limit of {limits.probability:g}. This is reconstruction robustness "
-        f"from the differential privacy of {whose} (μ = {facts['mu']:.3g}, that is ε = {facts['epsilon']:.3g} at δ = "
-        f"{facts['delta']:g}; a blind guess succeeds with κ = {facts['kappa']:.2g}). It rests on clipping to "
+        f"No attacker who knows of {whom} no more than the stated prior, and sees {seen}, rebuilds {what} to a {limits.noun} of "
+        f"{facts['within']:g} with a probability above {rounded_up(score.value or 0.0):g}, which is at most the limit of "
+        f"{limits.probability:g}. This is reconstruction robustness from the differential privacy of "
+        f"{whose} (μ = {facts['mu']:.3g}, that is ε = {facts['epsilon']:.3g} at δ = "
+        f"{facts['delta']:g}; a guess from the prior succeeds with κ = {facts['kappa']:.2g}). It rests on clipping to "
         f"{facts['sensitivity']:g} with noise of std {facts['std']:.3g} on the {carrier}, and on the stated prior "
-        f"({prior['origin']}{sure}), over which it is an average: who knows more about an example may do better"
+        f"({prior['origin']}{sure}), over which it is an average: single examples may be easier, and who knows more about "
+        "one may do better"
         + (", and so may who sees several releases of the same data." if rounds == 1 else ".")
         + further
     )

@@ -58,6 +58,8 @@ from gradleak.reporting.pages.layers.wording import (
 from gradleak.reporting.words import sentence
 from gradleak.results.findings.layers import VISIBLE, Advice, LayersFinding
 
+_NO_SAY = "so without a say in what to protect where a release carries some"
+
 # More columns than this are too narrow to be read; the others stand in a figure of their own.
 MOST_COLUMNS = 6
 # Before the number of the leakiest layer of a measure, and of those that may be it.
@@ -103,7 +105,7 @@ def _leading(one: LayerMap) -> list[Tile]:
         told = [f"{column.unit} by {column.label}", between(column.scores[first])]
         told += [right(column.scores[first]), CHANCE if column.chance(first) else ""]
         told += [f"{few(column.rivals)} may leak as much" if column.rivals else ""]
-        told += [f"as if there were {column.finding.assumed_noise}" if column.finding.assumed_noise else ""]
+        told += [f"as if there were {assumed}, {_NO_SAY}" if (assumed := column.finding.assumed_noise) else ""]
         tiles.append(
             Tile(
                 label=f"Leaks most {ABOUT[about]}" if about in ABOUT else f"Leaks most, {as_is(column.label)}",

@@ -153,7 +153,7 @@ def _studied(levels: Levels, context: Context) -> list[Block]:
             "have the number",
             columns=[
                 *numbers("Noise std", "Variance", "Releases"),
-                *numbers("Lower bound", evidence=Evidence.LOWER_BOUND),
+                *numbers("Lower bound of I²F", evidence=Evidence.LOWER_BOUND),
                 *numbers("Predicted, I²F", evidence=exact),
                 *numbers("Perfect attacker (validation)", hint="starts at the truth; checks the prediction"),
                 *numbers("Real attack", evidence=Evidence.ATTACK),

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 # Nothing smaller makes a difference to anyone.
 _SMALLEST = 1e-4
+# Relative difference up to which two epsilons are of one guarantee.
+_SAME = 0.01
 _METRICS = {"test_accuracy": "accuracy", "test_auroc": "AUROC", "test_r2": "R²"}
 _STANDINGS = {Standing.ABOVE: "yes", Standing.UNRESOLVED: "not resolvable"}
 TEXT = (
@@ -85,6 +87,12 @@ def _apart(one: UtilityFinding, context: Context) -> list[str]:
         or attacked == trained
     ):
         return []
+    guaranteed, lost = as_number(verdict.details.get("epsilon")), one.epsilon
+    if guaranteed and lost is not None and lost.value is not None and abs(lost.value / guaranteed - 1) < _SAME:
+        return [
+            f"This is the price of what an example is guaranteed (epsilon {decimal(guaranteed)} in both); attacked was another "
+            f"release ({attacked}) than that of the training ({trained})."
+        ]
     return [
         f"**Privacy and utility were measured on different releases**: audited was {attacked}, trained through was {trained}. "
         "This utility is not the price of this privacy."
@@ -154,8 +162,8 @@ def _other_releases(findings: Sequence[UtilityFinding]) -> Iterable[str]:
     for (attacked, trained), scenarios in apart.items():
         yield (
             f"{', '.join(scenarios)}: what was attacked and what was trained through are different releases ({attacked} "
-            f"against {trained}), so that privacy and utility of this row do not belong together; a defense acts "
-            "otherwise on another batch size. Give [data] and [utility] the same batch_size to compare them."
+            f"against {trained}), so that what attacks reached and the utility of this row do not belong together; a defense "
+            "acts otherwise on another batch size. Give [data] and [utility] the same batch_size to compare them."
         )
 
 
