@@ -359,6 +359,22 @@ def test_numbers_out_of_range_are_refused(arguments: dict[str, Any], message: st
         Accounting(**({"delta": DELTA} | arguments))
 
 
+def test_another_unit_in_its_place_moves_a_step_by_twice_its_norm() -> None:
+    defenses = [DPSGD(clip_norm=1.0, noise_std=1.1, noise="sum")]
+    moved = {
+        adjacency: scores(defenses, Accounting(delta=DELTA, adjacency=adjacency))
+        for adjacency in ("add_or_remove", "replace")
+    }
+    for name, formula in (
+        ("classical_gaussian_epsilon", classical_gaussian_epsilon),
+        ("gaussian_epsilon", exact_gaussian_epsilon),
+    ):
+        one = moved["add_or_remove"][name]
+        sensitivity, std = one.details["sensitivity"], one.details["std"]
+        assert value(one) == pytest.approx(value(formula(sensitivity, std, DELTA)))
+        assert value(moved["replace"][name]) == pytest.approx(value(formula(2 * sensitivity, std, DELTA)))
+
+
 def test_a_mechanism_without_noise_is_none() -> None:
     with pytest.raises(InputError, match=r"std: expected a finite positive number, got 0"):
         classical_gaussian_epsilon(1.0, 0.0, DELTA)

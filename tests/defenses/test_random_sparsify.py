@@ -41,6 +41,15 @@ def test_a_draw_shows_its_mask_and_what_it_keeps(unbiased: bool) -> None:
     torch.testing.assert_close(mean, flat(UPDATE) * (1.0 if unbiased else 1 / 3))
 
 
+@pytest.mark.parametrize("unbiased", [True, False])
+def test_the_variance_is_that_of_many_draws(unbiased: bool) -> None:
+    defense, random = RandomSparsify(0.3, unbiased=unbiased), generator()
+    draws = torch.stack([flat(defense.draw(UPDATE, random)) for _ in range(4000)])
+    # An entry is kept or not: the variance of a variance over n draws is far below a tenth of it.
+    torch.testing.assert_close(draws.var(dim=0), flat(defense.variance(UPDATE)), rtol=0.1, atol=0)
+    torch.testing.assert_close(draws.mean(dim=0), flat(defense.mean(UPDATE)), rtol=0.15, atol=0)
+
+
 def test_all_of_it_is_the_update_itself() -> None:
     defense = RandomSparsify(1.0)
     assert torch.equal(flat(defense.draw(UPDATE, generator())), flat(UPDATE))

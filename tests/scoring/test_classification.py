@@ -255,6 +255,16 @@ def test_curves_are_thinned_and_keep_both_ends() -> None:
         assert np.interp(rate, false, true) == pytest.approx(np.interp(rate, *sklearn[:2]), abs=0.03)
 
 
+@pytest.mark.parametrize("blind", [0.5, 0.8])
+def test_the_interval_of_an_advantage_is_that_of_the_success_rate_over_what_a_guess_leaves(blind: float) -> None:
+    logs, truth = binormal(np.random.default_rng(3), 400, 2.5, 0.3)
+    scores = by_name(score_posteriors(logs, truth, blind=blind))
+    rate, advantage = scores["attack_success_rate"], scores["advantage"]
+    want = [(end - blind) / (1 - blind) for end in ends(rate)]
+    assert advantage.details["unclipped_interval"] == pytest.approx(want)
+    assert ends(advantage) == pytest.approx([max(end, 0.0) for end in want])
+
+
 def test_the_curve_of_several_values_is_their_mean() -> None:
     logs, truth = many_classes(np.random.default_rng(7), 1500, 4, 1.0)
     roc = by_name(score_posteriors(logs, truth, blind=0.25))["auroc"].details["roc"]

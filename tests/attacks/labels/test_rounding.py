@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
 
-from gradleak.attacks.labels.counting import judge, largest_remainder
+from gradleak.attacks.labels.counting import expected_predictions, judge, largest_remainder
+from gradleak.attacks.labels.label_attack import Reduction
+from gradleak.attacks.labels.reading import Reading
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -21,6 +25,18 @@ def test_rounding_is_the_nearest_vector_of_counts(seed: int) -> None:
     best = min(every, key=lambda counts: float(((values - counts) ** 2).sum()))
     assert found.sum() == total
     assert found.tolist() == best.tolist()
+
+
+@pytest.mark.parametrize(("scaled", "plain"), [(True, True), (False, True), (True, False)])
+def test_expected_predictions_are_the_larger_of_dummies_and_counts(scaled: bool, plain: bool) -> None:
+    """n + D v is what the update says of the model's predictions, where its scale and the loss allow it; never negative."""
+    form = SimpleNamespace(plain=plain, reduction=Reduction.MEAN)
+    reading = cast(Reading, SimpleNamespace(examples=4, scaled=scaled, form=form))
+    values, gradient = torch.tensor([3.0, 1.0, -0.5]), torch.tensor([-0.5, 0.1, -0.1])
+    found = expected_predictions(reading, values, gradient, torch.tensor([0.5, 0.2, 0.3]))
+    # 4 p = (2, 0.8, 1.2) beside n + 4 v = (1, 1.4, -0.9).
+    want = [2.0, 1.4, 1.2] if scaled and plain else [2.0, 0.8, 1.2]
+    torch.testing.assert_close(found, torch.tensor(want))
 
 
 def test_runaway_values_still_give_counts() -> None:
