@@ -118,7 +118,7 @@ def test_a_cost_is_split_and_nearly_spent(cost: int, rounds: int) -> None:
     spent = attack.estimate(_case(1).knowledge)
     assert cost - 53 * rounds < spent <= cost
     share = attack.latent_iterations * attack.population / (spent / rounds)
-    assert share > 0.13
+    assert share > 0.06
     # Half at most, so long as the weights have not had their 4,000 steps.
     assert share < 0.52 or cost > 20_000
 
@@ -126,7 +126,7 @@ def test_a_cost_is_split_and_nearly_spent(cost: int, rounds: int) -> None:
 def test_the_split_of_the_papers_cost_is_the_papers() -> None:
     assert IGIMS.within(72_012) == IGIMS()
     small = IGIMS.within(3000)
-    assert (small.latent_iterations, small.weight_iterations) == (3, 199)
+    assert (small.latent_iterations, small.weight_iterations) == (1, 232)
     with pytest.raises(InputError, match="at least 56 plain gradients a round, got 25"):
         IGIMS.within(100)
 

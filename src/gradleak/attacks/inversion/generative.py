@@ -34,8 +34,8 @@ from gradleak.results import (
     check_count,
 )
 
-# Of a round, populations get at least this share of the cost.
-_POPULATIONS = 0.2
+# Of a round, populations get about this share of the cost at least: that of the latents in GIAS.
+_POPULATIONS = 500 / 5500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,10 +236,10 @@ class IGIMS(Preset):
     def within(cls, plain_gradients: float, *, rounds: int = 4) -> Self:
         """The split of a cost between populations and steps: weights first, up to the paper's 4,000 steps in all.
 
-        Populations get what that leaves, and at least a fifth of a round: a step costs 3 plain gradients and always gains,
-        a population costs 50 and pays once the weights have had theirs. At the paper's cost (72,012 in four rounds) this is
-        the paper's split, 300 populations and 1,000 steps; at 3,000 it is 3 and 199, where scaling the paper's down
-        would give 12 and 40.
+        Populations get what that leaves, but about an eleventh of a round at least (one population where that buys none),
+        as much as latents get in `GIAS`: a step costs 3 plain gradients and always gains, a population costs 50 and pays
+        once the weights have had theirs. At the paper's cost (72,012 in four rounds) this is the paper's split, 300
+        populations and 1,000 steps; at 3,000 it is 1 and 232, where scaling the paper's down would give 12 and 49.
 
         Args:
             plain_gradients: what a start may cost.
@@ -259,6 +259,7 @@ class IGIMS(Preset):
         most = cls.rounds * cls.weight_iterations // rounds
         steps = max(1, min(most, int((each - least) / 3 + 1e-9) - 1))
         populations = int((each - 3 * (steps + 1)) / population + 1e-9)
+        steps = min(most, int((each - population * populations) / 3 + 1e-9) - 1)
         return cls(rounds=rounds, latent_iterations=populations, weight_iterations=steps)
 
     @classmethod
