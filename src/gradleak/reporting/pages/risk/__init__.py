@@ -328,7 +328,7 @@ def _measures(findings: Sequence[RiskFinding], context: Context) -> Section | No
         scores,
         lambda one: [
             as_is(context.title(one[0])),
-            words.score_name(one[1].name, context.entry) + words.score_setting(one[1].details),
+            words.score_title(one[1], context.entry),
             _with_badge(one[1]),
             words.unit(one[1].unit, context.data_kind),
             between(one[1]),
