@@ -17,6 +17,7 @@ from gradleak.auditing import Plan, build_plan, run_plan
 from gradleak.auditing.executor import Executor, Loky, Probe, refuse, worked
 from gradleak.auditing.work import Call, Done
 from gradleak.results import InputError, PlanError, Record
+from tests.auditing.test_pieces import CONTENT
 from tests.auditing.test_pieces import plan as in_pieces
 from tests.auditing.test_resume import QUICK_PLAN
 
@@ -120,20 +121,22 @@ def test_a_cluster_gives_the_same_record_of_tasks_in_pieces(cluster: Executor, t
 
 @pytest.mark.distributed
 @pytest.mark.filterwarnings("default")
-def test_a_worker_that_is_killed_costs_time_alone(cluster: Executor, tmp_path: Path) -> None:
-    plan = _long_plan()
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_worker_that_is_killed_costs_time_alone(cluster: Executor, cut: bool, tmp_path: Path) -> None:
+    # Of the plan in pieces four tasks end before what is trained is read in further ones.
+    make, ended = (_long_pieces, 4) if cut else (_long_plan, 2)
     killed: list[int] = []
 
     def kill(done: int, total: int, what: str) -> None:
-        if done == 2 and not killed:
+        if done == ended and not killed:
             killed.extend(_workers()[:1])
             for process in killed:
                 os.kill(process, signal.SIGKILL)
 
-    record = run_plan(plan, tmp_path / "killed", executor=cluster, progress=kill)
+    record = run_plan(make(), tmp_path / "killed", executor=cluster, progress=kill)
     assert killed
     assert record.complete
-    assert record.canonical() == run_plan(_long_plan(), tmp_path / "whole", jobs=1).canonical()
+    assert record.canonical() == run_plan(make(), tmp_path / "whole", jobs=1).canonical()
 
 
 @pytest.mark.distributed
@@ -147,6 +150,28 @@ def test_what_a_cluster_began_another_executor_ends(cluster: Executor, whole: Re
         run_plan(_plan(), tmp_path, executor=cluster, progress=stop)
     assert Record.load(tmp_path).missing
     assert run_plan(_plan(), tmp_path, jobs=1).canonical() == whole.canonical()
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_same_record_of_tasks_in_pieces(tmp_path: Path) -> None:
+    one, two = (run_plan(in_pieces(), tmp_path / str(jobs), jobs=jobs) for jobs in (1, 2))
+    assert one.complete
+    assert two.canonical() == one.canonical()
+
+
+@pytest.mark.slow
+# Joblib tells of tasks that were under way.
+@pytest.mark.filterwarnings("ignore:.*tasks:UserWarning")
+def test_a_run_that_ends_among_further_pieces_is_gone_on_with(tmp_path: Path) -> None:
+    def stop(done: int, total: int, what: str) -> None:
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_plan(in_pieces(), tmp_path / "killed", jobs=2, progress=stop)
+    assert Record.load(tmp_path / "killed").missing
+    whole = run_plan(in_pieces(), tmp_path / "whole", jobs=1)
+    assert run_plan(in_pieces(), tmp_path / "killed", jobs=1).canonical() == whole.canonical()
 
 
 @pytest.mark.distributed
@@ -174,6 +199,12 @@ def _long_plan() -> Plan:
     """Attacks of a second, so that a kill comes in the middle of some."""
     text = QUICK_PLAN.replace("iterations = 2", "iterations = 60").replace("count = 2", "count = 5")
     return build_plan(tomllib.loads(text.replace("own = [0]", "own = [0, 1, 2, 3, 4]")), folder=Path())
+
+
+def _long_pieces() -> Plan:
+    """Rounds of half a second, so that a kill comes in the middle of some."""
+    game = CONTENT["inference"]["group"] | {"trials": 1000, "shadow_batches": 1000, "rounds": 4}
+    return build_plan(CONTENT | {"inference": {"group": game}}, folder=Path())
 
 
 def _workers() -> list[int]:
