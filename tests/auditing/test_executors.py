@@ -141,6 +141,25 @@ def test_a_worker_that_is_killed_costs_time_alone(cluster: Executor, cut: bool, 
 
 @pytest.mark.distributed
 @pytest.mark.filterwarnings("default")
+def test_a_plan_that_a_killed_worker_alone_held_is_shipped_again(tmp_path: Path) -> None:
+    pytest.importorskip("distributed", reason="distributed is not installed: make test-distributed")
+    from gradleak.auditing.executor_dask import Dask
+
+    killed: list[int] = []
+
+    def kill(done: int, total: int, what: str) -> None:
+        if done == 1 and not killed:
+            killed.extend(_workers())
+            for process in killed:
+                os.kill(process, signal.SIGKILL)
+
+    record = run_plan(in_pieces(), tmp_path / "killed", executor=Dask(jobs=1), progress=kill)
+    assert len(killed) == 1
+    assert record.canonical() == run_plan(in_pieces(), tmp_path / "whole", jobs=1).canonical()
+
+
+@pytest.mark.distributed
+@pytest.mark.filterwarnings("default")
 def test_what_a_cluster_began_another_executor_ends(cluster: Executor, whole: Record, tmp_path: Path) -> None:
     def stop(done: int, total: int, what: str) -> None:
         if done == 2:

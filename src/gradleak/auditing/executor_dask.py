@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import warnings
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -56,7 +58,7 @@ class Dask(Cluster):
             with self._client() as client:
                 self._check(client, probe)
                 freight = Freight.of(calls)
-                [common] = client.scatter([freight.common], broadcast=True, hash=False)
+                common = _shipped(client, freight.common)
                 yield _Held(client=client, freight=freight, common=common, probe=probe, resources=self.resources)
         finally:
             probe.close()
@@ -113,7 +115,7 @@ class _Held(Executor):
     def results(self, calls: Sequence[Call]) -> Generator[Done]:
         """The tasks and their findings, in the order of their ends."""
         parcels, arrays = self.freight.of_some(calls)
-        [later] = self.client.scatter([arrays], broadcast=True, hash=False)
+        later = _shipped(self.client, arrays)
         futures = {
             self.client.submit(
                 _done, parcels[call.task.name], self.common, later, call.folder.resolve(), self.probe,
@@ -129,6 +131,20 @@ class _Held(Executor):
     def width(self) -> int:
         """Number of workers that are there now."""
         return max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
+
+
+def _shipped(client: Any, content: Any) -> Any:
+    """The future of what many tasks need: it goes to the scheduler once, and workers have it of each other.
+
+    Scattered data would be lost with the worker that holds them, and sharing them out can wait for ever for one that has ended.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sending large graph")
+        return client.submit(_itself, content, key=f"shipped-{secrets.token_hex(8)}", pure=False)
+
+
+def _itself(content: Any) -> Any:
+    return content
 
 
 def _done(parcel: Parcel, common: Common, later: Arrays, folder: Path, probe: Probe) -> Sequence[Any]:
