@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from gradleak.auditing import Plan, Shard, build_plan, merge_shards, run_plan
+from gradleak.auditing import Plan, Shard, build_plan, load_plan, merge_shards, run_plan
 from gradleak.auditing.executor import Executor, worked
 from gradleak.auditing.pieces import Cut, pieces_of
 from gradleak.auditing.run import tasks
 from gradleak.auditing.work import Call, Done, clear_failure
 from gradleak.audits.base import InPieces, Site, Task
 from gradleak.audits.inference import InferenceAudit
+from gradleak.audits.inference.tasks import Game
 from gradleak.audits.privacy import PrivacyAudit
 from gradleak.core import derive_seed
 from gradleak.results import Finding, Record, Status
@@ -260,6 +261,32 @@ def test_shards_of_a_plan_with_pieces_make_the_same_record(record: Record, tmp_p
     for number, place in enumerate(shards, start=1):
         run_plan(plan(), place, jobs=1, shard=Shard(number, 2))
     assert merge_shards(plan(), shards, tmp_path / "run").canonical() == record.canonical()
+
+
+def test_first_and_further_pieces_cost_what_the_task_does(tmp_path: Path) -> None:
+    made: dict[str, float] = {}
+
+    @dataclass(frozen=True)
+    class Counting(Backwards):
+        def results(self, calls: Sequence[Call]) -> Generator[Done]:
+            for one in calls:
+                name = one.task.name.partition(", ")[0]
+                made[name] = made.get(name, 0.0) + one.task.cost
+            yield from super().results(calls)
+
+    list(Cut(Counting()).results([Call(task, plan().site, tmp_path) for task in tasks(plan())]))
+    assert made == pytest.approx({task.name: task.cost for task in tasks(plan())})
+
+
+def test_no_piece_of_the_examples_takes_a_tenth_of_their_cost() -> None:
+    pytest.importorskip("xai", reason="the Adult census comes with the package xai")
+    for name in ("adult_inference", "adult_layers"):
+        work = tasks(load_plan(Path(__file__).parents[2] / "examples" / f"{name}.toml"))
+        pieces = [piece.cost for task in work for piece in pieces_of(task) or [task]]
+        for task in work:
+            if isinstance(task.run, Game):
+                pieces.append(task.cost * (1 - task.run.training) / len(task.run.seeds) / len(task.run.game.seen))
+        assert max(pieces) < 0.06 * sum(task.cost for task in work)
 
 
 def test_rounds_and_epochs_are_cut_once_models_are_trained(tmp_path: Path) -> None:

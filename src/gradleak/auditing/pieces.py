@@ -45,8 +45,9 @@ class Cut(Executor):
             ahead = _AHEAD * place.width if place.width > 1 else 1
             while ready or coming:
                 begun = [coming.popleft() for _ in range(min(ahead, len(coming)))]
-                # The others wait for these.
-                wave, ready = _longest_first([*_in_pieces(begun), *ready], place.width), []
+                # More pieces wait for these.
+                firsts = _longest_first(_in_pieces(begun), place.width)
+                wave, ready = [*firsts, *_longest_first(ready, place.width)], []
                 with closing(place.results(wave)) as results:
                     for task, found in results:
                         stage = stages.pop(task.name, None)
@@ -149,26 +150,29 @@ class _Stage:
             clear_failure(self.call.folder, piece)
         _, found = worked(replace(self.call, task=replace(task, run=_Join(self.run, made))))
         if isinstance(found[0], InPieces):
-            return _Stage(self.call, found[0], _tasks(task, found[0].pieces, "further piece"))
+            return _Stage(self.call, found[0], _tasks(task, found[0], "further piece"))
         return task, found
 
 
 def pieces_of(task: Task[Any]) -> list[Task[Any]]:
     """The first pieces of a task as tasks of their own, in their order; none where it is done in one go."""
-    pieces = task.run.pieces if isinstance(task.run, InPieces) else ()
-    return _tasks(task, pieces, "piece") if len(pieces) > 1 or _goes_on(task) else []
+    run = task.run
+    if not isinstance(run, InPieces) or not (run.goes_on or len(run.pieces) > 1):
+        return []
+    return _tasks(task, run, "piece")
 
 
-def _tasks(task: Task[Any], pieces: Sequence[Callable[[Site, Path], Any]], called: str) -> list[Task[Any]]:
+def _tasks(task: Task[Any], run: InPieces[Any], called: str) -> list[Task[Any]]:
+    pieces = run.pieces
     return [
         replace(
             task,
             name=f"{task.name}, {called} {number} of {len(pieces)}",
             run=_Piece(make),
-            cost=task.cost / len(pieces),
-            seconds=task.seconds / len(pieces),
+            cost=task.cost * share,
+            seconds=task.seconds * share,
         )
-        for number, make in enumerate(pieces, start=1)
+        for number, (make, share) in enumerate(zip(pieces, run.shares, strict=True), start=1)
     ]
 
 

@@ -66,6 +66,11 @@ class InPieces(ABC, Generic[F]):
     def pieces(self) -> Sequence[Callable[[Site, Path], Any]]:
         """The pieces; each returns what `join` needs of it, never a `Finding`, and both can be pickled."""
 
+    @property
+    def shares(self) -> Sequence[float]:
+        """Share of the cost of the task that each piece takes, roughly; all of it in equal parts unless it is known better."""
+        return [1 / len(self.pieces)] * len(self.pieces)
+
     @abstractmethod
     def join(self, site: Site, out: Path, made: Sequence[Any]) -> Sequence[F] | InPieces[F]:
         """The findings; or the rest of the work in pieces of its own, where these need what the first ones made.

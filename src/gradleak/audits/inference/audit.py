@@ -126,6 +126,7 @@ class InferenceAudit(Audit[InferenceFinding]):
                     blank=empty,
                     headline=f"{word} control of {self.name}",
                 )
+        training, reading = self._costs()
         for scenario in site.scenarios:
             if self.against(scenario.name):
                 empty = blank(self.name, scenario.name)
@@ -133,10 +134,10 @@ class InferenceAudit(Audit[InferenceFinding]):
                     name=f"inference/{scenario.name}/{self.name}",
                     turn=1,
                     needs=controls,
-                    run=Game(game=self.game, seeds=seeds, blank=empty),
+                    run=Game(game=self.game, seeds=seeds, training=training / (training + reading), blank=empty),
                     blank=empty,
                     headline=f"{self.name}: {scenario.name}",
-                    cost=self._cost(),
+                    cost=training + reading,
                     pace=1.3,
                 )
 
@@ -163,9 +164,9 @@ class InferenceAudit(Audit[InferenceFinding]):
         """Settings that determine it, JSON-ready, without any data value."""
         return {"game": self.game.describe(), "seeds": self.seeds, "scenarios": self.scenarios and list(self.scenarios)}
 
-    def _cost(self) -> float:
-        """The expected cost against one scenario, in plain gradients of a batch."""
+    def _costs(self) -> tuple[float, float]:
+        """The expected costs of training and of reading against one scenario, in plain gradients of a batch."""
         game = self.game
         training = game.rounds * getattr(game, "private_rows", game.population.size) / game.batch_size
         reading = SHARED_COST * len(game.seen) * len(game.playing) * (game.trials + game.shadow_batches)
-        return self.seeds * (training + reading)
+        return self.seeds * training, self.seeds * reading

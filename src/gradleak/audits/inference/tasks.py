@@ -70,11 +70,13 @@ class Game(InPieces[InferenceFinding]):
     Attributes:
         game: of the plan.
         seeds: of its plays.
+        training: share of the cost that is that of training.
         blank: its finding without a result, which names the scenario.
     """
 
     game: InferenceGame
     seeds: Sequence[int]
+    training: float
     blank: InferenceFinding
 
     @property
@@ -87,6 +89,11 @@ class Game(InPieces[InferenceFinding]):
         """The trainings."""
         return [SeedTraining(game=self.game, seed=seed, scenario=self.blank.scenario or "") for seed in self.seeds]
 
+    @property
+    def shares(self) -> list[float]:
+        """Share of training, seed by seed."""
+        return [self.training / len(self.seeds)] * len(self.seeds)
+
     def join(
         self, site: Site, out: Path, made: Sequence[Trajectory | GradleakError]
     ) -> list[InferenceFinding] | InPieces[InferenceFinding]:
@@ -97,7 +104,7 @@ class Game(InPieces[InferenceFinding]):
             if isinstance(one, GradleakError):
                 return [_refused(self.blank, one)]
             played.append((game.challenge(seed), one))
-        return Rounds(game=game, played=played, blank=self.blank)
+        return Rounds(game=game, played=played, reading=1 - self.training, blank=self.blank)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -129,17 +136,24 @@ class Rounds(InPieces[InferenceFinding]):
     Attributes:
         game: against the release.
         played: challenge and training of every seed.
+        reading: share of the cost that is left.
         blank: its finding without a result.
     """
 
     game: InferenceGame
     played: Sequence[tuple[Challenge, Trajectory]]
+    reading: float
     blank: InferenceFinding
 
     @cached_property
     def pieces(self) -> list[Round]:
         """The rounds, seed by seed."""
         return [Round(task) for one in self.played for task in self.game.readings(*one)]
+
+    @property
+    def shares(self) -> list[float]:
+        """Share of reading, in equal parts."""
+        return [self.reading / len(self.pieces)] * len(self.pieces)
 
     def join(self, site: Site, out: Path, made: Sequence[RoundRead | GradleakError]) -> list[InferenceFinding]:
         """One finding, with the scores of every adversary: all rounds together, and by round."""

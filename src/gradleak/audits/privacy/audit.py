@@ -165,6 +165,8 @@ class PrivacyAudit(Audit[PrivacyFinding]):
                 )
         # The same for every scenario, so that rows, weights and random records are too.
         seeds = [derive_seed(site.seed, "privacy", self.name, str(number)) for number in range(self.seeds)]
+        training, rest = self._costs()
+        cost = training + rest
         for scenario in mine:
             empty = blank(self.name, scenario)
             yield Task(
@@ -172,11 +174,16 @@ class PrivacyAudit(Audit[PrivacyFinding]):
                 turn=1,
                 needs=controls,
                 run=Trials(
-                    hypotheses=hypotheses, stated=self.claimed_epsilon, seeds=seeds, scenarios=len(mine), blank=empty
+                    hypotheses=hypotheses,
+                    stated=self.claimed_epsilon,
+                    seeds=seeds,
+                    training=training / cost if cost else 0.0,
+                    scenarios=len(mine),
+                    blank=empty,
                 ),
                 blank=empty,
                 headline=f"{self.name}: {scenario}",
-                cost=self._cost(),
+                cost=cost,
                 pace=PACE,
                 seconds=RELEASE_SECONDS * 2 * self.seeds * self._releases,
             )
@@ -224,17 +231,17 @@ class PrivacyAudit(Audit[PrivacyFinding]):
         """Releases of a hypothesis in a scenario."""
         return self.trials if self.audit is None else self.audit.trials * len(self.audit.epochs)
 
-    def _cost(self) -> float:
-        """The expected cost of one scenario, in plain gradients of a batch."""
+    def _costs(self) -> tuple[float, float]:
+        """The expected costs of training, and of all that follows, for one scenario, in plain gradients of a batch."""
         audit = self.audit
         if audit is None:
-            return float(self.seeds * 2 * self.trials)
+            return 0.0, float(self.seeds * 2 * self.trials)
         training = max(audit.epochs) * audit.private_rows / audit.batch_size
         crafted = 0.0
         if isinstance(audit, epsilon.AttributeAudit) and audit.canary is not None:
             values = len(audit.record_attribute.values)
             crafted = CANARY_COST * len(audit.epochs) * audit.canary.iterations * values
-        return self.seeds * (training + crafted)
+        return self.seeds * training, self.seeds * crafted
 
 
 def _rehearse(audit: epsilon.PrivacyAudit, releases: Sequence[Release]) -> None:
