@@ -28,6 +28,10 @@ def root_mlp(*, generator: torch.Generator) -> nn.Module:
     return nn.Sequential(nn.Flatten(), Root(), small_mlp(generator=generator))
 
 
+def without_numbers() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.full((2, 64), torch.nan), torch.tensor([0, 1])
+
+
 def not_a_model() -> int:
     return 3
 

@@ -166,6 +166,7 @@ def test_the_resolved_plan_holds_no_data(small_plan: Path) -> None:
          r"model\.initialize\.low: expected .*number.*, got '-1'"),
         ({"model": {"use": "lenet_i2f", "initialize": {"use": "uniform", "lov": 1}}}, r"did you mean 'low'"),
         ({"data": {"use": "scikit_digits"}}, r"data: expected count too"),
+        ({"data": {"use": "tests.auditing.small_model:without_numbers"}}, r"data: .*:without_numbers: .*expected finite"),
         ({"attacks": {"a": {"use": "GaussNewton", "max_step": 3}}}, r"attacks.a: .*did you mean 'max_steps'"),
         ({"attacks": {"a": {"max_steps": 3}}}, r"attacks.a: expected a key 'use'"),
         ({"objective": {"loss": "cross_entrpy"}}, r"loss: expected one of cross_entropy"),

@@ -250,6 +250,7 @@ def test_numbers_of_an_array_get_the_range_that_is_written_down(tmp_path: Path) 
         (f"{MODELS}:tabular", "patients.csv", ("--target", "ages"), "expected the target among its columns age, dose"),
         (f"{MODELS}:tabular", "patients.csv", ("--set", "hidden"), "--set: expected NAME=VALUE"),
         (f"{MODELS}:tabular", "patients.csv", ("--size", "3"), "--size: expected HEIGHTxWIDTH"),
+        (f"{MODELS}:tabular", "patients.csv", ("--merges", "m.txt"), "--merges: expected --vocabulary"),
         (f"{MODELS}:tabular", "patients.csv", ("--size", "0x3"), "--size: expected HEIGHTxWIDTH"),
         (f"{MODELS}:tabular", "patients.csv", ("--size", "3x3"), "--size: expected a folder of images"),
         (f"{MODELS}:tabular", "patients.csv", ("--loss", "hinge"), "^gradleak: loss: expected one of .*hinge"),

@@ -23,6 +23,7 @@ def test_the_first_screen_is_told(report: Report) -> None:
     assert "  Largest share: 25 % [exact] (of a layer)\n" in text
     assert "The claim is broken." in text
     assert "\nWhat to do next. Do not share" in text
+    assert text.endswith('stand under "What may I ship?" in the report.')
 
 
 def test_control_characters_of_a_record_are_not_obeyed() -> None:

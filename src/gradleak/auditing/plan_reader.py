@@ -262,14 +262,17 @@ class PlanReader:
         table = dict(table_of(data, "data"))
         size, domain = typed(Count, table.pop("batch_size", 1), "data.batch_size"), table.pop("domain", None)
         whole = self.build(table, "datasets", "data", (Batch,))
-        if isinstance(whole, tuple) and len(whole) == 2:
-            whole = Batch(*whole)
+        try:
+            whole = Batch(*whole) if isinstance(whole, tuple) and len(whole) == 2 else whole
+            guessed = Domain.guess(whole.inputs) if isinstance(whole, Batch) and not (whole.domain or domain) else None
+        except GradleakError as error:
+            raise PlanError(f"data: {table['use']}: {error}") from error
         if not isinstance(whole, Batch):
             raise PlanError(
                 f"data: expected {table['use']} to return a Batch or (inputs, targets), got {type(whole).__name__}"
             )
         stated = None if domain is None else self._domain(domain, whole)
-        domain = whole.domain or stated or Domain.guess(whole.inputs)
+        domain = whole.domain or stated or guessed
         if whole.size % size:
             raise PlanError(
                 f"data: expected a multiple of batch_size = {size}, got {whole.size} examples; change batch_size, or how many "

@@ -96,6 +96,8 @@ def init(
     from gradleak.auditing.new_plan import Wishes, new_plan
     from gradleak.auditing.presets import Preset as Known
 
+    if merges is not None and vocabulary is None:
+        raise InputError("--merges: expected --vocabulary encoder.json beside it, got none")
     wishes = Wishes(
         preset=Known(preset.value),
         arguments=dict(map(_argument, set_ or ())),

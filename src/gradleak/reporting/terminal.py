@@ -26,14 +26,19 @@ from gradleak.reporting.blocks import (
 from gradleak.reporting.context import Context
 from gradleak.reporting.numerals import Quantity
 from gradleak.reporting.page import Report
-from gradleak.results import Record
+from gradleak.results import Record, VerdictKind
 from gradleak.results.errors import one_line
+
+_BEFORE = 'Before you ship what is bounded: its utility and the limits of its bound stand under "What may I ship?" in the report.'
 
 
 def render_terminal(report: Report) -> str:
     """The verdicts, and the numbers of the first screen, as plain text."""
     lines = [*_blocks(report.notes), *verdict_lines(report.record), *_blocks(report.evidence), *_blocks(report.front)]
-    return "\n".join([*lines, f"What to do next. {_plain(report.remedy)}"])
+    lines.append(f"What to do next. {_plain(report.remedy)}")
+    if Context(record=report.record).judged(VerdictKind.BOUNDED):
+        lines.append(_BEFORE)
+    return "\n".join(lines)
 
 
 def render_text(report: Report) -> str:
