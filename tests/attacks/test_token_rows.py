@@ -179,6 +179,31 @@ def test_a_last_word_that_the_sentence_has_already_comes_from_the_gradient_of_th
     assert (steps.bag.tolist(), steps.outcome) == ([9, 20, 31, 42], Outcome.NOT_IDENTIFIABLE)
 
 
+@pytest.mark.parametrize(
+    ("protocol", "defenses", "why"),
+    [
+        (FedSGD(), (Prune(ratio=0.5),), "the defenses set small numbers to zero"),
+        (FedSGD(), (GaussianNoise(std=1e-5),), "noise hides words of little weight"),
+        (FedAvg(learning_rate=0.05, epochs=2), (), "trained weights are rounded"),
+        (FedSGD(), (Clip(max_norm=0.01),), ""),
+    ],
+)
+def test_a_bag_in_which_words_can_hide_is_not_sold_as_certain(
+    protocol: Protocol, defenses: tuple[Defense, ...], why: str
+) -> None:
+    found = attacked(tiny(), sentences(6, 8), protocol=protocol, defenses=defenses)
+    assert found.bag is not None
+    assert (found.outcome is Outcome.NOT_IDENTIFIABLE) == bool(why)
+    assert f"it may lack words: {why}" in found.note or not why
+
+
+def test_rows_that_decay_moves_behind_a_defense_are_no_words() -> None:
+    protocol = FedAvg(learning_rate=0.05, epochs=2, weight_decay=0.01)
+    found = attacked(tiny(), sentences(6, 8), protocol=protocol, defenses=(Prune(ratio=0.5),))
+    assert (found.bag, found.outcome) == (None, Outcome.NOT_IDENTIFIABLE)
+    assert "weight decay moves rows that no word uses" in found.note
+
+
 @pytest.mark.parametrize("seed", [3, 6])
 def test_a_bag_of_which_a_last_word_may_be_missing_is_not_sold_as_certain(seed: int) -> None:
     """Words as frequent as words are, and sentences of two to three of them: many a last one is not told."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gradleak.attacks.attack import Attack, Monitor
 from gradleak.attacks.text.head_rows import last_word, predicted_words
 from gradleak.attacks.text.table_rows import place_words, rows_outside_head
-from gradleak.attacks.text.used_rows import noise_std, used_rows
+from gradleak.attacks.text.used_rows import may_miss, noise_std, used_rows
 from gradleak.core import NO_TOKEN, Knowledge, Mode, Reconstruction, TokenTables, Update
 from gradleak.protocols.average_gradient import without_decay
 from gradleak.results import MELIS_2019, Citation, Outcome, UnsupportedError
@@ -43,7 +43,9 @@ class TokenRows(Attack):
     Outcomes: `converged` where the rows of words are those sums but for rounding, and no word at another place is as good;
     `not_identifiable` where they are not (noise, rounding to few bits), or places pass back the same, as in a model that adds
     them up before anything bends: the words stand, their order is the nearest and may be wrong. So it is where last words may
-    be missing: of a batch the head has to tell as many as it has sentences, none of which is read elsewhere.
+    be missing: of a batch the head has to tell as many as it has sentences, none of which is read elsewhere. A bag alone is
+    certain only where no word can be hidden: not by noise, by defenses that set numbers to zero or are not known, by half
+    precision, or by the rounding of weights that were trained.
 
     **Cost**: two forward passes that find the tables, counted as one plain gradient; the rest is a search in rows. A head of
     its own adds the products of `predicted_words`.
@@ -100,8 +102,10 @@ class TokenRows(Attack):
         if not why and not len(places):
             why = f"no row of {tables.position} moves"
         if why or not len(rows):
-            outcome = Outcome.CONVERGED if last.told else Outcome.NOT_IDENTIFIABLE
-            return _claim(outcome, f"{note}; the bag of words alone: {why}", bag=rows, spent=spent)
+            doubt = may_miss(update, knowledge, tables.word)
+            outcome = Outcome.CONVERGED if last.told and not doubt else Outcome.NOT_IDENTIFIABLE
+            told = f"{note}; the bag of words alone: {why}{doubt and f'; it may lack words: {doubt}'}"
+            return _claim(outcome, told, bag=rows, spent=spent)
         # A model that takes no mask, or reads its first place, has padding in front of a sentence like any other token.
         words = update.tensors[tables.word][read.rows].double()
         if tables.tied:

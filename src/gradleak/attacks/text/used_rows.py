@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import scipy
+import torch
 from torch import Tensor, nn
 
 from gradleak.attacks.text.table_rows import rows_outside_head
-from gradleak.core import DiagonalGaussian, Knowledge, TokenTables, Update
+from gradleak.core import DiagonalGaussian, Knowledge, TokenTables, Update, UpdateKind
 from gradleak.protocols.average_gradient import without_decay
 from gradleak.results import InputError, Outcome, check_share
 
@@ -91,19 +92,46 @@ def used_rows(update: Update, knowledge: Knowledge, *, false_alarms: float = 0.0
     aligned = update.align(objective)
     if knowledge.protocol is not None and knowledge.batch_size is not None and not knowledge.defenses:
         aligned = without_decay(aligned, knowledge.protocol, knowledge.batch_size, objective.params)
+    decays = knowledge.protocol is not None and knowledge.protocol.decay(knowledge.batch_size or 1)
+    decayed = bool(decays and knowledge.defenses)
     found = {}
     for name in names:
         if name not in objective.params:
             found[name] = _unknown(f"{name} is not shared")
             continue
         std = noise_std(knowledge, name)
-        if std is None:
+        if decayed:
+            found[name] = _unknown(
+                "weight decay moves rows that no word uses, and what it adds behind defenses is not known"
+            )
+        elif std is None:
             found[name] = _unknown("the noise of the release is not Gaussian, so that a row that moved proves nothing")
         elif name in others:
             found[name] = _of_tied(aligned.tensors[name], std, name, false_alarms)
         else:
             found[name] = _of_table(aligned.tensors[name], objective.params[name], std, name, false_alarms)
     return found
+
+
+def may_miss(update: Update, knowledge: Knowledge, table: str) -> str:
+    """Reason why the rows that moved need not be those of all words, nor of words alone; "" where there is none.
+
+    Args:
+        update: aligned with the model.
+        knowledge: with the objective.
+        table: name of the table.
+    """
+    if noise_std(knowledge, table) != 0.0:
+        return "noise hides words of little weight, and may stand for others"
+    if knowledge.defenses is None:
+        return "the defenses are not known, and may hide words"
+    if any(one.flat or one.kept_share is not None for one in knowledge.defenses):
+        return "the defenses set small numbers to zero, and words of little weight with them"
+    if update.dtype is torch.float16:
+        return "half precision sets small numbers to zero, and words of little weight with them"
+    if update.kind is not UpdateKind.GRADIENT:
+        return "trained weights are rounded, which hides words of little weight"
+    return ""
 
 
 def noise_std(knowledge: Knowledge, name: str) -> float | None:
