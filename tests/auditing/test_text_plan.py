@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradleak.auditing import load_plan, run_plan
+from gradleak.auditing.run import tasks
 from gradleak.reporting import write_html, write_json, write_markdown
 from gradleak.results import PlanError, Record, VerdictKind
 
@@ -62,6 +63,15 @@ def write(folder: Path, plan: str) -> Path:
     (folder / "private.txt").write_text(PRIVATE, encoding="utf-8")
     (folder / "plan.toml").write_text(plan, encoding="utf-8")
     return folder / "plan.toml"
+
+
+def test_closed_forms_of_sentences_are_counted_at_their_embeddings(tmp_path: Path) -> None:
+    plan = load_plan(write(tmp_path, CAUSAL.format(pictures="false")))
+    [risk] = [task for task in tasks(plan) if task.name.startswith("risk/")]
+    unknowns, candidates = 2 * 10 * 24, 2 * 6
+    assert risk.cost == pytest.approx(14 + 0.3 * unknowns + candidates)
+    # A and its square have as many rows as the update has entries.
+    assert 0.1 + 2 * unknowns**2 * plan.site.objective.size / 3e10 < risk.seconds < 1
 
 
 def test_sentences_behind_a_decoder_come_out_of_a_plan(tmp_path: Path) -> None:

@@ -142,8 +142,7 @@ def _pool(jobs: int, *, ordered: bool, shared: int | None) -> Parallel:
     # Rows may be private: never in a file on a disk, which is what joblib falls back to.
     memory = {"temp_folder": _MEMORY, "max_nbytes": shared} if shared and _has_memory() else {"max_nbytes": None}
     with parallel_config(backend="loky", inner_max_num_threads=1, **memory, **watched):
-        # One by one: joblib would send several long calls together after some short ones.
-        return Parallel(n_jobs=jobs, batch_size=1, return_as="generator" if ordered else "generator_unordered")
+        return Parallel(n_jobs=jobs, return_as="generator" if ordered else "generator_unordered")
 
 
 def _has_memory() -> bool:

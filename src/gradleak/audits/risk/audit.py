@@ -12,12 +12,15 @@ from gradleak.audits.base.rows import held_privately
 from gradleak.audits.risk.derivative import CHECK_COST, quiet
 from gradleak.audits.risk.releases import Releases
 from gradleak.audits.risk.settings import Settings, same_labels
-from gradleak.results import Grounds, InputError, PlanError, Verdict
+from gradleak.operators import DENSE_LIMIT
+from gradleak.results import Grounds, InputError, PlanError, UnsupportedError, Verdict
 from gradleak.results.findings.risk import RiskFinding
 from gradleak.risk import Measure, SettingMeasure
 
-# Of the measures of one release, in plain gradients for every entry of its input.
+# Of the measures of releases with one derivative, in plain gradients for every entry of their input.
 ENTRY_COST = 0.3
+# In float64, a second, on the machine of `Task.seconds`.
+_OPERATIONS = 3e10
 # Up to so many unknowns the whole spectrum takes a second or two.
 QUICK_UNKNOWNS = 1024
 
@@ -91,6 +94,8 @@ class RiskAudit(Audit[RiskFinding]):
             if not (_of_numbers(site, index) or any(isinstance(one, Measure) for one in self.measures)):
                 continue  # the spectrum at embeddings is for measures of releases alone, and takes minutes
             names = tuple(scenario.name for scenario in here)
+            derivatives = len({maps[name] for name in names})
+            unknowns = _unknowns(site, index)
             name, subject = f"risk/{internal_example(index)}", site.subject(index)
             yield Task(
                 name=name,
@@ -98,14 +103,14 @@ class RiskAudit(Audit[RiskFinding]):
                 blank=RiskFinding(item=name, audit=self.name, subject=subject),
                 headline=f"risk of {subject}",
                 # One check a derivative, which releases that differ by noise alone share.
-                cost=CHECK_COST * len({maps[name] for name in names})
-                + ENTRY_COST * site.batches[index].inputs.numel() * len(here)
+                cost=CHECK_COST * derivatives
+                + ENTRY_COST * unknowns * derivatives
                 + sum(one.extra_cost(site.batches[index]) for one in self.measures if isinstance(one, Measure))
                 * len(here),
                 pace=1.5,
-                seconds=0.1 * len(here),
+                seconds=0.1 * len(here) + _spectrum_seconds(unknowns, site.objective.size) * derivatives,
                 examples=(index,),
-                after=partial(_too_large, site.batches[index].inputs.numel()),
+                after=partial(_too_large, unknowns),
             )
         about = tuple(self._about_settings())
         for scenario in scenarios if about else ():
@@ -118,6 +123,7 @@ class RiskAudit(Audit[RiskFinding]):
                     headline=f"setting of {scenario.name}/{site.subject(index)}",
                     cost=sum(measure.estimate(site.batches[index].inputs.numel()) for measure in about)
                     + (CHECK_COST if any(measure.reads_derivative for measure in about) else 0.0),
+                    seconds=0.1,
                     examples=twins,
                 )
 
@@ -138,6 +144,24 @@ def _of_numbers(site: Site, index: int) -> bool:
     """True for examples that are numbers, and no ids of tokens."""
     domain = site.batches[index].domain
     return domain is None or domain.vocabulary is None
+
+
+def _unknowns(site: Site, index: int) -> int:
+    """The entries that A has columns for: those of the batch, of ids those of their embeddings."""
+    inputs = site.batches[index].inputs
+    if _of_numbers(site, index):
+        return inputs.numel()
+    try:
+        return site.objective.embed(inputs).numel()
+    except UnsupportedError:
+        # Their measures refuse it, too.
+        return 0
+
+
+def _spectrum_seconds(unknowns: int, entries: int) -> float:
+    """Seconds for AᵀA and its eigenvalues, in float64; beyond what a dense solver takes there are none."""
+    dense = unknowns <= DENSE_LIMIT
+    return unknowns**2 * (2 * entries + 10 * unknowns) / _OPERATIONS if dense else 0.0
 
 
 def _too_large(unknowns: int, site: Site, grounds: Grounds) -> str:
