@@ -357,3 +357,12 @@ def test_an_update_of_which_nothing_that_is_matched_is_left_has_no_signal() -> N
     found = attacked(GaussNewton(max_steps=2), replace(update, tensors=kept), knowledge)
     assert found.outcome is Outcome.NO_SIGNAL
     assert "this is no evidence of safety" in found.note
+
+
+def test_the_cost_of_a_model_that_shares_its_table_alone_is_known() -> None:
+    """At the embeddings nothing is shared, and the draws of random layers are looked for all the same."""
+    model, batch = short(0.2, frozen=False)
+    model.requires_grad_(False)
+    model.word.weight.requires_grad_(True)
+    _, knowledge = released(model, batch)
+    assert GaussNewton(max_steps=2).estimate(knowledge) > 0.0

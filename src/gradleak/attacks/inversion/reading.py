@@ -102,7 +102,8 @@ def mean_release(release: Release, draws: Sequence[Objective], batch: Batch) -> 
 def _draws(knowledge: Knowledge, objective: Objective, targets: Tensor | None) -> bool:
     if knowledge.domain is None:
         return bool(objective.random_layers)
-    low, high = knowledge.domain.bounds(next(iter(objective.params.values())))
+    some = next(iter({**objective.params, **objective.frozen}.values()))
+    low, high = knowledge.domain.bounds(some)
     middle = ((low + high) / 2).expand(knowledge.batch_size or 1, *knowledge.domain.shape)
     return objective.draws(middle.clone(), targets)
 
