@@ -49,7 +49,7 @@ def test_settings_out_of_range_are_refused() -> None:
 
 @pytest.mark.slow
 def test_no_cell_is_short_beyond_chance() -> None:
-    result = RateCoverage(runs=300, trials=(1000, 5000)).run(say=_quiet)
+    result = RateCoverage(runs=100, trials=(1000, 3000)).run(say=_quiet)
     for finding in result.findings:
         assert finding.ours is not None
         # Of 36 cells none should be below what 95 % gives with probability 1e-4.
