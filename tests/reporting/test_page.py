@@ -427,6 +427,11 @@ def test_a_control_shows_the_largest_of_its_lower_bounds(toy: None) -> None:
     assert "4.62" not in reached
 
 
+def test_words_that_leak_are_said_where_it_is_said_what_may_be_shipped(toy: None) -> None:
+    said = render_markdown(assemble(toy_kind.record(*toy_kind.verdicts(VerdictKind.INCONCLUSIVE, "words_leak"))))
+    assert "its words were read off the update" in said.partition("What may I ship?")[2].partition("## By scenario")[0]
+
+
 def test_nothing_planted_is_not_said_to_be_found(toy: None) -> None:
     record = toy_kind.record()
     noise = [

@@ -54,7 +54,7 @@ def shipping(pages: Sequence[Section], context: Context) -> Iterable[Block]:
         named = ", ".join(map(as_is, open_[:_NAMED])) + more
         risk = "A stronger attack may succeed: that is a risk that you take, not a result."
         parts.append(f"Neither shown to leak nor bounded: {named}. {risk}")
-        parts += [[f"**{as_is(name)}**:", *said] for name in open_[:_NAMED] if (said := _caveats(name, pages))]
+        parts += [[f"**{as_is(name)}**:", *said] for name in open_[:_NAMED] if (said := _told(name, pages, context))]
     change = _smallest_change(context)
     if bounded or open_ or context.judged(VerdictKind.LEAKS):
         measured = bounded or any(_utility(name, context) for name in context.scenarios)
@@ -95,6 +95,12 @@ def _guarantee(name: str, context: Context) -> str:
     verdict = context.verdict_on(name)
     told = "" if verdict is None else str(verdict.details.get("reason_text", verdict.explanation))
     return as_is(context.printed(told))
+
+
+def _told(name: str, pages: Sequence[Section], context: Context) -> list[Inline]:
+    """What leaks of a scenario that is not shown to leak as a whole, and its caveats."""
+    reasons = dict.fromkeys(one.reason for one in context.record.verdicts if one.scenario == name)
+    return [*(words.PARTLY[reason] for reason in reasons if reason in words.PARTLY), *_caveats(name, pages)]
 
 
 def _caveats(name: str, pages: Sequence[Section]) -> list[Inline]:

@@ -83,10 +83,15 @@ _PREDICTED = (
 )
 _NEXT_BOUNDED = (
     "Check that the assumptions of the guarantee (its prior, its noise, its sampling, its clipping) hold for your training, "
-    "and mind what is lost over many rounds. A bound on the average says nothing about single examples: ask for a larger "
-    "one, or a formal defense, where each of them counts."
+    "and mind what is lost over many rounds. A bound on the average says nothing about single examples: where each of "
+    "them counts, ask for a lower chance, or for more noise."
 )
 NEXT_STEP = "Read the reason, remove its cause, and run the audit again."
+PARTLY: Mapping[str, str] = {
+    "words_leak": "**its words were read off the update**, though not their order: do not ship it where a word is private.",
+}
+"""What leaks by a reason that leaves a scenario inconclusive."""
+
 NEXT_STEPS: Mapping[str, str] = {
     "attribute_told_by_layer": "Do not share updates of this kind as they are. Where the layers to protect first are not enough "
     "(what is still told without them stands beside them), go beyond single layers: a bound on the norm and noise on all of "

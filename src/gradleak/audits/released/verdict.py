@@ -351,10 +351,7 @@ def _of_sentences(winner: Attempt) -> str:
     listed = by_example(whole) if whole is not None else ()
     right = sum(map(bool, listed))
     return (
-        f" {right} of {len(listed)} sentences {'is' if right == 1 else 'are'} exact, word for word, but for words outside of the "
-        "vocabulary."
-        if listed
-        else ""
+        f" {right} of {len(listed)} sentences {'is' if right == 1 else 'are'} exact, word for word." if listed else ""
     )
 
 

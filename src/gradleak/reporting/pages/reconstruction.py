@@ -528,12 +528,20 @@ def rebuilt(views: Sequence[AttemptView], context: Context) -> list[Block]:
         for view in chosen[:MOST_STEPS]
     ]
     without = [name for name in dict.fromkeys(view.scenario for view in views) if name not in by_scenario]
-    told = f"Attacked, and nothing was claimed: {', '.join(without)}. That is no evidence of safety."
+    worded = {view.scenario for view in views if view.finding.value("bag_precision") is not None}
+    told = [
+        f"Attacked, and {what}: {', '.join(map(as_is, names))}. That is no evidence of safety."
+        for what, names in (
+            ("no sentence was claimed, but words were", [name for name in without if name in worded]),
+            ("nothing was claimed", [name for name in without if name not in worded]),
+        )
+        if names
+    ]
     return [
         Text(parts=["What an attack rebuilt from the update alone"], style=Style.HEADING),
         Steps(label="Scenario", steps=steps),
         *_legend(steps, context),
-        *([Text(parts=[told], style=Style.FINE)] if without else []),
+        *([Text(parts=told, style=Style.FINE)] if told else []),
     ]
 
 
