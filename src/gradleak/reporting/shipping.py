@@ -98,7 +98,7 @@ def _guarantee(name: str, context: Context) -> str:
 
 
 def _told(name: str, pages: Sequence[Section], context: Context) -> list[Inline]:
-    """What leaks of a scenario that is not shown to leak as a whole, and its caveats."""
+    """Parts that leak of a scenario that is not shown to leak as a whole, and its caveats."""
     reasons = dict.fromkeys(one.reason for one in context.record.verdicts if one.scenario == name)
     return [*(words.PARTLY[reason] for reason in reasons if reason in words.PARTLY), *_caveats(name, pages)]
 
