@@ -123,6 +123,8 @@ def test_a_cluster_gives_the_same_record_of_tasks_in_pieces(cluster: Executor, t
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_worker_that_is_killed_costs_time_alone(cluster: Executor, cut: bool, tmp_path: Path) -> None:
+    if cut and type(cluster).__name__ == "Ray":
+        pytest.skip("a worker of Ray is known by its task, and between first and further pieces there is none")
     # Of the plan in pieces four tasks end before what is trained is read in further ones.
     make, ended = (_long_pieces, 4) if cut else (_long_plan, 2)
     killed: list[int] = []
