@@ -47,6 +47,26 @@ def test_an_undefended_sentence_leaks_word_for_word(tmp_path: Path) -> None:
     assert "### How often a token is decoded" in page
 
 
+def test_a_sentence_that_is_padded_in_front_is_exact_too(tmp_path: Path) -> None:
+    plain = sentences(7, length=7)
+    batch = Batch(torch.cat([torch.full((1, 2), -1), plain.inputs], dim=1), plain.targets, Domain.tokens(VOCABULARY, 9))
+    # A causal model reads the last place.
+    record = gl.audit(
+        tiny(causal=True),
+        batch,
+        attacks={"rows": TokenRows()},
+        measures=[],
+        out=tmp_path,
+        options=gl.AuditOptions(quiet=True, pictures=True),
+    )
+    assert "1 of 1 sentences is exact, word for word" in record.verdicts[0].explanation
+    gl.write_markdown(record, tmp_path / "report.md")
+    page = (tmp_path / "report.md").read_text(encoding="utf-8")
+    words = VOCABULARY.pieces([one for one in plain.inputs[0].tolist() if VOCABULARY.ordinary(one)])
+    assert f"- Claimed: (\\[CLS\\]) {' '.join(f'**{word}**' for word in words)} (\\[SEP\\])" in page
+    assert f"- True: (\\[CLS\\]) {' '.join(words)} (\\[SEP\\])" in page
+
+
 def test_private_words_are_not_on_disk_unless_they_are_asked_for(tmp_path: Path) -> None:
     batch = sentences(7)
     named = Vocabulary(size=40, padding=0, special={1: 0, 2: -1})

@@ -83,6 +83,35 @@ def test_nothing_claimed_is_no_value(outcome: Outcome) -> None:
         assert {score.value for score in scores.values()} == {None}
 
 
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [[-1, -1, 1, 5, 6, 7, 2]],  # padded in front
+        [[1, 5, -1, 6, 7, 2, -1]],  # within and behind
+        [[0, 0, 1, 5, 6, 7, 2]],  # by the id of padding, without a mask
+        [[1, 5, 6, 7, 2, 0, 0]],
+    ],
+)
+def test_padding_changes_no_score(ids: list[list[int]]) -> None:
+    def scored(rows: list[list[int]]) -> tuple[dict[str, Score], float, float]:
+        batch = Batch(torch.tensor(rows), torch.tensor([0]), Domain.tokens(VOCABULARY, len(rows[0])))
+        check_truth(batch)
+        said = batch.inputs.masked_fill(batch.inputs == 0, -1)
+        found = Reconstruction(inputs=None, targets=None, loss=None, outcome=Outcome.CONVERGED, tokens=said)
+        objective = Objective.from_module(tiny())
+        luck = luck_of(
+            batch, batch.domain, None, generator=torch.Generator().manual_seed(0), within=0.5, share=1.0
+        ).value
+        scores = {score.name: score for score in score_tokens(found, batch, objective)}
+        return scores, luck, blind_scores(batch)[0].value
+
+    (padded, luck, blind), (plain, plain_luck, plain_blind) = scored(ids), scored([[1, 5, 6, 7, 2]])
+    assert {name: score.value for name, score in padded.items()} == {name: score.value for name, score in plain.items()}
+    assert padded["exact_hits"].value == padded["rouge_l"].value == padded["google_bleu"].value == 1.0
+    assert padded["bag_recall"].details == plain["bag_recall"].details
+    assert (luck, blind) == (plain_luck, plain_blind)
+
+
 def test_the_blind_adversary_has_the_most_frequent_word_of_a_sentence() -> None:
     (score,) = blind_scores(BATCH)
     assert score.details["per_example"] == pytest.approx([0.75, 1 / 3])

@@ -83,6 +83,36 @@ def test_special_tokens_do_not_help() -> None:
     assert not score_sentence(truth, None, apart={CLS, SEP}).exact
 
 
+@pytest.mark.parametrize(
+    ("truth", "claim"),
+    [
+        ([-1, -1, CLS, 5, 6, 7, SEP], [-1, -1, CLS, 5, 6, 7, SEP]),
+        ([CLS, 5, -1, 6, 7, SEP, -1], [CLS, 5, -1, 6, 7, SEP]),
+        ([0, 0, CLS, 5, 0, 6, 7, SEP], [-1, -1, CLS, 5, -1, 6, 7, SEP]),
+        ([-1, CLS, 5, -1, 6, 7, SEP], [0, CLS, 5, 0, 6, 7, SEP]),
+    ],
+)
+def test_padding_counts_nowhere_wherever_it_stands(truth: list[int], claim: list[int]) -> None:
+    apart = {CLS, SEP, 0}
+    whole = Overlap(recall=1.0, precision=1.0)
+    score = score_sentence(truth, claim, apart=apart)
+    assert (score.exact, score.in_place, score.tokens, score.google_bleu) == (True, 1.0, 3, 1.0)
+    assert (score.rouge_1, score.rouge_2, score.rouge_l) == (whole, whole, whole)
+    assert score_sentences([truth], [claim], apart=apart).sentences == (score,)
+    # A word at a place of padding is one too many.
+    added = [9 if one in (-1, 0) else one for one in claim]
+    assert not score_sentence(truth, added, apart=apart).exact
+    assert score_sentence(truth, added, apart=apart).rouge_1 == Overlap(recall=1.0, precision=3 / (3 + added.count(9)))
+
+
+def test_a_truth_has_no_word_at_places_of_none() -> None:
+    truth, claim = [-1, 1, -1, 2, 3], [1, 2, 3]
+    for overlap in (rouge_n(truth, claim, 1), rouge_n(truth, claim, 2), rouge_l(truth, claim)):
+        assert overlap == Overlap(recall=1.0, precision=1.0)
+    assert google_bleu(truth, claim) == 1.0
+    assert bag_overlap([truth], [claim]) == Overlap(recall=1.0, precision=1.0)
+
+
 def test_sentences_are_paired_with_the_claims_that_fit_them_best() -> None:
     truths = [[1, 2, 3], [4, 5, 6], [7, 8]]
     found = score_sentences(truths, [[4, 5, 9], [7, 8], [1, 2, 3], [3, 2, 1]])

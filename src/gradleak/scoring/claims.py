@@ -219,6 +219,8 @@ def _of_features(found: Reconstruction, batch: Batch, pairing: Pairing, objectiv
         # No model has a row for an id that its vocabulary lacks.
         said = said.masked_fill((said < 0) | (said >= vocabulary.size), NO_TOKEN)
         claims[place, : len(said)] = said
+    # A place that fills up in both is the same one, whichever way it is written.
+    claims = torch.where(_filled(truths, vocabulary) & _filled(claims, vocabulary), truths, claims)
     try:
         true, made = (last_features(objective, ids) for ids in (truths, claims))
     except GradleakError as refusal:  # a model that takes no mask has no place for what is not claimed
@@ -228,7 +230,7 @@ def _of_features(found: Reconstruction, batch: Batch, pairing: Pairing, objectiv
         return kind(None, outcome=Outcome.UNSUPPORTED, note=note)
     if true.dim() == 3 and true.shape[:2] == truths.shape:
         # At places without a token a model has features of nothing.
-        there = (truths != NO_TOKEN)[..., None]
+        there = ~_filled(truths, vocabulary)[..., None]
         true, made = true * there, made * there
     errors: list[float | None] = [None] * batch.size
     for place, (truth, _) in enumerate(rows):
@@ -293,6 +295,11 @@ def _listed(values: Sequence[float], worst: float) -> dict[str, Any]:
 
 def _said(row: Tensor) -> list[int]:
     return (row != UNCLAIMED).nonzero()[:, 0].tolist()
+
+
+def _filled(ids: Tensor, vocabulary: Vocabulary) -> Tensor:
+    """Places without a token, by -1 or by the padding of the vocabulary."""
+    return (ids == NO_TOKEN) | (ids == (NO_TOKEN if vocabulary.padding is None else vocabulary.padding))
 
 
 def _words(batch: Batch) -> list[list[int]]:

@@ -56,7 +56,7 @@ def rouge_n(truth: Ids, claim: Ids, n: int) -> Overlap:
     Russian sentences have 0 there. A run with a place that is not claimed is no claim.
 
     Args:
-        truth: ids in order.
+        truth: ids in order; places of -1 are left out.
         claim: ids in order, -1 where nothing is claimed.
         n: length of a run.
 
@@ -68,7 +68,7 @@ def rouge_n(truth: Ids, claim: Ids, n: int) -> Overlap:
         Overlap(recall=0.3333333333333333, precision=0.5)
     """
     check_count("rouge_n.n", n)
-    left, right = _runs(truth, n), _runs(claim, n)
+    left, right = _runs(_there(truth), n), _runs(claim, n)
     return Overlap.of((left & right).total(), left.total(), right.total())
 
 
@@ -76,8 +76,8 @@ def rouge_l(truth: Ids, claim: Ids) -> Overlap:
     """ROUGE-L on token ids: the longest sequence that both hold in this order, gaps allowed.
 
     Args:
-        truth: ids in order.
-        claim: ids in order; places of -1 are left out.
+        truth: ids in order; places of -1 are left out, as in the claim.
+        claim: ids in order.
 
     Source: Lin 2004, section 3; the longest common sequence by bits of whole numbers, Hyyrö 2004.
 
@@ -87,7 +87,7 @@ def rouge_l(truth: Ids, claim: Ids) -> Overlap:
         >>> rouge_l([1, 2, 3, 4], [2, 1, 4]).recall
         0.5
     """
-    claimed = [token for token in claim if token != UNCLAIMED]
+    truth, claimed = _there(truth), _there(claim)
     places: dict[int, int] = {}
     for place, token in enumerate(truth):
         places[token] = places.get(token, 0) | 1 << place
@@ -103,7 +103,7 @@ def google_bleu(truth: Ids, claim: Ids) -> float:
     """Google BLEU: the smaller of recall and precision over all runs of 1 to 4 tokens together.
 
     Args:
-        truth: ids in order.
+        truth: ids in order; places of -1 are left out.
         claim: ids in order, -1 where nothing is claimed.
 
     Source: Wu et al. 2016, "Google's Neural Machine Translation System", section 4; values as `sentence_gleu` of nltk.
@@ -112,7 +112,8 @@ def google_bleu(truth: Ids, claim: Ids) -> float:
         >>> google_bleu([1, 2, 3, 4], [1, 2, 4])
         0.4
     """
-    runs = [(_runs(truth, n), _runs(claim, n)) for n in range(1, _LONGEST_GRAM + 1)]
+    held = _there(truth)
+    runs = [(_runs(held, n), _runs(claim, n)) for n in range(1, _LONGEST_GRAM + 1)]
     matched = sum((left & right).total() for left, right in runs)
     largest = max(sum(left.total() for left, _ in runs), sum(right.total() for _, right in runs))
     return matched / max(largest, 1)
@@ -122,11 +123,11 @@ def bag_overlap(truths: Iterable[Ids], claims: Iterable[Ids]) -> Overlap:
     """Shares of the words of a batch, each as often as it stands there, whatever their order and sentence.
 
     Args:
-        truths: ids of each sentence.
+        truths: ids of each sentence; -1 is no word.
         claims: ids of each claimed sentence, or one bag; -1 is no claim.
     """
     left, right = Counter(chain.from_iterable(truths)), Counter(chain.from_iterable(claims))
-    del right[UNCLAIMED]
+    del left[UNCLAIMED], right[UNCLAIMED]
     return Overlap.of((left & right).total(), left.total(), right.total())
 
 
@@ -172,7 +173,7 @@ def score_sentence(truth: Ids, claim: Ids | None, *, apart: Collection[int] = ()
     """The scores of a claim on one sentence.
 
     Args:
-        truth: ids in order, without padding or with padding among `apart`.
+        truth: ids in order; -1 where there is no token, as for padding that a mask hides.
         claim: ids in order, -1 where nothing is claimed; None for no claim.
         apart: ids that are no content: special tokens and padding. They count neither as found nor as missed.
 
@@ -182,12 +183,17 @@ def score_sentence(truth: Ids, claim: Ids | None, *, apart: Collection[int] = ()
         (False, 0.667, 0.6666666666666666)
     """
     guess = claim if claim is not None else ()
-    words = [token for token in truth if token not in apart]
-    said = [token for token in guess if token not in apart]
-    places = [place for place, token in enumerate(truth) if token not in apart]
+    places = [place for place, token in enumerate(truth) if token != UNCLAIMED and token not in apart]
+    words, wordless = [truth[place] for place in places], set(range(len(truth))).difference(places)
+    # Nothing is left open at a place that has no word: the words around it are neighbors in the claim as in the truth.
+    said = [
+        token
+        for place, token in enumerate(guess)
+        if token not in apart and not (token == UNCLAIMED and place in wordless)
+    ]
     right = sum(place < len(guess) and guess[place] == truth[place] for place in places)
     return SentenceScore(
-        exact=bool(words) and right == len(words) == len([token for token in said if token != UNCLAIMED]),
+        exact=bool(words) and right == len(words) == len(_there(said)),
         in_place=right / max(len(words), 1),
         tokens=len(words),
         rouge_1=rouge_n(words, said, 1),
@@ -404,6 +410,11 @@ class Guessers:
 
 def _in_place(truth: Ids, guess: Ids) -> float:
     return sum(left == right for left, right in zip(truth, guess, strict=False)) / max(len(truth), 1)
+
+
+def _there(ids: Ids) -> Ids:
+    """The ids without places of none."""
+    return [one for one in ids if one != UNCLAIMED]
 
 
 def _runs(ids: Ids, n: int) -> Counter[tuple[int, ...]]:

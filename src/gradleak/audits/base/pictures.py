@@ -79,7 +79,8 @@ def save_text(out: Path, name: str, batch: Batch, claim: Reconstruction | None =
         return None
     truths = [row[:length].tolist() for row, length in zip(batch.inputs, batch.lengths.tolist(), strict=True)]
     lines = []
-    for ids in truths if claim is None else []:
+    for truth in truths if claim is None else []:
+        ids = [one for one in truth if not _empty(one, vocabulary)]
         states = ["special" if one in vocabulary.uncounted else "word" for one in ids]
         lines.append(list(zip(vocabulary.pieces(ids), states, strict=True)))
     if claim is not None and claim.tokens is not None:
@@ -90,8 +91,14 @@ def save_text(out: Path, name: str, batch: Batch, claim: Reconstruction | None =
         for truth, place in zip(truths, pairing.claim_of, strict=True):
             ids = [] if place is None else claims[place]
             ids = [*ids, *[NO_TOKEN] * (len(truth) - len(ids))]
-            states = [_state(one, truth, at, vocabulary) for at, one in enumerate(ids)]
-            lines.append(list(zip(vocabulary.pieces(ids), states, strict=True)))
+            # Nothing is left open at a place that fills up.
+            filled = [
+                at < len(truth) and one == NO_TOKEN and _empty(truth[at], vocabulary) for at, one in enumerate(ids)
+            ]
+            kept = [(one, _state(one, truth, at, vocabulary)) for at, one in enumerate(ids) if not filled[at]]
+            lines.append(
+                list(zip(vocabulary.pieces([one for one, _ in kept]), [state for _, state in kept], strict=True))
+            )
     elif claim is not None and claim.bag is not None:
         held = {one for truth in truths for one in truth}
         ids = claim.bag.tolist()
@@ -101,6 +108,11 @@ def save_text(out: Path, name: str, batch: Batch, claim: Reconstruction | None =
     content = {"bag": claim is not None and claim.tokens is None, "lines": lines}
     write_file(out / relative, json.dumps(content, ensure_ascii=False).encode())
     return relative
+
+
+def _empty(one: int, vocabulary: Vocabulary) -> bool:
+    """True at a place without a token: one that a mask hides, or padding."""
+    return one in (NO_TOKEN, vocabulary.padding)
 
 
 def _state(one: int, truth: Sequence[int], at: int, vocabulary: Vocabulary) -> str:
