@@ -92,7 +92,7 @@ def test_long_sentences_are_cut_and_empty_rows_read_as_nothing() -> None:
         (b"1\tgood\n-1\tlabel below 0\n", "line 2: expected"),
         (b"1\t  \n", "line 1: expected"),
         (b"\n\n", "expected at least one labeled sentence, got none"),
-        (b"1\t\xff\xfe\n", "expected UTF-8 text, got byte 2"),
+        (b"1\t\xff\xfe\n", "expected UTF-8 text, got a byte of another encoding in line 1"),
     ],
     ids=["columns", "label", "no sentence", "empty", "bytes"],
 )
