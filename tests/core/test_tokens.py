@@ -93,8 +93,16 @@ def test_a_masked_model_counts_the_places_with_a_target_alone() -> None:
 
 def test_targets_of_another_form_are_refused_for_language_models() -> None:
     objective = Objective.from_module(tiny(classes=None), loss="masked_lm")
-    with pytest.raises(InputError, match=r"expected ids \(1, 8\), one a place"):
+    with pytest.raises(InputError, match=r"expected ids \(1, 8\), one a place.*go with loss='cross_entropy'"):
         objective.check(sentences(8))
+
+
+@pytest.mark.parametrize("loss", ["causal_lm", "masked_lm"])
+@pytest.mark.parametrize("language", [True, False])
+def test_a_classifier_is_refused_for_its_logits_whatever_the_targets(loss: str, language: bool) -> None:
+    objective = Objective.from_module(tiny(), loss=loss)
+    with pytest.raises(InputError, match=r"expected a model with logits \(b, T, V\).*got outputs \(1, 2\)"):
+        objective.check(sentences(8, language=language))
 
 
 def test_logits_of_an_output_object_are_taken() -> None:

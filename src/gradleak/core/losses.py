@@ -93,6 +93,12 @@ def check_classes(name: str, loss: Loss, outputs: Tensor, targets: Tensor) -> No
     ignored = ignored_index(name, loss)
     if ignored is None:
         return
+    if name in LANGUAGE and outputs.dim() != 3:
+        raise InputError(
+            f"loss {name!r}: expected a model with logits (b, T, V), one row a place, got outputs {tuple(outputs.shape)}, as a "
+            "classifier of sentences has them; pass loss='cross_entropy' with one class a sentence, or a model with a head for "
+            "words"
+        )
     if targets.is_floating_point():
         if ignored >= 0:
             raise InputError(
@@ -118,6 +124,7 @@ def check_classes(name: str, loss: Loss, outputs: Tensor, targets: Tensor) -> No
         raise InputError(
             f"targets: expected ids {tuple(outputs.shape[:-1])}, one a place (-100 where none counts), for the loss {name!r} and "
             f"logits {tuple(outputs.shape)}, got {tuple(targets.shape)}"
+            + ("; classes of sentences go with loss='cross_entropy'" if targets.dim() == 1 else "")
         )
     low, high = (int(counted.min()), int(counted.max())) if counted.numel() else (0, 0)
     if low < 0 or high >= classes:
