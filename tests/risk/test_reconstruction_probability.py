@@ -258,7 +258,10 @@ def test_of_sentences_a_guess_may_be_right_for_as_many_as_share_its_places() -> 
         measure = ReconstructionProbability(candidates=300, within=within)
         score = measure(_objective(), Release(FedSGD(), [_private(4.0)]), batch_size=2, domain=tokens)
         assert score.details["kappa"] == pytest.approx(2 * each / 300)
-        assert "no two have the same word at a place" in score.details["prior"]["origin"]
+        prior = score.details["prior"]
+        assert "no two have the same word at a place" in prior["origin"]
+        assert f"each of the 2 claims on a batch is within {within:g} of at most {each} of them" in prior["origin"]
+        assert (prior["claims"], prior["right_for"]) == (2, each)
     for measure, reason in (
         (ReconstructionProbability(candidates=400), "no 400 sentences that agree at no place fit 399 words"),
         (ReconstructionProbability(public=torch.ones(3, 8)), "public ones are no prior for it; state candidates"),

@@ -54,11 +54,13 @@ class ReconstructionProbability(SettingMeasure):
     What hides one example hides k copies of it less: together they move the sum by kΔ, so that μ is k times as large.
 
     Assumptions: evidence is upper_bound. (i) The prior is stated, and is what the attacker knows of an example *given* all
-    the others and its label; one who knows more may do better. `public`: an example is an independent draw of the same law
-    as the public ones (of those with its label, where these come as a Batch and the labels of the batch are given); κ
-    is an upper confidence limit (`blind_success_limit`). `candidates`: one of n candidates, each as likely, any two more
-    than 2η apart; κ = 1/n exactly. (ii) Gradients really are clipped and noise really is drawn as the release says. The
-    bound is an average over prior and noise; there may be single examples that are easier to guess.
+    the others and its label; one who knows more may do better. `public`: an example is an independent draw of the same law as
+    the public ones (of those with its label, where these come as a Batch and the labels of the batch are given); κ is an
+    upper confidence limit (`blind_success_limit`). `candidates`: one of n candidates, each as likely, any two more than 2η
+    apart, so that a guess is right for at most one and κ of b guesses is b/n. Of sentences no two candidates have the same
+    word at a place: a guess is right for at most r = ⌊1/(1 - η)⌋ of them (two at η = 1/2), and κ = b·r/n. (ii) Gradients
+    really are clipped and noise really is drawn as the release says. The bound is an average over prior and noise; there may
+    be single examples that are easier to guess.
 
     A release without a guarantee (`gradleak.accounting.mechanism_of`) has no value, and neither have heuristic defenses. There is
     no amplification by sampling: the example is in every release, as the audited ones are.
@@ -245,11 +247,14 @@ class ReconstructionProbability(SettingMeasure):
     def _blind_sentences(self, size: int) -> tuple[float, dict[str, Any]]:
         """The same for sentences: places of one guess are right for few of them, since at each it is right for one at most."""
         assert self.candidates is not None
-        which = "of which no two have the same word at a place"
-        origin = f"one of {self.candidates} sentences of one length, each as likely, {which}"
         # Rounding of 1 - η must not take one away.
         each = math.floor(1.0 / (1.0 - self.within) + 1e-9)
-        return min(1.0, size * each / self.candidates), {"origin": origin}
+        claims = "the one claim" if size == 1 else f"each of the {size} claims"
+        origin = (
+            f"one of {self.candidates} sentences of one length, each as likely, of which no two have the same word at a place "
+            f"({claims} on a batch is within {self.within:g} of at most {each} of them)"
+        )
+        return min(1.0, size * each / self.candidates), {"origin": origin, "claims": size, "right_for": each}
 
     def _pixels(self, setting: Setting) -> tuple[Tensor, bool]:
         """The public examples (n, d), scaled so that Euclidean distances are pixel RMSEs; whether their range was guessed."""
