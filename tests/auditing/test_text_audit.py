@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 import gradleak as gl
 from gradleak.attacks import TokenRows
 from gradleak.core import Batch, Domain, Vocabulary
+from gradleak.reporting.numerals import decimal
 from gradleak.results import InputError, Outcome, Status, VerdictKind
 from tests.tokens import VOCABULARY, sentences, tiny
 
@@ -45,6 +47,8 @@ def test_an_undefended_sentence_leaks_word_for_word(tmp_path: Path) -> None:
     assert "would keep every decoder of a single token" in page
     assert "on average over a prior (uniform over 12 candidates)" in page
     assert "### How often a token is decoded" in page
+    worst = risk.score("token_error_bound").details["worst_place"]["value"]
+    assert re.search(rf"\| {re.escape(decimal(worst))} \|.*\| 3 of 5 \|", page)
 
 
 def test_a_sentence_that_is_padded_in_front_is_exact_too(tmp_path: Path) -> None:

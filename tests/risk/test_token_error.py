@@ -139,6 +139,19 @@ def test_the_prior_is_told_with_every_number_that_rests_on_it() -> None:
         assert "prior: uniform over" in score_title(score)
 
 
+def test_means_say_of_how_many_places_and_which_of_them_is_worst() -> None:
+    best, least, noise = TokenError(candidates=CANDIDATES, most_places=2).scores(exposure(GaussianNoise(std=0.05)))
+    for score in (best, least):
+        assert "on average over the places that were looked at (2 of 4)" in score.note
+        assert score.details["of_places"] == 4
+    assert "at any of the places that were looked at (2 of 4)" in noise.note
+    at_places = best.details["per_place"]
+    worst = at_places.index(min(at_places))
+    row, place = best.details["places"][worst]
+    assert best.details["worst_place"] == {"sentence": row, "place": place, "value": min(at_places)}
+    assert f"at the worst place at most {min(at_places):.2g}" in best.note
+
+
 def test_the_noise_that_is_asked_for_keeps_decoders_above_the_threshold() -> None:
     """Asked of a release with noise and of one without; at that noise the exact decoder is above the threshold."""
     settings = TokenError(candidates=CANDIDATES, threshold=0.7)

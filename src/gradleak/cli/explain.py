@@ -57,9 +57,11 @@ SCORES = {
     "noise_std_for_threshold": "The standard deviation of Gaussian noise at which the expected error of an unbiased attacker "
     "reaches the pixel RMSE of the verdict 'leaks'.",
     "token_error_bound": "The share of tokens that the best decoder gets wrong at most, told all other tokens and the "
-    "candidates: a small value shows leakage, and a large one nothing.",
-    "least_token_error": "The share of tokens below which no decoder comes on average if each candidate is as likely, told all "
-    "other tokens. A language makes some candidates likelier, so that no verdict reads it.",
+    "candidates, on average over the places that were looked at: a small value shows leakage, and a large one nothing, since "
+    "single places may be far below.",
+    "least_token_error": "The share of tokens below which no decoder comes on average over the places that were looked at, if "
+    "each candidate is as likely, told all other tokens; at one place it may. A language makes some "
+    "candidates likelier, so that no verdict reads it.",
     "noise_std_for_token_error": "The standard deviation of Gaussian noise on every shared number from which on no decoder errs "
     "less than the threshold at any place that was looked at, on average over candidates that are as likely.",
     "attack_success_rate": "The share of trials of an inference game in which the adversary's most probable value is the true "

@@ -147,14 +147,16 @@ class TokenError(Measure):
 
     With d_vw = ‖g(w) - g(v)‖ between the released means for candidates v and w at one place, in units of the noise σ:
 
-    - `token_error_bound`: Σ_w Q(d_vw / 2σ) at the true token, mean over places. The best decoder among the candidates errs
-      at most so often, so that a small value shows leakage;
+    - `token_error_bound`: Σ_w Q(d_vw / 2σ) at the true token, mean over the places that are looked at. The best decoder among
+      the candidates errs at most so often, so that a small value shows leakage; a large mean says nothing of single places,
+      of which the smallest is in the details (`worst_place`);
     - `least_token_error`: the mean over candidates v of max_w Q(d_vw / 2σ), or what Fano's inequality leaves, whichever is
-      larger. If the token is one of the candidates, each as likely, no decoder errs less on average, however much it
-      computes: a large value shows protection *under this prior*, at one place, of one release. A language makes some
-      candidates far likelier, and a decoder who knows that errs less. No verdict reads it;
+      larger, mean over the same places. If the token is one of the candidates, each as likely, no decoder errs less on
+      average over these places, however much it computes, though it may at one of them: a large value shows protection *under
+      this prior*, at one place, of one release. A language makes some candidates far likelier, and a decoder who knows that
+      errs less. No verdict reads it;
     - `noise_std_for_token_error`: the standard deviation of noise on every shared number from which on the second number is
-      at least `threshold` at every place, under the same prior.
+      at least `threshold` at every place that is looked at, under the same prior; other places may need more.
 
     Assumptions: everything else is known to the decoder, so that it is the strongest at one place; the noise is Gaussian with
     known standard deviations. With `linear` A(e_w - e_v) stands for the difference, with A the derivative by the embedding at
@@ -263,7 +265,7 @@ class TokenError(Measure):
         if isinstance(noise, NotGaussian):
             return [self.unsupported(f"the noise of this release is not Gaussian: {noise.reason}")]
         noisy = isinstance(noise, DiagonalGaussian) and any(noise.std.values())
-        places = self.places(exposure.batch)
+        places, total = self.places(exposure.batch), len(_ordinary(exposure.batch))
         found = [self.distances(exposure, row, place) for row, place in places]
         if not any(bool(one.distances.any()) for one in found):
             note = (
@@ -274,15 +276,23 @@ class TokenError(Measure):
         least = [one.least_error(float(noisy)) for one in found]
         count = len(found[0].distances)
         prior = f"uniform over {count} candidates"
-        shared = {"places": [list(place) for place in places], "candidates": count, "linear": self.linear}
+        shared = {
+            "places": [list(place) for place in places],
+            "of_places": total,
+            "candidates": count,
+            "linear": self.linear,
+        }
+        mean = f"on average over the places that were looked at ({len(places)} of {total})"
+        worst = dict(zip(("sentence", "place"), places[best.index(min(best))], strict=True))
         upper = Evidence.EXACT if count == 2 else Evidence.UPPER_BOUND
         scores = [
             self._score(
                 sum(best) / len(best),
                 Evidence.ESTIMATE if self.linear else upper,
                 n=len(best),
-                note=f"the best decoder of a token errs at most so often, told its neighbors and {count} candidates",
-                details={**shared, "per_place": best},
+                note=f"{mean} the best decoder of a token errs at most so often, told its neighbors and {count} candidates; at "
+                f"the worst place at most {min(best):.2g}",
+                details={**shared, "per_place": best, "worst_place": {**worst, "value": min(best)}},
             ),
             Score(
                 name=f"least_{TOKEN_ERROR}",
@@ -291,8 +301,8 @@ class TokenError(Measure):
                 leakier=self.leakier,
                 evidence=Evidence.ESTIMATE if self.linear else Evidence.LOWER_BOUND,
                 n=len(least),
-                note=f"on average no decoder errs less if each of {count} candidates is as likely; a language makes some "
-                "likelier, and who knows that errs less",
+                note=f"{mean} no decoder errs less if each of {count} candidates is as likely, though it may at one of them; a "
+                "language makes some likelier, and who knows that errs less",
                 details={**shared, "per_place": least, "under_prior": prior},
             ),
         ]
@@ -317,7 +327,7 @@ class TokenError(Measure):
                 if needed is None
                 else f"with Gaussian noise of this standard deviation or more on every shared number no decoder of a token, told "
                 f"all others, errs less than {self.threshold:g} of the time on average over the prior ({prior}), at any of "
-                f"{len(known)} places, of one release"
+                f"the places that were looked at ({len(known)} of {shared['of_places']}), of one release"
             )
         return Score(
             name=f"noise_std_for_{TOKEN_ERROR}",
@@ -340,18 +350,7 @@ class TokenError(Measure):
         Raises:
             InputError: for other inputs, or without an ordinary token.
         """
-        vocabulary = None if batch.domain is None else batch.domain.vocabulary
-        if vocabulary is None or batch.inputs.is_floating_point():
-            raise InputError(_NO_IDS)
-        ordinary = [
-            (row, place)
-            for row, sentence in enumerate(batch.inputs.tolist())
-            for place, word in enumerate(sentence)
-            if word >= 0 and vocabulary.ordinary(word)
-        ]
-        if not ordinary:
-            raise InputError("TokenError: expected a sentence with an ordinary token, got none")
-        return spread(ordinary, self.most_places)
+        return spread(_ordinary(batch), self.most_places)
 
     def _linear(self, exposure: Exposure, row: int, place: int, words: Sequence[int]) -> Tensor:
         """A e_w for every candidate, (M, P)."""
@@ -367,6 +366,22 @@ class TokenError(Measure):
         block[first : first + width] = torch.eye(width, dtype=embedded.dtype, device=embedded.device)
         rows = word_rows(exposure, torch.tensor(list(words), device=embedded.device))
         return rows @ operator.matmat(block).T
+
+
+def _ordinary(batch: Batch) -> list[tuple[int, int]]:
+    """All places with an ordinary token, as (sentence, place)."""
+    vocabulary = None if batch.domain is None else batch.domain.vocabulary
+    if vocabulary is None or batch.inputs.is_floating_point():
+        raise InputError(_NO_IDS)
+    found = [
+        (row, place)
+        for row, sentence in enumerate(batch.inputs.tolist())
+        for place, word in enumerate(sentence)
+        if vocabulary.ordinary(word)
+    ]
+    if not found:
+        raise InputError("TokenError: expected a sentence with an ordinary token, got none")
+    return found
 
 
 def released_means(exposure: Exposure, row: int, place: int, words: Sequence[int]) -> Tensor:

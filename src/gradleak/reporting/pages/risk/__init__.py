@@ -59,10 +59,13 @@ _RANK = (
     "above d · machine precision · λmax."
 )
 _TOKENS = (
-    "A decoder of one token is told all other tokens, the labels and the model, and sees one release. The best one errs *at "
-    "most* as often as the first number says: where that is small, tokens leak. No decoder errs *less* than the second number "
-    "on average **over the stated prior**. Words of a language are not as likely as each other, so that a decoder that knows "
-    "the language errs less; no verdict reads either number."
+    "A decoder of one token is told all other tokens, the labels and the model, and sees one release. The best one errs "
+    "*at most* as often as the first number says, **on average over the places that were looked at**. The second number "
+    "is that of the place where it is smallest: tokens leak there if it is small, however large the average is. No "
+    "decoder errs *less* than the third number on average over these places and **over the stated prior**; at one of them "
+    "it may. The noise keeps decoders above the threshold at every place that was looked at, and other places may need "
+    "more. Words of a language are not as likely as each other, so that a decoder that knows the language errs less; no "
+    "verdict reads any of these numbers."
 )
 _VALIDATION = "It starts at the truth and shows where the best fit to the noisy update lies. No adversary can run it."
 
@@ -213,11 +216,12 @@ def _tokens(findings: Sequence[RiskFinding]) -> Section | None:
     rows = [_token_row(scenario, scores) for scenario, scores in by_scenario.items() if "token_error_bound" in scores]
     columns = [
         *labels("Scenario"),
-        *numbers("Best decoder errs at most", "No decoder errs less", "Noise std for the threshold", "Threshold"),
-        *labels("Prior"),
+        *numbers("Best decoder errs at most", "At the worst place", "No decoder errs less"),
+        *numbers("Noise std for the threshold", "Threshold"),
+        *labels("Places", "Prior"),
         *labels("Reason", why=True),
     ]
-    caption = "Errors of decoders of a token, the smallest over the examples"
+    caption = "Errors of decoders of a token, means over places, the smallest over the examples"
     blocks = (Text(parts=[_TOKENS]), Table(single=True, caption=caption, columns=columns, rows=rows))
     return (
         Section(anchor="tokens", title="How often a token is decoded", label="Tokens", blocks=blocks) if rows else None
@@ -229,17 +233,38 @@ def _token_row(scenario: str, scores: dict[str, list[Score]]) -> list[Words]:
     noise = _smallest(scores.get("noise_std_for_token_error", ()), last=True)
     stated = noise or least
     prior = "" if stated is None else str(stated.details.get("under_prior", ""))
+    shown: list[Words] = [
+        MISSING if one is None or one.value is None else (quantity(one), Badge(one.evidence))
+        for one in (best, least, noise)
+    ]
+    at_places = [
+        value
+        for score in scores.get("token_error_bound", ())
+        for entry in words.sequence(score.details.get("per_place"))
+        if (value := as_number(entry)) is not None
+    ]
+    looked = _looked_at(scores.get("token_error_bound", ()))
     told = next((one.note for one in (best, noise) if one is not None and one.value is None), "")
     return [
         as_is(scenario),
-        *(
-            MISSING if one is None or one.value is None else (quantity(one), Badge(one.evidence))
-            for one in (best, least, noise)
-        ),
+        shown[0],
+        decimal(min(at_places, default=None)),
+        *shown[1:],
         MISSING if noise is None else decimal(as_number(noise.details.get("threshold"))),
+        looked,
         as_is(words.sentence(prior)) or MISSING,
         as_is(told),
     ]
+
+
+def _looked_at(scores: Sequence[Score]) -> str:
+    """The number of places of all examples that were looked at: "3 of 15"; without "of" where a record does not say."""
+    known = [score for score in scores if score.value is not None]
+    if not known:
+        return MISSING
+    places = sum(len(words.sequence(score.details.get("places"))) for score in known)
+    totals = [as_number(score.details.get("of_places")) for score in known]
+    return f"{places} of {sum(int(one or 0) for one in totals)}" if all(totals) else f"{places}"
 
 
 def _smallest(scores: Sequence[Score], *, last: bool = False) -> Score | None:
