@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradleak.audits.released.agreement import Agreement
 from gradleak.audits.released.orders import POWER, Orders, powers
 from gradleak.core import Batch, Mode, Objective, Protocol, Release, Update, UpdateKind
 from gradleak.core.example_gradients import example_gradients
@@ -66,66 +67,74 @@ def released_mean(objective: Objective, release: Release, batch: Batch) -> Tenso
     return objective.flatten(release.mean(objective, objective.params, batch)).detach()
 
 
-def causes_of(objective: Objective, release: Release, batch: Batch, update: Update) -> Iterator[str]:
+def causes_of(agreement: Agreement) -> Iterator[str]:
     """Likely causes of an update without noise that disagrees with the auditor's mean: those that fit, then those that remain.
 
+    Whatever is said to fit does so in every tensor.
+
     Args:
-        objective: the client's loss as the auditor believes it to be.
-        release: protocol and defenses as the auditor believes them to be.
-        batch: a batch that the auditor holds.
-        update: aligned with the objective.
+        agreement: of the update with what the auditor believes.
 
     **Cost**: some 60 releases of the batch at most, and 99 more of a client that may have shuffled.
     """
-    believed = Replay(text="", objective=objective, release=release, batch=batch)
-    observed = objective.flatten(update.tensors).to(objective.dtype)
-    mean = released_mean(objective, release, batch)
-    fitting = list(_fitting(believed, observed, update))
-    yield from _of_scale(believed, observed, mean, fitting)
-    if fitting:
-        yield from fitting
+    objective, mean = agreement.objective, agreement.mean
+    believed = Replay(text="", objective=objective, release=agreement.release, batch=agreement.batch)
+    observed = objective.flatten(agreement.update.tensors).to(objective.dtype)
+    fitting = list(_fitting(believed, observed, agreement))
+    scaled = list(_of_scale(agreement, observed, fitting))
+    yield from scaled
+    yield from fitting
+    if fitting or scaled:
         return
-    turned = list(_transposed(believed, observed, mean))
+    turned = list(agreement.turned(observed))
     yield from turned
-    cosine = cosine_of(observed, mean)
-    if not turned and (cosine is None or abs(cosine) < 0.99):
-        yield "tried without success: the other mode, normalized inputs or not, reversed sign, transposed weights"
-        yield (
-            "remaining: another loss or label encoding, other parameters (another round), several local steps or "
-            "other ones (shuffled mini-batches), an adaptive optimizer, another order of tensors, a defense that was "
-            "not stated, or another batch"
-        )
-
-
-def _of_scale(believed: Replay, observed: Tensor, mean: Tensor, fitting: Sequence[str]) -> Iterator[str]:
-    """Readings of the length and the sign of the update where its direction agrees."""
-    cosine, scale = cosine_of(observed, mean), scale_of(observed, mean)
-    if cosine is None or scale is None or abs(cosine) < 0.99:
+    if turned:
         return
+    cosine, scale = cosine_of(observed, mean), scale_of(observed, mean)
+    if cosine is not None and scale and cosine >= 0.99:
+        yield from agreement.causes(observed / scale)
+        return
+    yield from agreement.words(observed)
+    yield "tried without success: the other mode, normalized inputs or not, reversed sign, transposed weights"
+    yield (
+        "remaining: another loss or label encoding, other parameters (another round), several local steps or "
+        "other ones (shuffled mini-batches), an adaptive optimizer, another order of tensors, a defense that was "
+        "not stated, or another batch"
+    )
+
+
+def _of_scale(agreement: Agreement, observed: Tensor, fitting: Sequence[str]) -> Iterator[str]:
+    """Readings of the length and the sign of the update where, after they are undone, every tensor agrees."""
+    cosine, scale = cosine_of(observed, agreement.mean), scale_of(observed, agreement.mean)
+    if not cosine or not scale or abs(cosine) < 0.99:
+        return
+    if not agreement.holds(math.copysign(1.0, cosine) * observed / scale, agreement.mean):
+        return
+    kind = agreement.release.protocol.kind
     if cosine < 0:
         yield "the sign is reversed: load the update with sign=-1, or --sign -1 (a delta is initial minus final parameters)"
         if abs(scale - 1) > SCALE_TOLERANCE:
             yield f"besides, the update is {scale:.4g} times as long: a learning rate, sum reduction or loss scaling"
     elif abs(scale - 1) <= SCALE_TOLERANCE:
         return
-    elif believed.release.protocol.kind is UpdateKind.DELTA and not fitting:
+    elif kind is UpdateKind.DELTA and not fitting:
         yield (
             f"the direction agrees, but the update is {scale:.4g} times as long: another learning rate, momentum "
             "or number of local steps, or sum instead of mean reduction; state the protocol as the client ran it"
         )
-    elif believed.release.protocol.kind is UpdateKind.GRADIENT and not fitting:
+    elif kind is UpdateKind.GRADIENT and not fitting:
         yield (
             f"the direction agrees, but the update is {scale:.4g} times as long: "
-            f"{_scale_causes(scale, believed.batch.size)}; "
+            f"{_scale_causes(scale, agreement.batch.size)}; "
             f"divide the update by {scale:.6g}. Until then an attack that matches by L2 looks for another update than "
             "one that matches by cosine, so that neither gives a verdict"
         )
 
 
-def _fitting(believed: Replay, observed: Tensor, update: Update) -> Iterator[str]:
+def _fitting(believed: Replay, observed: Tensor, agreement: Agreement) -> Iterator[str]:
     """Replays that explain the update, the best one and those that are next to it."""
     objective = believed.objective
-    floor = _round_off(objective, believed.release.protocol, update, believed.batch.size)
+    floor = _round_off(objective, believed.release.protocol, agreement.update, believed.batch.size)
     start = objective.flatten(objective.params).to(observed)
     whole = _misfit(start - observed, believed.mean())
     if whole <= max(FIT, ROUND_OFF * floor * float(start.norm() / (start - observed).norm().clamp(min=1e-30))):
@@ -133,15 +142,16 @@ def _fitting(believed: Replay, observed: Tensor, update: Update) -> Iterator[str
         return
     found: list[tuple[float, str]] = []
     for replay in _replays(believed, observed):
-        misfit = _misfit(observed, replay.mean())
-        if misfit <= max(FIT, ROUND_OFF * floor):
+        mean = replay.mean()
+        misfit = _misfit(observed, mean)
+        if misfit <= max(FIT, ROUND_OFF * floor) and agreement.holds(observed, mean):
             found.append((misfit, replay.text))
     best = min((misfit for misfit, _ in found), default=0.0)
     near = [text for misfit, text in found if misfit <= NEXT_TO_BEST * max(best, floor)]
     if near:
         yield from dict.fromkeys(near)
         return
-    yield from _weighted_examples(believed, observed)
+    yield from _weighted_examples(agreement, observed)
     yield from _shuffled(believed, observed)
 
 
@@ -270,12 +280,12 @@ def _decayed_gradient(believed: Replay, observed: Tensor) -> Iterator[Replay]:
         )
 
 
-def _weighted_examples(believed: Replay, observed: Tensor) -> Iterator[str]:
+def _weighted_examples(agreement: Agreement, observed: Tensor) -> Iterator[str]:
     """Weights of single examples that explain a gradient which the mean of the batch does not."""
-    batch, objective = believed.batch, believed.objective
+    batch, objective = agreement.batch, agreement.objective
     if (
-        not believed.release.protocol.shares_gradient
-        or believed.release.defenses
+        not agreement.release.protocol.shares_gradient
+        or agreement.release.defenses
         or not 1 < batch.size <= MOST_EXAMPLES
     ):
         return
@@ -285,7 +295,9 @@ def _weighted_examples(believed: Replay, observed: Tensor) -> Iterator[str]:
         return
     rows = torch.stack([objective.flatten({n: t[i] for n, t in gradients.items()}) for i in range(batch.size)]).double()
     weights = torch.linalg.lstsq(rows.T, observed.double()[:, None], driver="gelsd").solution[:, 0]
-    if _misfit(observed, weights @ rows) > FIT or float(weights.std() / weights.mean().abs()) < SCALE_TOLERANCE:
+    if _misfit(observed, weights @ rows) > FIT or not agreement.holds(observed, weights @ rows):
+        return
+    if float(weights.std() / weights.mean().abs()) < SCALE_TOLERANCE:
         return
     groups = _micro_batches(weights)
     if groups is not None:
@@ -334,15 +346,6 @@ def _shuffled(believed: Replay, observed: Tensor) -> Iterator[str]:
     told = powers(release, believed.objective, believed.batch, orders)
     if all(power >= POWER for power in told.values()):
         yield ("shuffled mini-batches fit: state shuffled=True, or give the orders that the client drew (order=...)")
-
-
-def _transposed(believed: Replay, observed: Tensor, mean: Tensor) -> Iterator[str]:
-    for name, tensor in believed.objective.unflatten(observed).items():
-        if tensor.dim() == 2 and tensor.shape[0] == tensor.shape[1] and tensor.shape[0] > 1:
-            turned = believed.objective.unflatten(observed) | {name: tensor.T}
-            cosine = cosine_of(believed.objective.flatten(turned), mean)
-            if cosine is not None and cosine >= 0.99:
-                yield f"{name} is transposed (cosine {cosine:.4f} after turning it)"
 
 
 def _adam_like(protocol: Protocol, examples: int, observed: Tensor) -> LocalAdam | None:

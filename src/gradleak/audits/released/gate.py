@@ -10,6 +10,7 @@ import scipy
 import torch
 from torch import Tensor
 
+from gradleak.audits.released.agreement import RESIDUAL, Agreement
 from gradleak.audits.released.causes import (
     SCALE_TOLERANCE,
     WHOLE_WEIGHTS,
@@ -23,8 +24,7 @@ from gradleak.core import Batch, DiagonalGaussian, NotGaussian, Objective, Relea
 from gradleak.results.findings.released import Gate
 
 # Of two different digits of one class, a third have gradients of cosine above 0.99 on the demonstration's network, so
-# that the residual is asked for, too; half precision stays far below.
-RESIDUAL = 0.05
+# that the residual (`RESIDUAL`) is asked for, too; half precision stays far below.
 COSINE = 0.99
 CHI_SQUARE_Z = 5.0
 # Chance that the noise of an honest client seems to leave entries out, over all tests; that of 5 standard deviations.
@@ -88,9 +88,11 @@ def check_update(objective: Objective, release: Release, batch: Batch, update: U
     """Check whether `update` is what `release` makes of `batch`, and if not, why.
 
     Without noise the cosine to the recomputed mean has to be at least 0.99, the norms have to agree within 1 %, and the
-    relative residual may be 5 % at most; under Gaussian noise ‖u − mean‖²/σ² has to lie within P ± 5√(2P), and where
-    the noise is so large that any batch would pass, the gate does not apply. In no tensor may the noise have too little energy,
-    or too many small entries, as where a client leaves some out. Noise below round-off counts as none.
+    relative residual may be 5 % at most, of the whole and of every tensor but for round-off, and of the rows of a table of
+    words those move that the batch has (`Agreement`); under Gaussian noise ‖u − mean‖²/σ² has to lie within P ± 5√(2P), and where
+    the noise is so large that any batch would pass, the gate does not apply. In no tensor and no row of a word may the residual
+    stand out of the noise, and in no tensor may the noise have too little energy, or too many small entries, as where a client
+    leaves some out. Noise below round-off counts as none.
 
     Of a client that shuffles its examples 99 orders are drawn, with all else that the release draws, and the update may be
     as unusual among these updates as the most unusual of them is among the others (`Orders`): one in a hundred that is
@@ -112,11 +114,12 @@ def check_update(objective: Objective, release: Release, batch: Batch, update: U
     if release.protocol.chance(batch.size) is not None:
         return _check_shuffled(objective, release, batch, update.kind, observed)
     mean = released_mean(objective, release, batch)
+    agreement = Agreement(objective=objective, release=release, batch=batch, update=update, mean=mean)
     noise = release.noise(objective, examples=batch.size)
     if isinstance(noise, NotGaussian):
         return GateResult(status=GateStatus.NOT_APPLICABLE, causes=(noise.reason,))
     if isinstance(noise, DiagonalGaussian) and _above_round_off(noise, mean):
-        return _check_noisy(objective, observed, mean, noise)
+        return _check_noisy(agreement, observed, noise)
     cosine, scale = cosine_of(observed, mean), scale_of(observed, mean)
     if cosine is None:
         if not bool(observed.any()) and not bool(mean.any()):
@@ -125,9 +128,11 @@ def check_update(objective: Objective, release: Release, batch: Batch, update: U
         return GateResult(status=GateStatus.INCONSISTENT, cosine=cosine, scale=scale, causes=(cause,))
     assert scale is not None
     residual = float((observed - mean).double().norm() / mean.double().norm())
-    if cosine >= COSINE and abs(scale - 1) <= SCALE_TOLERANCE and residual <= RESIDUAL:
+    near = cosine >= COSINE and abs(scale - 1) <= SCALE_TOLERANCE and residual <= RESIDUAL
+    off = agreement.causes(observed) if near else []
+    if near and not off:
         return GateResult(status=GateStatus.CONSISTENT, cosine=cosine, scale=scale)
-    causes = tuple(causes_of(objective, release, batch, update)) or (
+    causes = tuple(causes_of(agreement)) or (
         f"the direction nearly agrees, but the relative residual is {residual:.2g}: probably another example of the same "
         "class, or a computation in low precision",
     )
@@ -174,7 +179,8 @@ def _check_shuffled(
     return fits
 
 
-def _check_noisy(objective: Objective, observed: Tensor, mean: Tensor, noise: DiagonalGaussian) -> GateResult:
+def _check_noisy(agreement: Agreement, observed: Tensor, noise: DiagonalGaussian) -> GateResult:
+    objective, mean = agreement.objective, agreement.mean
     std = torch.cat(
         [torch.full((p.numel(),), noise.std[name], dtype=torch.float64) for name, p in objective.params.items()]
     ).to(observed.device)
@@ -184,11 +190,10 @@ def _check_noisy(objective: Objective, observed: Tensor, mean: Tensor, noise: Di
     count = int(noisy.sum())
     z = (squares - count) / (2 * count) ** 0.5
     cosine, scale = cosine_of(observed, mean), scale_of(observed, mean)
-    left_out = without_noise(objective.unflatten(residual), noise) if abs(z) <= CHI_SQUARE_Z else ()
-    if left_out:
-        return GateResult(
-            status=GateStatus.INCONSISTENT, cosine=cosine, scale=scale, chi_square_z=z, causes=tuple(left_out)
-        )
+    words, tensors = agreement.under_noise(residual, noise)
+    off = [*words, *tensors, *without_noise(objective.unflatten(residual), noise)] if abs(z) <= CHI_SQUARE_Z else []
+    if off:
+        return GateResult(status=GateStatus.INCONSISTENT, cosine=cosine, scale=scale, chi_square_z=z, causes=tuple(off))
     power = float(((mean.double()[noisy] / std[noisy]) ** 2).sum()) / (2 * count) ** 0.5
     if power <= CHI_SQUARE_Z:
         cause = "the noise is so large against the update that any batch would pass; the gate cannot tell"
@@ -198,6 +203,7 @@ def _check_noisy(objective: Objective, observed: Tensor, mean: Tensor, noise: Di
     measured = float(residual[noisy].std())
     stated = float(std[noisy].mean())
     causes = (
+        *words,
         f"the update differs from the recomputed mean by noise of standard deviation {measured:.3g}, "
         f"not the stated {stated:.3g}: another noise level, another noise law, or another model, mode, loss or batch",
     )
