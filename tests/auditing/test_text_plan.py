@@ -172,4 +172,4 @@ def test_the_example_leaks_where_nothing_defends_it(tmp_path: Path) -> None:
     record = run_plan(load_plan(EXAMPLE), tmp_path, jobs=1)
     verdicts = {verdict.scenario: verdict for verdict in record.verdicts if verdict.scenario}
     assert verdicts["undefended"].verdict is VerdictKind.LEAKS
-    assert (verdicts["DP-SGD"].verdict, verdicts["DP-SGD"].reason) == (VerdictKind.BOUNDED, "dp_bound")
+    assert (verdicts["DP-SGD"].verdict, verdicts["DP-SGD"].reason) == (VerdictKind.BOUNDED, "all_bounded")

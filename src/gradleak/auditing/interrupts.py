@@ -11,11 +11,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from gradleak.results.files import write_file
+from gradleak.results.files import make_folder, write_file
 
 
 @contextmanager
@@ -79,6 +79,30 @@ def free_shared_memory(folder: Path, *, leave_note: bool) -> None:
     if leave_note:
         write_file(note, f"{os.getpid()} {host}")
         atexit.register(note.absolute().unlink, missing_ok=True)
+
+
+@contextmanager
+def noted(folder: Path, *, shares: bool) -> Iterator[None]:
+    """The note of `free_shared_memory` while processes begin, in a folder that is made for it; neither stays after a refusal.
+
+    Args:
+        folder: of the run.
+        shares: whether this process is about to share memory.
+    """
+    if not shares or (folder.exists() and not folder.is_dir()):
+        yield
+        return
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    make_folder(folder)
+    free_shared_memory(folder, leave_note=True)
+    try:
+        yield
+    except BaseException:
+        (folder / _NOTE).unlink(missing_ok=True)
+        with suppress(OSError):
+            for one in missing:
+                one.rmdir()
+        raise
 
 
 def _lives(number: int) -> bool:

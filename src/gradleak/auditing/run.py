@@ -18,7 +18,7 @@ from gradleak.auditing.device import check_memory, jobs_on
 from gradleak.auditing.executor import Executor, Loky
 from gradleak.auditing.fingerprint import Reading
 from gradleak.auditing.header import Behavior, DataKey, header
-from gradleak.auditing.interrupts import free_shared_memory, no_interrupt_lost
+from gradleak.auditing.interrupts import free_shared_memory, no_interrupt_lost, noted
 from gradleak.auditing.pieces import Cut, pieces_of
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.shard import Shard
@@ -89,7 +89,7 @@ def run_plan(
     folder = Path(out)
     # A run that is continued may have nothing left for workers to do.
     coming = 0 if (folder / "record.jsonl").exists() else len(plan.site.batches) + len(plan.audits)
-    with place.begun(coming):
+    with noted(folder, shares=coming > 1 and place.shares_memory), place.begun(coming):
         preflight(plan)
         work = tasks(plan)
         if folder.exists() and not folder.is_dir():

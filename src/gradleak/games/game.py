@@ -420,10 +420,10 @@ class InferenceGame(Settings, ABC):
         return SeedResult(
             seed=training.seed,
             outcome=training.outcome,
-            truth=challenge.trials.labels.numpy(),
+            truth=challenge.trials.labels.cpu().numpy(),
             log_posteriors={kind: [read.read[kind].log_posterior for read in reads] for kind in self.playing},
             details={kind: [dict(read.read[kind].details) for read in reads] for kind in self.playing},
-            prior=challenge.prior.double().numpy(),
+            prior=challenge.prior.double().cpu().numpy(),
             blind=float(challenge.law.max()),
             utility=training.utility,
             rows={
@@ -438,8 +438,8 @@ class InferenceGame(Settings, ABC):
                 "rounds": [read.seconds for read in reads],
                 "cpu": training.cpu_seconds + sum(read.cpu_seconds for read in reads),
             },
-            law=challenge.law.double().numpy(),
-            drawn=self._drawn(challenge).numpy(),
+            law=challenge.law.double().cpu().numpy(),
+            drawn=self._drawn(challenge).cpu().numpy(),
             drew_users=self.draws_users,
             bound=None if self.side or not reads else self._bound(challenge, training, [read.number for read in reads]),
         )
@@ -454,7 +454,7 @@ class InferenceGame(Settings, ABC):
             [training.releases[number] for number in rounds],
             training.start,
             examples=self.batch_size,
-            prior=challenge.law.double().numpy(),
+            prior=challenge.law.double().cpu().numpy(),
         )
 
 

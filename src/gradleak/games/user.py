@@ -202,7 +202,7 @@ class UserRound(RoundTask):
     def _read_by(self, known: Release, released: BatchReleases) -> Read:
         reduction, learned = self.reduced_shadow(known)
         fitted = self.encoder.fit(
-            learned.numpy(), self.shadow.labels.numpy(), derive_seed(self.seed, "fit", str(self.number))
+            learned.numpy(), self.shadow.labels.cpu().numpy(), derive_seed(self.seed, "fit", str(self.number))
         )
         details = {
             "features": learned.shape[1],

@@ -206,7 +206,7 @@ class ValueRound(RoundTask):
         learned = with_side(updates.numpy(), _side(self.public_side, self.shadow.rows))
         seen = with_side(trials.numpy(), _side(self.private_side, self.trials.rows))
         seed = derive_seed(self.seed, "fit", f"round {self.number}")
-        fitted = self.adversary.fit(learned, self.shadow.labels.numpy(), self.classes, seed)
+        fitted = self.adversary.fit(learned, self.shadow.labels.cpu().numpy(), self.classes, seed)
         details: dict[str, Any] = {"features": learned.shape[1], "notes": [*reduction.notes, *fitted.notes]}
         log_posterior, told = fitted.told(seen)
         return Read(log_posterior=log_posterior, details=details | told)

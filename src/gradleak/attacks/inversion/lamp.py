@@ -262,7 +262,8 @@ class _Rounds:
 
     def _reordered(self, point: Tensor, rows: Tensor, taken: Tensor) -> Tensor:
         """The unknowns with what stood at some open places at others: embeddings, and targets where these are the words."""
-        places, width = self.sentences.open, self.sentences.table.shape[1]
+        places, width = self.sentences.open.to(point.device), self.sentences.table.shape[1]
+        rows, taken = rows.to(point.device), taken.to(point.device)
         size = len(places) * width
         embeddings, targets = point[:size].reshape(-1, width), point[size:]
         if self.sentences.foretold:
