@@ -24,6 +24,7 @@ from gradleak.attacks.inversion.gauss_newton.residual_system import (
     Cost,
     OutOfBudgetError,
     ResidualSystem,
+    release_cost,
 )
 from gradleak.attacks.inversion.gauss_newton.spectral import (
     SharedLimit,
@@ -34,7 +35,6 @@ from gradleak.attacks.inversion.gauss_newton.spectral import (
 from gradleak.attacks.inversion.gauss_newton.words import better_words
 from gradleak.attacks.inversion.inverting_gradients import InvertingGradients
 from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, Problem, check_labels, readable
-from gradleak.attacks.inversion.reading import draws_of
 from gradleak.attacks.inversion.sentences import as_numbers, foretold, has_sentences
 from gradleak.attacks.inversion.tag import TAG
 from gradleak.attacks.inversion.variables import Pixels, Variables
@@ -172,7 +172,7 @@ class GaussNewton(Attack):
         assert knowledge.batch_size is not None
         entries, unknowns = knowledge.objective.size, knowledge.domain.size * knowledge.batch_size
         products = self._choose(entries, unknowns).steps.products(entries, unknowns)
-        release = _release_cost(knowledge)
+        release = release_cost(knowledge)
         whole = self.max_steps * release * (PLAIN_GRADIENTS_PER_PRODUCT * products + 3)
         if told_by_words:
             whole += TAG(iterations=self._matching_steps(told)).estimate(told)
@@ -194,9 +194,9 @@ class GaussNewton(Attack):
         knowledge = as_numbers(knowledge)
         readable(knowledge)
         limit = self.max_plain_gradients
-        if limit is not None and limit < _release_cost(knowledge):
+        if limit is not None and limit < release_cost(knowledge):
             raise UnsupportedError(
-                f"gauss_newton: one look at a guess costs {_release_cost(knowledge):g} plain gradients here, more than "
+                f"gauss_newton: one look at a guess costs {release_cost(knowledge):g} plain gradients here, more than "
                 f"max_plain_gradients={limit:g}; raise it, or set None"
             )
         if spectral_noise(knowledge) is not None:
@@ -226,7 +226,7 @@ class GaussNewton(Attack):
     def _shared_limit(self, knowledge: Knowledge) -> SharedLimit:
         """The limit of the searches that undo spectral noise."""
         step = replace(self, max_steps=1, max_plain_gradients=None).estimate(knowledge)
-        return SharedLimit.of(knowledge, limit=self.max_plain_gradients, step=step, release=_release_cost(knowledge))
+        return SharedLimit.of(knowledge, limit=self.max_plain_gradients, step=step, release=release_cost(knowledge))
 
     def _search(
         self, update: Update, knowledge: Knowledge, generator: torch.Generator, monitor: Monitor
@@ -297,7 +297,7 @@ class GaussNewton(Attack):
     def _matching_steps(self, knowledge: Knowledge) -> int:
         """Iterations of gradient matching before the first step: at most a third of the limit."""
         steps, limit = max(self.warm_iterations, 1), self.max_plain_gradients
-        return steps if limit is None else max(1, min(steps, int(limit / (9 * _release_cost(knowledge))) - 1))
+        return steps if limit is None else max(1, min(steps, int(limit / (9 * release_cost(knowledge))) - 1))
 
 
 def search_from(
@@ -496,12 +496,3 @@ class _Attempt:
         if limit is None or not spent > 0:
             return most
         return min(most, max(self.done, round(self.done * limit / spent)))
-
-
-def _release_cost(knowledge: Knowledge) -> float:
-    """Cost of one released mean, in plain gradients."""
-    knowledge = as_numbers(knowledge)
-    assert knowledge.objective is not None
-    assert knowledge.batch_size is not None
-    draws = draws_of(knowledge, knowledge.objective, knowledge.targets)
-    return knowledge.release.protocol.plain_gradients(knowledge.batch_size) * len(draws)

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.inversion.problem import Problem
-from gradleak.core import Batch
+from gradleak.attacks.inversion.reading import draws_of
+from gradleak.attacks.inversion.sentences import as_numbers
+from gradleak.core import Batch, Knowledge
 from gradleak.core.objective import Tensors
 from gradleak.linalg import dense_gram
 from gradleak.operators import Linearization
@@ -448,3 +450,12 @@ def bounded_move(
         held = held | leaves
         fixed = torch.where(held, target.clamp(low, high) - point, 0.0)
     return (point + move).clamp(low, high) - point
+
+
+def release_cost(knowledge: Knowledge) -> float:
+    """Cost of one released mean, in plain gradients."""
+    knowledge = as_numbers(knowledge)
+    assert knowledge.objective is not None
+    assert knowledge.batch_size is not None
+    draws = draws_of(knowledge, knowledge.objective, knowledge.targets)
+    return knowledge.release.protocol.plain_gradients(knowledge.batch_size) * len(draws)

@@ -21,6 +21,7 @@ from gradleak.attacks.inversion.peel.peeling import (
     in_pixels,
     peel,
     through,
+    undetermined,
 )
 from gradleak.attacks.inversion.peel.systems import Equations, Estimate, Solution, System, weight_equations
 from gradleak.core import Domain, Objective
@@ -114,12 +115,7 @@ def peel_joined(net: Joined, shared: Shared, delta: Tensor, relative: float, *, 
         if number == 0:
             return Peeled(solution=solution, system=system, inactive=inactive, layers=layers)
         if not bool(torch.isfinite(solution.stds).all()):
-            lacking = len(solution.values) - solution.rank
-            return Peeled(
-                layers=layers,
-                stopped=f"the input of {work.name(number)} is not determined: {solution.rows} equations leave {lacking} of "
-                f"{len(solution.values)} directions open, and what lies below it stays hidden",
-            )
+            return Peeled(layers=layers, stopped=undetermined(work.name(number), solution))
         if not work.go_through(number, solution):
             return Peeled(layers=layers, stopped=INACTIVE.format(work.name(number)))
     raise AssertionError("a network has an example")

@@ -136,6 +136,15 @@ class Behind:
         return replace(self, gradient=torch.where(units, torch.where(closed, self.whole, 0.0), self.gradient))
 
 
+def undetermined(name: str, solution: Solution) -> str:
+    """Reason to stop at a layer whose input has open directions."""
+    lacking = len(solution.values) - solution.rank
+    return (
+        f"the input of {name} is not determined: {solution.rows} equations leave {lacking} of {len(solution.values)} directions "
+        "open, and what lies below it stays hidden"
+    )
+
+
 def peel(stages: Sequence[Stage], shared: Shared, delta: Tensor, relative: float, *, max_unknowns: int) -> Peeled:
     """The example behind the gradient of one, layer by layer.
 
@@ -167,12 +176,7 @@ def peel(stages: Sequence[Stage], shared: Shared, delta: Tensor, relative: float
             return Peeled(solution=solution, system=system, inactive=inactive, layers=layers)
         below = stages[number - 1]
         if not bool(torch.isfinite(solution.stds).all()):
-            lacking = len(solution.values) - solution.rank
-            return Peeled(
-                layers=layers,
-                stopped=f"the input of {layer.stage.weight} is not determined: {solution.rows} equations leave {lacking} of "
-                f"{len(solution.values)} directions open, and what lies below it stays hidden",
-            )
+            return Peeled(layers=layers, stopped=undetermined(layer.stage.weight, solution))
         behind = through(below.activation, layer.outputs(solution), layer.stage.below(delta))
         if not bool(behind.gradient.any()):
             return Peeled(layers=layers, stopped=INACTIVE.format(below.weight))
