@@ -376,6 +376,12 @@ class _Row:
                 n=fit.n,
                 note=fit.note,
             ),
+            Finding(
+                quantity=f"{title}: AUROC by distance",
+                ours=self.auroc(Statistic.DISTANCE),
+                paper="a crafted record separates better (figure 8)" if self.is_canary else "",
+                n=self.found.trials,
+            ),
         ]
 
     def facts(self) -> dict[str, Any]:

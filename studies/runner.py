@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import os
+import time
 import tomllib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +17,10 @@ import typer
 import studies
 from gradleak.auditing import configure
 from gradleak.results import InputError
+from gradleak.results.versions import version_of
 from studies import datasets, networks
-from studies.study import Study
+from studies.items import PAPERS, listing, records
+from studies.study import Cost, Say, Study, StudyResult
 
 app = typer.Typer(name="studies", add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
@@ -64,12 +70,46 @@ def settings(assignments: Sequence[str]) -> dict[str, Any]:
     return table
 
 
+def timed(study: Study, say: Say) -> StudyResult:
+    """The study's result with its cost."""
+    began, busy = time.monotonic(), _core_seconds()
+    result = study.run(say=say)
+    cost = Cost(
+        version=version_of("gradleak"),
+        date=datetime.now(UTC).date().isoformat(),
+        core_seconds=round(_core_seconds() - busy, 1),
+        seconds=round(time.monotonic() - began, 1),
+    )
+    return replace(result, cost=cost)
+
+
+def _core_seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def _listed(wanted: bool) -> None:
+    if wanted:
+        for line in listing(PAPERS, records()):
+            typer.echo(line)
+        raise typer.Exit
+
+
 @app.command()
 def run(
     name: Annotated[str, typer.Argument(help="Name of a study; `gradleak list` prints them.")],
     out: Annotated[Path, typer.Option(help="Folder for NAME.md and NAME.json.")],
     set_: Annotated[list[str] | None, typer.Option("--set", help="A setting, for instance --set count=10.")] = None,
     seed: Annotated[int, typer.Option(help="What the study's own seed is derived from, with its name.")] = 0,
+    _list: Annotated[
+        bool,
+        typer.Option(
+            "--list",
+            callback=_listed,
+            is_eager=True,
+            help="Print every item of the papers, whether it holds, and its studies.",
+        ),
+    ] = False,
 ) -> None:
     """Compute a paper's table or figure again, with the paper's value beside ours."""
     given = settings(set_ or [])
@@ -78,10 +118,10 @@ def run(
             "--set seed: the seed is no setting of --set; give --seed N, from which the study's own is derived"
         )
     chosen: Study = configure(find_study(name), given, where=f"study {name}", seed=seed)
-    result = chosen.run(say=lambda line: typer.echo(line, err=True))
+    result = timed(chosen, lambda line: typer.echo(line, err=True))
     for line in result.conclusion:
         typer.echo(line)
     typer.echo(str(result.write(out)))
 
 
-__all__ = ["app", "factories", "find_study", "known_studies", "settings"]
+__all__ = ["app", "factories", "find_study", "known_studies", "settings", "timed"]

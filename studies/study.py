@@ -63,6 +63,24 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Cost:
+    """A run of a study: by which version, when, and what it took.
+
+    Attributes:
+        version: of gradleak.
+        date: day of the run's end (UTC), as YYYY-MM-DD.
+        core_seconds: CPU time of the process and of its children that have ended; what cells of an earlier run took
+            is not in it.
+        seconds: by the clock.
+    """
+
+    version: str
+    date: str
+    core_seconds: float
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class StudyResult:
     """The findings of a study with its settings and what they say.
 
@@ -74,6 +92,7 @@ class StudyResult:
         details: raw numbers for a closer look.
         tables: numbers side by side, printed before the findings.
         figures: SVG by name, written beside the page and shown in it.
+        cost: of the run, or None where nobody measured it.
     """
 
     study: str
@@ -83,6 +102,7 @@ class StudyResult:
     details: dict[str, Any] = field(default_factory=dict)
     tables: Sequence[Table] = ()
     figures: Mapping[str, str] = field(default_factory=dict)
+    cost: Cost | None = None
 
     def markdown(self) -> str:
         """The study as a Markdown page."""

@@ -1,0 +1,317 @@
+"""Items of Fang et al. 2024: iterative inversion on mixed spaces, labels, and several local steps."""
+
+from gradleak.results import FANG_2024
+from studies.items.item import Checked, Item, Paper, Reading, Run
+from studies.items.rules import Above, Exceeds, Near
+
+_PRESETS = "tests/attacks/inversion/test_generative_presets.py"
+_IGIMS = Checked(name="gradleak.attacks.IGIMS", test=f"{_PRESETS}::test_igims_has_its_papers_defaults")
+_GAP = "median PSNR difference (dB)"
+_SIZES = ("16", "32", "64", "128", "256")
+_ALR = ("1.000", "1.000", "0.984", "0.977", "0.926")
+_ZLR = ("0.375", "0.313", "0.266", "0.242", "0.254")
+
+
+def _labels(attack: str, sizes: tuple[str, ...], papers: tuple[str, ...], by: float) -> list[Reading]:
+    return [
+        Reading(
+            quantity=f"untrained resnet18, eval mode, K = {size}: {attack}", shown=f"{attack}, K = {size}",
+            paper=paper, rule=Near(float(paper), by),
+        )
+        for size, paper in zip(sizes, papers, strict=True)
+    ]  # fmt: skip
+
+
+FANG = Paper(
+    citation=FANG_2024,
+    items=[
+        Item(
+            number="equations 1, 2",
+            says="FedSGD and FedAvg on the server",
+            code=[
+                Checked(
+                    name="gradleak.training.Training",
+                    test="tests/training/test_federated.py::test_whole_batches_without_defense_are_what_torch_trains",
+                ),
+                Checked(
+                    name="gradleak.FedAvg", test="tests/protocols/test_fed_avg.py::test_the_delta_is_that_of_torchs_sgd"
+                ),
+            ],
+        ),
+        Item(
+            number="equations 3 to 5",
+            says="matching, in pixels and behind a generator",
+            code=[
+                Checked(
+                    name="gradleak.attacks.CosineDistance",
+                    test="tests/attacks/inversion/test_matching.py::test_cosine_distance_is_one_minus_the_cosine",
+                ),
+                Checked(
+                    name="gradleak.attacks.Latents",
+                    test="tests/attacks/inversion/test_latents.py::test_the_latent_behind_a_linear_generator_is_found",
+                ),
+            ],
+        ),
+        Item(
+            number="equations 6 to 8",
+            says="latents and weights in turn, with priors of both",
+            code=[
+                Checked(
+                    name="gradleak.attacks.LatentsAndWeights",
+                    test="tests/attacks/inversion/test_latents.py::test_what_the_generator_cannot_make_its_weights_can",
+                ),
+                Checked(
+                    name="gradleak.attacks.LatentKL",
+                    test="tests/attacks/inversion/test_latents.py::test_priors_of_latents_and_weights",
+                ),
+            ],
+        ),
+        Item(
+            number="algorithm 1",
+            says="IGIMS: rounds of CMA-ES on latents and Adam on weights",
+            code=[
+                _IGIMS,
+                Checked(
+                    name="gradleak.attacks.IGIMS", test=f"{_PRESETS}::test_igims_is_better_for_its_weights_and_its_rounds"
+                ),
+            ],
+        ),
+        Item(
+            number="equations 9 to 11",
+            says="ALR: counts of labels from the bias gradient and dummy inputs",
+            code=[
+                Checked(
+                    name="gradleak.attacks.AdaptiveLabelRecovery",
+                    test="tests/attacks/labels/test_counts.py"
+                    "::test_counts_are_exact_where_dummies_have_the_mean_probabilities_of_the_private_examples",
+                )
+            ],
+            note="The mean of the softmax of dummies, not the softmax of their mean.",
+        ),
+        Item(
+            number="equations 12, 13",
+            says="AGA: a delta as the average gradient",
+            code=[
+                Checked(
+                    name="gradleak.protocols.average_gradient",
+                    test="tests/protocols/test_average_gradient.py::test_the_error_falls_in_proportion_to_the_learning_rate",
+                )
+            ],
+            note="T is the number of optimizer steps.",
+        ),
+        Item(
+            number="table 1, CIFAR-10",
+            says="IGIMS 26.33 dB, GIAS 24.41, IG 22.88; ResNet-18, single images",
+            runs=[
+                Run(
+                    study="generator_table",
+                    variant="resnet18",
+                    settings={
+                        "networks": ["resnet18"], "images": "cifar10.npz", "only": "uniform",
+                        "attacks": ["igims", "gias", "inverting_gradients"], "generator": "cifar10_vae.safetensors",
+                    },
+                    page="generative-priors.md#what-a-prior-buys-measured",
+                    cost="hours of one core",
+                    readings=[
+                        Reading(
+                            quantity="igims on resnet18", shown="IGIMS, PSNR (dB)", paper="26.33",
+                            rule=Above(25.33), printed="19.18", where="CIFAR-10, ResNet-18 | `IGIMS`, four rounds",
+                        ),
+                        Reading(
+                            quantity="gias on resnet18", shown="GIAS, PSNR (dB)", paper="24.41",
+                            rule=Above(23.41), printed="25.46", where="CIFAR-10, ResNet-18 | `GIAS`",
+                        ),
+                        Reading(
+                            quantity="inverting_gradients on resnet18", shown="IG, PSNR (dB)", paper="22.88",
+                            rule=Above(21.88), printed="23.71", where="CIFAR-10, ResNet-18 | `InvertingGradients`",
+                        ),
+                        Reading(
+                            quantity="igims on resnet18", shown="IGIMS first", paper="IGIMS before GIAS",
+                            rule=Exceeds("gias on resnet18", called="GIAS"),
+                            printed="19.18", where="CIFAR-10, ResNet-18 | `IGIMS`, four rounds",
+                        ),
+                    ],
+                )
+            ],
+            note="3 images in place of 30, 6,000 plain gradients in place of 72,000, a small VAE in place of a DCGAN.",
+        ),
+        Item(
+            number="table 1, FFHQ and ImageNet",
+            says="the same on 224×224 pictures: IGIMS 25.00 and 16.68 dB",
+            lacking="no FFHQ, no BigGAN; presets for such sizes exist (`IGIMS.large_images()`).",
+        ),
+        Item(number="figure 1", says="overview of the parts of the framework"),
+        Item(number="figures 2, 4", says="pictures of the claims", lacking="no study draws them."),
+        Item(
+            number="figure 3",
+            says="quality by batch size; CIFAR-100, ImageNet",
+            lacking="attacks take batches; no study of sizes yet.",
+        ),
+        Item(
+            number="figures 5a, 6",
+            says="gradient-free latents and several rounds help; loss curves",
+            runs=[
+                Run(
+                    study="generator_questions",
+                    settings={"count": 6, "budget": 3000, "first": 9000},
+                    page="generative-priors.md#what-does-the-work-measured",
+                    cost="12 minutes of one core",
+                    readings=[
+                        Reading(
+                            quantity=f"IGIMS against IGIMS*: latents without gradients or by Adam: {_GAP}",
+                            shown="IGIMS − IGIMS* (dB)",
+                            paper="positive", rule=Above(0.0), printed="−13.6 (−15.6 to −9.4)", where="| IGIMS − IGIMS\\*",
+                        ),
+                        Reading(
+                            quantity=f"four rounds against one of the same cost, CMA-ES: {_GAP}",
+                            shown="four rounds − one (dB)",
+                            paper="positive", rule=Above(0.0), printed="−7.4 (−11.0 to −4.9)",
+                            where="| four rounds against one of",
+                        ),
+                        Reading(
+                            quantity=f"GIAS against GGL*: weights tuned or held, Adam: {_GAP}", shown="GIAS − GGL* (dB)",
+                            paper="tuned weights are better", rule=Above(0.0, surely=True),
+                            printed="+26.7 (21.5 to 28.2)", where="| GIAS − GGL",
+                        ),
+                        Reading(
+                            quantity=f"trained against never trained, IGIMS*: {_GAP}", shown="trained − never trained (dB)",
+                            paper="slightly positive", rule=Above(0.0), printed="+6.1 (3.6 to 8.0)",
+                            where="| trained against never trained",
+                        ),
+                    ],
+                )
+            ],
+            note="Fashion-MNIST behind a LeNet, 3,000 plain gradients; IGIMS as it was before its split was mended.",
+        ),
+        Item(
+            number="figure 5b",
+            says="GGL before GGL*, on ImageNet",
+            runs=[
+                Run(
+                    study="generator_questions",
+                    settings={"count": 6, "budget": 3000, "first": 9000},
+                    page="generative-priors.md#what-does-the-work-measured",
+                    readings=[
+                        Reading(
+                            quantity=f"GGL against GGL*: the same, weights held: {_GAP}", shown="GGL − GGL* (dB)",
+                            paper="positive", rule=Above(0.0),
+                            printed="−1.7 (−2.1 to −1.2)", where="| GGL − GGL",
+                        )
+                    ],
+                )
+            ],
+            lacking="ImageNet and BigGAN.",
+        ),
+        Item(
+            number="figure 7",
+            says="IG with AGA is about as good as with all steps, at up to a fourth of the time",
+            runs=[
+                Run(
+                    study="fed_avg_quality",
+                    variant="mnist",
+                    page="fed-avg.md#what-the-study-says",
+                    readings=[
+                        Reading(
+                            quantity="η = 0.01, T = 2, average gradient: median PSNR in dB",
+                            shown="AGA, η = 0.01, T = 2 (dB)", paper="similar to all steps",
+                            rule=Exceeds("η = 0.01, T = 2, unrolled: median PSNR in dB", 0.8, "all steps"),
+                            printed="51.2", where="| MNIST | 0.01 | 2 |",
+                        ),
+                        Reading(
+                            quantity="η = 0.01, T = 2, unrolled: median PSNR in dB", shown="all steps, η = 0.01, T = 2 (dB)",
+                            printed="64.7", where="| MNIST | 0.01 | 2 |",
+                        ),
+                        Reading(
+                            quantity="η = 0.01, T = 8, average gradient: median PSNR in dB",
+                            shown="AGA, η = 0.01, T = 8 (dB)", paper="similar to all steps",
+                            rule=Exceeds("η = 0.01, T = 8, unrolled: median PSNR in dB", 0.8, "all steps"),
+                            printed="30.7", where="| MNIST | 0.01 | 8 |",
+                        ),
+                        Reading(
+                            quantity="η = 0.01, T = 8, unrolled: median PSNR in dB", shown="all steps, η = 0.01, T = 8 (dB)",
+                            printed="64.7", where="| MNIST | 0.01 | 8 |",
+                        ),
+                        Reading(
+                            quantity="T = 8: processor time of an unrolled iteration over one with the average gradient",
+                            shown="time saved at T = 8", paper="up to 4 times", rule=Above(4.0), printed="7.3",
+                            where="and an averaged one 2.9",
+                        ),
+                    ],
+                )
+            ],
+            lacking="IGIMS with AGA; ImageNet.",
+        ),
+        Item(
+            number="table 2, CIFAR-100",
+            says="accuracy of labels by ALR and by the zero-shot rule (ZLR), by batch size",
+            runs=[
+                Run(
+                    study="label_restoration",
+                    settings={
+                        "images": "cifar100.npz", "networks": ["resnet18"], "modes": ["eval"], "training_steps": [],
+                        "local_steps": [],
+                    },
+                    page="labels.md#against-the-paper",
+                    readings=[
+                        *_labels("adaptive_label_recovery", _SIZES, _ALR, 0.08),
+                        *_labels("zero_shot_labels", _SIZES, _ZLR, 0.03),
+                    ],
+                )
+            ],
+            note="Ours counts without a mistake where the paper's has 0.926 to 0.984.",
+        ),
+        Item(
+            number="table 2, ImageNet",
+            says="ALR 1.000 for batches of 4 to 64; ZLR 0.750 to 0.281",
+            lacking="24 pictures of ImageNet are too few for such batches.",
+        ),
+        Item(
+            number="figure 8",
+            says="IGIMS behind ALR's and ZLR's labels",
+            lacking="both exist; no study puts an inversion behind wrong labels yet.",
+        ),
+        Item(
+            number="table 3",
+            says="the same attacks on ResNet-50: lower by 5 to 9 dB",
+            lacking="attacks on a ResNet-50 take hours of an accelerator.",
+        ),
+        Item(
+            number="appendix A",
+            says="settings",
+            code=[
+                _IGIMS,
+                Checked(name="gradleak.attacks.GIAS", test=f"{_PRESETS}::test_gias_has_its_papers_defaults"),
+                Checked(
+                    name="gradleak.attacks.IGIMS",
+                    test=f"{_PRESETS}::test_presets_of_image_sizes_have_what_the_paper_states",
+                ),
+            ],
+        ),
+        Item(
+            number="minimum knowledge",
+            says="a generator learned from shared gradients (GIML) helps where there is no other",
+            runs=[
+                Run(
+                    study="giml_quality",
+                    page="generative-priors.md#a-generator-from-shared-gradients-alone",
+                    cost="hours of one core",
+                    readings=[
+                        Reading(
+                            quantity="GIAS behind GIML against behind one never trained, 450 plain gradients: median PSNR (dB)",
+                            shown="gain at 450 plain gradients (dB)", paper="positive", rule=Above(0.0, surely=True),
+                            printed="+4.0 (2.7 to 5.0)", where="| 1 | 450 |",
+                        )
+                    ],
+                )
+            ],
+            code=[
+                Checked(
+                    name="gradleak.attacks.GIML",
+                    test="tests/attacks/inversion/test_giml.py::test_it_learns_images_that_it_never_saw",
+                )
+            ],
+        ),
+    ],
+)  # fmt: skip
+
+__all__ = ["FANG"]

@@ -1,0 +1,404 @@
+"""Items of Zhang et al. 2023: inversion influence functions."""
+
+from gradleak.results import ZHANG_2023
+from studies.items.item import Checked, Item, Paper, Reading, Run
+from studies.items.rules import Above, Below, Between, Exceeds, Factor
+
+_VALIDATION = Run(
+    study="influence_validation",
+    page="studies.md#does-i2f-predict-the-error",
+    readings=[
+        Reading(
+            quantity="sigmoid: log-log slope, reached on predicted", paper="dots on the diagonal",
+            rule=Between(0.9, 1.1), printed="0.9999 (0.9996 to 1.0003)", where="| sigmoid |",
+        ),
+        Reading(
+            quantity="sigmoid: reached error / lower bound, median", paper="the bound is tight",
+            rule=Below(3.0), printed="147", where="| sigmoid |",
+        ),
+        Reading(
+            quantity="tanh: log-log slope, reached on predicted", paper="dots on the diagonal",
+            rule=Between(0.9, 1.1), printed="1.0000 (0.9999 to 1.0000)", where="| tanh |",
+        ),
+        Reading(
+            quantity="tanh: reached error / lower bound, median", paper="the bound is tight",
+            rule=Below(3.0), printed="2,761", where="| tanh |",
+        ),
+    ],
+)  # fmt: skip
+_INITIAL = "smallest eigenvalue of AᵀA on its range, median"
+_PAGE = "defenses-measured.md"
+
+
+def _order(kind: str, of: str, printed: tuple[str, str]) -> Reading:
+    """Kind of initialization whose error is to be at least that of another."""
+    quantity = f"{kind}: {of}, pixel RMSE, median"
+    return Reading(
+        quantity=quantity, shown=f"{of}, {kind}", rule=Exceeds(f"uniform: {of}, pixel RMSE, median", called="uniform"),
+        printed=printed[0], where=printed[1],
+    )  # fmt: skip
+
+
+_INFLUENCE = Checked(name="gradleak.InversionInfluence", test="tests/risk/test_influence.py::test_reference_values")
+_BOUND = Checked(
+    name="gradleak.risk.InversionInfluenceLowerBound",
+    test="tests/risk/test_influence.py::test_the_lower_bound_stays_below_with_a_loose_eigenvalue",
+)
+_GAUSSIAN = Checked(
+    name="gradleak.risk.GaussianReconstructionError", test="tests/risk/test_cramer_rao.py::test_reference_values"
+)
+_LIPSCHITZ = Checked(
+    name="gradleak.risk.LipschitzBound", test="tests/risk/test_lipschitz_bound.py::test_one_unknown_in_closed_form"
+)
+
+ZHANG = Paper(
+    citation=ZHANG_2023,
+    items=[
+        Item(
+            number="equation 1",
+            says="loss of the inversion: squared distance of gradients",
+            code=[
+                Checked(
+                    name="gradleak.attacks.SquaredError",
+                    test="tests/attacks/inversion/test_matching.py::test_squared_error_is_the_relative_squared_residual",
+                ),
+                Checked(
+                    name="gradleak.attacks.DGL",
+                    test="tests/attacks/inversion/test_presets.py::test_the_settings_of_the_influence_papers_two_attacks",
+                ),
+            ],
+            note="Relative to the update's norm, which changes no minimizer.",
+        ),
+        Item(
+            number="equation 2",
+            says="error of recovery of a perturbed gradient",
+            code=[
+                Checked(
+                    name="gradleak.risk.perfect_attacker",
+                    test="tests/risk/test_perfect_attacker.py::test_is_the_minimizer_that_scipy_finds",
+                )
+            ],
+        ),
+        Item(
+            number="equations 3, 4",
+            says="I²F, ‖(AᵀA)⁻¹Aᵀδ‖",
+            code=[_INFLUENCE],
+        ),
+        Item(number="equation 5", says="lower bound ‖Aᵀδ‖/λmax of I²F", code=[_BOUND]),
+        Item(
+            number="I_nom (figure 1)",
+            says="the numerator ‖Aᵀδ‖ alone is much smaller than I²F",
+            lacking="the bound's details hold the numerator; no study compares it yet.",
+        ),
+        Item(
+            number="section 4, ε",
+            says="(AᵀA + εI)⁻¹ where AᵀA is singular",
+            code=[
+                Checked(
+                    name="gradleak.InversionInfluence",
+                    test="tests/risk/test_influence.py::test_reference_values_without_a_spectrum",
+                )
+            ],
+        ),
+        Item(
+            number="equation 6",
+            says="expected squared error σ² Σ 1/λ under Gaussian noise",
+            code=[
+                _GAUSSIAN,
+                Checked(
+                    name="gradleak.risk.GaussianReconstructionError",
+                    test="tests/risk/test_cramer_rao.py::test_is_the_mean_of_squared_influence_over_the_noise",
+                ),
+            ],
+            note="The sum runs over the nonzero eigenvalues, those of AᵀA.",
+        ),
+        Item(
+            number="equation 7, theorems 3.1, B.1",
+            says="lower bound of the error for a δ that is not small",
+            code=[_LIPSCHITZ],
+            note="An estimate: sampled Lipschitz constants are too small, which makes the bound too large.",
+        ),
+        Item(
+            number="assumptions 3.1 to 3.5, lemmas B.1 to B.3, equations 8 to 12",
+            says="what the proofs use",
+            code=[
+                Checked(
+                    name="gradleak.risk.LipschitzBound",
+                    test="tests/risk/test_lipschitz_bound.py"
+                    "::test_the_weaker_form_holds_where_the_perturbed_release_is_not_attainable",
+                )
+            ],
+            note="Theorem 3.1 takes g₀ + δ to be a gradient of some input; the weaker form that does not is checked.",
+        ),
+        Item(
+            number="appendix A.1",
+            says="solvers: conjugate gradients, Neumann series, least squares by descent",
+            code=[
+                Checked(
+                    name="gradleak.linalg.ConjugateGradient",
+                    test="tests/risk/test_influence.py::test_every_solver_gives_the_reference_value",
+                ),
+                Checked(
+                    name="gradleak.linalg.NeumannSeries",
+                    test="tests/linalg/test_neumann.py::test_partial_sums_are_those_of_the_paper",
+                ),
+                Checked(
+                    name="gradleak.linalg.LeastSquaresDescent",
+                    test="tests/linalg/test_gradient_descent.py::test_agrees_with_numpy_least_squares",
+                ),
+            ],
+        ),
+        Item(
+            number="appendix table 1",
+            says="the LeNet",
+            code=[
+                Checked(
+                    name="gradleak.models.lenet_i2f",
+                    test="tests/models/test_lenet.py::test_i2f_computes_the_gradient_of_the_reference",
+                )
+            ],
+        ),
+        Item(
+            number="figure 1",
+            says="I²F, its bound and I_nom against the error; ResNet-18, MNIST, DGL",
+            runs=[_VALIDATION],
+            lacking="DGL, ResNet-18 and I_nom: the perfect attacker on a LeNet was run.",
+        ),
+        Item(
+            number="figure 2",
+            says="I²F works for DGL and GS, MNIST and CIFAR-10, a linear model and ResNet-18",
+            lacking="no study varies attacks, networks and data yet.",
+        ),
+        Item(
+            number="figure 3",
+            says="bound against LPIPS; ResNet-152, ImageNet",
+            lacking="no ResNet-152 and 24 pictures of ImageNet only; an attack there takes hours of an accelerator.",
+        ),
+        Item(
+            number="figures 4, 9",
+            says="ROUGE-L, Google BLEU, ROUGE-1 and feature MSE go with the bound; BERT, GPT-2, TAG",
+            runs=[
+                Run(
+                    study="sentence_noise",
+                    settings={"text": "wikitext2.txt", "sentences": 70, "large": 0},
+                    page="text-noise-measured.md",
+                    cost="about an hour of one core",
+                    readings=[
+                        Reading(
+                            quantity="BERT-like: Spearman of I²F bound and ROUGE-L over all levels",
+                            paper="falls with the bound", rule=Below(-0.3), printed="-0.73",
+                            where="| BERT-like | I²F bound |",
+                        ),
+                        Reading(
+                            quantity="BERT-like: Spearman of I²F bound and feature MSE over all levels",
+                            paper="rises, less distinguished", rule=Above(0.3), printed="0.61",
+                            where="| BERT-like | I²F bound |",
+                        ),
+                        Reading(
+                            quantity="GPT-like: Spearman of I²F bound and ROUGE-L over all levels",
+                            paper="falls with the bound", rule=Below(-0.3), printed="-0.70",
+                            where="| GPT-like | I²F bound |",
+                        ),
+                        Reading(
+                            quantity="GPT-like: Spearman of I²F bound and feature MSE over all levels",
+                            paper="rises, less distinguished", rule=Above(0.3), printed="0.67",
+                            where="| GPT-like | I²F bound |",
+                        ),
+                    ],
+                )
+            ],
+            lacking="BERT and GPT-2 themselves: random networks of their kind with 32 channels, 150 iterations.",
+            command='gradleak study sentence_noise --out runs/studies --set text=wikitext2.txt --set large=70',
+            note="Noise makes most of it: within one level the bound says little on the BERT-like network.",
+        ),
+        Item(
+            number="figure 5",
+            says="spectra of AᵀA: few eigenvalues near 1e-2, the largest at least 1; LeNet, MNIST and CIFAR-10",
+            lacking="no study keeps whole spectra yet; the spectrum itself is `GradientJacobian.gram_spectrum`.",
+        ),
+        Item(
+            number="figure 6",
+            says="the error goes as 1/λ along an eigenvector",
+            runs=[
+                Run(
+                    study="spectral_noise",
+                    page=f"{_PAGE}#spectral-against-isotropic-noise",
+                    readings=[
+                        Reading(
+                            quantity="one direction, predicted RMSE 0.001: factor by I²F", rule=None,
+                            printed="26.1 (23.6 to 28.3)", where="5 digits | 1e-3 | 1 |",
+                        ),
+                        Reading(
+                            quantity="one direction, predicted RMSE 0.001: factor by perfect attacker",
+                            paper="1/λ", rule=Exceeds("one direction, predicted RMSE 0.001: factor by I²F", 0.9, "I²F"),
+                            printed="26.1", where="5 digits | 1e-3 | 1 |",
+                        ),
+                    ],
+                )
+            ],
+            lacking="error against λ by DGL for single eigenvectors.",
+            note="Factor of the smallest eigenvalue's direction over isotropic noise of the same norm.",
+        ),
+        Item(
+            number="figure 7",
+            says="the same noise protects samples and classes unequally; trained LeNet, MNIST",
+            runs=[
+                Run(
+                    study="unfairness",
+                    page=f"{_PAGE}#whom-gaussian-noise-protects",
+                    readings=[
+                        Reading(
+                            quantity="untrained, variance 0.001: expected RMSE, largest over smallest digit",
+                            paper="large", rule=Above(2.0), printed="8.7",
+                            where="Untrained, the expected error differs",
+                        ),
+                        Reading(
+                            quantity="after 300 steps, variance 0.001: expected RMSE, largest over smallest digit",
+                            paper="large", rule=Above(2.0), printed="1,360", where="Training makes the factor",
+                        ),
+                    ],
+                )
+            ],
+            note="By I²F and Levenberg-Marquardt in place of DGL.",
+        ),
+        Item(
+            number="section 5.2, inequality",
+            says="a sample's ‖J‖ bounds how far poisoning it raises the loss",
+            code=[
+                Checked(
+                    name="gradleak.risk.poisoning_amplification",
+                    test="tests/risk/test_poisoning.py::test_the_closed_form_of_a_diagonal_map",
+                )
+            ],
+        ),
+        Item(
+            number="section 5.3, one layer",
+            says="J of a one-layer network",
+            code=[
+                Checked(
+                    name="gradleak.risk.one_layer_derivative",
+                    test="tests/risk/test_poisoning.py::test_one_layer_is_what_the_operator_computes",
+                )
+            ],
+        ),
+        Item(
+            number="figure 8",
+            says="uniform weights are riskiest, then normal ones; Kaiming and Xavier safer",
+            runs=[
+                Run(
+                    study="initialization",
+                    page=f"{_PAGE}#initialization",
+                    readings=[
+                        Reading(
+                            quantity="uniform: expected I²F, pixel RMSE, median", shown="expected I²F, uniform",
+                            printed="0.157 (0.109 to 0.632)", where="| uniform(-0.5, 0.5) |",
+                        ),
+                        _order("normal", "expected I²F", ("0.037 (0.020 to 0.076)", "| N(0, 0.5) |")),
+                        _order("kaiming", "expected I²F", ("2.83 (2.26 to 4.33)", "| Kaiming |")),
+                        _order("xavier", "expected I²F", ("15.3 (14.7 to 16.4)", "| Xavier |")),
+                        Reading(
+                            quantity="uniform: InvertingGradients, pixel RMSE, median",
+                            shown="InvertingGradients, uniform", printed="0.140", where="| uniform(-0.5, 0.5) |",
+                        ),
+                        _order("normal", "InvertingGradients", ("0.473", "| N(0, 0.5) |")),
+                        _order("kaiming", "InvertingGradients", ("0.321", "| Kaiming |")),
+                        _order("xavier", "InvertingGradients", ("0.407", "| Xavier |")),
+                    ],
+                )
+            ],
+            lacking="CIFAR-10 and DGL, GS by name.",
+            command="gradleak study initialization --out runs/studies --set images=cifar10.npz --set only=uniform",
+        ),
+        Item(
+            number="figure 10",
+            says="power iteration ends in 50 steps, the attack in 3,000",
+            lacking="`python -m benchmarks operators` measures both; no record of a study.",
+            command="python -m benchmarks operators",
+        ),
+        Item(
+            number="figure 11",
+            says="the bound costs less than the attack for 11 pairs of model and data",
+            lacking="benchmarks have LeNet and ResNet-18; no table of the pairs yet.",
+            command="python -m benchmarks operators",
+        ),
+        Item(
+            number="figures 12, 13",
+            says="pictures by eigenvector; LeNet and ResNet-18, CIFAR-10",
+            lacking="no study draws them yet.",
+        ),
+        Item(
+            number="figure 14",
+            says="pictures of digits that the same noise protects and does not",
+            lacking="the numbers are those of figure 7; no pictures are drawn.",
+        ),
+        Item(
+            number="figure 15",
+            says="GS by class and sample; ResNet-18, CIFAR-10",
+            lacking="no study attacks ResNet-18 by class yet.",
+        ),
+        Item(
+            number="figure 16",
+            says="under pruning the bound estimates the error well",
+            runs=[
+                Run(
+                    study="pruning_bound",
+                    settings={"count": 2, "ratios": [0.5, 0.9, 0.95, 0.99]},
+                    page=f"{_PAGE}#pruning-against-the-lower-bound",
+                    readings=[
+                        Reading(
+                            quantity="gauss_newton, static: Spearman of lower bound and RMSE", paper="a good estimator",
+                            rule=Above(0.7), printed="0.90", where="(Spearman 0.90 for",
+                        ),
+                        Reading(
+                            quantity="inverting_gradients, static: Spearman of lower bound and RMSE",
+                            paper="a good estimator", rule=Above(0.7), printed="0.98", where="(Spearman 0.90 for",
+                        ),
+                        Reading(
+                            quantity="gauss_newton, static: share of pairs at or above the bound",
+                            paper="a lower bound", rule=Above(1.0),
+                        ),
+                        Reading(
+                            quantity="gauss_newton, static: RMSE / lower bound, median", paper="near 1",
+                            rule=Factor(1.0, 3.0),
+                        ),
+                    ],
+                )
+            ],
+            note="By Levenberg-Marquardt and IG in place of DGL and GS.",
+        ),
+        Item(
+            number="figure 17",
+            says="SSIM and LPIPS go with the bound",
+            lacking="no study scores SSIM and a perceptual distance against the bound yet.",
+        ),
+        Item(
+            number="figure 18",
+            says="bound and errors rise over epochs",
+            lacking="unfairness has 0 and 300 steps; no curve yet.",
+        ),
+        Item(
+            number="figure 19",
+            says="with ε in 1 to 10 I²F and the bound lie below the error; with 0.1 I²F does not",
+            lacking="the measure takes ε; no study varies it yet.",
+        ),
+        Item(
+            number="appendix H.1",
+            says="μ_L = 0.7192 and 0.5014, μ_J = 3.7e-13 and 1.7e-13 (LeNet; MNIST, CIFAR-10)",
+            code=[_LIPSCHITZ],
+            lacking="`LipschitzBound` samples both constants; no study holds them against the paper's.",
+        ),
+        Item(
+            number="appendices H.2, H.3",
+            says="GS and priors: the same theory",
+            code=[
+                Checked(
+                    name="gradleak.attacks.GS",
+                    test="tests/attacks/inversion/test_presets.py::test_the_settings_of_the_influence_papers_two_attacks",
+                ),
+                Checked(name="gradleak.LinearizedPosteriorError", test="tests/risk/test_posterior.py::test_reference_values"),
+            ],
+        ),
+    ],
+)  # fmt: skip
+
+__all__ = ["ZHANG"]
