@@ -67,7 +67,7 @@ def listing(papers: Sequence[Paper], records: Mapping[str, Kept]) -> Iterator[st
         yield f"{paper.citation.authors} ({paper.citation.year})"
         for item in paper.items:
             found = judge(item, records)
-            behind = list(dict.fromkeys(run.record for run, _ in found.lines)) or [one.name for one in item.code]
+            behind = dict.fromkeys([run.record for run, _ in found.lines] or [one.name for one in item.code])
             yield f"  {item.number:<34} {found.state.value:<24} {', '.join(behind) or '-'}"
 
 

@@ -10,7 +10,7 @@ import torch
 import studies.sentence_noise
 import studies.token_decoders
 from studies import SentenceNoise, TokenDecoders
-from studies.sentence_noise_tables import over_draws, repeated, spearman, within
+from studies.sentence_noise_tables import of_the_paper, over_draws, repeated, spearman, within
 from studies.token_decoders import interval, placed, played
 
 LINES = ("the cat sat on a mat .", "a dog ran over the hill !", "no cat ran on the hill .", "the mat is a dog ?")
@@ -48,6 +48,24 @@ def test_sentences_under_noise_have_scores_numbers_and_figures(text: str, tmp_pa
     assert set(result.figures) == {"sentence-noise-bert", "sentence-noise-gpt", "sentence-noise-within"}
     page = result.write(tmp_path).read_text(encoding="utf-8")
     assert "## BERT-like: Spearman over everything / within a level of noise" in page
+
+
+def test_the_bound_is_held_against_the_papers_scores_over_all_levels_and_within_one() -> None:
+    # Scores follow the noise alone: over all levels the order is perfect, within a level there is none.
+    rows = [
+        {"sentence": number, "noise": noise, "influence_bound": noise + 0.01 * number, "rouge_l": 1 - noise}
+        for number in range(8)
+        for noise in (0.1, 0.5, 0.9)
+    ]
+    found = {finding.quantity: finding for finding in of_the_paper("BERT-like", rows)}
+    whole = found["BERT-like: Spearman of the I²F bound with ROUGE-L, over all levels"]
+    assert whole.ours == pytest.approx(-0.943, abs=1e-3)
+    assert whole.interval is not None
+    assert whole.interval[1] < -0.9
+    assert whole.n == 8
+    inside = found["BERT-like: Spearman of the I²F bound with ROUGE-L, mean within a level"]
+    assert (inside.ours, inside.note) == (None, "no level orders the score")
+    assert found["BERT-like: Spearman of the I²F bound with feature MSE, over all levels"].ours is None
 
 
 def test_points_have_the_distances_that_they_were_placed_by() -> None:
