@@ -123,12 +123,14 @@ def _counts(judged: Sequence[tuple[Paper, Sequence[Judged]]]) -> list[str]:
 
 def _row(judged: Judged, records: Mapping[str, Kept]) -> str:
     item = judged.item
-    values = [_value(line) for _, lines in judged.lines for line in lines]
+    several = len(judged.lines) > 1
+    values = [_value(line, run.record if several else "") for run, lines in judged.lines for line in lines]
     by = [_link(run) for run, _ in judged.lines] + [_checked(one) for one in item.code]
     notes = [item.note]
     if item.lacking:
         notes.append(f"Not run: {item.lacking}" + (f" Would run it: `{item.command}`" if item.command else ""))
-    notes += [f"Costs {run.cost}." for run, _ in judged.lines if run.cost and run.record not in records]
+    costs = [run.cost for run, _ in judged.lines if run.cost and run.record not in records]
+    notes += [f"Costs {cost}." for cost in dict.fromkeys(costs)]
     cells = [
         item.number,
         item.says,
@@ -140,9 +142,9 @@ def _row(judged: Judged, records: Mapping[str, Kept]) -> str:
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
 
-def _value(line: Line) -> str:
+def _value(line: Line, record: str) -> str:
     reading, found = line.reading, line.found
-    name = reading.shown or reading.quantity
+    name = (f"{record}, " if record else "") + (reading.shown or reading.quantity)
     paper = reading.paper or ("" if found is None else found.paper)
     text = f"{name}: " + (f"paper {paper}, " if paper else "")
     text += "not run" if found is None else f"ours {shown(found)}" + ("" if line.current else ", *earlier version*")
@@ -179,7 +181,9 @@ def _checked(one: Checked) -> str:
 def _runs(
     judged: Sequence[tuple[Paper, Sequence[Judged]]], records: Mapping[str, Kept], known: Mapping[str, type[Study]]
 ) -> list[str]:
-    runs = {run.record: run for _, items in judged for one in items for run, _ in one.lines}
+    every = [run for _, items in judged for one in items for run, _ in one.lines]
+    # Where several items read one record, only one of them needs to state the cost.
+    runs = {run.record: run for run in sorted(every, key=lambda run: bool(run.cost))}
     lines = [
         "Commands run in the root of a checkout; files such as `cifar10.npz` are the reader's own. Core-minutes are CPU time",
         "of the run.",
