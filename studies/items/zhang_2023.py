@@ -2,7 +2,7 @@
 
 from gradleak.results import ZHANG_2023
 from studies.items.item import Checked, Item, Paper, Reading, Run
-from studies.items.rules import Above, Below, Between, Exceeds, Factor
+from studies.items.rules import Above, Below, Between, Exceeds, Factor, Rule
 
 _VALIDATION = Run(
     study="influence_validation",
@@ -39,13 +39,13 @@ def _order(kind: str, of: str, printed: tuple[str, str]) -> Reading:
     )  # fmt: skip
 
 
-_SCORES = {
+_SCORES: dict[str, Rule] = {
     "ROUGE-L": Below(0.0, surely=True), "Google BLEU": Below(0.0, surely=True), "ROUGE-1": Below(0.0, surely=True),
     "feature MSE": Above(0.0, surely=True),
 }  # fmt: skip
 
 
-def _of_text(network: str, score: str, rule: Below | Above) -> Reading:
+def _of_text(network: str, score: str, rule: Rule) -> Reading:
     quantity = f"{network}-like: Spearman of the I²F bound with {score}, over all levels"
     return Reading(quantity=quantity, shown=f"{network}-like, Spearman with {score}", rule=rule)
 
