@@ -14,7 +14,10 @@ from studies.influence_cells import AttackFamily, NoisyLayers
 from studies.influence_validation import InfluenceValidation
 from studies.initialization import Initialization, InitializationRisk
 from studies.label_restoration import LabelRestoration, Network
-from studies.lavp_quality import Architecture, LAVPQuality
+from studies.lavp_cells import Architecture
+from studies.lavp_conditions import LAVPConditions
+from studies.lavp_descent import LAVPDescent
+from studies.lavp_quality import LAVPQuality
 from studies.layer_influences import Influence, LayerInfluences, Leakage
 from studies.layer_latent import LatentData, LatentNetwork, LayerLatent
 from studies.layer_original import LayerOriginal
@@ -59,6 +62,8 @@ __all__ = [
     "InfluenceValidation",
     "Initialization",
     "InitializationRisk",
+    "LAVPConditions",
+    "LAVPDescent",
     "LAVPQuality",
     "LabelRestoration",
     "LatentData",

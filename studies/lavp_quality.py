@@ -3,53 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
-from scipy import stats
-from torch import nn
 
-from gradleak.attacks import Adam, CosineDistance, Inversion, Matching, Pixels, SearchStage, SquaredError
-from gradleak.core import Batch, Exposure, HonestButCurious, Objective, Release, derive_generator, describe
-from gradleak.core.process import in_processes
+from gradleak.core import Batch, describe
 from gradleak.datasets import image_file, mnist_digits
-from gradleak.models import initialize_uniform, lenet_i2f, mlp, resnet8
-from gradleak.operators import GradientJacobian
-from gradleak.protocols import FedSGD
-from gradleak.results import HONG_2024, Citation, Score
-from gradleak.risk import (
-    GaussianReconstructionError,
-    GradientNorm,
-    LinearizedPosteriorError,
-    Measure,
-    Vulnerability,
-    VulnerabilityFusion,
+from gradleak.reporting.drawing import MARKERS, SERIES
+from gradleak.results import HONG_2024, Citation
+from studies.lavp_cells import (
+    COSINE,
+    L2,
+    LOSS,
+    MSE,
+    PSNR,
+    RELATIVE,
+    SSIM,
+    ST_LPIPS,
+    Architecture,
+    Attempt,
+    Client,
+    Floats,
+    Images,
+    LAVPCell,
+    cell_of,
+    mean_interval,
+    paired,
+    spearman,
 )
-from gradleak.scoring import score_images
-from studies.study import Finding, Say, Study, StudyResult
+from studies.panels import panels
+from studies.store import Store
+from studies.study import Finding, Say, Study, StudyResult, Table
+from studies.summaries import known, median, shown, shown_with
 
-QUALITIES = ("mse", "psnr", "ssim")
-# A of the small ResNet on 32×32 color images takes 1.9 GiB.
-MAX_BYTES = 3 * 2**30
+_COLUMNS = (MSE, PSNR, SSIM, ST_LPIPS, LOSS, RELATIVE)
 PAPER = {
     "gradient_norm": "0.35 and -0.28 (MSE, by model)",
     "lavp_l2_max": "absolute value mostly above 0.5",
     "lavp_cosine_max": "absolute value about 0.8 for cosine",
     "lavp_cosine_min": "absolute value about 0.8 for cosine",
+    "lavp_fusion": "above the gradient norm in most cases (table 3)",
 }
-
-
-class Architecture(StrEnum):
-    """Networks of the study, small enough for a whole spectrum an image."""
-
-    LENET = "lenet"
-    MLP = "mlp"
-    RESNET = "resnet"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +54,13 @@ class LAVPQuality(Study):
 
     For every image the closed-form proxies are computed at the truth, an attack of each loss runs on the undefended
     gradient (labels disclosed, no prior, box), and the correlation over images is taken; intervals are percentile
-    bootstraps over images. The average over architectures stands beside.
+    bootstraps over images. The average over architectures stands beside. Qualities are MSE, PSNR, SSIM, ST-LPIPS, the
+    attack's own final loss, and the MSE over that of the image's best constant color; a scatter plot an architecture
+    shows the MSE over gradient norm, maximum and minimum, as figure 2 of the paper does.
 
-    **Source**: Hong et al. 2024, tables 1 and 2, there on LeNet, ResNet and others with trained and untrained weights;
-    deviation: small untrained networks, so that the smallest eigenvalue is exact.
+    **Source**: Hong et al. 2024, tables 1 to 3 and figure 2, there on LeNet, ResNet and others with trained and untrained
+    weights; deviations: small untrained networks, so that the smallest eigenvalue is exact; ST-LPIPS in place of LPIPS,
+    whose trunk is not available offline (it needs images of at least 21 pixels a side).
 
     Attributes:
         images: npz file with CIFAR-10 images (arrays x, y), or None for MNIST digits.
@@ -71,13 +70,15 @@ class LAVPQuality(Study):
         architectures: which networks.
         resnet_width: channels of the first stage of the ResNet; its whole spectrum at 3×32×32 takes minutes an image
             at 16.
+        largest: images of more numbers have maxima and gradient norm alone, which need no whole spectrum.
         seed: of images, weights and starts.
         jobs: worker processes for the spectra.
         resamples: bootstrap resamples.
+        cells: file that keeps proxies and qualities as soon as they are computed.
     """
 
     name: ClassVar[str] = "lavp_quality"
-    source: ClassVar[str] = "tables 1 and 2"
+    source: ClassVar[str] = "tables 1 to 3 and figure 2"
     citations: ClassVar[tuple[Citation, ...]] = (HONG_2024,)
 
     images: str | None = None
@@ -86,30 +87,38 @@ class LAVPQuality(Study):
     iterations: int = 500
     architectures: Sequence[Architecture] = tuple(Architecture)
     resnet_width: int = 16
+    largest: int = 3072
     seed: int = 0
     jobs: int = 2
     resamples: int = 2000
+    cells: str | None = None
 
     def run(self, *, say: Say) -> StudyResult:
         """Compute the study; minutes for MNIST, tens of minutes for 32×32 color images on two cores."""
-        batch = self._batch()
-        findings: list[Finding] = []
-        raw: dict[str, Any] = {}
-        for architecture in map(Architecture, self.architectures):
-            objective = self._objective(architecture, batch)
-            proxies = self._proxies(objective, batch)
-            say(f"{architecture.value}: proxies of {batch.size} images")
-            qualities = {}
-            for matching in (SquaredError(), CosineDistance()):
-                loss = "l2" if isinstance(matching, SquaredError) else "cosine"
-                qualities[loss] = self._qualities(objective, batch, matching)
-                say(f"{architecture.value}: {loss} attack, median MSE {_median(qualities[loss]['mse']):.2g}")
-            raw[architecture.value] = {"proxies": proxies, "qualities": qualities}
-        for loss in ("l2", "cosine"):
-            for proxy in next(iter(raw.values()))["proxies"]:
-                findings += self._findings(proxy, loss, raw)
+        images = Images(batch=self._batch())
+        attempt = Attempt(iterations=self.iterations)
+        cells: dict[str, LAVPCell] = {}
+        with Store(self.cells) as store:
+            for architecture in map(Architecture, self.architectures):
+                client = Client(network=architecture, width=self.resnet_width)
+                cell = cell_of(client, attempt, images, store, seed=self.seed, jobs=self.jobs, largest=self.largest)
+                cells[architecture.value] = cell
+                ends = ", ".join(f"{loss} {shown(median(own[MSE]), '.2g')}" for loss, own in cell.qualities.items())
+                say(f"{architecture.value}: median MSE by attack: {ends}")
+        findings = {
+            (proxy, loss): self._findings(proxy, loss, cells)
+            for loss in (L2, COSINE)
+            for proxy in next(iter(cells.values())).proxies
+        }
+        flat = [finding for row in findings.values() for finding in row.values()]
         return StudyResult(
-            study=self.name, settings=describe(self), findings=findings, conclusion=_conclude(findings), details=raw
+            study=self.name,
+            settings={name: value for name, value in describe(self).items() if name != "cells"},
+            findings=flat,
+            conclusion=_conclude(flat),
+            details={name: asdict(cell) for name, cell in cells.items()},
+            tables=[_table(loss, findings) for loss in (L2, COSINE)],
+            figures={f"lavp-{name}": scatter(name, cell) for name, cell in cells.items()},
         )
 
     def _batch(self) -> Batch:
@@ -117,114 +126,69 @@ class LAVPQuality(Study):
             return mnist_digits(count=self.count, seed=self.seed)
         return image_file(path=Path(self.images), count=self.count, seed=self.seed, only=self.only)
 
-    def _objective(self, architecture: Architecture, batch: Batch) -> Objective:
-        channels, size = batch.inputs.shape[1], batch.inputs.shape[2]
-        generator = derive_generator(self.seed, "weights", architecture.value)
-        model: nn.Module
-        if architecture is Architecture.LENET:
-            model = lenet_i2f(activation="sigmoid", channels=channels, size=size)
-            initialize_uniform(model, low=-0.5, high=0.5, generator=generator)
-        elif architecture is Architecture.MLP:
-            features = channels * size * size
-            layers = mlp(features=features, hidden=(128, 64), classes=10, activation="sigmoid", generator=generator)
-            model = nn.Sequential(nn.Flatten(), layers)
-        else:
-            model = resnet8(channels=channels, classes=10, width=self.resnet_width, generator=generator)
-        return Objective.from_module(model)
-
-    def _proxies(self, objective: Objective, batch: Batch) -> dict[str, list[float | None]]:
-        exact = objective.to(torch.float64)
-        examples = [batch.example(index).to(torch.float64) for index in range(batch.size)]
-        rows = list(in_processes([partial(_proxies_of, exact, example) for example in examples], jobs=self.jobs))
-        return {name: [row[name] for row in rows] for name in rows[0]}
-
-    def _qualities(self, objective: Objective, batch: Batch, matching: Matching) -> dict[str, list[float | None]]:
-        stage = SearchStage(optimizer=Adam(learning_rate=0.1), iterations=self.iterations)
-        attack = Inversion(matching=matching, variables=Pixels(box=True), stages=(stage,))
-        release = Release(FedSGD())
-        examples = [batch.example(index) for index in range(batch.size)]
-        threat = HonestButCurious(targets=True)
-        generators = [derive_generator(self.seed, "attack", str(index)) for index in range(batch.size)]
-        updates = [
-            release(objective, example, generator) for example, generator in zip(examples, generators, strict=True)
-        ]
-        found = attack.many(
-            updates, [threat.disclose(objective, release, example) for example in examples], generators=generators
-        )
-        scored = [score_images(claim, example) for claim, example in zip(found, examples, strict=True)]
-        return {name: [_value(scores, name) for scores in scored] for name in QUALITIES}
-
-    def _findings(self, proxy: str, loss: str, raw: Mapping[str, Any]) -> list[Finding]:
-        rows = []
-        for quality in QUALITIES:
-            by_model = {}
-            for architecture, numbers in raw.items():
-                pair = _paired(numbers["proxies"][proxy], numbers["qualities"][loss][quality])
-                by_model[architecture] = pair
-            values = {name: _spearman(pair) for name, pair in by_model.items()}
-            known = [value for value in values.values() if value is not None]
-            mean = float(np.mean(known)) if known else None
-            rows.append(
-                Finding(
-                    quantity=f"{loss} attack: Spearman of {proxy} with {quality}, mean over architectures",
-                    ours=mean,
-                    paper=PAPER.get(proxy, "") if quality == "mse" else "",
-                    interval=self._interval(list(by_model.values())) if known else None,
-                    n=sum(len(pair) for pair in by_model.values()),
-                    note=", ".join(f"{name} {'-' if v is None else format(v, '.2f')}" for name, v in values.items()),
-                )
+    def _findings(self, proxy: str, loss: str, cells: Mapping[str, LAVPCell]) -> dict[str, Finding]:
+        rows = {}
+        for quality in _COLUMNS:
+            by_model: dict[str, Floats] = {
+                name: paired(cell.proxies[proxy], cell.qualities[loss][quality]) for name, cell in cells.items()
+            }
+            values = {name: spearman(pair) for name, pair in by_model.items()}
+            found = known(list(values.values()))
+            rows[quality] = Finding(
+                quantity=f"{loss} attack: Spearman of {proxy} with {quality}, mean over architectures",
+                ours=float(np.mean(found)) if found else None,
+                paper=PAPER.get(proxy, "") if quality == MSE else "",
+                interval=mean_interval(list(by_model.values()), spearman, resamples=self.resamples, seed=self.seed),
+                n=sum(len(pair) for pair in by_model.values()),
+                note=", ".join(f"{name} {shown(value, '.2f')}" for name, value in values.items()),
             )
         return rows
 
-    def _interval(self, pairs: Sequence[np.ndarray]) -> tuple[float, float]:
-        """Percentile bootstrap over images, within each architecture, of the mean correlation."""
-        random = np.random.default_rng(self.seed)
-        means = []
-        for _ in range(self.resamples):
-            values = [_spearman(pair[random.integers(0, len(pair), len(pair))]) for pair in pairs if len(pair) > 2]
-            known = [value for value in values if value is not None]
-            if known:
-                means.append(np.mean(known))
-        low, high = np.percentile(means, [2.5, 97.5])
-        return float(low), float(high)
+
+def scatter(name: str, cell: LAVPCell) -> str:
+    """MSE over gradient norm and both ends of the spectrum, an attack a row, both axes logarithmic, as an SVG file."""
+    proxies = [
+        (loss, [one for one in ("gradient_norm", f"lavp_{loss}_max", f"lavp_{loss}_min") if one in cell.proxies])
+        for loss in cell.qualities
+    ]
+
+    def paint(grid: Any) -> None:
+        for line, (loss, names) in zip(grid, proxies, strict=True):
+            for place, (axes, proxy) in enumerate(zip(line, names, strict=True)):
+                points = paired(cell.proxies[proxy], cell.qualities[loss][MSE])
+                points = points[(points > 0).all(axis=1)]
+                axes.plot(
+                    points[:, 0],
+                    points[:, 1],
+                    linestyle="",
+                    marker=MARKERS[place],
+                    markersize=3.5,
+                    color=SERIES[place],
+                    alpha=0.8,
+                )
+                if len(points):
+                    axes.set_xscale("log")
+                    axes.set_yscale("log")
+                else:
+                    axes.text(0.5, 0.5, "no positive values", ha="center", transform=axes.transAxes)
+                axes.set_title(f"Spearman {shown(spearman(points), '.2f')}", fontsize=9)
+                axes.set_xlabel(proxy.replace("_", " "))
+                axes.set_ylabel(f"MSE, {loss} attack")
+
+    columns = max(len(names) for _, names in proxies)
+    what = "MSE of the reconstructed images over gradient norm and ends of the spectrum of the Hessian, log scales."
+    return panels(
+        len(proxies), columns, (2.9 * columns, 2.6 * len(proxies)), paint, prefix="lavp", title=name, description=what
+    )
 
 
-def _proxies_of(objective: Objective, example: Batch) -> dict[str, float | None]:
-    exposure = Exposure(objective, example, Release(FedSGD()))
-    operator = GradientJacobian(exposure, max_bytes=MAX_BYTES)
-    measures: dict[str, Measure] = {
-        "lavp_l2_max": Vulnerability(matching="l2", eigenvalue="max"),
-        "lavp_l2_min": Vulnerability(matching="l2", eigenvalue="min"),
-        "lavp_cosine_max": Vulnerability(matching="cosine", eigenvalue="max"),
-        "lavp_cosine_min": Vulnerability(matching="cosine", eigenvalue="min"),
-        "lavp_fusion": VulnerabilityFusion(),
-        "gradient_norm": GradientNorm(),
-        "expected_i2f": GaussianReconstructionError(std=1.0),
-        "posterior_error": LinearizedPosteriorError(noise_std=1e-3, prior_std=0.3),
-    }
-    return {name: measure(exposure, operator=operator).value for name, measure in measures.items()}
-
-
-def _value(scores: Sequence[Score], name: str) -> float | None:
-    return next(score.value for score in scores if score.name == name)
-
-
-def _median(values: Sequence[float | None]) -> float:
-    return float(np.median([value for value in values if value is not None]))
-
-
-def _paired(first: Sequence[float | None], second: Sequence[float | None]) -> np.ndarray:
-    """The pairs in which both values are known and finite, (n, 2)."""
-    rows = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
-    pairs = np.array(rows, dtype=float).reshape(-1, 2)
-    known: np.ndarray = pairs[np.isfinite(pairs).all(axis=1)]
-    return known
-
-
-def _spearman(pairs: np.ndarray) -> float | None:
-    if len(pairs) < 3 or len(set(pairs[:, 0])) < 2 or len(set(pairs[:, 1])) < 2:
-        return None
-    return float(stats.spearmanr(pairs[:, 0], pairs[:, 1])[0])
+def _table(loss: str, findings: Mapping[tuple[str, str], Mapping[str, Finding]]) -> Table:
+    rows = [
+        [proxy, *(shown_with(row[quality].ours, row[quality].interval, ".2f") for quality in _COLUMNS)]
+        for (proxy, own), row in findings.items()
+        if own == loss
+    ]
+    return Table(title=f"{loss} attack: Spearman, mean over architectures", columns=("proxy", *_COLUMNS), rows=rows)
 
 
 def _conclude(findings: Sequence[Finding]) -> list[str]:
@@ -241,4 +205,4 @@ def _conclude(findings: Sequence[Finding]) -> list[str]:
     return lines
 
 
-__all__ = ["Architecture", "LAVPQuality"]
+__all__ = ["LAVPQuality", "scatter"]

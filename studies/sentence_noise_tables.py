@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
 from scipy import stats
 
-from gradleak.reporting.drawing import INK, MARKERS, SERIES, STYLE, as_svg, finish, new_figure
-from gradleak.reporting.pages.utility.curve import standalone
+from gradleak.reporting.drawing import INK, MARKERS, SERIES
+from studies.panels import panels
 from studies.study import Finding, Table
 
 Row = Mapping[str, Any]
@@ -260,7 +259,7 @@ def _scatter(name: str, rows: Sequence[Row]) -> str:
                 axes.set_ylabel(SCORES[score])
 
     what = f"Scores of TAG's sentences over numbers that foresee them, {name}; a darker marker is a larger noise."
-    return _drawn(len(_DRAWN), len(over), (2.6 * len(over), 6.6), paint, title=name, description=what)
+    return panels(len(_DRAWN), len(over), (2.6 * len(over), 6.6), paint, prefix="text", title=name, description=what)
 
 
 def _curves(rows: Sequence[Row]) -> str:
@@ -296,18 +295,5 @@ def _curves(rows: Sequence[Row]) -> str:
         "Rank correlation within a level of noise, over the noise, for predictors of three token errors; dotted: 0.7."
     )
     title = "Rank correlations within a level of noise"
-    return _drawn(len(networks), len(scores), (8.4, 2.9 * len(networks)), paint, title=title, description=what)
-
-
-def _drawn(
-    rows: int, columns: int, size: tuple[float, float], paint: Callable[[Any], None], *, title: str, description: str
-) -> str:
-    with matplotlib.rc_context(STYLE):
-        figure, first = new_figure(*size)
-        figure.delaxes(first)
-        grid = figure.subplots(rows, columns, squeeze=False)
-        for axes in grid.flat:
-            axes.patch.set_alpha(0.0)
-        paint(grid)
-        finish(figure, *grid.flat)
-        return standalone(as_svg(figure, prefix="text", title=title, description=description))
+    size = (8.4, 2.9 * len(networks))
+    return panels(len(networks), len(scores), size, paint, prefix="text", title=title, description=what)
