@@ -6,6 +6,8 @@ import importlib
 import os
 import signal
 import sys
+import threading
+import time
 import tomllib
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -123,19 +125,27 @@ def test_a_cluster_gives_the_same_record_of_tasks_in_pieces(cluster: Executor, t
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_worker_that_is_killed_costs_time_alone(cluster: Executor, cut: bool, tmp_path: Path) -> None:
-    if cut and type(cluster).__name__ == "Ray":
-        pytest.skip("a worker of Ray is known by its task, and between first and further pieces there is none")
     # Of the plan in pieces four tasks end before what is trained is read in further ones.
     make, ended = (_long_pieces, 4) if cut else (_long_plan, 2)
     killed: list[int] = []
 
-    def kill(done: int, total: int, what: str) -> None:
-        if done == ended and not killed:
+    def kill_one() -> None:
+        # A worker of Ray is known by the task that it does, and between first and further pieces there is none.
+        while not killed and time.monotonic() < until:
+            time.sleep(0.1)
             killed.extend(_workers()[:1])
-            for process in killed:
-                os.kill(process, signal.SIGKILL)
+        for process in killed:
+            os.kill(process, signal.SIGKILL)
 
+    killer = threading.Thread(target=kill_one)
+
+    def kill(done: int, total: int, what: str) -> None:
+        if done == ended:
+            killer.start()
+
+    until = time.monotonic() + 120
     record = run_plan(make(), tmp_path / "killed", executor=cluster, progress=kill)
+    killer.join()
     assert killed
     assert record.complete
     assert record.canonical() == run_plan(make(), tmp_path / "whole", jobs=1).canonical()
