@@ -14,9 +14,12 @@ import pytest
 import torch
 
 import gradleak as gl
-from gradleak.auditing import Plan, api, cores
+from gradleak.auditing import Plan, api, build_plan, cores, run
 from gradleak.auditing.default_plan import default_plan
 from gradleak.auditing.duration import Duration
+from gradleak.auditing.pieces import stages_of
+from gradleak.audits.base import Task
+from tests.auditing.test_pieces import CONTENT
 
 SCRIPT = """
 import sys, torch, gradleak as gl
@@ -60,6 +63,8 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     def duration(plan: Plan) -> Duration:
         return Duration(tasks={str(number): each for number, each in enumerate(seconds)}, headlines={})
 
+    work = [Task(name=str(number), run=print, blank=None, headline="") for number in range(3)]  # type: ignore[arg-type]
+    monkeypatch.setattr(cores, "tasks", lambda plan: work[: len(seconds)])
     monkeypatch.setattr(cores, "duration", duration)
     return seconds
 
@@ -69,7 +74,27 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     [([], 8, 1), ([99.0], 8, 1), ([12.0, 12.0], 8, 2), ([8.0, 8.0], 8, 1), ([12.0] * 9, 4, 4), ([100.0, 3.0], 8, 1)],
 )
 def test_processes_are_started_where_they_save_ten_seconds(seconds: Sequence[float], most: int, jobs: int) -> None:
-    assert cores.worth(seconds, most) == jobs
+    assert cores.worth([[[each]] for each in seconds], most) == jobs
+
+
+@pytest.mark.parametrize(
+    ("stages", "jobs"),
+    [([[12.0, 12.0]], 2), ([[6.0, 6.0], [6.0, 6.0]], 2), ([[30.0], [9.0, 9.0]], 1), ([[2.0], [6.0] * 4], 4)],
+)
+def test_pieces_of_a_lone_task_count_stage_by_stage(stages: Sequence[Sequence[float]], jobs: int) -> None:
+    assert cores.worth([stages], 4) == jobs
+
+
+def test_a_lone_game_gets_a_core_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = {key: entry for key, entry in CONTENT.items() if key not in ("privacy", "layers", "utility")}
+    game = build_plan(content, folder=Path())
+    monkeypatch.setattr(cores.joblib, "cpu_count", lambda: 4)
+    monkeypatch.setattr(cores, "_room", lambda plan: 8)
+    monkeypatch.setattr(cores.multiprocessing, "parent_process", lambda: None)
+    [task] = run.tasks(game)
+    assert [cores.paying_jobs(game, Duration(tasks={task.name: each}, headlines={})) for each in (60.0, 10.0)] == [4, 1]
+    assert [len(stage) for stage in stages_of(task, 60.0, 4)] == [2, 4]
+    assert sum(map(sum, stages_of(task, 60.0, 4))) == pytest.approx(60.0)
 
 
 def test_a_plan_gets_a_core_a_task(plan: Plan, tasks: list[float]) -> None:
@@ -98,13 +123,13 @@ def test_not_more_than_memory_holds(plan: Plan, tasks: list[float], monkeypatch:
 def _jobs_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: bool = False, **options: Any) -> list[int]:
     """The numbers of processes with which an audit that five would pay for is run."""
     asked: list[int] = []
-    run = api.run_plan
+    real = api.run_plan
 
     def run_plan(plan: Plan, folder: Path, *, jobs: int, **others: Any) -> gl.Record:
         asked.append(jobs)
         if jobs > 1 and broken:
             raise BrokenProcessPool("a worker was killed")
-        return run(plan, folder, jobs=1, **others)
+        return real(plan, folder, jobs=1, **others)
 
     monkeypatch.setattr(api, "run_plan", run_plan)
     monkeypatch.setattr(api, "paying_jobs", lambda plan, expected: 5)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import joblib
 import torch
 
 from gradleak.auditing.duration import Duration, duration
+from gradleak.auditing.pieces import stages_of
 from gradleak.auditing.plan import Plan
+from gradleak.auditing.run import tasks
 
 # By the clock: a process imports torch before its first task, and the estimate is rough.
 WORTH_SECONDS = 10.0
@@ -33,25 +35,27 @@ def paying_jobs(plan: Plan, expected: Duration | None = None) -> int:
     most = min(joblib.cpu_count(), _room(plan))
     if most < 2 or _started_by_others() or any(one.device.type != "cpu" for one in plan.site.objective.params.values()):
         return 1
-    return worth(list((expected or duration(plan)).tasks.values()), most)
+    seconds = (expected or duration(plan)).tasks
+    return worth([stages_of(task, seconds[task.name], most) for task in tasks(plan)], most)
 
 
-def worth(seconds: Collection[float], most: int) -> int:
-    """The number of processes for tasks: one each, as far as there are cores, or 1 where that saves too little.
+def worth(work: Collection[Sequence[Sequence[float]]], most: int) -> int:
+    """The number of processes for tasks: one a piece, as far as there are cores, or 1 where that saves too little.
 
     Args:
-        seconds: what the tasks are expected to take.
+        work: the stages of every task, one after the other, with the seconds that pieces are expected to take beside each other.
         most: how many processes there may be.
 
     Examples:
-        >>> worth([20.0, 20.0, 20.0], most=8), worth([20.0, 1.0], most=8)
-        (3, 1)
+        >>> worth([[[20.0]], [[20.0]], [[20.0]]], most=8), worth([[[20.0]], [[1.0]]], most=8), worth([[[20.0, 20.0]]], 8)
+        (3, 1, 2)
     """
-    jobs = min(len(seconds), most)
+    jobs = min(sum(max(map(len, stages)) for stages in work), most)
     if jobs < 2:
         return 1
-    together = max(max(seconds), sum(seconds) / jobs)
-    return jobs if sum(seconds) - together >= WORTH_SECONDS else 1
+    whole = sum(sum(stage) for stages in work for stage in stages)
+    together = max(whole / jobs, *(sum(max(stage) for stage in stages) for stages in work))
+    return jobs if whole - together >= WORTH_SECONDS else 1
 
 
 def _started_by_others() -> bool:

@@ -162,6 +162,21 @@ def pieces_of(task: Task[Any]) -> list[Task[Any]]:
     return _tasks(task, run, "piece")
 
 
+def stages_of(task: Task[Any], seconds: float, width: int) -> list[list[float]]:
+    """Seconds of the pieces of a task: stages that follow each other, each of what is done beside each other.
+
+    Args:
+        task: of a plan.
+        seconds: what all of it takes.
+        width: number of equal parts that are assumed of further pieces, which are known when the first are done.
+    """
+    run = task.run
+    if not isinstance(run, InPieces) or not pieces_of(task):
+        return [[seconds]]
+    left = max(0.0, 1 - sum(run.shares))
+    return [[seconds * share for share in run.shares], *([[seconds * left / width] * width] if run.goes_on else [])]
+
+
 def _tasks(task: Task[Any], run: InPieces[Any], called: str) -> list[Task[Any]]:
     pieces = run.pieces
     return [

@@ -87,8 +87,11 @@ def run_plan(
     if known is None:
         check_memory(device, plan.site.max_bytes)
     folder = Path(out)
-    # A run that is continued may have nothing left for workers to do.
-    coming = 0 if (folder / "record.jsonl").exists() else len(plan.site.batches) + len(plan.audits)
+    # An audit without batches comes in pieces, as a rule.
+    coming = len(plan.audits) + (len(plan.site.batches) or place.width)
+    if (folder / "record.jsonl").exists():
+        # A run that is continued may have nothing left for workers to do.
+        coming = 0
     with noted(folder, shares=coming > 1 and place.shares_memory), place.begun(coming):
         preflight(plan)
         work = tasks(plan)
