@@ -21,6 +21,7 @@ SUBJECTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "Attacks and what they claim": ("attack", "blind", "rounds"),
         "Levenberg-Marquardt": ("inversion.gauss_newton",),
         "Layer by layer": ("inversion.peel",),
+        "Solved from the first layer": ("inversion.analytic",),
         "Inversion composed by hand": (
             "inversion.engine",
             "inversion.evaluation",

@@ -610,3 +610,27 @@ MELIS_2019 = Citation(
     year=2019,
     identifier="arXiv:1805.04049",
 )
+PHONG_2018 = Citation(
+    key="phong2018rows",
+    authors="Phong, Aono, Hayashi, Wang and Moriai",
+    title="Privacy-Preserving Deep Learning via Additively Homomorphic Encryption",
+    venue="IEEE Transactions on Information Forensics and Security",
+    year=2018,
+    identifier="doi:10.1109/TIFS.2017.2787987",
+)
+LU_2022 = Citation(
+    key="lu2022april",
+    authors="Lu, Zhang, Zhao, He and Cheng",
+    title="APRIL: Finding the Achilles' Heel on Privacy for Vision Transformers",
+    venue="CVPR",
+    year=2022,
+    identifier="arXiv:2112.14087",
+)
+KARIYAPPA_2023 = Citation(
+    key="kariyappa2023cpa",
+    authors="Kariyappa, Guo, Maeng, Xiong, Suh, Qureshi and Lee",
+    title="Cocktail Party Attack: Breaking Aggregation-Based Privacy in Federated Learning Using Independent Component Analysis",
+    venue="ICML",
+    year=2023,
+    identifier="arXiv:2209.05578",
+)

@@ -1,5 +1,6 @@
 """Gradient inversion: the engine, its parts, and one preset a paper."""
 
+from gradleak.attacks.inversion.analytic import LinearRows
 from gradleak.attacks.inversion.assumed_protocol import (
     LearningRateFit,
     ProtocolTrial,
@@ -114,6 +115,7 @@ __all__ = [
     "LayerwiseError",
     "LearningRateFit",
     "LinearDecay",
+    "LinearRows",
     "LocalTraining",
     "Matching",
     "MeanSquare",
