@@ -4,7 +4,7 @@ from gradleak.models.huggingface import CheckpointTask, huggingface
 from gradleak.models.initialize import Activation, initialize_default, initialize_uniform
 from gradleak.models.minilm import SentenceClassifier, minilm
 from gradleak.models.pooled_convnets import lenet5
-from gradleak.models.resnet import BasicBlock, Norm, resnet8, resnet18
+from gradleak.models.resnet import BasicBlock, Bottleneck, Norm, Stem, resnet, resnet8, resnet18
 from gradleak.models.small import lenet_dlg, lenet_i2f, linear_model, mlp
 from gradleak.models.text_classifier import TokenEmbedding, text_classifier
 from gradleak.models.transformer import Transformer, transformer
@@ -12,9 +12,11 @@ from gradleak.models.transformer import Transformer, transformer
 __all__ = [
     "Activation",
     "BasicBlock",
+    "Bottleneck",
     "CheckpointTask",
     "Norm",
     "SentenceClassifier",
+    "Stem",
     "TokenEmbedding",
     "Transformer",
     "huggingface",
@@ -26,6 +28,7 @@ __all__ = [
     "linear_model",
     "minilm",
     "mlp",
+    "resnet",
     "resnet8",
     "resnet18",
     "text_classifier",

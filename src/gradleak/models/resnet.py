@@ -1,16 +1,17 @@
-"""Residual networks for small images: ResNet-18 in its CIFAR form and the 8-layer network of the CIFAR experiments."""
+"""Residual networks: 18 to 152 layers, for small images or as for ImageNet, and the 8-layer network of CIFAR."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 import torch
 from torch import Tensor, nn
 
 from gradleak.models.initialize import Activation, check_sizes, construct
-from gradleak.results import member
+from gradleak.results import InputError, member
 
 
 class Norm(StrEnum):
@@ -48,6 +49,40 @@ class Norm(StrEnum):
                 return nn.Identity()
 
 
+class Stem(StrEnum):
+    """The layers before the first stage; its value is the name that a plan file writes.
+
+    SMALL is a 3x3 convolution of stride 1 without pooling, usual for 32x32 images. LARGE is that of the paper, for 224x224
+    images: a 7x7 convolution of stride 2, then 3x3 max pooling of stride 2.
+
+    Examples:
+        >>> Stem.named("large")
+        <Stem.LARGE: 'large'>
+    """
+
+    SMALL = "small"
+    LARGE = "large"
+
+    @classmethod
+    def named(cls, name: Stem | str) -> Stem:
+        """The stem of that name.
+
+        Raises:
+            InputError: No stem has that name.
+        """
+        return member("stem", cls, name)
+
+    def convolution(self, channels: int, width: int, *, bias: bool) -> nn.Conv2d:
+        """The convolution from `channels` to `width` maps."""
+        if self is Stem.SMALL:
+            return nn.Conv2d(channels, width, 3, padding=1, bias=bias)
+        return nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=bias)
+
+    def pooling(self) -> Mapping[str, nn.Module]:
+        """The pooling after the activation, under its name; nothing for small images."""
+        return {} if self is Stem.SMALL else {"maxpool": nn.MaxPool2d(3, stride=2, padding=1)}
+
+
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions and a shortcut: x -> a(n(conv(a(n(conv(x))))) + s(x)).
 
@@ -72,15 +107,57 @@ class BasicBlock(nn.Module):
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=bias)
         self.norm2 = norm.module(outputs)
         self.act2 = activation.module()
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride=stride, bias=bias), norm.module(outputs))
+        self.shortcut = _shortcut(inputs, outputs, stride, norm)
 
     def forward(self, x: Tensor) -> Tensor:
         """The block's result, (b, outputs, h / stride, w / stride)."""
         inner = self.norm2(self.conv2(self.act1(self.norm1(self.conv1(x)))))
         result: Tensor = self.act2(inner + self.shortcut(x))
         return result
+
+
+class Bottleneck(nn.Module):
+    """Three convolutions and a shortcut, x -> a(n(1x1(a(n(3x3(a(n(1x1(x)))))))) + s(x)): the middle one is narrow.
+
+    The 3x3 convolution works on a quarter of the block's channels and has the stride. The shortcut s is as in
+    `BasicBlock`.
+
+    Args:
+        inputs: Channels of the input.
+        outputs: Channels of the result, a multiple of 4.
+        stride: Of the 3x3 convolution and of the shortcut.
+        activation: The activation a.
+        norm: The normalization n.
+    """
+
+    def __init__(self, inputs: int, outputs: int, stride: int, activation: Activation | str, norm: Norm | str) -> None:
+        super().__init__()
+        activation, norm = Activation.named(activation), Norm.named(norm)
+        bias, width = norm is Norm.NONE, outputs // 4
+        self.conv1 = nn.Conv2d(inputs, width, 1, bias=bias)
+        self.norm1 = norm.module(width)
+        self.act1 = activation.module()
+        self.conv2 = nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=bias)
+        self.norm2 = norm.module(width)
+        self.act2 = activation.module()
+        self.conv3 = nn.Conv2d(width, outputs, 1, bias=bias)
+        self.norm3 = norm.module(outputs)
+        self.act3 = activation.module()
+        self.shortcut = _shortcut(inputs, outputs, stride, norm)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The block's result, (b, outputs, h / stride, w / stride)."""
+        inner = self.act1(self.norm1(self.conv1(x)))
+        inner = self.norm3(self.conv3(self.act2(self.norm2(self.conv2(inner)))))
+        result: Tensor = self.act3(inner + self.shortcut(x))
+        return result
+
+
+def _shortcut(inputs: int, outputs: int, stride: int, norm: Norm) -> nn.Module:
+    if stride == 1 and inputs == outputs:
+        return nn.Identity()
+    convolution = nn.Conv2d(inputs, outputs, 1, stride=stride, bias=norm is Norm.NONE)
+    return nn.Sequential(convolution, norm.module(outputs))
 
 
 def resnet18(
@@ -120,7 +197,70 @@ def resnet18(
         >>> sum(p.numel() for p in resnet18().parameters())
         11173962
     """
-    return _resnet((64, 128, 256, 512), 2, classes, channels, activation, norm, generator)
+    return _resnet(_DEPTHS[18], classes, channels, activation, norm, Stem.SMALL, generator)
+
+
+@dataclass(frozen=True)
+class _Depth:
+    block: type[BasicBlock] | type[Bottleneck]
+    first: int
+    widths: Sequence[int]
+    blocks: Sequence[int]
+
+
+_NARROW, _WIDE = (64, 128, 256, 512), (256, 512, 1024, 2048)
+_DEPTHS: Mapping[int, _Depth] = {
+    18: _Depth(BasicBlock, 64, _NARROW, (2, 2, 2, 2)),
+    34: _Depth(BasicBlock, 64, _NARROW, (3, 4, 6, 3)),
+    50: _Depth(Bottleneck, 64, _WIDE, (3, 4, 6, 3)),
+    101: _Depth(Bottleneck, 64, _WIDE, (3, 4, 23, 3)),
+    152: _Depth(Bottleneck, 64, _WIDE, (3, 8, 36, 3)),
+}
+
+
+def resnet(
+    *,
+    depth: int,
+    classes: int = 10,
+    channels: int = 3,
+    activation: Activation | str = Activation.RELU,
+    norm: Norm | str = Norm.BATCH,
+    stem: Stem | str = Stem.SMALL,
+    generator: torch.Generator | None = None,
+) -> nn.Sequential:
+    """A ResNet of 18, 34, 50, 101 or 152 layers; 25,557,032 parameters with 50, 1,000 classes and the large stem.
+
+    Four stages of `BasicBlock`s (18 and 34 layers) or `Bottleneck`s, the first block of stages 2 to 4 with stride 2, global
+    mean, one linear layer. Inputs are (b, channels, h, w) with h and w divisible by 8 (small stem) or 32 (large stem).
+    Audit it in eval mode, as `resnet18`, which is this with 18 layers.
+
+    Args:
+        depth: Number of layers.
+        classes: Number of logits.
+        channels: Channels of the input.
+        activation: The activation everywhere.
+        norm: The normalization after each convolution: "batch", "group" or "none".
+        stem: "small" for images of about 32x32, "large" for those of ImageNet.
+        generator: Source of the weights, as for `resnet18`.
+
+    Returns:
+        The network, float32 (or torch's default dtype), on the CPU, in train mode as torch builds it.
+
+    Raises:
+        InputError: There is no such depth, no activation, normalization or stem has that name, or a size is not a whole
+            number of at least 1.
+
+    Source:
+        He et al. 2016, "Deep Residual Learning for Image Recognition", table 1, shortcut option B. Deviation, as usual:
+        a bottleneck has its stride in the 3x3 convolution.
+
+    Examples:
+        >>> sum(p.numel() for p in resnet(depth=34, classes=1000, stem="large").parameters())
+        21797672
+    """
+    if depth not in _DEPTHS:
+        raise InputError(f"depth: expected one of {', '.join(map(str, _DEPTHS))} layers, got {depth!r}")
+    return _resnet(_DEPTHS[depth], classes, channels, activation, norm, Stem.named(stem), generator)
 
 
 def resnet8(
@@ -159,30 +299,32 @@ def resnet8(
         >>> sum(p.numel() for p in resnet8().parameters())
         78042
     """
-    return _resnet((width, 2 * width, 4 * width), 1, classes, channels, activation, norm, generator)
+    depth = _Depth(BasicBlock, width, (width, 2 * width, 4 * width), (1, 1, 1))
+    return _resnet(depth, classes, channels, activation, norm, Stem.SMALL, generator)
 
 
 def _resnet(
-    widths: Sequence[int],
-    blocks: int,
+    depth: _Depth,
     classes: int,
     channels: int,
     activation: Activation | str,
     norm: Norm | str,
+    stem: Stem,
     generator: torch.Generator | None,
 ) -> nn.Sequential:
     act, normalize = Activation.named(activation), Norm.named(norm)
     check_sizes({"channels": channels, "classes": classes})
 
     def layers() -> nn.Sequential:
-        stem = nn.Conv2d(channels, widths[0], 3, padding=1, bias=normalize is Norm.NONE)
-        parts: OrderedDict[str, nn.Module] = OrderedDict(conv=stem, norm=normalize.module(widths[0]), act=act.module())
-        inputs = widths[0]
-        for stage, width in enumerate(widths):
+        inputs = depth.first
+        first = stem.convolution(channels, inputs, bias=normalize is Norm.NONE)
+        parts: OrderedDict[str, nn.Module] = OrderedDict(conv=first, norm=normalize.module(inputs), act=act.module())
+        parts |= stem.pooling()
+        for stage, (width, blocks) in enumerate(zip(depth.widths, depth.blocks, strict=True)):
             members = []
             for place in range(blocks):
                 stride = 2 if stage > 0 and place == 0 else 1
-                members.append(BasicBlock(inputs, width, stride, act, normalize))
+                members.append(depth.block(inputs, width, stride, act, normalize))
                 inputs = width
             parts[f"stage{stage + 1}"] = nn.Sequential(*members)
         parts |= OrderedDict(pool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten(), linear=nn.Linear(inputs, classes))
