@@ -21,7 +21,7 @@ from gradleak.linalg import (
 )
 from gradleak.operators import DerivativeCheck, GradientJacobian
 from gradleak.results import Evidence, InputError, Leakier, Outcome
-from gradleak.risk import InversionInfluence, InversionInfluenceLowerBound, Unit
+from gradleak.risk import InversionInfluence, InversionInfluenceLowerBound, InversionInfluenceNumerator, Unit
 
 
 def test_reference_values(reference: tuple[Oracle, GradientJacobian]) -> None:
@@ -67,6 +67,17 @@ def test_lower_bound_with_epsilon(mlp: Oracle) -> None:
     want = mlp.values["J_delta_norm"] / (mlp.values["gram_eigenvalue_max"] + 0.5)
     assert score.value == pytest.approx(want, rel=1e-9)
     assert score.evidence is Evidence.LOWER_BOUND
+
+
+def test_the_numerator_is_the_bound_times_the_largest_eigenvalue(mlp: Oracle, mlp_operator: GradientJacobian) -> None:
+    found, bound = (
+        measure(mlp.exposure, delta=mlp.delta, operator=mlp_operator)
+        for measure in (InversionInfluenceNumerator(), InversionInfluenceLowerBound())
+    )
+    assert found.value == pytest.approx(mlp.values["J_delta_norm"], rel=1e-9)
+    assert found.value == pytest.approx(bound.value * mlp.values["gram_eigenvalue_max"], rel=1e-12)
+    assert (found.name, found.unit) == ("inversion_influence_numerator", "gradient/input")
+    assert "heuristic" in found.note
 
 
 def test_evidence_and_direction(mlp: Oracle, mlp_operator: GradientJacobian) -> None:

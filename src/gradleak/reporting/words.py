@@ -155,6 +155,7 @@ NEXT_STEPS: Mapping[str, str] = {
 SCORE_NAMES: Mapping[str, str] = {
     "inversion_influence": "I²F: predicted error",
     "inversion_influence_lower_bound": "I²F lower bound",
+    "inversion_influence_numerator": "numerator of I²F alone",
     "gaussian_reconstruction_error": "expected error of an unbiased attacker under this noise",
     "noise_std_for_threshold": "noise std that brings an unbiased attacker to the threshold",
     "token_error_bound": "most errors of the best decoder of a token, mean over places",

@@ -206,7 +206,7 @@ class InversionInfluenceLowerBound(Measure):
 
     def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
         assert delta is not None
-        numerator = float(operator.adjoint_matmat(delta[:, None]).norm())
+        numerator = _projected_norm(operator, delta)
         outcome = Outcome.CONVERGED
         details: dict[str, Any] = {"projected_norm": numerator, "epsilon": self.epsilon}
         if operator.has_spectrum:
@@ -237,6 +237,46 @@ class InversionInfluenceLowerBound(Measure):
             note="a lower bound of I²F, not of the error of every attack",
             details=details | {"eigenvalue_max": largest, "route": operator.route},
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InversionInfluenceNumerator(Measure):
+    """The size of what a perturbation has in common with A, ‖Aᵀδ‖: the numerator of I²F and of its lower bound alone.
+
+    Assumptions: a heuristic. It orders perturbations of one example as the lower bound does, and examples with different
+    λmax differently; it is no error, and its unit is that of the release over that of the input. A perturbation outside
+    the range of A gives 0; for A = 0 there is no value (not_informative).
+
+    Cost: one VJP.
+
+    Source: Zhang et al. 2023, I_nom of figure 1, which shows that the denominator is needed.
+    """
+
+    name: ClassVar[str] = "inversion_influence_numerator"
+    citations: ClassVar[tuple[Citation, ...]] = (ZHANG_2023,)
+    summary: ClassVar[str] = "numerator of I²F alone (I_nom), a heuristic that leaves the size of A out"
+    needs_delta: ClassVar[bool] = True
+
+    @property
+    def _unit(self) -> str:
+        return "gradient/input"
+
+    def _measure(self, exposure: Exposure, delta: Tensor | None, operator: GradientJacobian) -> Score:
+        assert delta is not None
+        value = _projected_norm(operator, delta)
+        if value == 0.0 and _is_zero(operator):
+            return self._zero_map(operator)
+        return self._score(
+            value,
+            Evidence.EXACT,
+            note="a heuristic: it leaves out by how much A enlarges an error",
+            details={"route": operator.route},
+        )
+
+
+def _projected_norm(operator: GradientJacobian, delta: Tensor) -> float:
+    """‖Aᵀδ‖."""
+    return float(operator.adjoint_matmat(delta[:, None]).norm())
 
 
 def _size(delta: Tensor) -> float:
