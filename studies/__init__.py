@@ -12,6 +12,7 @@ from studies.inference_defenses import InferenceDefenses, InferenceShield
 from studies.inference_risk import InferenceRisk, RiskGame
 from studies.influence_cells import AttackFamily, NoisyLayers
 from studies.influence_validation import InfluenceValidation
+from studies.influence_world import InfluenceInTheWorld, WorldAxis
 from studies.initialization import Initialization, InitializationRisk
 from studies.label_restoration import LabelRestoration, Network
 from studies.lavp_cells import Architecture
@@ -59,6 +60,7 @@ __all__ = [
     "InferenceRisk",
     "InferenceShield",
     "Influence",
+    "InfluenceInTheWorld",
     "InfluenceValidation",
     "Initialization",
     "InitializationRisk",
@@ -102,4 +104,5 @@ __all__ = [
     "TokenDecoders",
     "Unfairness",
     "UtilityData",
+    "WorldAxis",
 ]

@@ -182,6 +182,8 @@ def as_svg(figure: Figure, *, prefix: str, title: str, description: str) -> str:
     # Ids are unique within a figure only.
     text = re.sub(r'\bid="', f'id="{prefix}-', text)
     text = text.replace("url(#", f"url(#{prefix}-").replace('xlink:href="#', f'href="#{prefix}-')
+    # Pictures are within the file.
+    text = text.replace('xlink:href="data:', 'href="data:')
     text = re.sub(r' xmlns(:xlink)?="[^"]*"| version="[^"]*"', "", text)
     text = re.sub(r"\s*<(metadata|style)\b.*?</\1>", "", text, flags=re.DOTALL)
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
