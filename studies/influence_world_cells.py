@@ -362,7 +362,7 @@ class Setup:
         )
 
     def reached(self, setting: WorldSetting, variance: float) -> list[Reached]:
-        """What the attack reaches on the images of a setting at one level of noise."""
+        """Errors of the attack on the images of a setting at one level of noise."""
         examples = self.examples(setting.images)
         alone = self.network.deep or setting.attack is WorldAttack.GAUSS_NEWTON
         groups = [[image] for image in range(len(examples))] if alone else [list(range(len(examples)))]

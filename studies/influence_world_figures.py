@@ -6,11 +6,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import matplotlib
-
-from gradleak.reporting.drawing import BESIDE, INK, MARKERS, SERIES, STYLE, as_svg, finish, new_figure
-from gradleak.reporting.pages.utility.curve import standalone
+from gradleak.reporting.drawing import BESIDE, INK, MARKERS, SERIES
 from studies.influence_world_tables import PREDICTORS, SCORES, by_setting, levels
+from studies.panels import panels
 from studies.summaries import known, median
 
 Row = Mapping[str, Any]
@@ -34,7 +32,7 @@ def figures(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def drawn_grid(
-    panels: int,
+    count: int,
     paint: Callable[[Sequence[Any]], None],
     *,
     prefix: str,
@@ -46,7 +44,7 @@ def drawn_grid(
     """A grid of panels, as the text of an SVG file.
 
     Args:
-        panels: how many.
+        count: of panels.
         paint: draws on the axes of all panels.
         prefix: of ids.
         title: its name.
@@ -54,19 +52,17 @@ def drawn_grid(
         columns: how many panels stand side by side.
         side: of a panel in inches.
     """
-    wide = min(panels, columns)
-    tall = math.ceil(panels / wide)
-    with matplotlib.rc_context(STYLE):
-        figure, first = new_figure(1.1 * side * wide, side * tall + 0.5)
-        figure.delaxes(first)
-        grid = list(figure.subplots(tall, wide, squeeze=False).flat)
-        for spare in grid[panels:]:
-            figure.delaxes(spare)
-        for axes in grid[:panels]:
-            axes.patch.set_alpha(0.0)
-        paint(grid[:panels])
-        finish(figure, *grid[:panels])
-        return standalone(as_svg(figure, prefix=prefix, title=title, description=description))
+    wide = min(count, columns)
+    tall = math.ceil(count / wide)
+
+    def fill(grid: Any) -> None:
+        every = list(grid.flat)
+        for spare in every[count:]:
+            spare.set_axis_off()
+        paint(every[:count])
+
+    size = (1.1 * side * wide, side * tall + 0.5)
+    return panels(tall, wide, size, fill, prefix=prefix, title=title, description=description)
 
 
 def _scatters(rows: Sequence[Row], predictor: str, score: str, *, diagonal: bool = False) -> str:
@@ -113,7 +109,7 @@ def _epochs(rows: Sequence[Row]) -> str:
     keys = ("network", "data", "variance")
     same = [row for row in rows if all(row[key] == trained[key] for key in keys)]
     attacks = list(dict.fromkeys(row["attack"] for row in same if row["epoch"]))
-    panels: list[tuple[str, str, str]] = [
+    drawn: list[tuple[str, str, str]] = [
         ("bound of I²F", attacks[0], "bound"),
         ("I²F", attacks[0], "influence"),
         *((f"RMSE of {attack}", attack, "rmse") for attack in attacks),
@@ -121,7 +117,7 @@ def _epochs(rows: Sequence[Row]) -> str:
     epochs = sorted({row["epoch"] for row in same})
 
     def paint(grid: Sequence[Any]) -> None:
-        for axes, (title, attack, column) in zip(grid, panels, strict=True):
+        for axes, (title, attack, column) in zip(grid, drawn, strict=True):
             mine = [row for row in same if row["attack"] == attack]
             for image in sorted({row["image"] for row in mine}):
                 line = {row["epoch"]: row[column] for row in mine if row["image"] == image and row[column] is not None}
@@ -137,7 +133,7 @@ def _epochs(rows: Sequence[Row]) -> str:
             axes.set_xlabel("epoch")
 
     what = "Predictions and errors over epochs; a thin line is an image."
-    return drawn_grid(len(panels), paint, prefix="world-epochs", title="Over epochs", description=what, columns=2)
+    return drawn_grid(len(drawn), paint, prefix="world-epochs", title="Over epochs", description=what, columns=2)
 
 
 def _epsilons(rows: Sequence[Row]) -> str:

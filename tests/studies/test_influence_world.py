@@ -14,7 +14,7 @@ import torch
 from gradleak.core import Batch, Domain, Reconstruction
 from gradleak.results import InputError, Outcome
 from studies import InfluenceInTheWorld
-from studies.influence_world_cells import Setup, World, WorldData, WorldNetwork, scored
+from studies.influence_world_cells import World, WorldData, WorldNetwork, scored
 from studies.influence_world_tables import findings, over_all, over_images, within
 from studies.store import Store
 
