@@ -17,8 +17,9 @@ from gradleak.core import Batch, HonestButCurious, Objective, Release, derive_ge
 from gradleak.datasets import image_file, mnist_digits
 from gradleak.models import Activation, lenet_dlg
 from gradleak.protocols import FedAvg, FedSGD
-from gradleak.results import FANG_2024, GEIPING_2020, Citation, InputError
+from gradleak.results import FANG_2024, GEIPING_2020, Citation
 from gradleak.scoring import blind_baseline, score_images
+from studies.label_batches import different_labels
 from studies.study import Finding, Say, Study, StudyResult
 from studies.summaries import resampled
 
@@ -107,19 +108,7 @@ class FedAvgQuality(Study):
             pool = mnist_digits(count=self.pool, seed=self.seed)
         else:
             pool = image_file(path=Path(self.images), count=self.pool, seed=self.seed, only=self.only)
-        places: list[dict[int, int]] = [{} for _ in range(self.batches)]
-        for index, label in enumerate(pool.targets.tolist()):
-            free = (held for held in places if len(held) < self.batch_size and label not in held)
-            held = next(free, None)
-            if held is not None:
-                held[label] = index
-        if any(len(held) < self.batch_size for held in places):
-            raise InputError(
-                f"fed_avg_quality: expected {self.batches} batches of {self.batch_size} images of different classes, and "
-                f"{self.pool} images do not hold them; raise pool, or lower batch_size"
-            )
-        chosen = [list(held.values()) for held in places]
-        return [Batch(pool.inputs[rows], pool.targets[rows], pool.domain) for rows in chosen]
+        return different_labels(pool, batches=self.batches, size=self.batch_size, asker=self.name)
 
     def _objective(self, batch: Batch) -> Objective:
         channels, size = batch.inputs.shape[1:3]

@@ -13,6 +13,7 @@ from gradleak.core import describe, one_thread
 from gradleak.models.generators import trained_generator, untrained_dcgan
 from gradleak.results import FANG_2024, JEON_2021, LI_2022, Citation, check_count, check_flags, check_positive
 from studies.attack_lines import Line
+from studies.generator_figures import loss_at, loss_curves
 from studies.prior_cells import (
     ImageSource,
     PriorAttack,
@@ -151,6 +152,7 @@ class GeneratorQuestions(Study):
             conclusion=[*_verdicts(findings), *said],
             details={title: [asdict(line) for line in lines] for title, lines in raw.items()},
             tables=[self._quality(found, other, main.prior), self._curves(found), table],
+            figures=_figures(found),
         )
 
     def _settings(self) -> dict[str, PriorSetting]:
@@ -216,7 +218,7 @@ class GeneratorQuestions(Study):
     def _curves(self, found: Mapping[PriorAttack, list[Line]]) -> Table:
         rows = []
         for entrant, lines in found.items():
-            at = [[_loss_at(line, mark * self.budget) for line in lines] for mark in MARKS]
+            at = [[loss_at(line.history, mark * self.budget) for line in lines] for mark in MARKS]
             medians = [statistics.median(known) if (known := [v for v in row if v is not None]) else None for row in at]
             rows.append([entrant.value, *(shown(value, ".3g") for value in medians)])
         columns = ("attack", *(f"{mark * self.budget:,.0f} plain gradients" for mark in MARKS))
@@ -245,10 +247,11 @@ class GeneratorQuestions(Study):
         return Table(title=title, columns=columns, rows=rows), said
 
 
-def _loss_at(line: Line, cost: float) -> float | None:
-    """The smallest loss that was had for at most so many plain gradients; None before the first."""
-    had = [loss for spent, loss in line.history if spent <= cost * 1.001]
-    return had[-1] if had else None
+def _figures(found: Mapping[PriorAttack, list[Line]]) -> dict[str, str]:
+    """Losses along the way; those of GGL are squared errors and left out."""
+    cosines = {entrant.value: lines for entrant, lines in found.items() if entrant is not PriorAttack.GGL}
+    svg = loss_curves({"": cosines})
+    return {"generator_questions_losses": svg} if svg else {}
 
 
 def _verdicts(findings: Sequence[Finding]) -> list[str]:

@@ -25,6 +25,7 @@ from gradleak.results import (
     member,
 )
 from studies.attack_lines import BASELINE, Line
+from studies.generator_figures import loss_curves
 from studies.prior_cells import (
     ImageSource,
     PriorAttack,
@@ -184,6 +185,7 @@ class GeneratorTable(Study):
                 Table(title="Attack by network", columns=self.columns, rows=[_cells(*row) for row in rows]),
                 *self._differences(rows),
             ],
+            figures=_figures(rows),
         )
 
     @property
@@ -211,11 +213,11 @@ class GeneratorTable(Study):
         """The mean PSNR; the paper's beside it for its network and data, with what else differs in the note."""
         same = network == PriorNetwork.RESNET18 and self.images is not None and "cifar10" in self.images
         values = sorted(line.psnr for line in lines if line.psnr is not None)
-        note = f"interval of the median: {_shown(median_interval(values))}"
+        note = f"mean PSNR in dB; {prior}; interval of the median: {_shown(median_interval(values))}"
         if same and attack in PAPER and Scale(self.scale) is not Scale.PAPER:
             note += "; the paper's: 30 images, larger budgets, a DCGAN"
         return Finding(
-            quantity=f"{network}, {attack} ({prior}): mean PSNR (dB)",
+            quantity=f"{attack} on {network}",
             ours=mean_psnr(lines),
             paper=PAPER.get(attack, "") if same else "",
             n=len(values),
@@ -255,6 +257,17 @@ class GeneratorTable(Study):
         if scored and all(line.st_lpips is None for line in scored):
             said.append(f"No perceptual scores: {scored[0].note}.")
         return said
+
+
+def _figures(rows: Sequence[tuple[str, str, str, list[Line]]]) -> dict[str, str]:
+    """Losses along the way, a panel a network; attacks that match squared errors (GGL, Levenberg-Marquardt) are left out."""
+    squared = (BASELINE, PriorAttack.GGL.value, PriorAttack.GAUSS_NEWTON.value)
+    panels: dict[str, dict[str, list[Line]]] = {}
+    for network, attack, _, lines in rows:
+        if not attack.startswith(squared):
+            panels.setdefault(network, {})[attack] = lines
+    svg = loss_curves(panels)
+    return {"generator_table_losses": svg} if svg else {}
 
 
 def _worst(values: Sequence[float | None], *, largest: bool) -> float | None:

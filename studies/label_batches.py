@@ -31,6 +31,47 @@ def unbalanced_labels(size: int, classes: Tensor, generator: torch.Generator) ->
     return torch.cat([order[:1].repeat(first), order[1:2].repeat(second), order[2 : 2 + rest]])
 
 
+def different_labels(pool: Batch, *, batches: int, size: int, asker: str) -> list[Batch]:
+    """Batches of images of different classes, in the order of the pool, no image twice.
+
+    Args:
+        pool: images with their labels.
+        batches: how many.
+        size: images in each.
+        asker: who asks, for the message.
+
+    Raises:
+        InputError: if the pool does not hold them.
+    """
+    places: list[dict[int, int]] = [{} for _ in range(batches)]
+    for index, label in enumerate(pool.targets.tolist()):
+        free = (held for held in places if len(held) < size and label not in held)
+        held = next(free, None)
+        if held is not None:
+            held[label] = index
+    if any(len(held) < size for held in places):
+        raise InputError(
+            f"{asker}: expected {batches} batches of {size} images of different classes, and {pool.size} images do not hold "
+            "them; raise pool, or lower the size"
+        )
+    chosen = [list(held.values()) for held in places]
+    return [Batch(pool.inputs[rows], pool.targets[rows], pool.domain) for rows in chosen]
+
+
+def places_with(targets: Tensor, labels: Tensor, *, asker: str) -> Tensor:
+    """For each label a place in `targets` that has it, each place once.
+
+    Raises:
+        InputError: if there are too few of one class.
+    """
+    places = {int(label): (targets == label).nonzero().flatten().tolist() for label in labels.unique()}
+    wanted = {label: int((labels == label).sum()) for label in places}
+    short = [label for label, count in wanted.items() if count > len(places[label])]
+    if short:
+        raise InputError(f"{asker}: too few images of class {short[0]} for {wanted[short[0]]} examples")
+    return torch.tensor([places[label].pop(0) for label in labels.tolist()])
+
+
 def draw_with_labels(pool: Batch, labels: Tensor, generator: torch.Generator, *, domain: Domain) -> Batch:
     """A batch with these labels, images of each class drawn from the pool with replacement.
 

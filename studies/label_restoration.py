@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from gradleak.attacks import AdaptiveLabelRecovery, ConsistentLabels, LabelAttack, LabelRecovery, ZeroShotLabels
 from gradleak.core import (
@@ -31,7 +31,7 @@ from gradleak.protocols import FedAvg, FedSGD
 from gradleak.results import FANG_2024, YIN_2021, Citation, InputError, Outcome
 from gradleak.scoring import label_accuracy
 from studies.cifar_resnet20 import MEAN, STD, cifar_resnet20
-from studies.label_batches import draw_with_labels, unbalanced_labels
+from studies.label_batches import draw_with_labels, places_with, unbalanced_labels
 from studies.study import Finding, Say, Study, StudyResult
 from studies.summaries import resampled
 
@@ -233,7 +233,7 @@ class LabelRestoration(Study):
             if size - size // 2 - size // 4 + 2 <= len(private.targets.unique()):
                 labels = unbalanced_labels(size, private.targets.unique(), generator)
                 order = torch.randperm(private.size, generator=generator)
-                places = _places_of(private.targets[order], labels)
+                places = places_with(private.targets[order], labels, asker=self.name)
                 drawn.append(Batch(private.inputs[order[places]], labels, private.domain))
             else:
                 places = torch.randperm(private.size, generator=generator)[:size]
@@ -271,20 +271,6 @@ class LabelRestoration(Study):
 def _normalized(pool: Batch, mean: tuple[float, ...], std: tuple[float, ...]) -> Domain:
     channels, height, width = pool.inputs.shape[1:]
     return Domain.image(channels=channels, height=height, width=width, mean=mean, std=std)
-
-
-def _places_of(targets: Tensor, labels: Tensor) -> Tensor:
-    """For each label a place in `targets` that has it, each place once.
-
-    Raises:
-        InputError: if there are too few of one class.
-    """
-    places = {int(label): (targets == label).nonzero().flatten().tolist() for label in labels.unique()}
-    wanted = {label: int((labels == label).sum()) for label in places}
-    short = [label for label, count in wanted.items() if count > len(places[label])]
-    if short:
-        raise InputError(f"label_restoration: too few images of class {short[0]} for {wanted[short[0]]} examples")
-    return torch.tensor([places[label].pop(0) for label in labels.tolist()])
 
 
 def _share_right(objective: Objective, batch: Batch) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate, cycle, islice
@@ -39,6 +39,7 @@ from gradleak.core import (
     Batch,
     HonestButCurious,
     ImageGenerator,
+    Knowledge,
     Objective,
     Reconstruction,
     Release,
@@ -257,14 +258,25 @@ def within(entrant: PriorAttack, setting: PriorSetting) -> Attack:
         attack = GaussNewton(starts=MOST_STARTS, max_plain_gradients=setting.budget)
         on_relu = setting.network is not PriorNetwork.LENET
         return replace(attack, free_gates=False, steps=KrylovSteps(iterations=30)) if on_relu else attack
+    return bought(entrant.attack, facts, setting.budget)
+
+
+def bought(attack: Callable[[float], Attack], knowledge: Knowledge, budget: float) -> Attack:
+    """The attack at the largest scale whose own estimate keeps to the budget; the smallest one where none does.
+
+    Args:
+        attack: by scale.
+        knowledge: what the estimate depends on.
+        budget: plain gradients of a release.
+    """
     low, high = 0.0, 64.0
     for _ in range(40):
         middle = (low + high) / 2
-        if entrant.attack(middle).estimate(facts) <= setting.budget:
+        if attack(middle).estimate(knowledge) <= budget:
             low = middle
         else:
             high = middle
-    return entrant.attack(low)
+    return attack(low)
 
 
 def cells(

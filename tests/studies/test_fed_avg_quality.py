@@ -52,5 +52,5 @@ def test_batches_hold_no_label_twice_and_share_no_image(tmp_path: Path) -> None:
     assert all(len(set(batch.targets.tolist())) == 8 for batch in batches)
     rows = torch.cat([batch.inputs.flatten(1) for batch in batches])
     assert len(torch.unique(rows, dim=0)) == 24
-    with pytest.raises(InputError, match="raise pool, or lower batch_size"):
+    with pytest.raises(InputError, match="raise pool, or lower the size"):
         FedAvgQuality(images=str(tmp_path / "images.npz"), pool=20, batches=3)._batches()

@@ -19,6 +19,7 @@ from gradleak.models.generators import MLPDecoder, TrainedGenerator
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Outcome
 from studies import (
+    GeneratorBatches,
     GeneratorQuestions,
     GeneratorTable,
     GIMLQuality,
@@ -28,6 +29,7 @@ from studies import (
     StudyResult,
 )
 from studies.attack_lines import BASELINE, Line
+from studies.generator_figures import loss_curves, median_losses, quality_over
 from studies.prior_cells import ImageSource, PriorSetting, cells, curve, mean, mean_psnr, paired, within
 from studies.store import Store
 
@@ -92,6 +94,10 @@ def test_every_attack_gets_what_the_budget_buys(table: StudyResult) -> None:
     assert rows["inverting_gradients"]["prior"] == "pixels"
     assert rows["gias"]["prior"] == "blobs, seed 0"
     assert any("have not been run" in line for line in table.conclusion)
+    assert [finding.quantity for finding in table.findings] == [f"{entrant.value} on lenet" for entrant in SOME]
+    # GGL matches squares, which are no cosine distances.
+    assert "igims_adam" in table.figures["generator_table_losses"]
+    assert "ggl" not in table.figures["generator_table_losses"]
     assert any(line.startswith("lenet, mean PSNR in dB at equal cost: ") for line in table.conclusion)
 
 
@@ -147,7 +153,7 @@ def test_scales_are_the_largest_that_the_budget_allows(images: str, decoder: Cal
     assert (once.rounds, rounds.rounds) == (1, 4)
     assert once.latent_iterations == pytest.approx(4 * rounds.latent_iterations, rel=0.05)
     paper = PriorAttack.IGIMS.attack(4.0)
-    assert (paper.rounds, paper.latent_iterations, paper.weight_iterations) == (4, 300, 1000)
+    assert (paper.rounds, paper.latent_iterations, paper.weight_iterations) == (4, 32, 5466)
     gias = PriorAttack.GIAS.attack(1.0)
     assert (gias.latent_iterations, gias.weight_iterations) == (500, 5000)
     digits = GeneratorTable(generator=decoder(0), count=1)
@@ -286,6 +292,46 @@ def test_giml_is_held_against_the_network_it_began_with(images: str, tmp_path: P
         GIMLQuality(budgets=())
 
 
+def test_batches_are_attacked_by_size_by_steps_and_behind_claimed_labels(
+    images: str, decoder: Callable[[int], str], tmp_path: Path
+) -> None:
+    study = GeneratorBatches(
+        images=images, pool=30, generator=decoder(0), sizes=(2,), steps=(2,), step_size=2, label_sizes=(4,), batches=1,
+        attacks=(PriorAttack.GIAS,), budget=66, cells=str(tmp_path / "cells.jsonl"),
+    )  # fmt: skip
+    result = study.run(say=_quiet)
+    raw = result.details
+    assert list(raw) == [
+        "batch size 2, gias", "local steps 2, igims, AGA", "local steps 2, inverting_gradients, AGA",
+        "local steps 2, inverting_gradients, FA",
+        "batch size, half of one class 4, igims, ALR", "batch size, half of one class 4, igims, ZLR",
+        "batch size, half of one class 4, inverting_gradients, ZLR",
+    ]  # fmt: skip
+    # One line an image; unrolled steps cost twice as much, so that the budget buys half of the iterations.
+    assert [line["image"] for line in raw["batch size 2, gias"]] == [0, 1]
+    ways = [raw[f"local steps 2, inverting_gradients, {way}"][0]["iterations"] for way in ("AGA", "FA")]
+    assert ways == [22, 11]
+    # The smallest IGIMS has a population and a step in each of four rounds.
+    counted = {line["counted"] for lines in raw.values() for line in lines}
+    assert counted == {66.0, 4 * (50 + 6)}
+    # Half of one class: the zero-shot rule names four different ones.
+    half = "batch size, half of one class 4, igims"
+    assert {line["labels"] for line in raw[f"{half}, ALR"]} == {"4 of 4 right"}
+    (right,) = {line["labels"] for line in raw[f"{half}, ZLR"]}
+    assert right in ("1 of 4 right", "2 of 4 right", "3 of 4 right")
+    errors = [line["mse"] for line in raw["batch size 2, gias"]]
+    by_quantity = {finding.quantity: finding for finding in result.findings}
+    first = by_quantity["gias, batch size 2: mean PSNR (dB)"]
+    assert first.ours == pytest.approx(np.mean(-10 * np.log10(errors)))
+    assert first.n == 2
+    assert right in by_quantity["igims, ZLR, batch size, half of one class 4: mean PSNR (dB)"].note
+    assert any(said.startswith("local steps 2: igims, AGA - inverting_gradients, AGA") for said in result.conclusion)
+    assert set(result.figures) == {"generator_batches", "generator_batches_losses"}
+    assert replace(study, compute=False).run(say=_quiet).tables == result.tables
+    with pytest.raises(InputError, match="expected sizes, steps or label_sizes"):
+        GeneratorBatches(sizes=(), steps=(), label_sizes=())
+
+
 def _one(image: int, mse: float | None) -> Line:
     return Line(
         image=image, mse=mse, ssim=None, exact=False, outcome="-", labels="-", iterations=0, counted=0.0, measured=None
@@ -322,6 +368,25 @@ def test_a_curve_holds_the_smallest_loss_so_far() -> None:
     assert points[-1] == [300.0, 0.2]
     assert [loss for _, loss in points] == sorted((loss for _, loss in points), reverse=True)
     assert curve(replace(found, history=()), InvertingGradients()) == []
+
+
+def test_losses_are_drawn_as_medians_from_where_every_image_has_one() -> None:
+    def line(history: list[list[float]]) -> Line:
+        return replace(_one(0, 0.1), history=history)
+
+    some = [line([[1, 0.9], [10, 0.1]]), line([[2, 0.8], [100, 0.01]]), line([])]
+    points = median_losses(some)
+    assert points[0] == (2, pytest.approx((0.9 + 0.8) / 2))
+    assert points[-1] == (pytest.approx(100), pytest.approx((0.1 + 0.01) / 2))
+    assert [value for _, value in points] == sorted((value for _, value in points), reverse=True)
+    assert median_losses([line([])]) == []
+    drawn = loss_curves({"lenet": {"gias": some, "nothing": []}})
+    assert drawn.startswith("<svg")
+    assert "gias" in drawn
+    assert "nothing" not in drawn
+    assert loss_curves({"lenet": {"nothing": []}}) == quality_over({"batch size": {}}) == ""
+    both = quality_over({"batch size": {"gias": [(2.0, 20.0)]}, "local steps": {"igims": [(1.0, 9.0)]}})
+    assert all(name in both for name in ("gias", "igims", "local steps"))
 
 
 def test_a_curve_counts_what_each_stage_costs() -> None:
