@@ -234,12 +234,12 @@ class IGIMS(Preset):
 
     @classmethod
     def within(cls, plain_gradients: float, *, rounds: int = 4) -> Self:
-        """The split of a cost between populations and steps: weights first, up to the paper's 4,000 steps in all.
+        """The split of a cost between populations and steps: an eleventh of a round to populations, the rest to steps.
 
-        Populations get what that leaves, but about an eleventh of a round at least (one population where that buys none),
-        as much as latents get in `GIAS`: a step costs 3 plain gradients and always gains, a population costs 50 and pays
-        once the weights have had theirs. At the paper's cost (72,012 in four rounds) this is the paper's split, 300
-        populations and 1,000 steps; at 3,000 it is 1 and 232, where scaling the paper's down would give 12 and 49.
+        That is what latents and weights get in `GIAS`; populations get one at least where an eleventh buys none. A step costs
+        3 plain gradients and always gains, a population costs 50 and gains little once the weights have moved. So this is
+        not the paper's split, which gives five parts of six to populations: at the paper's cost (72,012 in four
+        rounds) it is 32 populations and 5,466 steps a round in place of 300 and 1,000, at 3,000 1 and 232.
 
         Args:
             plain_gradients: what a start may cost.
@@ -255,11 +255,8 @@ class IGIMS(Preset):
                 f"{cls.__name__}.within: expected at least {population + 6} plain gradients a round, got {each:g}; take fewer "
                 "rounds, or GIAS"
             )
-        least = max(population, _POPULATIONS * each)
-        most = cls.rounds * cls.weight_iterations // rounds
-        steps = max(1, min(most, int((each - least) / 3 + 1e-9) - 1))
-        populations = int((each - 3 * (steps + 1)) / population + 1e-9)
-        steps = min(most, int((each - population * populations) / 3 + 1e-9) - 1)
+        populations = max(1, int(_POPULATIONS * each / population + 1e-9))
+        steps = int((each - population * populations) / 3 + 1e-9) - 1
         return cls(rounds=rounds, latent_iterations=populations, weight_iterations=steps)
 
     @classmethod
