@@ -17,6 +17,7 @@ import gradleak as gl
 from gradleak.auditing import Plan, api, build_plan, cores, run
 from gradleak.auditing.default_plan import default_plan
 from gradleak.auditing.duration import Duration
+from gradleak.auditing.executor import NoProcessesError
 from gradleak.auditing.pieces import stages_of
 from gradleak.audits.base import Task
 from tests.auditing.test_pieces import CONTENT
@@ -128,7 +129,7 @@ def _jobs_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: bool = Fal
     def run_plan(plan: Plan, folder: Path, *, jobs: int, **others: Any) -> gl.Record:
         asked.append(jobs)
         if jobs > 1 and broken:
-            raise BrokenProcessPool("a worker was killed")
+            raise NoProcessesError("one that ended at its start", BrokenProcessPool())
         return real(plan, folder, jobs=1, **others)
 
     monkeypatch.setattr(api, "run_plan", run_plan)
@@ -154,8 +155,8 @@ def test_where_processes_fail_that_nobody_asked_for_this_one_goes_on(
 ) -> None:
     with monkeypatch.context() as patch:
         assert _jobs_of(patch, tmp_path / "free", broken=True) == [5, 1]
-    assert "goes on in one process, since others failed (BrokenProcessPool)" in capsys.readouterr().err
-    with pytest.raises(BrokenProcessPool):
+    assert "goes on in one process, since others failed (jobs: expected worker" in capsys.readouterr().err
+    with pytest.raises(NoProcessesError, match=r"got one that ended at its start \(BrokenProcessPool\)"):
         _jobs_of(monkeypatch, tmp_path / "asked", broken=True, jobs=2)
 
 

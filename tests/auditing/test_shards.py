@@ -149,6 +149,23 @@ def test_a_link_beside_a_record_is_not_followed(shards: list[Path], tmp_path: Pa
     (linked / "pictures" / "other.png").symlink_to(shards[1] / "record.jsonl")
     with pytest.raises(InputError, match="expected a file that the shard wrote"):
         merge_shards(_plan(_with_files), [linked, *shards[1:]], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_is_copied_where_another_plan_has_its_record(shards: list[Path], tmp_path: Path) -> None:
+    run_plan(_plan(), tmp_path, jobs=1)
+    before = _files(tmp_path)
+    with pytest.raises(PlanError, match="the record there has plan_digest"):
+        merge_shards(_plan(_with_files), shards, tmp_path)
+    assert _files(tmp_path) == before
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="expected a folder for the run, got a file"):
+        merge_shards(_plan(_with_files), shards, tmp_path / "file")
+
+
+def test_the_record_of_a_shard_stands_for_its_folder(shards: list[Path], tmp_path: Path) -> None:
+    records = [folder / "record.jsonl" for folder in shards]
+    assert merge_shards(_plan(_with_files), records, tmp_path).complete
 
 
 def _copy(folder: Path, target: Path) -> Path:

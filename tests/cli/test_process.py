@@ -39,6 +39,16 @@ def test_a_fault_of_our_own_is_no_verdict() -> None:
     )
 
 
+@pytest.mark.parametrize("code", ["", "0", "1", "'no'"])
+def test_code_of_a_user_that_ends_the_command_does_not_choose_its_code(code: str, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(f"import sys\ndef forward(x):\n    sys.exit({code})\n")
+    process = ended(
+        "import own; own.forward(1)", PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    )
+    said = "forward in own.py ended the command with sys.exit("
+    assert (process.returncode, process.stderr.count(said), "Traceback" in process.stderr) == (2, 1, False)
+
+
 def test_a_terminal_of_few_characters_gets_the_others_by_number() -> None:
     process = ended("print('10\\u207b\\u2078 é')", PYTHONIOENCODING="latin-1", PYTHONUTF8="0")
     assert (process.returncode, process.stdout) == (0, "10\\u207b\\u2078 é\n")

@@ -6,9 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, fields, replace
-from pickle import PicklingError
 from typing import Any
 
 from torch import Tensor, nn
@@ -20,6 +18,7 @@ from gradleak.auditing.cores import paying_jobs
 from gradleak.auditing.default_plan import default_plan
 from gradleak.auditing.device import device_of
 from gradleak.auditing.duration import duration
+from gradleak.auditing.executor import NoProcessesError
 from gradleak.auditing.plan import Plan
 from gradleak.auditing.run import Progress, estimate, run_plan
 from gradleak.core import Batch, Defense, HonestButCurious, Protocol, Release, ThreatModel, Update
@@ -174,11 +173,11 @@ def audit(
     jobs = paying_jobs(plan, expected)
     try:
         return run_plan(plan, folder, jobs=jobs, progress=progress)
-    except (PicklingError, BrokenProcessPool) as error:
+    except NoProcessesError as error:
         if jobs == 1:
             raise
         # Nobody asked for processes, and what they have done stays.
-        sys.stderr.write(f"gradleak: goes on in one process, since others failed ({type(error).__name__})\n")
+        sys.stderr.write(f"gradleak: goes on in one process, since others failed ({error})\n")
         return run_plan(plan, folder, jobs=1, progress=progress)
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import secrets
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from pickle import PicklingError
 
 import torch
 from threadpoolctl import threadpool_limits
@@ -18,11 +22,25 @@ from threadpoolctl import threadpool_limits
 from gradleak.auditing.device import device_of
 from gradleak.auditing.parcel import SHARED, Parcels
 from gradleak.auditing.whose_code import STATED
-from gradleak.auditing.work import Call, Done, load_derivatives
+from gradleak.auditing.work import Call, Done, Shipped, failed, load_derivatives
 from gradleak.core.process import in_processes, one_thread, processes_begun
-from gradleak.results import InputError, PlanError
+from gradleak.results import Finding, InputError, PlanError
 from gradleak.results.files import write_file
 from gradleak.results.versions import version_of
+
+# Tasks that end one worker process after the other, with none done between: it is not for the tasks.
+_LOST = 4
+
+
+class NoProcessesError(PlanError):
+    """Processes of this machine end before they have done anything."""
+
+    def __init__(self, got: str, cause: BrokenProcessPool) -> None:
+        """Say what was got in place of processes that live."""
+        super().__init__(
+            f"jobs: expected worker processes that live, got {got} ({_ends(cause)}); is there room in memory? --jobs 1 needs "
+            "no other process"
+        )
 
 
 class Executor(ABC):
@@ -100,6 +118,10 @@ class Cluster(Executor):
 class Loky(Cluster):
     """Processes of this machine, each with one thread; the default.
 
+    Where a worker process ends (a signal, no memory, a crash of a library), those tasks that may have ended it are done again,
+    each alone; one that ends its worker again has failed. Where a task cannot be sent to another process, this one does what
+    is left.
+
     Attributes:
         jobs: how many; None for the number of cores; 1 for this process itself.
     """
@@ -107,27 +129,80 @@ class Loky(Cluster):
     def results(self, calls: Sequence[Call]) -> Generator[Done]:
         """The tasks and their findings, in the order of their ends."""
         if self.workers == 1 or len(calls) < 2:
-            with closing(in_processes(calls, jobs=1)) as done:
-                yield from done
+            yield from _here(calls)
             return
-        tasks = {call.task.name: call.task for call in calls}
-        site = calls[0].site.for_another_process()
+        left = {call.task.name: call for call in calls}
+        try:
+            yield from self._elsewhere(left)
+        except PicklingError as error:
+            warnings.warn(
+                "this process does alone what is left, since a task cannot be sent to another one "
+                f"({_last_line(error.__cause__ or error)}); take locks, open files and handles out of what it holds",
+                stacklevel=2,
+            )
+            yield from _here(list(left.values()))
+
+    def _elsewhere(self, left: dict[str, Call]) -> Generator[Done]:
+        """What other processes do, which is taken out of `left`."""
+        site = next(iter(left.values())).site.for_another_process()
         parcels = Parcels(site.tensors())
-        work = [replace(call, site=site).shipped(parcels) for call in calls]
-        with closing(in_processes(work, jobs=self.workers, ordered=False, shared=SHARED)) as results:
-            for name, found in results:
-                yield tasks[name], found
+        work = {name: replace(call, site=site).shipped(parcels) for name, call in left.items()}
+        lost, alive = 0, False
+        while left:
+            suspects: list[str] = []
+            try:
+                with closing(self._apart([work[name] for name in left])) as results:
+                    for name, found in results:
+                        alive = True
+                        yield left.pop(name).task, found
+            except BrokenProcessPool:
+                # Those that were under way are among the first.
+                suspects = list(left)[: self.workers]
+            for name in suspects:
+                try:
+                    [(_, found)], alive = self._apart([work[name]]), True
+                except BrokenProcessPool as error:
+                    lost += 1
+                    if lost >= _LOST and not alive:
+                        raise NoProcessesError(f"{lost} that ended, one after the other", error) from error
+                    found = failed(
+                        left[name].task, f"its worker process ended, twice ({_ends(error)}); is there room in memory?"
+                    )
+                yield left.pop(name).task, found
+
+    def _apart(self, work: Sequence[Shipped]) -> Generator[tuple[str, Sequence[Finding]]]:
+        with closing(in_processes(work, jobs=self.workers, ordered=False, shared=SHARED, apart=True)) as results:
+            yield from results
 
     @contextmanager
     def begun(self, tasks: int) -> Iterator[None]:
         """The processes, which start beside the work inside."""
-        with processes_begun(load_derivatives, jobs=min(self.workers, tasks), shared=SHARED):
-            yield
+        try:
+            with processes_begun(load_derivatives, jobs=min(self.workers, tasks), shared=SHARED):
+                yield
+        except BrokenProcessPool as error:
+            raise NoProcessesError("one that ended at its start", error) from error
 
     @property
     def shares_memory(self) -> bool:
         """True for several processes."""
         return self.workers > 1
+
+
+def _here(calls: Sequence[Call]) -> Generator[Done]:
+    with closing(in_processes(calls, jobs=1)) as done:
+        yield from done
+
+
+def _last_line(error: BaseException) -> str:
+    """What a traceback of another process, in three quotes, ends with."""
+    return str(error).strip(' "\n').rpartition("\n")[2]
+
+
+def _ends(error: BrokenProcessPool) -> str:
+    """How worker processes ended, as joblib says it: `SIGKILL(-9)`."""
+    found = re.search(r"\{(.+)\}", str(error))
+    return found[1] if found else type(error).__name__
 
 
 @dataclass(frozen=True)

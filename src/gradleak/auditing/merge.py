@@ -58,10 +58,17 @@ def merge_shards(
     for shard, (folder, record) in sorted(folders.items(), key=lambda pair: pair[0].number):
         _check(folder, record, plan=plan, work=work, reading=reading, behavior=behavior, device=device)
         known |= _findings(folder, record, shard, work)
-    make_folder(Path(out))
-    for folder, _ in folders.values():
-        _copy_files(folder, Path(out))
-    return run_plan(plan, out, jobs=1, progress=progress, known=known, device=device)
+    files = [(file, Path(out) / file.relative_to(folder)) for folder, _ in folders.values() for file in _files(folder)]
+
+    def brought() -> Mapping[str, Sequence[Finding]]:
+        # Before the lines that name them.
+        for file, place in files:
+            if not place.exists():
+                make_folder(place.parent)
+                write_file(place, file.read_bytes())
+        return known
+
+    return run_plan(plan, out, jobs=1, progress=progress, known=brought, device=device)
 
 
 def _by_number(folders: Sequence[Path], out: Path) -> Mapping[Shard, tuple[Path, Record]]:
@@ -77,6 +84,8 @@ def _by_number(folders: Sequence[Path], out: Path) -> Mapping[Shard, tuple[Path,
         if folder.resolve() == out.resolve():
             raise PlanError(f"merge: expected another folder for the run than that of a shard, got {folder}")
         record = Record.load(folder)
+        # The record itself may have been given.
+        folder = folder if record.path is None else record.path.parent
         stated = record.run.get("shard")
         if not isinstance(stated, str):
             raise PlanError(f"{folder}: expected the record of a shard (`gradleak audit --shard`), got that of a run")
@@ -158,16 +167,8 @@ def _findings(folder: Path, record: Record, shard: Shard, work: Sequence[Task[An
     return {name: [finding_of(row) for row in sorted(rows[name], key=lambda row: row["line"])] for name in names}
 
 
-def _copy_files(folder: Path, out: Path) -> None:
-    """Copy what a shard has beside its record: pictures, updates and the texts of failures."""
-    for file in _files(folder):
-        place = file.relative_to(folder)
-        if not (out / place).exists():
-            make_folder((out / place).parent)
-            write_file(out / place, file.read_bytes())
-
-
 def _files(folder: Path) -> Iterator[Path]:
+    """Files that a shard has beside its record: pictures, updates and the texts of failures."""
     for file in sorted(folder.rglob("*")):
         place = file.relative_to(folder)
         hidden = any(part.startswith(".") for part in place.parts)

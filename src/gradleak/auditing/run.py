@@ -56,7 +56,7 @@ def run_plan(
     executor: Executor | None = None,
     budget: Budget | None = None,
     shard: Shard | None = None,
-    known: Mapping[str, Sequence[Finding]] | None = None,
+    known: Callable[[], Mapping[str, Sequence[Finding]]] | None = None,
     device: torch.device | None = None,
 ) -> Record:
     """The record of a plan, written to `out/record.jsonl` as results arrive; an interrupted run is continued.
@@ -69,7 +69,7 @@ def run_plan(
         executor: where the tasks run, in place of processes of this machine; no number depends on it.
         budget: time for the tasks; what is left out for it is found by the next run with a larger one, or none.
         shard: the share of the tasks that is done, without conclusions and verdicts; `merge_shards` draws them.
-        known: findings by task that other runs have computed.
+        known: gives findings by task that other runs have computed, once it is clear that they may be written here.
         device: where the tasks compute (`device_of`), by default one at a time; None for where the plan's tensors are. A
             record of another kind of device is not gone on with, since devices round differently.
 
@@ -132,7 +132,7 @@ def run_plan(
             for said in _what_was_there(writer):
                 progress(0, len(work), said)
         writer.drop([name for name in (*names, *after) if writer.failed(name)])
-        given = known or {}
+        given = {} if known is None else known()
         for name in writer.missing(given):
             writer.write_group(name, given[name])
         missing = set(writer.missing(names))

@@ -49,10 +49,27 @@ def carry_out(commands: Callable[[], object]) -> None:
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):
             sys.exit(NOBODY_READS)
+        if place := _foreign(end):
+            _stop(
+                f"{place} ended the command with sys.exit({end.code!r}); code that a plan names has to return or to raise"
+            )
         raise
-    except Exception:
+    # Of a user's code anything may come.
+    except BaseException:
         traceback.print_exc()
         _stop("this is a fault of gradleak, not of what it was given; please report the lines above", OUR_FAULT)
+
+
+def _foreign(end: SystemExit) -> str:
+    """Function and file that ended the process in place of the command line, or nothing: its code would be read as ours."""
+    trace = end.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    name, code = str(trace.tb_frame.f_globals.get("__name__", "")), trace.tb_frame.f_code
+    own = name.partition(".")[0] in {__name__.partition(".")[0], "typer", "click"}
+    return "" if own else f"{code.co_name} in {os.path.basename(code.co_filename)}"
 
 
 def end_at_signals() -> None:

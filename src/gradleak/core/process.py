@@ -93,7 +93,12 @@ class WhileUsed:
 
 
 def in_processes(
-    calls: Sequence[Callable[[], R]], *, jobs: int, ordered: bool = True, shared: int | None = None
+    calls: Sequence[Callable[[], R]],
+    *,
+    jobs: int,
+    ordered: bool = True,
+    shared: int | None = None,
+    apart: bool = False,
 ) -> Generator[R]:
     """The results of the calls as they are done; whoever stops early has to close the iterator.
 
@@ -105,13 +110,19 @@ def in_processes(
         ordered: whether in the order of the calls, or of their ends.
         shared: size in bytes from which an array of NumPy goes to all of them once, in memory that they share, where the
             system has enough of that; None for never.
+        apart: whether a single call goes to another process, too.
+
+    Raises:
+        BrokenProcessPool: if a process ended in the middle of a call.
+        PicklingError: if a call cannot be sent to another process.
     """
-    if jobs == 1 or len(calls) <= 1:
+    if jobs == 1 or (len(calls) <= 1 and not apart):
         with one_thread(), threadpool_limits(limits=1):
             for call in calls:
                 yield call()
         return
-    pool = _pool(min(jobs, len(calls)), ordered=ordered, shared=shared)
+    # For one job joblib has no process.
+    pool = _pool(max(2, min(jobs, len(calls))), ordered=ordered, shared=shared)
     yield from pool(delayed(_alone)(call) for call in calls)
 
 
