@@ -143,7 +143,7 @@ class Loky(Cluster):
             yield from _here(list(left.values()))
 
     def _elsewhere(self, left: dict[str, Call]) -> Generator[Done]:
-        """What other processes do, which is taken out of `left`."""
+        """Findings of other processes; their tasks are taken out of `left`."""
         site = next(iter(left.values())).site.for_another_process()
         parcels = Parcels(site.tensors())
         work = {name: replace(call, site=site).shipped(parcels) for name, call in left.items()}
@@ -195,12 +195,12 @@ def _here(calls: Sequence[Call]) -> Generator[Done]:
 
 
 def _last_line(error: BaseException) -> str:
-    """What a traceback of another process, in three quotes, ends with."""
+    """Last line of a traceback of another process, in three quotes."""
     return str(error).strip(' "\n').rpartition("\n")[2]
 
 
 def _ends(error: BrokenProcessPool) -> str:
-    """How worker processes ended, as joblib says it: `SIGKILL(-9)`."""
+    """Ends of worker processes, as joblib says them: `SIGKILL(-9)`."""
     found = re.search(r"\{(.+)\}", str(error))
     return found[1] if found else type(error).__name__
 
