@@ -6,11 +6,15 @@ from studies.defense_table import DefenseTable
 from studies.epsilon_coverage import EpsilonCoverage
 from studies.fed_avg_quality import FedAvgQuality
 from studies.generator_batches import GeneratorBatches
+from studies.game_studies import RiskGame
 from studies.generator_questions import GeneratorQuestions
 from studies.generator_table import GeneratorTable, Scale
 from studies.giml_quality import GIMLQuality
+from studies.inference_data import InferenceData
 from studies.inference_defenses import InferenceDefenses, InferenceShield
-from studies.inference_risk import InferenceRisk, RiskGame
+from studies.inference_factors import InferenceAdversaries, InferenceKnowledge, InferenceModelSize
+from studies.inference_risk import InferenceRisk
+from studies.inference_tradeoff import InferenceTradeoff
 from studies.influence_cells import AttackFamily, NoisyLayers
 from studies.influence_validation import InfluenceValidation
 from studies.influence_world import InfluenceInTheWorld, WorldAxis
@@ -58,9 +62,14 @@ __all__ = [
     "GeneratorBatches",
     "GeneratorQuestions",
     "GeneratorTable",
+    "InferenceAdversaries",
+    "InferenceData",
     "InferenceDefenses",
+    "InferenceKnowledge",
+    "InferenceModelSize",
     "InferenceRisk",
     "InferenceShield",
+    "InferenceTradeoff",
     "Influence",
     "InfluenceInTheWorld",
     "InfluenceValidation",

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gradleak.core import describe
-from gradleak.games import GameResult, InferenceGame, Knows
-from gradleak.results import GradleakError
+from gradleak.games import GameResult, InferenceGame
+from gradleak.results import GradleakError, Score
 from studies.game_plays import PlayStore
 from studies.store import Store
 from studies.study import Finding
@@ -20,7 +20,11 @@ WORDS: Mapping[str, str] = {
     "auroc": "AUROC", "tpr_at_fpr": "TPR at 1 % FPR", "attack_success_rate": "success rate", "advantage": "advantage",
 }  # fmt: skip
 # How many of the first rounds are looked at by themselves.
-COUNTS = (1, 2, 5, 10)
+COUNTS = (1, 2, 3, 5, 10)
+# False-positive rates at which curves are kept.
+RATES = (0.01, 0.001, 0.003, 0.03, 0.1, 0.3)
+
+Triple = tuple[float | None, float | None, float | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,15 +35,18 @@ class Cell:
         scores: by name, from all observed rounds: value, low, high.
         single: by round, the AUROC and advantage of that round alone.
         utility: of the trained model, a mean over seeds; None without.
+        utilities: of the seeds by themselves.
         blind: p*.
         seconds: wall time of the game, all adversaries.
         outcome: of the trainings.
         note: for the reader.
         per_seed: the scores of the seeds by themselves, by name; empty for one seed.
-        first: by number of rounds, AUROC and advantage from so many rounds, the first ones, combined.
+        first: by number of rounds, the scores from so many rounds, the first ones, combined: value, low, high.
+        first_areas: by number of rounds, the AUROC of every seed from so many rounds; empty for one seed.
+        curve: by false-positive rate, the true-positive rate from all observed rounds: value, low, high.
     """
 
-    scores: Mapping[str, tuple[float | None, float | None, float | None]]
+    scores: Mapping[str, Triple]
     single: Mapping[str, tuple[float | None, float | None]]
     utility: float | None
     blind: float
@@ -47,7 +54,10 @@ class Cell:
     outcome: str
     note: str = ""
     per_seed: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    first: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    first: Mapping[str, Mapping[str, Triple]] = field(default_factory=dict)
+    first_areas: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    curve: Mapping[str, Triple] = field(default_factory=dict)
+    utilities: Sequence[float] = ()
 
     def value(self, name: str) -> float | None:
         """A score from all observed rounds."""
@@ -113,15 +123,23 @@ def cells_of(result: GameResult) -> dict[str, Cell]:
     utilities = [run.utility.value for run in result.runs if run.utility is not None and run.utility.value is not None]
     found = {}
     for adversary in result.adversaries:
-        together = {score.name: score for score in result.scores(adversary)}
+        every = result.scores(adversary, false_positive_rates=RATES)
+        first = {
+            str(count): result.scores(adversary, rounds=result.observed[:count])
+            for count in COUNTS
+            if count <= len(result.observed)
+        }
+        # The first rate is the one that tables have.
+        together = {score.name: score for score in reversed(every)}
         by_round = {
             str(number): {score.name: score.value for score in scores}
             for number, scores in result.by_round(adversary).items()
         }
         found[str(adversary)] = Cell(
-            scores={name: (score.value, *(score.interval or (None, None))) for name, score in together.items()},
+            scores={name: _triple(score) for name, score in together.items()},
             single={number: (scores["auroc"], scores["advantage"]) for number, scores in by_round.items()},
             utility=sum(utilities) / len(utilities) if utilities else None,
+            utilities=utilities,
             blind=sum(run.blind for run in result.runs) / len(result.runs),
             seconds=result.seconds,
             outcome=result.outcome.label,
@@ -129,15 +147,26 @@ def cells_of(result: GameResult) -> dict[str, Cell]:
             per_seed={
                 name: score.details["per_seed"] for name, score in together.items() if "per_seed" in score.details
             },
-            first={str(count): _first(result, adversary, count) for count in COUNTS if count <= len(result.observed)},
+            first={count: {score.name: _triple(score) for score in scores} for count, scores in first.items()},
+            first_areas={
+                count: score.details["per_seed"]
+                for count, scores in first.items()
+                for score in scores
+                if score.name == "auroc" and "per_seed" in score.details
+            },
+            curve={
+                f"{score.details['false_positive_rate']:g}": _triple(score)
+                for score in every
+                if "false_positive_rate" in score.details
+            },
         )
     return found
 
 
-def _first(result: GameResult, adversary: Knows, count: int) -> tuple[float | None, float | None]:
-    """AUROC and advantage from the first rounds."""
-    found = {score.name: score.value for score in result.scores(adversary, rounds=result.observed[:count])}
-    return found["auroc"], found["advantage"]
+def _triple(score: Score) -> Triple:
+    """Value, low, high."""
+    low, high = score.interval or (None, None)
+    return score.value, low, high
 
 
 def facts(cells: Mapping[str, Cell]) -> dict[str, Any]:
@@ -145,4 +174,4 @@ def facts(cells: Mapping[str, Cell]) -> dict[str, Any]:
     return {name: asdict(cell) for name, cell in cells.items()}
 
 
-__all__ = ["SCORES", "WORDS", "Cell", "cells_of", "facts", "play"]
+__all__ = ["SCORES", "WORDS", "Cell", "Triple", "cells_of", "facts", "play"]

@@ -1,27 +1,20 @@
-"""Study: effect of defenses on property inference, against adversaries who do not know them and who do."""
+"""Study: effect of defenses on each of the four inferences, against adversaries who do not know them and who do."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-import torch
-from torch import nn
-
-from gradleak.attacks.inference import Features, MaxPooling, PrincipalComponents
-from gradleak.core import Release, derive_seed, describe
-from gradleak.data import Encoding
-from gradleak.defenses import DPSGD, Prune, Sign, VariationalBottleneck
-from gradleak.games import InferenceGame, Knows, PerturbedGame, PropertyGame
-from gradleak.models import mlp
-from gradleak.protocols import FedSGD
+from gradleak.core import describe
+from gradleak.games import Knows
 from gradleak.results import LI_2024, Citation
-from studies.census import census
-from studies.game_cells import Cell, facts, play
-from studies.store import Store
-from studies.study import Finding, Say, Study, StudyResult, Table
+from studies.game_cells import Cell, facts
+from studies.game_figures import Spot, spots
+from studies.game_studies import GameStudy, Play, RiskGame
+from studies.privacy_utility import Family
+from studies.study import Finding, Say, StudyResult, Table
 
 
 class InferenceShield(StrEnum):
@@ -48,12 +41,32 @@ PAPER: Mapping[InferenceShield, Mapping[tuple[str, str], str]] = {
     InferenceShield.DP_SGD_PCA: {("adaptive", "advantage"): "0.8239", ("adaptive", "auroc"): "0.9825"},
     InferenceShield.DP_SGD_SMALL_PCA: {("adaptive", "advantage"): "0.0598", ("adaptive", "auroc"): "0.7010"},
 }
-WIDTH = 16
+# Family and parameter of a defense, and how many principal components stand in for pooling.
+SHIELDS: Mapping[InferenceShield, tuple[Family | None, float, int | None]] = {
+    InferenceShield.NONE: (None, 0.0, None),
+    InferenceShield.PRUNE: (Family.PRUNE, 0.99, None),
+    InferenceShield.SIGN: (Family.SIGN, 1.0, None),
+    InferenceShield.ADVERSARIAL: (Family.ADVERSARIAL, 5e-3, None),
+    InferenceShield.BOTTLENECK: (Family.BOTTLENECK, 0.01, None),
+    InferenceShield.DP_SGD: (Family.DP_SGD_PAPER, 0.1, None),
+    InferenceShield.DP_SGD_PCA: (Family.DP_SGD_PAPER, 0.1, 50),
+    InferenceShield.DP_SGD_SMALL_PCA: (Family.DP_SGD_PAPER, 1.5, 50),
+}
+# Of figure 12, which has no numbers for the other games.
+CLAIMS: Mapping[tuple[InferenceShield, str], str] = {
+    (InferenceShield.PRUNE, "static"): "near 0", (InferenceShield.PRUNE, "adaptive"): "little below none",
+    (InferenceShield.SIGN, "static"): "near 0", (InferenceShield.SIGN, "adaptive"): "little below none",
+    (InferenceShield.ADVERSARIAL, "static"): "near 0", (InferenceShield.ADVERSARIAL, "adaptive"): "at least none",
+    (InferenceShield.BOTTLENECK, "static"): "as none", (InferenceShield.BOTTLENECK, "adaptive"): "as none",
+    (InferenceShield.DP_SGD, "static"): "near 0", (InferenceShield.DP_SGD, "adaptive"): "near 0",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
-class InferenceDefenses(Study):
-    """Property inference of gender on the Adult census through each defense, and what the trained model is worth.
+class InferenceDefenses(GameStudy):
+    """The four inferences through each defense, and what the trained model is worth; by default of a property alone.
+
+    Gender on the Adult census as attribute, property and proportion, and users of constructed rows (**synthetic**).
 
     The static adversary learns from plain shadow updates, the adaptive one from shadow updates through the same defense.
     DP-SGD adds noise of std σ to every clipped example before the mean, as the paper does, so that the mean carries σ/√k.
@@ -76,159 +89,115 @@ class InferenceDefenses(Study):
     **Source**: Li et al. 2024, section 6.2, figures 6, 7 and 12, table 2. Deviations: the census has 32,561 rows; how the
     paper encodes categories it does not say, and the default is one-hot.
 
+    Further settings are those of `GameStudy`.
+
     Attributes:
+        games: "property", "attribute", "distribution", "user".
         shields: which defenses.
-        batch_size: k.
-        private_rows: of the game.
-        public_rows: of the adversary, and of the adversarial perturbation.
-        trials: of the game.
-        shadow_batches: a round.
-        rounds: of training, all observed.
-        learning_rate: of the training.
-        encoding: of the categories of the census, "one_hot" or "codes".
-        standardized: whether inputs have mean 0 and variance 1 over all rows; with codes, probably what the paper had.
-        seeds: plays of every row; a static adversary's threshold differs much between them.
-        jobs: processes.
-        seed: everything derives from it.
-        cells: file that keeps every row as soon as it ends, and beside it, in a folder with its name and `_seeds`, every
-            seed; both have to go when the code changes, the file alone when only scores do.
-        compute: False to tabulate what `cells` has and compute nothing.
+        batch_size: k of the games; None for the paper's, 16, 128 for proportions, 8 for users.
     """
 
     name: ClassVar[str] = "inference_defenses"
-    source: ClassVar[str] = "figures 6 and 7, table 2"
+    source: ClassVar[str] = "figures 6 and 12, table 2"
     citations: ClassVar[tuple[Citation, ...]] = (LI_2024,)
 
+    games: Sequence[RiskGame] = (RiskGame.PROPERTY,)
     shields: Sequence[InferenceShield] = tuple(InferenceShield)
-    batch_size: int = 16
-    private_rows: int = 5000
-    public_rows: int = 1000
-    trials: int = 5000
-    shadow_batches: int = 5000
-    rounds: int = 10
-    learning_rate: float = 0.01
-    encoding: Encoding = Encoding.ONE_HOT
-    standardized: bool = False
-    seeds: int = 3
-    jobs: int = 1
-    seed: int = 0
-    cells: str | None = None
-    compute: bool = True
+    batch_size: int | None = None
 
     def run(self, *, say: Say) -> StudyResult:
-        """Compute the study; half an hour of one core with the defaults."""
-        seeds = [derive_seed(self.seed, "property", str(number)) for number in range(self.seeds)]
-        rows: dict[InferenceShield, Mapping[str, Cell]] = {}
-        with Store(self.cells) as store:
-            for shield in map(InferenceShield, self.shields):
-                cells = play(store, self._game(shield), seeds, jobs=self.jobs, compute=self.compute)
-                if cells is not None:
-                    rows[shield] = cells
-                    told = "; ".join(
-                        f"{who}: {cell.text('auroc')}, {cell.text('advantage')}" for who, cell in cells.items()
-                    )
-                    say(f"{shield.value}: AUROC, advantage {told}")
+        """Compute the study; half an hour of one core with the defaults, and some hours with all games."""
+        wanted = [(RiskGame(kind), InferenceShield(shield)) for kind in self.games for shield in self.shields]
+        found = self.play_all({_label(*one): self._one(*one) for one in wanted}, say)
+        rows = {one: found[_label(*one)] for one in wanted if _label(*one) in found}
         return StudyResult(
             study=self.name,
             settings=describe(self),
-            findings=[finding for shield, cells in rows.items() for finding in self._findings(shield, cells)],
+            findings=[finding for one, cells in rows.items() for finding in self._findings(*one, cells)],
             conclusion=_conclude(rows),
-            details={shield.value: facts(cells) for shield, cells in rows.items()},
-            tables=[_table(rows)],
+            details={_label(*one): facts(cells) for one, cells in rows.items()},
+            tables=[_table({of: cells for of, cells in rows.items() if of[0] is kind}) for kind in _kinds(rows)],
+            figures={"inference_defenses": _figure(rows)} if rows else {},
         )
 
-    def _game(self, shield: InferenceShield) -> InferenceGame:
-        population = census(encoding=self.encoding, standardized=self.standardized)
-        game = PropertyGame(
-            population,
-            model=_Model(features=population.inputs.shape[1]),
+    def _one(self, kind: RiskGame, shield: InferenceShield) -> Play:
+        family, value, components = SHIELDS[shield]
+        return Play(
+            kind=kind,
             batch_size=self.batch_size,
-            rounds=self.rounds,
-            learning_rate=self.learning_rate,
-            private_rows=self.private_rows,
-            public_rows=self.public_rows,
-            trials=self.trials,
-            shadow_batches=self.shadow_batches,
-            features=_features(shield),
-            adversaries=(Knows.ADAPTIVE,) if shield is InferenceShield.NONE else (Knows.STATIC, Knows.ADAPTIVE),
+            family=family,
+            value=value,
+            components=components,
+            knows=(Knows.ADAPTIVE,) if family is None else (Knows.STATIC, Knows.ADAPTIVE),
         )
-        match shield:
-            case InferenceShield.NONE:
-                return game
-            case InferenceShield.PRUNE:
-                return replace(game, release=Release(FedSGD(), [Prune(ratio=0.99)]))
-            case InferenceShield.SIGN:
-                return replace(game, release=Release(FedSGD(), [Sign()]))
-            case InferenceShield.ADVERSARIAL:
-                return replace(game, release=PerturbedGame())
-            case InferenceShield.BOTTLENECK:
-                defense = VariationalBottleneck(beta=0.01, width=WIDTH)
-                model = _Model(features=population.inputs.shape[1], bottleneck=defense)
-                return replace(
-                    game, model=model, loss=defense.loss(), mode="train", release=Release(FedSGD(), [defense])
-                )
-            case InferenceShield.DP_SGD | InferenceShield.DP_SGD_PCA:
-                return replace(game, release=_dp_sgd(0.1))
-            case InferenceShield.DP_SGD_SMALL_PCA:
-                return replace(game, release=_dp_sgd(1.5))
 
-    def _findings(self, shield: InferenceShield, cells: Mapping[str, Cell]) -> list[Finding]:
-        papers = PAPER.get(shield, {})
+    def _findings(self, kind: RiskGame, shield: InferenceShield, cells: Mapping[str, Cell]) -> list[Finding]:
         return [
-            cell.finding(f"{shield.value}, {who}", name, papers.get((who, name), ""), self.seeds)
+            cell.finding(f"{_label(kind, shield)}, {who}", name, _paper(kind, shield, who, name), self.seeds)
             for who, cell in cells.items()
             for name in ("auroc", "tpr_at_fpr", "advantage")
         ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Model:
-    """Makes the perceptron 32-16, with a bottleneck before its last layer where there is one."""
-
-    features: int
-    bottleneck: VariationalBottleneck | None = None
-
-    def __call__(self, generator: torch.Generator) -> nn.Module:
-        plain = mlp(features=self.features, hidden=(32, 16), classes=2, activation="relu", generator=generator)
-        if self.bottleneck is None:
-            return plain
-        *parts, last = plain
-        assert isinstance(last, nn.Linear)
-        decoder = nn.Linear(self.bottleneck.width, last.out_features)
-        return self.bottleneck.insert(nn.Sequential(*parts), decoder, features=last.in_features, generator=generator)
+_Rows = Mapping[tuple[RiskGame, InferenceShield], Mapping[str, Cell]]
 
 
-def _features(shield: InferenceShield) -> Features:
-    if shield in (InferenceShield.DP_SGD_PCA, InferenceShield.DP_SGD_SMALL_PCA):
-        return PrincipalComponents(count=50)
-    return MaxPooling(kernel=3)
+def _label(kind: RiskGame, shield: InferenceShield) -> str:
+    """The defense, with the game where it is another one than of a property."""
+    return shield.value if kind is RiskGame.PROPERTY else f"{kind.value}: {shield.value}"
 
 
-def _dp_sgd(std: float) -> Release:
-    return Release(FedSGD(), [DPSGD(clip_norm=2.0, noise_std=std, noise="per_example")])
+def _kinds(rows: _Rows) -> list[RiskGame]:
+    return list(dict.fromkeys(kind for kind, _ in rows))
 
 
-def _table(rows: Mapping[InferenceShield, Mapping[str, Cell]]) -> Table:
+def _paper(kind: RiskGame, shield: InferenceShield, who: str, name: str) -> str:
+    if kind is RiskGame.PROPERTY:
+        return PAPER.get(shield, {}).get((who, name), "")
+    return CLAIMS.get((shield, who), "") if name == "advantage" else ""
+
+
+def _table(rows: _Rows) -> Table:
     columns = ("defense", "adversary", "AUROC", "TPR at 1 % FPR", "success rate", "advantage",
                "advantage over seeds: standard deviation (range)", "paper's advantage", "utility", "seconds")  # fmt: skip
     names = ("auroc", "tpr_at_fpr", "attack_success_rate", "advantage")
     lines = [
         [shield.value, who, *(cell.text(name) for name in names), cell.spread("advantage"),
-         PAPER.get(shield, {}).get((who, "advantage"), "-"),
+         _paper(kind, shield, who, "advantage") or "-",
          "-" if cell.utility is None else f"{cell.utility:.3f}", f"{cell.seconds:.0f}"]
-        for shield, cells in rows.items()
+        for (kind, shield), cells in rows.items()
         for who, cell in cells.items()
     ]  # fmt: skip
-    return Table(title="Property inference through defenses", columns=columns, rows=lines)
+    (kind,) = _kinds(rows)
+    return Table(title=f"{kind.value.capitalize()} inference through defenses", columns=columns, rows=lines)
 
 
-def _conclude(rows: Mapping[InferenceShield, Mapping[str, Cell]]) -> list[str]:
+def _figure(rows: _Rows) -> str:
+    """The advantage of both adversaries by defense, a panel a game."""
+    shields = list(dict.fromkeys(shield for _, shield in rows))
+    panels: dict[str, dict[str, list[Spot]]] = {}
+    for (kind, shield), cells in rows.items():
+        for who, cell in cells.items():
+            value, low, high = cell.scores.get("advantage", (None, None, None))
+            spot = (float(shields.index(shield)), value, low, high)
+            panels.setdefault(f"{kind.value} inference", {}).setdefault(who, []).append(spot)
+    return spots(
+        panels,
+        x="",
+        y="advantage",
+        title="Advantage through defenses",
+        description="The advantage of an adversary who does not know the defense and of one who does, with intervals.",
+        names=[shield.value for shield in shields],
+    )
+
+
+def _conclude(rows: _Rows) -> list[str]:
     lines = []
-    for shield, cells in rows.items():
+    for one, cells in rows.items():
         known = {who: cell.value("advantage") for who, cell in cells.items()}
         told = ", ".join(f"{who} {value:.3f}" for who, value in known.items() if value is not None)
         refused = next((cell.note for cell in cells.values() if cell.note), "")
-        lines.append(f"{shield.value}: advantage {told or 'none'}{f' ({refused})' if refused else ''}.")
+        lines.append(f"{_label(*one)}: advantage {told or 'none'}{f' ({refused})' if refused else ''}.")
     return lines
 
 

@@ -5,37 +5,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, ClassVar
-
-import torch
-from torch import nn
+from typing import ClassVar
 
 from gradleak.attacks.inference import MaxPooling
 from gradleak.core import derive_seed, describe
-from gradleak.data import Encoding, Split
-from gradleak.datasets import constructed_users
-from gradleak.games import AttributeGame, DistributionGame, InferenceGame, Knows, PropertyGame, UserGame
-from gradleak.models import mlp
+from gradleak.data import Split
+from gradleak.games import Knows, UserGame
 from gradleak.results import LI_2024, Citation, InputError
-from studies.census import census
 from studies.datasets import speech_digits
-from studies.game_cells import SCORES, Cell, facts, play
+from studies.game_cells import SCORES, Cell, Triple, facts, play
+from studies.game_studies import OWN_BATCH, GameStudy, Perceptron, Play, RiskGame
 from studies.store import Store
-from studies.study import Finding, Say, Study, StudyResult, Table
-from studies.summaries import shown
-
-
-class RiskGame(StrEnum):
-    """Games of the study."""
-
-    ATTRIBUTE = "attribute"
-    PROPERTY = "property"
-    DISTRIBUTION = "distribution"
-    USER = "user"
-    SPEAKER = "speaker"
-
+from studies.study import Finding, Say, StudyResult, Table
+from studies.summaries import known, shown
 
 # Of section 5.2, figures 2 and 11: Adult, and CREMA-D for users.
 PAPER: Mapping[tuple[RiskGame, str], str] = {
@@ -46,13 +29,13 @@ PAPER: Mapping[tuple[RiskGame, str], str] = {
     (RiskGame.USER, "auroc"): "0.6808 (CREMA-D)",
     (RiskGame.SPEAKER, "auroc"): "0.6808 (CREMA-D)",
 }
-DEFAULT_BATCH: Mapping[RiskGame, int] = {
-    RiskGame.ATTRIBUTE: 16, RiskGame.PROPERTY: 16, RiskGame.DISTRIBUTION: 128, RiskGame.USER: 8, RiskGame.SPEAKER: 8,
-}  # fmt: skip
+
+# Numbers of first rounds in the table.
+_SHOWN = ("1", "2", "5")
 
 
 @dataclass(frozen=True, kw_only=True)
-class InferenceRisk(Study):
+class InferenceRisk(GameStudy):
     """AUROC, TPR at 1 % FPR, success rate and advantage of the four inference attacks, undefended.
 
     Attribute, property and distributional inference of gender on the Adult census (a perceptron 32-16), user inference on
@@ -63,24 +46,14 @@ class InferenceRisk(Study):
     **Source**: Li et al. 2024, section 5, figures 2, 3, 5 and 11. Deviations: the census has 32,561 rows; users are
     constructed ones and speakers of digits in place of CREMA-D's.
 
+    Further settings are those of `GameStudy`.
+
     Attributes:
         games: which games.
         batch_sizes: for every game, beside its own (16, 128 or 8); sizes that its rows do not allow are left out.
         public_rows: for property inference, beside 1,000.
-        private_rows: of the games on Adult.
-        trials: of the games on Adult.
-        user_trials: of user inference.
-        shadow_batches: a round.
-        rounds: of training, all of them observed.
-        encoding: of the categories of the census, "one_hot" or "codes".
-        standardized: whether its inputs have mean 0 and variance 1 over all rows; with codes, probably what the paper had.
-        seeds: plays of every game at its own batch size; the others have one.
         speech: npz file of the speech set, or None to leave the speakers out.
-        jobs: processes.
-        seed: everything derives from it.
-        cells: file that keeps every game as soon as it ends, and beside it, in a folder with its name and `_seeds`, every
-            seed; both have to go when the code changes, the file alone when only scores do.
-        compute: False to tabulate what `cells` has and compute nothing.
+        seeds: plays of every game at its own batch size; the others have one.
     """
 
     name: ClassVar[str] = "inference_risk"
@@ -90,19 +63,8 @@ class InferenceRisk(Study):
     games: Sequence[RiskGame] = tuple(RiskGame)
     batch_sizes: Sequence[int] = (1, 4, 16, 64)
     public_rows: Sequence[int] = (100, 300, 3000, 5000)
-    private_rows: int = 5000
-    trials: int = 5000
-    user_trials: int = 1000
-    shadow_batches: int = 5000
-    rounds: int = 10
-    encoding: Encoding = Encoding.ONE_HOT
-    standardized: bool = False
     seeds: int = 5
     speech: str | None = None
-    jobs: int = 1
-    seed: int = 0
-    cells: str | None = None
-    compute: bool = True
 
     def run(self, *, say: Say) -> StudyResult:
         """Compute the study; half a minute of one core a seed of property inference, with the defaults hours in all."""
@@ -131,56 +93,21 @@ class InferenceRisk(Study):
 
     def _of(self, kind: RiskGame) -> list[_Played]:
         """The plays of a game, its own batch size first."""
-        own = DEFAULT_BATCH[kind]
+        own = OWN_BATCH[kind]
         sizes = [own, *(size for size in self.batch_sizes if size != own)]
-        found = [
-            _Played(kind=kind, batch_size=size, public_rows=1000, seeds=self.seeds if size == own else 1)
-            for size in sizes
-        ]
+        found = [Play(kind=kind, batch_size=size, seeds=self.seeds if size == own else 1) for size in sizes]
         if kind is RiskGame.SPEAKER:
             # A speaker has 100 recordings, and a trial needs 2k of them.
-            found = [replace(row, seeds=1) for row in found if row.batch_size <= 32]
+            found = [replace(one, seeds=1) for one in found if one.size <= 32]
         if kind is RiskGame.PROPERTY:
-            found += [_Played(kind=kind, batch_size=own, public_rows=count, seeds=1) for count in self.public_rows]
-        return found
+            found += [Play(kind=kind, batch_size=own, public_rows=count, seeds=1) for count in self.public_rows]
+        return [_Played(of=one) for one in found]
 
     def _play(self, row: _Played, store: Store) -> Cell | None:
-        seeds = [derive_seed(self.seed, row.kind.value, str(number)) for number in range(row.seeds)]
-        if row.kind is RiskGame.SPEAKER:
-            return self._speakers(row.batch_size, store)
-        played = play(store, self._game(row), seeds, jobs=self.jobs, compute=self.compute)
+        if row.of.kind is RiskGame.SPEAKER:
+            return self._speakers(row.of.size, store)
+        played = self.played(store, row.of)
         return None if played is None else played[str(Knows.STATIC)]
-
-    def _game(self, row: _Played) -> InferenceGame:
-        shared: dict[str, Any] = {
-            "batch_size": row.batch_size,
-            "rounds": self.rounds,
-            "shadow_batches": self.shadow_batches,
-            "adversaries": (Knows.STATIC,),
-        }
-        if row.kind is RiskGame.USER:
-            return UserGame(
-                constructed_users(users=45, rows=128, seed=self.seed),
-                model=_Perceptron(features=784, hidden=(64, 64), classes=10, flat=True),
-                trials=self.user_trials,
-                features=MaxPooling(kernel=10),
-                **shared,
-            )
-        kinds: dict[RiskGame, type[AttributeGame] | type[PropertyGame] | type[DistributionGame]] = {
-            RiskGame.ATTRIBUTE: AttributeGame, RiskGame.PROPERTY: PropertyGame, RiskGame.DISTRIBUTION: DistributionGame,
-        }  # fmt: skip
-        population = census(
-            keep_sensitive=row.kind is RiskGame.ATTRIBUTE, encoding=self.encoding, standardized=self.standardized
-        )
-        return kinds[row.kind](
-            population,
-            model=_Perceptron(features=population.inputs.shape[1], hidden=(32, 16), classes=2),
-            trials=self.trials,
-            private_rows=self.private_rows,
-            public_rows=row.public_rows,
-            features=MaxPooling(kernel=3),
-            **shared,
-        )
 
     def _speakers(self, batch_size: int, store: Store) -> Cell | None:
         """All ways to part six speakers into three private and three public ones, pooled by their mean."""
@@ -194,7 +121,7 @@ class InferenceRisk(Study):
             public = [speaker for speaker in speakers if speaker not in private]
             game = UserGame(
                 population,
-                model=_Perceptron(features=population.inputs.shape[1], hidden=(64, 64), classes=10),
+                model=Perceptron(features=population.inputs.shape[1], hidden=(64, 64), classes=10),
                 split=Split.of_users(population, private=list(private), public=public, test=[]),
                 batch_size=batch_size,
                 candidates=len(private),
@@ -215,29 +142,10 @@ class InferenceRisk(Study):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Perceptron:
-    """Makes the perceptron of the paper."""
-
-    features: int
-    hidden: tuple[int, ...]
-    classes: int
-    flat: bool = False
-
-    def __call__(self, generator: torch.Generator) -> nn.Module:
-        inner = mlp(
-            features=self.features, hidden=self.hidden, classes=self.classes, activation="relu", generator=generator
-        )
-        return nn.Sequential(nn.Flatten(), inner) if self.flat else inner
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Played:
     """A game at one batch size and number of public rows."""
 
-    kind: RiskGame
-    batch_size: int
-    public_rows: int
-    seeds: int
+    of: Play
     cell: Cell | None = None
 
     @property
@@ -247,29 +155,29 @@ class _Played:
 
     @property
     def own(self) -> bool:
-        return self.batch_size == DEFAULT_BATCH[self.kind] and self.public_rows == 1000
+        return self.of.size == OWN_BATCH[self.of.kind] and self.of.public_rows == 1000
 
     @property
     def title(self) -> str:
-        rows = f", {self.public_rows} public rows" if self.public_rows != 1000 else ""
-        return f"{self.kind.value} inference, k = {self.batch_size}{rows}"
+        rows = f", {self.of.public_rows} public rows" if self.of.public_rows != 1000 else ""
+        return f"{self.of.kind.value} inference, k = {self.of.size}{rows}"
 
     def findings(self) -> list[Finding]:
         names = SCORES if self.own else ("auroc", "advantage")
-        papers = {name: PAPER.get((self.kind, name), "") if self.own else "" for name in names}
-        if self.kind is RiskGame.PROPERTY and self.public_rows == 100:
+        papers = {name: PAPER.get((self.of.kind, name), "") if self.own else "" for name in names}
+        if self.of.kind is RiskGame.PROPERTY and self.of.public_rows == 100:
             papers["auroc"] = "0.92"
-        return [self.played.finding(self.title, name, papers[name], self.seeds) for name in names]
+        return [self.played.finding(self.title, name, papers[name], self.of.seeds or 1) for name in names]
 
 
 def _pooled(cells: Sequence[Cell]) -> Cell:
     """Means over plays, with the smallest and largest value of a play as the range."""
-    scores: dict[str, tuple[float | None, float | None, float | None]] = {}
-    for name in SCORES:
-        values = [value for cell in cells if (value := cell.value(name)) is not None]
-        scores[name] = (sum(values) / len(values), min(values), max(values)) if values else (None, None, None)
+    scores = {name: _middle([cell.scores[name] for cell in cells]) for name in SCORES}
     single = {name: _means([cell.single[name] for cell in cells]) for name in cells[0].single}
-    first = {name: _means([cell.first[name] for cell in cells]) for name in cells[0].first}
+    first = {
+        count: {name: _middle([cell.first[count][name] for cell in cells]) for name in names}
+        for count, names in cells[0].first.items()
+    }
     return replace(
         cells[0],
         scores=scores,
@@ -278,6 +186,12 @@ def _pooled(cells: Sequence[Cell]) -> Cell:
         seconds=sum(cell.seconds for cell in cells),
         note=f"mean of {len(cells)} splits of the speakers; the range is that of single splits, not an interval",
     )
+
+
+def _middle(found: Sequence[Triple]) -> Triple:
+    """Mean, smallest and largest of those that have a value."""
+    values = known([value for value, _, _ in found])
+    return (sum(values) / len(values), min(values), max(values)) if values else (None, None, None)
 
 
 def _means(pairs: Sequence[tuple[float | None, float | None]]) -> tuple[float | None, float | None]:
@@ -296,9 +210,9 @@ def _table(rows: Sequence[_Played]) -> Table:
         area, gain = row.played.best_round
         single = f"{shown(area, '.3f')}, {shown(gain, '.3f')}"
         lines.append(
-            [row.kind.value, str(row.batch_size), str(row.public_rows), str(row.seeds), f"{row.played.blind:.3f}",
+            [row.of.kind.value, str(row.of.size), str(row.of.public_rows), str(row.of.seeds), f"{row.played.blind:.3f}",
              *(row.played.text(name) for name in SCORES), row.played.spread("auroc"),
-             ", ".join(shown(found, ".3f") for count, (found, _) in row.played.first.items() if count != "10"),
+             ", ".join(shown(found["auroc"][0], ".3f") for count, found in row.played.first.items() if count in _SHOWN),
              single, f"{row.played.seconds:.0f}"]
         )  # fmt: skip
     return Table(title="Inference from gradients, undefended", columns=columns, rows=lines)
@@ -306,9 +220,11 @@ def _table(rows: Sequence[_Played]) -> Table:
 
 def _conclude(rows: Sequence[_Played]) -> list[str]:
     lines = []
-    for kind in dict.fromkeys(row.kind for row in rows):
-        mine = sorted((row for row in rows if row.kind is kind and row.public_rows == 1000), key=lambda r: r.batch_size)
-        areas = [(row.batch_size, row.played.value("auroc")) for row in mine]
+    for kind in dict.fromkeys(row.of.kind for row in rows):
+        mine = sorted(
+            (row for row in rows if row.of.kind is kind and row.of.public_rows == 1000), key=lambda r: r.of.size
+        )
+        areas = [(row.of.size, row.played.value("auroc")) for row in mine]
         known = [(size, area) for size, area in areas if area is not None]
         if len(known) > 1:
             grows = all(later[1] >= earlier[1] - 0.01 for earlier, later in itertools.pairwise(known))
@@ -324,4 +240,4 @@ def _conclude(rows: Sequence[_Played]) -> list[str]:
     return lines
 
 
-__all__ = ["InferenceRisk", "RiskGame"]
+__all__ = ["InferenceRisk"]

@@ -249,23 +249,34 @@ class PrivacyUtility(Study):
             rate = self.batch_size * self.clients / task.train.size
             training = replace(self._training(), batch_size=None, sampling_rate=rate)
         return Setting(
-            family=named, label=label, release=Release(FedSGD(), [self._defense(family, value)]), training=training
+            family=named,
+            label=label,
+            release=Release(FedSGD(), [defense_of(family, value, self.batch_size)]),
+            training=training,
         )
 
-    def _defense(self, family: Family, value: float) -> Defense:
-        match family:
-            case Family.GAUSSIAN_NOISE:
-                return GaussianNoise(std=value)
-            case Family.CLIP:
-                return Clip(value)
-            case Family.PRUNE:
-                return Prune(value)
-            case Family.SIGN:
-                return Sign()
-            case Family.DP_SGD_PAPER:
-                return DPSGD(clip_norm=2.0, noise_std=value, noise="per_example")
-            case _:
-                return DPSGD.from_noise_multiplier(value, clip_norm=1.0, expected_batch_size=self.batch_size)
+
+def defense_of(family: Family, value: float, batch_size: int) -> Defense:
+    """A defense that needs neither public rows nor a model of its own.
+
+    Args:
+        family: all but the adversarial perturbation and the bottleneck.
+        value: its parameter.
+        batch_size: rows a batch, as DP-SGD with noise on the sum expects them.
+    """
+    match family:
+        case Family.GAUSSIAN_NOISE:
+            return GaussianNoise(std=value)
+        case Family.CLIP:
+            return Clip(value)
+        case Family.PRUNE:
+            return Prune(value)
+        case Family.SIGN:
+            return Sign()
+        case Family.DP_SGD_PAPER:
+            return DPSGD(clip_norm=2.0, noise_std=value, noise="per_example")
+        case _:
+            return DPSGD.from_noise_multiplier(value, clip_norm=1.0, expected_batch_size=batch_size)
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:
@@ -385,4 +396,4 @@ def _conclude(curve: Curve) -> list[str]:
     return lines
 
 
-__all__ = ["Family", "PrivacyUtility", "ProbeAttack", "UtilityData"]
+__all__ = ["ALPHA", "VALUES", "WORDS", "Family", "PrivacyUtility", "ProbeAttack", "UtilityData", "defense_of"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,19 @@ from torch.nn import functional
 
 from gradleak.core import Domain
 from gradleak.data import Population
-from gradleak.results import InputError
+from gradleak.results import InputError, member
 from gradleak.results.fields import check_count
 
 _RACES = ("White", "Black", "Asian", "Indian")
 _AGE_GROUPS = (30, 60)
+
+
+class FacePart(StrEnum):
+    """Part of CelebA, in the order of its numbers."""
+
+    TRAIN = "train"
+    VALID = "valid"
+    TEST = "test"
 
 
 def celeba(
@@ -27,17 +36,20 @@ def celeba(
     sensitive: str = "High_Cheekbones",
     size: int = 32,
     count: int | None = None,
+    part: FacePart | str | None = None,
 ) -> Population:
     """Faces of CelebA with two of their 40 attributes, as target and as property; the owner of a row is its identity.
 
     Args:
         path: folder with `list_attr_celeba.txt` (number of images, names of the attributes, then a name and 1 or -1 for
             each attribute a line), `identity_CelebA.txt` (a name and a number a line) and the images in
-            `img_align_celeba`.
+            `img_align_celeba`; or the published folder, which has these in `Anno` and in `Img`.
         target: the attribute to train for.
         sensitive: another attribute.
         size: height and width that the images are shrunk to; they are not cropped, so 178 by 218 pixels become square.
-        count: take the first so many of the list; None for all.
+        count: take the first so many of the list, or of the part; None for all.
+        part: "train", "valid" or "test" of `list_eval_partition.txt` (a name and 0, 1 or 2 a line; in `Eval` of the
+            published folder), which share no identity; None for all.
 
     Returns:
         Inputs (n, 3, size, size) in [0, 1], in the order of the list.
@@ -55,17 +67,25 @@ def celeba(
     if count is not None:
         check_count("celeba.count", count)
     folder = Path(path)
-    names, flags = _attributes(folder / "list_attr_celeba.txt", (target, sensitive), count)
+    wanted = None if part is None else list(FacePart).index(member("celeba.part", FacePart, part))
+    parts = None if wanted is None else _numbers(_within(folder, "Eval", "list_eval_partition.txt"))
+    names, flags = _attributes(_within(folder, "Anno", "list_attr_celeba.txt"), (target, sensitive))
+    kept = [place for place, name in enumerate(names) if parts is None or parts.get(name) == wanted][:count]
+    if not kept:
+        raise InputError(f"{folder}: expected at least one image of the part {part}, got none")
+    names, flags = [names[place] for place in kept], flags[kept]
     if target == sensitive:
         raise InputError(f"celeba: expected a sensitive attribute that is not the target, got {target} for both")
-    identities = _identities(folder / "identity_CelebA.txt")
+    people_of = _within(folder, "Anno", "identity_CelebA.txt")
+    identities = _numbers(people_of)
     unknown = [name for name in names if name not in identities]
     if unknown:
-        raise InputError(f"{folder / 'identity_CelebA.txt'}: expected an identity for {unknown[0]}, got none")
+        raise InputError(f"{people_of}: expected an identity for {unknown[0]}, got none")
+    images = _within(folder, "Img", "img_align_celeba")
     people = {identity: code for code, identity in enumerate(sorted({identities[name] for name in names}))}
     return Population(
         name=f"CelebA: {sensitive}",
-        inputs=torch.stack([_image(folder / "img_align_celeba" / name, size) for name in names]),
+        inputs=torch.stack([_image(images / name, size) for name in names]),
         targets=flags[:, 0],
         sensitive=flags[:, 1],
         values=(f"not {sensitive}", sensitive),
@@ -129,7 +149,12 @@ def utkface(path: str | os.PathLike[str], *, size: int = 32, count: int | None =
     )
 
 
-def _attributes(file: Path, wanted: tuple[str, str], count: int | None) -> tuple[list[str], Tensor]:
+def _within(folder: Path, published: str, name: str) -> Path:
+    """Path of a file in the folder, or where the published folder has it."""
+    return folder / published / name if (folder / published / name).exists() else folder / name
+
+
+def _attributes(file: Path, wanted: tuple[str, str]) -> tuple[list[str], Tensor]:
     """Names of the images and 0 or 1 for each of the wanted attributes."""
     lines = _lines(file)
     header = lines[1] if len(lines) > 2 else []
@@ -138,7 +163,7 @@ def _attributes(file: Path, wanted: tuple[str, str], count: int | None) -> tuple
         raise InputError(f"{file}, line 2: expected the attribute {absent[0]}, got {', '.join(header) or 'none'}")
     places = [header.index(name) for name in wanted]
     names, flags = [], []
-    for number, parts in enumerate(lines[2:][:count], start=3):
+    for number, parts in enumerate(lines[2:], start=3):
         if len(parts) != len(header) + 1 or any(parts[1 + place] not in ("1", "-1") for place in places):
             raise InputError(
                 f"{file}, line {number}: expected a name and {len(header)} times 1 or -1, got {' '.join(parts)}"
@@ -150,7 +175,8 @@ def _attributes(file: Path, wanted: tuple[str, str], count: int | None) -> tuple
     return names, torch.tensor(flags)
 
 
-def _identities(file: Path) -> dict[str, int]:
+def _numbers(file: Path) -> dict[str, int]:
+    """A number by the name of the image."""
     found = {}
     for number, parts in enumerate(_lines(file), start=1):
         if len(parts) != 2 or not parts[1].isdigit():
@@ -182,4 +208,4 @@ def _image(file: Path, size: int) -> Tensor:
     )[0].clamp(0, 1)
 
 
-__all__ = ["celeba", "utkface"]
+__all__ = ["FacePart", "celeba", "utkface"]

@@ -77,7 +77,10 @@ def test_codes_are_other_games_than_one_hot_rows_whose_cells_stay_valid(tmp_path
     shields = [InferenceShield.SIGN]
     plain = InferenceDefenses(shields=shields, cells=str(tmp_path / "cells.jsonl"), **SMALL)
     coded = replace(plain, encoding=Encoding.CODES)
-    names = [study._game(InferenceShield.SIGN).describe()["population"] for study in (plain, coded)]
+    names = [
+        study.game(study._one(RiskGame.PROPERTY, InferenceShield.SIGN)).describe()["population"]
+        for study in (plain, coded)
+    ]
     assert names == ["adult: gender, 32561 rows", "adult: gender, codes, 32561 rows"]
     areas = {finding.quantity: finding.ours or 0.0 for finding in coded.run(say=silent).findings}
     assert areas["sign, adaptive: AUROC"] > 0.95
@@ -86,7 +89,7 @@ def test_codes_are_other_games_than_one_hot_rows_whose_cells_stay_valid(tmp_path
     assert list(replace(plain, compute=False).run(say=silent).findings) == []
     assert len(replace(coded, compute=False).run(say=silent).findings) == 6
     risk = InferenceRisk(games=[RiskGame.PROPERTY], encoding=Encoding.CODES)
-    assert risk._game(risk._of(RiskGame.PROPERTY)[0]).population.inputs.shape[1] == 11
+    assert risk.game(risk._of(RiskGame.PROPERTY)[0].of).population.inputs.shape[1] == 11
 
 
 def test_the_paper_without_pca_stands_beside_who_learned_without_noise() -> None:
@@ -104,7 +107,10 @@ def test_a_stopped_run_goes_on_with_the_next_seed(tmp_path: Path, monkeypatch: p
     pytest.importorskip("xai", reason="the Adult census comes with the package xai")
     file = tmp_path / "cells.jsonl"
     study = InferenceDefenses(shields=[InferenceShield.SIGN], cells=str(file), **SMALL)
-    game, seeds = replace(study._game(InferenceShield.SIGN), trials=100, shadow_batches=60), [3, 4]
+    game, seeds = (
+        replace(study.game(study._one(RiskGame.PROPERTY, InferenceShield.SIGN)), trials=100, shadow_batches=60),
+        [3, 4],
+    )
     plain = cells_of(game.play_seeds(seeds))
     PlayStore(tmp_path / "cells_seeds").play_seeds(game, seeds[:1], jobs=1)
     played = list[int]()

@@ -349,7 +349,6 @@ class InferenceGame(Settings, ABC):
         return described | {
             "population": f"{self.population.name}, {self.population.size} rows",
             "split": None if self.split is None else "given",
-            "model": getattr(self.model, "__qualname__", type(self.model).__name__),
         }
 
     @abstractmethod
