@@ -122,7 +122,7 @@ def test_the_advantage_stands_beside_utility() -> None:
 
 def test_every_game_is_played_through_every_defense() -> None:
     study = InferenceDefenses(games=list(RiskGame)[:4], seeds=1, **SMALL)
-    for kind in (RiskGame.ATTRIBUTE, RiskGame.DISTRIBUTION, RiskGame.USER):
+    for kind in (RiskGame.ATTRIBUTE, RiskGame.DISTRIBUTION):
         pruned = study.game(study._one(kind, InferenceShield.PRUNE))
         assert isinstance(pruned.release.defenses[0], Prune)  # type: ignore[union-attr]
         assert pruned.kind == kind.value
