@@ -5,8 +5,8 @@ from studies.attribute_privacy import AttributePrivacy
 from studies.defense_table import DefenseTable
 from studies.epsilon_coverage import EpsilonCoverage
 from studies.fed_avg_quality import FedAvgQuality
-from studies.generator_batches import GeneratorBatches
 from studies.game_studies import RiskGame
+from studies.generator_batches import GeneratorBatches
 from studies.generator_questions import GeneratorQuestions
 from studies.generator_table import GeneratorTable, Scale
 from studies.giml_quality import GIMLQuality
