@@ -2,8 +2,9 @@
 
 from gradleak.results import HONG_2024
 from studies.items.item import Checked, Item, Paper, Reading, Run
-from studies.items.rules import Above, Near
+from studies.items.rules import Above, Below, Near
 
+_DESCENT = "attack, L at the point"
 _NORM = "above the gradient norm"
 _PAGE = "studies.md#does-lavp-foresee-reconstruction-quality"
 
@@ -131,7 +132,19 @@ HONG = Paper(
         Item(
             number="theorem 1",
             says="a step of 1/(2L²) lowers the matching loss by ‖gradient‖²/(4L²) at least",
-            lacking="no check of the bound yet.",
+            runs=[
+                Run(
+                    study="lavp_descent",
+                    cost="five minutes of one core",
+                    readings=[
+                        Reading(
+                            quantity=f"{activation}, {_DESCENT}: share of steps that break the bound",
+                            shown=f"steps that break it, {activation}", paper="none", rule=Below(0.0),
+                        )
+                        for activation in ("sigmoid", "tanh", "relu")
+                    ],
+                )
+            ],
         ),
         Item(
             number="pseudocode of the power iteration",
@@ -144,7 +157,19 @@ HONG = Paper(
         Item(
             number="appendix, local optimization",
             says="LAVP goes with the final loss of an attack that starts near the truth",
-            lacking="no study yet.",
+            runs=[
+                Run(
+                    study="lavp_descent",
+                    readings=[
+                        Reading(
+                            quantity=f"sigmoid, start {start} from the truth, step size {step}: Spearman of LAVP with the last loss",
+                            shown=f"Spearman, start {start}, step size {step}", paper="correlated", rule=Above(0.0, surely=True),
+                        )
+                        for step in ("at the truth", "the same for all")
+                        for start in ("0.01", "0.1", "0.3")
+                    ],
+                )
+            ],
         ),
     ],
 )  # fmt: skip
