@@ -5,6 +5,7 @@ from studies.items.item import Checked, Item, Paper, Reading, Run
 from studies.items.rules import Above, Below, Near
 
 _DESCENT = "attack, L at the point"
+_LAST = "Spearman of LAVP with the last loss"
 _NORM = "above the gradient norm"
 _PAGE = "studies.md#does-lavp-foresee-reconstruction-quality"
 
@@ -162,7 +163,7 @@ HONG = Paper(
                     study="lavp_descent",
                     readings=[
                         Reading(
-                            quantity=f"sigmoid, start {start} from the truth, step size {step}: Spearman of LAVP with the last loss",
+                            quantity=f"sigmoid, start {start} from the truth, step size {step}: {_LAST}",
                             shown=f"Spearman, start {start}, step size {step}", paper="correlated", rule=Above(0.0, surely=True),
                         )
                         for step in ("at the truth", "the same for all")
