@@ -116,7 +116,35 @@ def findings(rows: Sequence[Row], *, seed: int) -> list[Finding]:
             quantity = f"{title}: share of attacks whose RMSE is at least the bound"
             paper = "a lower bound of the risk (figures 1, 2 and 19)"
             found.append(Finding(quantity=quantity, ours=float(np.mean(shares)), paper=paper, n=len(shares)))
+        found += [*_by_level(title, mine), *_by_epsilon(title, mine)]
     return found
+
+
+def _by_level(title: str, mine: Sequence[Row]) -> Iterator[Finding]:
+    """Medians by level of noise, by which settings and epochs are compared, and how far images lie apart."""
+    for variance, level in levels(mine):
+        errors = known([row["rmse"] for row in level])
+        bound = median([row["bound"] for row in level])
+        n = len(errors)
+        if errors:
+            yield Finding(quantity=f"{title}: median RMSE at variance {variance:g}", ours=median(errors), n=n)
+            quantity = f"{title}: largest over smallest RMSE of an image at variance {variance:g}"
+            paper = "large differences among samples (figures 7 and 15)"
+            yield Finding(quantity=quantity, ours=max(errors) / min(errors) if min(errors) else None, paper=paper, n=n)
+        yield Finding(quantity=f"{title}: median of the bound at variance {variance:g}", ours=bound, n=len(level))
+
+
+def _by_epsilon(title: str, mine: Sequence[Row]) -> Iterator[Finding]:
+    """Shares of attacks that err by I²F or more, by ε (figure 19)."""
+    for name in mine[0]["influences"]:
+        above = [
+            row["rmse"] >= row["influences"][name]
+            for row in mine
+            if row["rmse"] is not None and row["influences"][name] is not None
+        ]
+        if above:
+            quantity = f"{title}: share of attacks whose RMSE is at least I²F at ε = {name} of the median λmax"
+            yield Finding(quantity=quantity, ours=float(np.mean(above)), n=len(above))
 
 
 def tables(rows: Sequence[Row], accuracies: Mapping[int, float], *, seed: int) -> list[Table]:

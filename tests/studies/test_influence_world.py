@@ -104,12 +104,18 @@ def test_findings_say_how_far_an_attack_is_from_its_prediction() -> None:
     rows = [
         _row(image, 1e-4, 0.1 + image, 0.2 + 2 * image)
         | {"bound": 0.01 * (1 + image), "nominal": 1.0, "ssim": None, "st_lpips": None}
+        | {"influences": {"0": 0.1 + image, "0.1": 3.0}}
         for image in range(5)
     ]
     by_quantity = {finding.quantity: finding for finding in findings(rows, seed=0)}
     assert by_quantity["x: Spearman of I²F and RMSE, within a level of noise"].ours == pytest.approx(1)
     assert by_quantity["x: RMSE / I²F at the smallest noise, median"].ours == pytest.approx(2)
     assert by_quantity["x: share of attacks whose RMSE is at least the bound"].ours == 1.0
+    # Errors are 0.2, 2.2, 4.2, 6.2 and 8.2.
+    assert by_quantity["x: share of attacks whose RMSE is at least I²F at ε = 0.1 of the median λmax"].ours == 0.6
+    assert by_quantity["x: median RMSE at variance 0.0001"].ours == pytest.approx(4.2)
+    assert by_quantity["x: largest over smallest RMSE of an image at variance 0.0001"].ours == pytest.approx(41)
+    assert by_quantity["x: median of the bound at variance 0.0001"].ours == pytest.approx(0.03)
     assert not any("SSIM" in quantity or "I_nom and" in quantity for quantity in by_quantity)
 
 
