@@ -22,6 +22,7 @@ from gradleak.protocols import FedSGD
 from tests.attacks.setting import ROW, rows, setting, small_generator, small_net
 
 ATTACKS = [
+    "APRIL()",
     "BatchNormInversion(iterations=22)",
     "Blind()",
     "DLFA(iterations=22)",
@@ -41,7 +42,7 @@ ATTACKS = [
     "Peel()",
     "UntrainedGenerator(iterations=22, learning_rate=0.01)",
 ]
-AT_ONCE = ("Blind()", "LinearRows()", "Peel()")
+AT_ONCE = ("APRIL()", "Blind()", "LinearRows()", "Peel()")
 LABELS = ["AdaptiveLabelRecovery()", "ConsistentLabels()", "SignRule()", "ZeroShotLabels()"]
 
 # What the adversary's process has: a model, an update, a generator for attacks that need one, and the labels alone for

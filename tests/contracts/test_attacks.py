@@ -11,6 +11,7 @@ from tests.attacks.setting import Setting, rows, setting, small_generator, small
 
 import gradleak.attacks
 from gradleak.attacks import (
+    APRIL,
     DGL,
     DLFA,
     DLG,
@@ -39,6 +40,7 @@ from gradleak.results import Citation, InputError, KnowledgeError, Outcome
 
 # Small budgets: a contract holds after few steps as after many.
 EXAMPLES: dict[type[Attack], Attack] = {
+    APRIL: APRIL(),
     BatchNormInversion: BatchNormInversion(iterations=8),
     Blind: Blind(),
     DGL: DGL(iterations=8, learning_rate=0.02),
@@ -60,8 +62,8 @@ EXAMPLES: dict[type[Attack], Attack] = {
 }
 
 # Solved, not searched: no history; and those for one example alone.
-SOLVED = (LinearRows, Peel)
-ONE_EXAMPLE = (Peel,)
+SOLVED = (APRIL, LinearRows, Peel)
+ONE_EXAMPLE = (APRIL, Peel)
 
 # The papers' attacks that are given the labels; everything else that is true of the private batch is no need.
 LABEL_GIVEN = (DGL, GS)

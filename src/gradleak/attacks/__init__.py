@@ -31,6 +31,7 @@ from gradleak.attacks.inference import (
     with_side,
 )
 from gradleak.attacks.inversion import (
+    APRIL,
     CMAES,
     DGL,
     DLFA,
@@ -133,6 +134,7 @@ from gradleak.attacks.text.token_rows import TokenRows
 from gradleak.attacks.text.used_rows import UsedRows, used_rows
 
 __all__ = [
+    "APRIL",
     "CMAES",
     "DGL",
     "DLFA",

@@ -8,6 +8,7 @@ from gradleak.models.resnet import BasicBlock, Bottleneck, Norm, Stem, resnet, r
 from gradleak.models.small import lenet_dlg, lenet_i2f, linear_model, mlp
 from gradleak.models.text_classifier import TokenEmbedding, text_classifier
 from gradleak.models.transformer import Transformer, transformer
+from gradleak.models.vit import ViT, vit
 
 __all__ = [
     "Activation",
@@ -19,6 +20,7 @@ __all__ = [
     "Stem",
     "TokenEmbedding",
     "Transformer",
+    "ViT",
     "huggingface",
     "initialize_default",
     "initialize_uniform",
@@ -33,4 +35,5 @@ __all__ = [
     "resnet18",
     "text_classifier",
     "transformer",
+    "vit",
 ]

@@ -11,24 +11,25 @@ from gradleak.results import InputError
 
 
 class Block(nn.Module):
-    """Attention and a feed-forward net, each with a skip connection; a causal one normalizes before, another one after.
+    """Attention and a feed-forward net, each with a skip connection.
 
     Args:
         width: numbers of a token.
         heads: of the attention.
         causal: a place sees itself and the places before it.
+        norm_first: normalizes before attention and net, as GPT-2 and ViT do; behind the skip connections otherwise, as BERT.
     """
 
-    def __init__(self, width: int, heads: int, *, causal: bool) -> None:
+    def __init__(self, width: int, heads: int, *, causal: bool, norm_first: bool) -> None:
         super().__init__()
-        self.heads, self.causal = heads, causal
+        self.heads, self.causal, self.norm_first = heads, causal, norm_first
         self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor, seen: Tensor | None = None) -> Tensor:
         """The block's output (b, T, d) for its input; `seen` (b, T) is False at padding."""
-        if self.causal:
+        if self.norm_first:
             middle: Tensor = x + self._attend(self.norm1(x), seen)
             out: Tensor = middle + self.down(F.gelu(self.up(self.norm2(middle))))
         else:
@@ -74,7 +75,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.causal, self.classes = causal, classes
         self.word, self.place = nn.Embedding(words, width), nn.Embedding(length, width)
-        self.blocks = nn.ModuleList(Block(width, heads, causal=causal) for _ in range(blocks))
+        self.blocks = nn.ModuleList(Block(width, heads, causal=causal, norm_first=causal) for _ in range(blocks))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, classes or words, bias=bool(classes))
 

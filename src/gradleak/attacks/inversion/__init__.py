@@ -1,6 +1,6 @@
 """Gradient inversion: the engine, its parts, and one preset a paper."""
 
-from gradleak.attacks.inversion.analytic import LinearRows
+from gradleak.attacks.inversion.analytic import APRIL, LinearRows
 from gradleak.attacks.inversion.assumed_protocol import (
     LearningRateFit,
     ProtocolTrial,
@@ -70,6 +70,7 @@ from gradleak.attacks.inversion.tag import TAG
 from gradleak.attacks.inversion.variables import Code, Part, Pixels, PixelsAndLabels, Space, Start, Variables
 
 __all__ = [
+    "APRIL",
     "CMAES",
     "DGL",
     "DLFA",
