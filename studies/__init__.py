@@ -24,6 +24,8 @@ from studies.lavp_cells import Architecture
 from studies.lavp_conditions import LAVPConditions
 from studies.lavp_descent import LAVPDescent
 from studies.lavp_quality import LAVPQuality
+from studies.layer_conditions import LayerConditions
+from studies.layer_epochs import CurveNetwork, LayerEpochs
 from studies.layer_influences import Influence, LayerInfluences, Leakage
 from studies.layer_latent import LatentData, LatentNetwork, LayerLatent
 from studies.layer_original import LayerOriginal
@@ -52,6 +54,7 @@ __all__ = [
     "AttackFamily",
     "AttackTable",
     "AttributePrivacy",
+    "CurveNetwork",
     "DefenseTable",
     "Entrant",
     "EpsilonCoverage",
@@ -81,6 +84,8 @@ __all__ = [
     "LabelRestoration",
     "LatentData",
     "LatentNetwork",
+    "LayerConditions",
+    "LayerEpochs",
     "LayerInfluences",
     "LayerInversion",
     "LayerLatent",

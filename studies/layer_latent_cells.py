@@ -205,9 +205,9 @@ class _Views:
         turned = {layer: coordinates(matrix) for layer, matrix in matrices.items()}
         return cls(
             entries={layer: matrix.shape[1] for layer, matrix in matrices.items()},
-            pooled={layer: _pooled(matrix, most) for layer, matrix in matrices.items()},
+            pooled={layer: pooled(matrix, most) for layer, matrix in matrices.items()},
             turned=turned,
-            directions={layer: _unit(rows) for layer, rows in turned.items()},
+            directions={layer: unit(rows) for layer, rows in turned.items()},
         )
 
     def read_by(self, attacker: str) -> Mapping[str, Tensor]:
@@ -341,7 +341,7 @@ def _without_gradients(parts: Parts, batches: Tensor) -> dict[str, Tensor]:
     return {LABELS: shares, INPUTS: inputs.reshape(len(batches), -1)}
 
 
-def _pooled(matrix: Tensor, most: int) -> Tensor:
+def pooled(matrix: Tensor, most: int) -> Tensor:
     """The rows, or the largest of every few neighboring numbers where there are more than `most`."""
     size = matrix.shape[1]
     if size <= most:
@@ -351,7 +351,8 @@ def _pooled(matrix: Tensor, most: int) -> Tensor:
     return reduce(matrix)
 
 
-def _unit(rows: Tensor) -> Tensor:
+def unit(rows: Tensor) -> Tensor:
+    """The rows over their lengths, float32; rows of zeros stay."""
     lengths = rows.norm(dim=1, keepdim=True)
     return (rows / torch.where(lengths > 0, lengths, 1.0)).float()
 
@@ -376,4 +377,6 @@ __all__ = [
     "Recipe",
     "Shuffled",
     "measure",
+    "pooled",
+    "unit",
 ]
