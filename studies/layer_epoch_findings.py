@@ -34,7 +34,7 @@ def _coefficient(cell: Readings, measure: str, attacker: str) -> float | None:
 
 
 def latent_findings(latent: Mapping[str, Mapping[int, Readings]]) -> list[Finding]:
-    """What figures 3 and 10 say of layers, and R of the measures with V."""
+    """Findings on figures 3 and 10, layer by layer, and R of the measures with V."""
     found = []
     for network, curve in latent.items():
         first_layer = next(iter(next(iter(curve.values()))[LABEL]))
@@ -142,7 +142,7 @@ def latent_table(network: str, curve: Mapping[int, Readings]) -> Table:
 
 
 def original_table(original: Mapping[str, Mapping[int, Numbers]]) -> list[Table]:
-    """What is told of images, at most one table."""
+    """V of images and what goes with it, at most one table."""
     columns = ("condition", "epoch", "V (nats)", "above an exchanged one", "sensitivity", "gradient norm", "accuracy")
     rows = [
         [
