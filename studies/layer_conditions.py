@@ -186,7 +186,7 @@ class LayerCell:
 
     @property
     def verdict(self) -> str:
-        """Where it leaks most: first fully connected, elsewhere, not told apart, or nothing found."""
+        """Verdict on where it leaks most: first fully connected, elsewhere, not told apart, or nothing found."""
         if not self.found:
             return "nothing found"
         if self.leakiest == FIRST_DENSE:
@@ -246,7 +246,7 @@ def measured(condition: LayerCondition, drawn: Population, *, training: int, see
 
 @dataclass(frozen=True, kw_only=True)
 class LayerConditions(Study):
-    """Where an attribute leaks, in a base cell and with one thing changed at a time towards the setting of the paper.
+    """Study of where an attribute leaks, in a base cell and with one thing changed at a time towards the setting of the paper.
 
     The base is a cell of `layer_latent` in which the paper's claim fails: strokes of MNIST digits, LeNet with ReLU, trained
     for 40 epochs, a forest on gradients of 32 rows with one value. Each cell says by how much the first fully connected
