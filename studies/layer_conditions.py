@@ -118,7 +118,7 @@ class LayerCondition:
         return LatentInformation(classifier=LogisticRegression(), features=PrincipalComponents(count=50), seed=own)
 
     def read_by(self, matrix: Tensor) -> Tensor:
-        """What the attacker is given of a layer's gradients (n, entries)."""
+        """Numbers that the attacker is given of a layer's gradients (n, entries)."""
         return pooled(matrix, self.entries) if self.attacker == FOREST else unit(coordinates(matrix))
 
 
