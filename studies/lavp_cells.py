@@ -316,9 +316,7 @@ def paired(*columns: Sequence[float | None]) -> Floats:
 
 def spearman(rows: Floats) -> float | None:
     """Spearman's correlation of the first two columns; None for fewer than three rows, or where one does not vary."""
-    if len(rows) < 3 or np.ptp(rows[:, 0]) == 0 or np.ptp(rows[:, 1]) == 0:
-        return None
-    return float(stats.spearmanr(rows[:, 0], rows[:, 1])[0])
+    return _number(spearmans(rows[None])[0])
 
 
 def partial_spearman(rows: Floats) -> float | None:
@@ -326,25 +324,62 @@ def partial_spearman(rows: Floats) -> float | None:
 
     (r₁₂ − r₁₃ r₂₃) / √((1 − r₁₃²)(1 − r₂₃²)) of rank correlations; None where it is not defined.
     """
-    plain = [spearman(rows[:, pair]) for pair in ([0, 1], [0, 2], [1, 2])]
-    if any(value is None for value in plain):
-        return None
-    both, first, second = (float(value or 0.0) for value in plain)
+    return _number(partial_spearmans(rows[None])[0])
+
+
+def spearmans(draws: Floats) -> Floats:
+    """`spearman` of each draw (r, n, at least 2), (r,); NaN where it is not defined."""
+    return _ranked(draws)[:, 0, 1]
+
+
+def partial_spearmans(draws: Floats) -> Floats:
+    """`partial_spearman` of each draw (r, n, 3), (r,); NaN where it is not defined."""
+    found = _ranked(draws)
+    both, first, second = found[:, 0, 1], found[:, 0, 2], found[:, 1, 2]
     left = (1 - first**2) * (1 - second**2)
-    return None if left <= 1e-12 else float((both - first * second) / left**0.5)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        values: Floats = np.where(left > 1e-12, (both - first * second) / np.sqrt(left), np.nan)
+    return values
+
+
+def _ranked(draws: Floats) -> Floats:
+    """Correlations of the ranks of the columns of each draw, (r, columns, columns)."""
+    if draws.shape[1] < 3:
+        return np.full((len(draws), draws.shape[2], draws.shape[2]), np.nan)
+    ranks = stats.rankdata(draws, axis=1)
+    ranks -= ranks.mean(axis=1, keepdims=True)
+    products = np.einsum("rni,rnj->rij", ranks, ranks)
+    norms = np.sqrt(np.einsum("rii->ri", products))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found: Floats = products / (norms[:, :, None] * norms[:, None, :])
+    return found
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
 
 
 def mean_interval(
-    parts: Sequence[Floats], rule: Callable[[Floats], float | None], *, resamples: int, seed: int
+    parts: Sequence[Floats], rule: Callable[[Floats], Floats], *, resamples: int, seed: int
 ) -> tuple[float, float] | None:
-    """Percentile bootstrap of 95 % over images, within each part, of the mean of a coefficient; None without any."""
+    """Percentile bootstrap of 95 % over images, within each part, of the mean of a coefficient; None without any.
+
+    Args:
+        parts: rows (n, columns) of each.
+        rule: `spearmans` or `partial_spearmans`.
+        resamples: how many.
+        seed: of the draws.
+    """
     random = np.random.default_rng(seed)
-    means = []
-    for _ in range(resamples):
-        values = [rule(part[random.integers(0, len(part), len(part))]) for part in parts if len(part) > 2]
-        known = [value for value in values if value is not None]
-        if known:
-            means.append(np.mean(known))
+    found = [
+        rule(part[random.integers(0, len(part), (resamples, len(part)))])
+        if len(part) > 2
+        else np.full(resamples, np.nan)
+        for part in parts
+    ]
+    known = np.isfinite(np.stack(found))
+    counts = known.sum(axis=0)
+    means = np.where(known, np.stack(found), 0.0).sum(axis=0)[counts > 0] / counts[counts > 0]
     if len(means) < resamples / 2:
         return None
     low, high = np.percentile(means, [2.5, 97.5])
@@ -374,7 +409,9 @@ __all__ = [
     "mean_interval",
     "paired",
     "partial_spearman",
+    "partial_spearmans",
     "proxies_of",
     "qualities_of",
     "spearman",
+    "spearmans",
 ]

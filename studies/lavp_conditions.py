@@ -31,7 +31,9 @@ from studies.lavp_cells import (
     mean_interval,
     paired,
     partial_spearman,
+    partial_spearmans,
     spearman,
+    spearmans,
 )
 from studies.panels import panels
 from studies.private_images import draw_images
@@ -201,7 +203,7 @@ class LAVPConditions(Study):
             batch = Batch(gray, batch.targets, Domain.image(channels=1, height=gray.shape[2], width=gray.shape[3]))
         return Images(batch=batch, others=others)
 
-    def _interval(self, rows: Floats, rule: Callable[[Floats], float | None] = spearman) -> tuple[float, float] | None:
+    def _interval(self, rows: Floats, rule: Callable[[Floats], Floats] = spearmans) -> tuple[float, float] | None:
         return mean_interval([rows], rule, resamples=self.resamples, seed=self.seed)
 
     def _findings(self, name: str, cell: LAVPCell) -> list[Finding]:
@@ -228,7 +230,7 @@ class LAVPConditions(Study):
                     Finding(
                         quantity=f"{name}, {loss} attack: Spearman of {proxy} with mse, contrast taken out",
                         ours=partial_spearman(rows),
-                        interval=self._interval(rows, partial_spearman),
+                        interval=self._interval(rows, partial_spearmans),
                         n=len(rows),
                         note=f"contrast and mse: {shown(spearman(rows[:, [2, 1]]), '.2f')}",
                     )
@@ -289,7 +291,7 @@ def _table(loss: str, cells: dict[str, LAVPCell], interval: Callable[..., tuple[
                 shown(median(own[RELATIVE]), ".2g"),
                 shown(spread, ".2g"),
                 told(largest, MSE),
-                shown_with(partial_spearman(held), interval(held, partial_spearman), ".2f"),
+                shown_with(partial_spearman(held), interval(held, partial_spearmans), ".2f"),
                 told(largest, LOSS),
                 told(smallest, MSE),
                 told("gradient_norm", MSE),

@@ -18,7 +18,7 @@ from gradleak.protocols import FedSGD
 from gradleak.reporting.drawing import INK, MARKERS, SERIES
 from gradleak.results import HONG_2024, Citation, check_count
 from gradleak.risk import Vulnerability
-from studies.lavp_cells import Architecture, Client, mean_interval, paired, spearman
+from studies.lavp_cells import Architecture, Client, mean_interval, paired, spearman, spearmans
 from studies.panels import panels
 from studies.private_images import draw_images
 from studies.store import Store, content_of
@@ -334,7 +334,7 @@ class LAVPDescent(Study):
                 Finding(
                     quantity=f"{name}, start {distance:g} from the truth, step size {step}: Spearman of LAVP with {what}",
                     ours=spearman(rows),
-                    interval=mean_interval([rows], spearman, resamples=self.resamples, seed=self.seed),
+                    interval=mean_interval([rows], spearmans, resamples=self.resamples, seed=self.seed),
                     paper="correlated (appendix; no number in our copy)" if what == "the last loss" else "",
                     n=len(rows),
                     note=f"median {shown(median(values))}",

@@ -32,6 +32,7 @@ from studies.lavp_cells import (
     mean_interval,
     paired,
     spearman,
+    spearmans,
 )
 from studies.panels import panels
 from studies.store import Store
@@ -138,7 +139,7 @@ class LAVPQuality(Study):
                 quantity=f"{loss} attack: Spearman of {proxy} with {quality}, mean over architectures",
                 ours=float(np.mean(found)) if found else None,
                 paper=PAPER.get(proxy, "") if quality == MSE else "",
-                interval=mean_interval(list(by_model.values()), spearman, resamples=self.resamples, seed=self.seed),
+                interval=mean_interval(list(by_model.values()), spearmans, resamples=self.resamples, seed=self.seed),
                 n=sum(len(pair) for pair in by_model.values()),
                 note=", ".join(f"{name} {shown(value, '.2f')}" for name, value in values.items()),
             )

@@ -32,6 +32,7 @@ from studies.lavp_cells import (
     paired,
     partial_spearman,
     spearman,
+    spearmans,
 )
 from studies.lavp_conditions import BASE, conditions
 from studies.lavp_descent import DescentStep, Matches
@@ -46,6 +47,8 @@ def test_coefficients_are_those_of_scipy_and_known_answers() -> None:
     third = random.normal(size=400)
     rows = np.stack([third + 0.1 * random.normal(size=400), third + 0.1 * random.normal(size=400), third], axis=1)
     assert spearman(rows) == pytest.approx(float(stats.spearmanr(rows[:, 0], rows[:, 1])[0]))
+    tied = np.round(rows[:30])
+    assert spearman(tied) == pytest.approx(float(stats.spearmanr(tied[:, 0], tied[:, 1])[0]))
     # What two columns share is the third alone: once it is taken out, nothing is left.
     plain, partial = spearman(rows), partial_spearman(rows)
     assert plain is not None
@@ -64,11 +67,11 @@ def test_pairs_leave_out_what_is_not_known_and_intervals_hold_the_value() -> Non
     assert rows.tolist() == [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
     random = np.random.default_rng(1)
     noisy = np.stack([np.arange(40.0), np.arange(40.0) + 10 * random.normal(size=40)], axis=1)
-    interval = mean_interval([noisy, noisy[:20]], spearman, resamples=200, seed=0)
+    interval = mean_interval([noisy, noisy[:20]], spearmans, resamples=200, seed=0)
     value = np.mean([spearman(noisy), spearman(noisy[:20])])  # type: ignore[list-item]
     assert interval is not None
     assert interval[0] < value < interval[1]
-    assert mean_interval([noisy[:2]], spearman, resamples=20, seed=0) is None
+    assert mean_interval([noisy[:2]], spearmans, resamples=20, seed=0) is None
 
 
 def test_the_contrast_is_the_error_of_the_best_constant_a_channel() -> None:
