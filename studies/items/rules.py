@@ -45,6 +45,22 @@ class Near(Rule):
 
 
 @dataclass(frozen=True)
+class Size(Rule):
+    """The absolute value lies within `by` of the paper's, whose sign depends on an order that it does not state."""
+
+    value: float
+    by: float
+
+    def text(self) -> str:
+        """Within so much of an absolute value."""
+        return f"without its sign within {self.by:g} of {abs(self.value):g}"
+
+    def holds(self, found: Finding, others: Others) -> bool | None:
+        """True within `by` of the value, both without their signs."""
+        return None if found.ours is None else abs(abs(found.ours) - abs(self.value)) <= self.by + 1e-9
+
+
+@dataclass(frozen=True)
 class Factor(Rule):
     """The value lies within a factor `by` of the paper's; both are positive."""
 
@@ -148,4 +164,4 @@ class Covers(Rule):
         return None if found.interval is None else found.interval[0] <= self.value <= found.interval[1]
 
 
-__all__ = ["Above", "Below", "Between", "Covers", "Exceeds", "Factor", "Near", "Rule"]
+__all__ = ["Above", "Below", "Between", "Covers", "Exceeds", "Factor", "Near", "Rule", "Size"]

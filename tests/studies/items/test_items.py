@@ -15,7 +15,7 @@ from gradleak.results import InputError
 from studies.items import PAPERS, Checked, Item, Reading, Run, State, judge, keep, listing, page, read, records
 from studies.items.kept import LARGEST, Kept
 from studies.items.page import PAGE, changed, command, settings_of
-from studies.items.rules import Above, Below, Between, Covers, Exceeds, Factor, Near
+from studies.items.rules import Above, Below, Between, Covers, Exceeds, Factor, Near, Size
 from studies.runner import app, known_studies
 from studies.study import Cost, Finding, StudyResult
 
@@ -123,6 +123,8 @@ def finding(ours: float | None, interval: tuple[float, float] | None = None) -> 
         (Near(1.0, 0.1), finding(1.1), True),
         (Near(1.0, 0.1), finding(1.11), False),
         (Near(1.0, 0.1), finding(None), None),
+        (Size(-0.2, 0.02), finding(0.215), True),
+        (Size(-0.2, 0.02), finding(-0.23), False),
         (Factor(10.0, 2.0), finding(5.0), True),
         (Factor(10.0, 2.0), finding(21.0), False),
         (Between(1.0, 2.0), finding(2.0), True),
