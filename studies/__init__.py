@@ -16,6 +16,8 @@ from studies.inference_factors import InferenceAdversaries, InferenceKnowledge, 
 from studies.inference_risk import InferenceRisk
 from studies.inference_tradeoff import InferenceTradeoff
 from studies.influence_cells import AttackFamily, NoisyLayers
+from studies.influence_cost import InfluenceCost
+from studies.influence_directions import InfluenceDirections
 from studies.influence_validation import InfluenceValidation
 from studies.influence_world import InfluenceInTheWorld, WorldAxis
 from studies.initialization import Initialization, InitializationRisk
@@ -74,6 +76,8 @@ __all__ = [
     "InferenceShield",
     "InferenceTradeoff",
     "Influence",
+    "InfluenceCost",
+    "InfluenceDirections",
     "InfluenceInTheWorld",
     "InfluenceValidation",
     "Initialization",
