@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import tomllib
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from pickle import PicklingError
 from typing import Any
@@ -15,10 +17,10 @@ from typing import Any
 import pytest
 
 from gradleak.auditing import build_plan
-from gradleak.auditing.executor import Loky
-from gradleak.auditing.work import Call, findings_of
+from gradleak.auditing.executor import Loky, sent
+from gradleak.auditing.work import Call, Freight, findings_of
 from gradleak.audits.base import Site, Task
-from gradleak.results import Finding, PlanError, Status
+from gradleak.results import Finding, InputError, PlanError, Status
 from tests.auditing.test_resume import QUICK_PLAN
 
 REMOTE = '\n"""\nTraceback (most recent call last):\nTypeError: cannot pickle \'_thread.lock\' object\n"""'
@@ -94,6 +96,22 @@ def test_what_cannot_be_sent_is_done_here(monkeypatch: pytest.MonkeyPatch, tmp_p
     with pytest.warns(UserWarning, match=r"alone what is left.* \(TypeError: cannot pickle '_thread.lock' object\)"):
         done = [task.name for task, _ in Loky(jobs=2).results(_calls(tmp_path, "abc"))]
     assert done == ["a", "b", "c"]
+
+
+def test_what_cannot_be_sent_to_a_cluster_is_refused(tmp_path: Path) -> None:
+    [call] = _calls(tmp_path, "a")
+    locked = replace(call, task=replace(call.task, run=partial(_with, threading.Lock())))
+    with (
+        pytest.raises(
+            InputError, match=r"got one that cannot \(cannot pickle '_thread.lock' object\); take locks.* loky"
+        ),
+        sent(),
+    ):
+        Freight.of([locked])
+
+
+def _with(lock: object, site: Site, out: Path) -> list[Finding]:
+    raise NotImplementedError
 
 
 @pytest.mark.slow

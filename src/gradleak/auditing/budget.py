@@ -40,13 +40,13 @@ def seconds_of(time: str | float) -> float:
     """
     value = math.nan
     if isinstance(time, str):
-        read = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([a-z]+)\s*", time)
+        read = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([a-z]+)\s*", time, flags=re.ASCII)
         if read and read[2] in _UNITS:
             value = float(read[1]) * _UNITS[read[2]]
     elif isinstance(time, int | float) and not isinstance(time, bool):
         value = float(time)
     if not 0 < value < math.inf:
-        raise InputError(f'budget: expected seconds, or a text such as "30s" or "2m", got {shown(time)}')
+        raise InputError(f'budget: expected seconds, or a text such as "30s" or "2m" with its unit, got {shown(time)}')
     return value
 
 

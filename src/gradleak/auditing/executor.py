@@ -30,6 +30,7 @@ from gradleak.results.versions import version_of
 
 # Tasks that end one worker process after the other, with none done between: it is not for the tasks.
 _LOST = 4
+_TAKE_OUT = "take locks, open files and handles out of what it holds"
 
 
 class NoProcessesError(PlanError):
@@ -135,9 +136,9 @@ class Loky(Cluster):
         try:
             yield from self._elsewhere(left)
         except PicklingError as error:
+            said = _last_line(error.__cause__ or error)
             warnings.warn(
-                "this process does alone what is left, since a task cannot be sent to another one "
-                f"({_last_line(error.__cause__ or error)}); take locks, open files and handles out of what it holds",
+                f"this process does alone what is left, since a task cannot be sent to another one ({said}); {_TAKE_OUT}",
                 stacklevel=2,
             )
             yield from _here(list(left.values()))
@@ -249,6 +250,23 @@ class Probe:
         except InputError as refusal:
             return f"{here}: {refusal}"
         return None
+
+
+@contextmanager
+def sent() -> Iterator[None]:
+    """Pickling inside, for workers of a cluster.
+
+    Raises:
+        InputError: for what cannot be pickled.
+    """
+    try:
+        yield
+    # Of a user's own class anything may come.
+    except (PicklingError, TypeError, AttributeError, ValueError, NotImplementedError, RuntimeError) as error:
+        raise InputError(
+            f"executor: expected tasks that can be sent to workers, got one that cannot ({error}); {_TAKE_OUT}, or use "
+            "--executor loky"
+        ) from error
 
 
 def worked(call: Call) -> Done:

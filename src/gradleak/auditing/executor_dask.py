@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gradleak.auditing.executor import Cluster, Executor, Probe, refuse, worked
+from gradleak.auditing.executor import Cluster, Executor, Probe, refuse, sent, worked
 from gradleak.auditing.parcel import Arrays, Parcel
 from gradleak.auditing.work import Call, Common, Done, Freight, failed
 from gradleak.audits.base import Task
@@ -57,8 +57,9 @@ class Dask(Cluster):
         try:
             with self._client() as client:
                 self._check(client, probe)
-                freight = Freight.of(calls)
-                common = _shipped(client, freight.common)
+                with sent():
+                    freight = Freight.of(calls)
+                    common = _shipped(client, freight.common)
                 yield _Held(client=client, freight=freight, common=common, probe=probe, resources=self.resources)
         finally:
             probe.close()
@@ -114,7 +115,8 @@ class _Held(Executor):
 
     def results(self, calls: Sequence[Call]) -> Generator[Done]:
         """The tasks and their findings, in the order of their ends."""
-        parcels, arrays = self.freight.of_some(calls)
+        with sent():
+            parcels, arrays = self.freight.of_some(calls)
         later = _shipped(self.client, arrays)
         futures = {
             self.client.submit(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gradleak.auditing.executor import Cluster, Executor, Probe, refuse, worked
+from gradleak.auditing.executor import Cluster, Executor, Probe, refuse, sent, worked
 from gradleak.auditing.parcel import Arrays, Parcel
 from gradleak.auditing.work import Call, Common, Done, Freight, failed
 from gradleak.audits.base import Task
@@ -52,8 +52,10 @@ class Ray(Cluster):
             with self._cluster():
                 own = dict(self.resources or {})
                 settings = {"num_cpus": 1, "num_gpus": own.pop("GPU", 0), "resources": own, "max_retries": self.retries}
-                freight = Freight.of(calls)
-                remote, common = ray.remote(_done).options(**settings), ray.put(freight.common)
+                with sent():
+                    freight = Freight.of(calls)
+                    common = ray.put(freight.common)
+                remote = ray.remote(_done).options(**settings)
                 yield _Held(remote=remote, freight=freight, common=common, probe=probe)
         finally:
             probe.close()
@@ -86,7 +88,8 @@ class _Held(Executor):
 
     def results(self, calls: Sequence[Call]) -> Generator[Done]:
         """The tasks and their findings, in the order of their ends."""
-        parcels, arrays = self.freight.of_some(calls)
+        with sent():
+            parcels, arrays = self.freight.of_some(calls)
         later = ray.put(arrays)
         waiting = {
             self.remote.remote(
