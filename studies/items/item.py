@@ -75,6 +75,7 @@ class Run:
         readings: what counts for the item.
         page: page of the documentation that says more, from docs/explanation, or "".
         cost: what a run takes, in words, where no record says it.
+        whole: False for a study that is run in parts, whose record may lack readings.
     """
 
     study: str
@@ -83,6 +84,7 @@ class Run:
     readings: Sequence[Reading]
     page: str = ""
     cost: str = ""
+    whole: bool = True
 
     @property
     def record(self) -> str:
@@ -181,9 +183,9 @@ def _line(reading: Reading, run: Run, records: Mapping[str, Kept]) -> Line:
         known = {one.quantity: one.earlier() for one in run.readings}
     else:
         known = {finding.quantity: finding for finding in record.findings}
-        if reading.quantity not in known:
+        if reading.quantity not in known and run.whole:
             raise InputError(f"{run.record}: expected a record with the finding {reading.quantity!r}, which it lacks")
-    found = known[reading.quantity]
+    found = known.get(reading.quantity)
     agrees = None if found is None or reading.rule is None else reading.rule.holds(found, known.get)
     return Line(reading=reading, found=found, agrees=agrees, current=record is not None)
 

@@ -29,7 +29,8 @@ class Kept:
         findings: line by line.
         conclusion: in words.
         tables: numbers side by side, or none where they would make the file too large.
-        cost: of the run, or None where nobody measured it.
+        cost: of the run, or None where nobody measured it, or where it only tabulated cells.
+        resumed: whether the run may have found cells of earlier ones, whose cost is not in `cost`.
     """
 
     study: str
@@ -38,6 +39,7 @@ class Kept:
     conclusion: Sequence[str] = ()
     tables: Sequence[Mapping[str, Any]] = ()
     cost: Cost | None = None
+    resumed: bool = False
 
 
 def read(path: Path) -> Kept:
@@ -83,7 +85,10 @@ def keep(path: Path, folder: Path = FOLDER) -> Path:
         raise InputError(f"expected {found.study}.json or {found.study}-VARIANT.json, got {path.name}")
     document: dict[str, Any] = {
         "study": found.study,
-        "cost": None if found.cost is None else TypeAdapter(Cost).dump_python(found.cost),
+        "cost": None
+        if found.cost is None or found.settings.get("compute") is False
+        else TypeAdapter(Cost).dump_python(found.cost),
+        "resumed": bool(found.settings.get("cells")),
         "settings": {
             name: _plain(value) for name, value in found.settings.items() if name != "use" and name not in NEUTRAL
         },

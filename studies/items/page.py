@@ -197,7 +197,7 @@ def _runs(
         facts = (
             ["no record", "-", runs[name].cost or "-"] if record is None
             else ["-", "-", "-"] if cost is None
-            else [cost.version, cost.date, f"{cost.core_seconds / 60:.1f}"]
+            else [cost.version, cost.date, f"{'at least ' if record.resumed else ''}{cost.core_seconds / 60:.1f}"]
         )  # fmt: skip
         text = command(runs[name], records, known).replace("|", r"\|")
         lines.append(f"| {name} | `{text}` | {' | '.join(facts)} |")

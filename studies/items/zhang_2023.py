@@ -36,8 +36,8 @@ _PANELS = (
 def _world(*readings: Reading) -> Run:
     """The study of real attacks, of which every item reads its settings."""
     return Run(
-        study="influence_in_the_world", settings={"cifar": "cifar10.npz", "only": "uniform"},
-        cost="half an hour of one core", readings=readings,
+        study="influence_in_the_world", settings={"only": "uniform"},
+        cost="half an hour of one core", readings=readings, whole=False,
     )  # fmt: skip
 
 
