@@ -334,6 +334,7 @@ def _figure(cells: dict[str, LAVPCell], interval: Callable[..., tuple[float, flo
         axes.axvline(0.0, color=INK, linewidth=0.8)
         axes.axvline(0.5, color=INK, linewidth=0.8, linestyle=":")
         axes.set_xlim(-1.7, 1)
+        axes.set_xticks([-1, -0.5, 0, 0.5, 1])
         axes.set_xlabel("Spearman of the largest eigenvalue with the MSE (dotted: the paper's 0.5)")
         # Tick labels are numbers in figures of this house.
         axes.set_yticks([])
