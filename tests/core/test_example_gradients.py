@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -115,6 +118,24 @@ def test_a_model_that_mixes_examples_is_refused(kind: str, mode: str, message: s
         with pytest.raises(UnsupportedError, match=message):
             release(objective, BATCH, generator=torch.Generator())
     Release(FedSGD())(objective, BATCH, generator=torch.Generator())
+
+
+def test_whether_examples_mix_is_tried_once_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[tuple[int, ...]] = []
+    of_examples = importlib.import_module("gradleak.core.example_gradients")
+    mixes = of_examples._mixes
+
+    def counting(objective: Objective, shape: tuple[int, ...], *, ids: bool) -> bool:
+        tried.append(shape)
+        return bool(mixes(objective, shape, ids=ids))
+
+    monkeypatch.setattr(of_examples, "_mixes", counting)
+    objective = Objective.from_module(nn.Linear(4, 2))
+    batch = Batch(torch.rand(3, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 1]))
+    for _ in range(3):
+        example_gradients(objective, objective.params, batch)
+        objective = replace(objective, params={name: tensor / 2 for name, tensor in objective.params.items()})
+    assert tried == [(4,)]
 
 
 def test_batch_norm_in_eval_mode_is_fine() -> None:

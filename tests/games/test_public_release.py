@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -88,7 +89,12 @@ def test_every_batch_of_a_model_that_draws_has_a_draw_of_its_own(make: Callable[
     assert "draw" in released.reason
 
 
-@pytest.mark.parametrize("defenses", [(), (gl.Prune(0.5),), (gl.ClipPerExample(0.1),), (gl.GaussianNoise(std=0.1),)])
+DP_SGD = gl.DPSGD(clip_norm=0.1, noise_std=0.1, noise="sum")
+
+
+@pytest.mark.parametrize(
+    "defenses", [(), (gl.Prune(0.5),), (gl.ClipPerExample(0.1),), (gl.GaussianNoise(std=0.1),), (DP_SGD, gl.Prune(0.5))]
+)
 def test_updates_of_the_training_are_those_of_the_release(defenses: tuple[object, ...]) -> None:
     batch = population(rows=20).rows(torch.arange(8))
     objective = Objective.from_module(perceptron(torch.Generator().manual_seed(0)))
@@ -98,6 +104,14 @@ def test_updates_of_the_training_are_those_of_the_release(defenses: tuple[object
     assert found is not None
     for name, tensor in expected.items():
         torch.testing.assert_close(found[name], tensor)
+        assert not found[name].requires_grad
+
+
+def test_an_update_through_dp_sgd_that_is_no_number_is_none() -> None:
+    batch = population(rows=20).rows(torch.arange(8))
+    objective = Objective.from_module(perceptron(torch.Generator().manual_seed(0)))
+    lost = replace(objective, params={name: tensor * torch.nan for name, tensor in objective.params.items()})
+    assert updated(release(DP_SGD), lost, batch, torch.Generator().manual_seed(3)) is None
 
 
 def test_every_number_of_a_perturbation_reaches_its_rounds() -> None:

@@ -229,6 +229,15 @@ def test_a_language_model_predicts_the_candidate_too() -> None:
     )
 
 
+def test_its_cost_grows_with_places_and_entries_and_the_square_of_candidates() -> None:
+    batch = exposure().batch
+    few, many = (TokenError(most_places=2, most_candidates=count) for count in (2, 6))
+    one = TokenError(most_places=1, most_candidates=2)
+    assert few.extra_cost(batch) == many.extra_cost(batch) == 2 * one.extra_cost(batch)
+    assert few.extra_seconds(batch, 200) == pytest.approx(2 * few.extra_seconds(batch, 100))
+    assert 3 < many.extra_seconds(batch, 100) / few.extra_seconds(batch, 100) < 9
+
+
 def test_refuses_what_is_not_text() -> None:
     case = exposure()
     with pytest.raises(InputError, match="at least one id"):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from gradleak.core.batch import Batch
@@ -15,7 +15,8 @@ from gradleak.core.evaluation import BY_EXAMPLE
 from gradleak.core.objective import Objective, Tensors
 from gradleak.results import UnsupportedError
 
-_CHECKED: WeakKeyDictionary[Objective, set[tuple[int, ...]]] = WeakKeyDictionary()
+# By module, which the objectives of a training have in common.
+_CHECKED: WeakKeyDictionary[nn.Module, set[tuple[int, ...]]] = WeakKeyDictionary()
 
 
 def example_gradients(objective: Objective, params: Mapping[str, Tensor], batch: Batch) -> Tensors:
@@ -57,7 +58,7 @@ def example_gradients(objective: Objective, params: Mapping[str, Tensor], batch:
 
 def _refuse_mixing(objective: Objective, shape: tuple[int, ...], *, ids: bool) -> None:
     """Refuse a model in which the output of one example depends on another one."""
-    checked = _CHECKED.setdefault(objective, set())
+    checked = _CHECKED.setdefault(objective._module, set())
     if shape in checked:
         return
     layers = objective.batch_statistics

@@ -175,6 +175,22 @@ class Release:
         _check_generator(generator)
         objective.check(batch)
         self.check_model(objective)
+        return self._sealed(objective, self.drawn(objective, batch, generator))
+
+    def drawn(self, objective: Objective, batch: Batch, generator: torch.Generator) -> Tensors:
+        """The tensors of one release, of a batch, model and generator that were checked before: the steps of a training.
+
+        They may hold the graph that made them, and numbers that are not finite.
+
+        Args:
+            objective: the client's loss.
+            batch: the private data, which fits it.
+            generator: the only source of randomness.
+
+        Raises:
+            InputError: if what the defenses of the whole update are given is not finite.
+            UnsupportedError: for a defense of single examples on a model that mixes them.
+        """
         batch = batch.to(objective.dtype)
         drawn = [_Drawn(defense=defense, generator=generator) for defense in self._at_example]
         update = self.protocol.draw(objective, objective.params, batch, drawn, generator)
@@ -187,7 +203,7 @@ class Release:
             elif isinstance(defense, BatchDefense):
                 before = Release(self.protocol, self.defenses[:place])
                 update = defense.draw(update, objective=objective, batch=batch, before=before, generator=generator)
-        return self._sealed(objective, update)
+        return dict(update)
 
     def of_nothing(self, objective: Objective, generator: torch.Generator) -> Update:
         """Update of a client whose Poisson sampling drew no example: the noise alone, with every defense after it.

@@ -234,6 +234,15 @@ class Measure(LayerMeasure):
         """
         return 0.0
 
+    def extra_seconds(self, batch: Batch, entries: int) -> float:
+        """Processor seconds of work on numbers beside gradients, as `Task.seconds`.
+
+        Args:
+            batch: that is measured.
+            entries: of the update.
+        """
+        return 0.0
+
     @property
     def _unit(self) -> str:
         """Unit of the scores."""

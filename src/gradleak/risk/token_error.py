@@ -33,6 +33,11 @@ from gradleak.risk.unseen_words import word_rows
 _BISECTIONS = 100
 # Numbers of gradients that are taken side by side.
 _TOGETHER = 2**26
+# Of the gradients of one place, taken side by side: their calls in plain gradients, and seconds an entry of each and an
+# entry of the difference of each two, in float64, on the machine of `Task.seconds`.
+CALLS_COST = 5.0
+_GRADIENT_SECONDS = 1.7e-8
+_DISTANCE_SECONDS = 1e-9
 TOKEN_ERROR = "token_error"
 _NO_IDS = "TokenError: expected a batch of ids with a domain of tokens, got other inputs"
 T = TypeVar("T")
@@ -202,13 +207,21 @@ class TokenError(Measure):
         )
 
     def extra_cost(self, batch: Batch) -> float:
-        """A plain gradient for every candidate and place; with `linear` two for each number of an embedding, some hundred."""
+        """The calls of some plain gradients a place, since those of all candidates are taken together."""
+        return CALLS_COST * self._tried(batch)[0]
+
+    def extra_seconds(self, batch: Batch, entries: int) -> float:
+        """The gradients of the candidates of all places, and the distances of each two of them, entry by entry."""
+        places, count = self._tried(batch)
+        return places * count * entries * (_GRADIENT_SECONDS + count * _DISTANCE_SECONDS)
+
+    def _tried(self, batch: Batch) -> tuple[int, int]:
+        """The number of places, and of candidates at each."""
         vocabulary = batch.declared_domain().vocabulary
         if vocabulary is None:
-            return 0.0
+            return 0, 0
         count = self.most_candidates if self.candidates is None else len(self.candidates)
-        places = min(self.most_places, int((batch.inputs >= 0).sum()))
-        return float(places * min(count, vocabulary.size))
+        return min(self.most_places, int((batch.inputs >= 0).sum())), min(count, vocabulary.size)
 
     @property
     def _unit(self) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from gradleak.auditing import Plan, build_plan, estimate, load_plan, run_plan
 from gradleak.audits.inference import InferenceAudit
+from gradleak.audits.inference.audit import EXAMPLES_COST
 from gradleak.audits.inference.sizes import swept
 from gradleak.results import PlanError, Record, Status, VerdictKind
 from gradleak.results.findings.inference import InferenceFinding
@@ -102,6 +103,8 @@ def test_the_estimate_counts_the_games() -> None:
     once = estimate(plan())
     assert estimate(plan(inference={"group": GAME | {"seeds": 2}})) == pytest.approx(2 * once)
     assert estimate(plan(inference={"group": GAME | {"scenarios": ["plain"]}})) == pytest.approx(once / 2)
+    apart = {"name": "apart", "defenses": [{"use": "ClipPerExample", "max_norm": 1.0}]}
+    assert estimate(plan(scenarios=[apart])) == pytest.approx(EXAMPLES_COST * once / 2)
 
 
 @pytest.mark.parametrize(

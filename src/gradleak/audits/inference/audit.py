@@ -11,13 +11,15 @@ from gradleak.audits.base.rows import few, held
 from gradleak.audits.inference.sizes import SWEPT, swept
 from gradleak.audits.inference.tasks import ControlGame, Game, blank, control_blank
 from gradleak.audits.inference.verdict import judge_games
-from gradleak.core import Batch, derive_seed
+from gradleak.core import Batch, Stage, derive_seed
 from gradleak.games import Control, InferenceGame
 from gradleak.results import Count, GradleakError, Grounds, PlanError, Verdict
 from gradleak.results.findings.inference import InferenceFinding
 
 # Shadow and trial updates are made together, many at a price of one.
 SHARED_COST = 0.1
+# Gradients of every example, changed and averaged, in plain gradients of a batch.
+EXAMPLES_COST = 4.0
 # Where a plan states what a game would otherwise take from a scenario or from the model.
 ELSEWHERE: Mapping[str, str] = {
     "model": "[model]",
@@ -130,6 +132,7 @@ class InferenceAudit(Audit[InferenceFinding]):
         for scenario in site.scenarios:
             if self.against(scenario.name):
                 empty = blank(self.name, scenario.name)
+                apart = any(defense.stage is Stage.EXAMPLE for defense in scenario.release.defenses)
                 yield Task(
                     name=f"inference/{scenario.name}/{self.name}",
                     turn=1,
@@ -137,7 +140,7 @@ class InferenceAudit(Audit[InferenceFinding]):
                     run=Game(game=self.game, seeds=seeds, training=training / (training + reading), blank=empty),
                     blank=empty,
                     headline=f"{self.name}: {scenario.name}",
-                    cost=training + reading,
+                    cost=(training + reading) * (EXAMPLES_COST if apart else 1.0),
                     pace=1.3,
                 )
 

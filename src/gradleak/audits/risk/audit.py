@@ -89,9 +89,10 @@ class RiskAudit(Audit[RiskFinding]):
     def tasks(self, site: Site) -> Iterable[Task[RiskFinding]]:
         """The releases of one example over all scenarios at a time, then one setting at a time."""
         scenarios = [scenario for scenario in site.scenarios if self.against(scenario.name)]
+        measures = [one for one in self.measures if isinstance(one, Measure)]
         maps = {one.name: str(quiet(one.release, site.objective).describe()) for one in scenarios}
         for index, here in released_by(scenarios).items():
-            if not (_of_numbers(site, index) or any(isinstance(one, Measure) for one in self.measures)):
+            if not (_of_numbers(site, index) or measures):
                 continue  # the spectrum at embeddings is for measures of releases alone, and takes minutes
             names = tuple(scenario.name for scenario in here)
             derivatives = len({maps[name] for name in names})
@@ -105,10 +106,11 @@ class RiskAudit(Audit[RiskFinding]):
                 # One check a derivative, which releases that differ by noise alone share.
                 cost=CHECK_COST * derivatives
                 + ENTRY_COST * unknowns * derivatives
-                + sum(one.extra_cost(site.batches[index]) for one in self.measures if isinstance(one, Measure))
-                * len(here),
+                + sum(one.extra_cost(site.batches[index]) for one in measures) * len(here),
                 pace=1.5,
-                seconds=0.1 * len(here) + _spectrum_seconds(unknowns, site.objective.size) * derivatives,
+                seconds=(0.1 + sum(one.extra_seconds(site.batches[index], site.objective.size) for one in measures))
+                * len(here)
+                + _spectrum_seconds(unknowns, site.objective.size) * derivatives,
                 examples=(index,),
                 after=partial(_too_large, unknowns),
             )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
+
 import torch
+from torch import Tensor
 
 from gradleak.core import Batch, ModelDefense, Objective, Release, UpdateDefense
 from gradleak.core.objective import Tensors
@@ -22,18 +26,13 @@ def releases_of(objective: Objective, release: Release, rows: Batch) -> BatchRel
 def updated(release: Release, objective: Objective, batch: Batch, generator: torch.Generator) -> Tensors | None:
     """Update that one batch releases; None where it is not finite.
 
-    The numbers are those of `release(objective, batch, generator)`. Where its defenses act on the finished gradient they
-    come at a third of the time: nothing is checked again, and plain autograd makes the gradient.
+    The numbers are those of `release(objective, batch, generator)`, and nothing is checked again. Where its defenses act on
+    the finished gradient, plain autograd makes that, and they come at a third of the time.
     """
     stages = [defense for defense in release.defenses if not isinstance(defense, ModelDefense)]
     batch = batch.to(objective.dtype)
     if not release.protocol.shares_gradient or not all(isinstance(defense, UpdateDefense) for defense in stages):
-        try:
-            return dict(release(objective, batch, generator).tensors)
-        except InputError:
-            if _gradient(objective, batch) is not None:
-                raise
-            return None
+        return _drawn(release, objective, batch, generator)
     update = _gradient(objective, batch)
     if update is not None:
         for defense in stages:
@@ -42,11 +41,29 @@ def updated(release: Release, objective: Objective, batch: Batch, generator: tor
     return update
 
 
+def _drawn(release: Release, objective: Objective, batch: Batch, generator: torch.Generator) -> Tensors | None:
+    """One release without its checks; with them where it comes to no number, so that its refusal says why."""
+    before = generator.get_state()
+    with suppress(InputError):
+        update = release.drawn(objective, batch, generator)
+        if _finite(update.values()):
+            return {name: tensor.detach() for name, tensor in update.items()}
+    generator.set_state(before)
+    try:
+        return dict(release(objective, batch, generator).tensors)
+    except InputError:
+        if _gradient(objective, batch) is not None:
+            raise
+        return None
+
+
 def _gradient(objective: Objective, batch: Batch) -> Tensors | None:
     """The gradient of the loss; None where it is not finite."""
     leaves = {name: tensor.detach().requires_grad_() for name, tensor in objective.params.items()}
     loss = objective.loss(leaves, batch)
     found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
-    if not all(bool(torch.isfinite(tensor).all()) for tensor in found):
-        return None
-    return dict(zip(leaves, found, strict=True))
+    return dict(zip(leaves, found, strict=True)) if _finite(found) else None
+
+
+def _finite(tensors: Iterable[Tensor]) -> bool:
+    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
