@@ -30,7 +30,7 @@ class Kept:
         conclusion: in words.
         tables: numbers side by side, or none where they would make the file too large.
         cost: of the run, or None where nobody measured it, or where it only tabulated cells.
-        resumed: whether the run may have found cells of earlier ones, whose cost is not in `cost`.
+        resumed: whether the run may have found cells of earlier ones, whose cost is not in `cost`; None if not known.
     """
 
     study: str
@@ -39,7 +39,7 @@ class Kept:
     conclusion: Sequence[str] = ()
     tables: Sequence[Mapping[str, Any]] = ()
     cost: Cost | None = None
-    resumed: bool = False
+    resumed: bool | None = None
 
 
 def read(path: Path) -> Kept:
@@ -88,7 +88,7 @@ def keep(path: Path, folder: Path = FOLDER) -> Path:
         "cost": None
         if found.cost is None or found.settings.get("compute") is False
         else TypeAdapter(Cost).dump_python(found.cost),
-        "resumed": bool(found.settings.get("cells")),
+        "resumed": bool(found.settings["cells"]) if "cells" in found.settings else None,
         "settings": {
             name: _plain(value) for name, value in found.settings.items() if name != "use" and name not in NEUTRAL
         },

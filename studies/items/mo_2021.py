@@ -162,6 +162,7 @@ MO = Paper(
                 ),
                 Run(
                     study="layer_epochs",
+                    whole=False,
                     readings=[
                         Reading(
                             quantity=f"deep_mlp: epochs at which the first layer has the largest MI with the {what}, share",
@@ -224,6 +225,7 @@ MO = Paper(
                 ),
                 Run(
                     study="layer_conditions",
+                    whole=False,
                     readings=[
                         Reading(
                             quantity=f"{name}: V of the first fully connected layer less that of the leakiest other (nats)",
@@ -314,6 +316,7 @@ MO = Paper(
                 ),
                 Run(
                     study="layer_epochs",
+                    whole=False,
                     readings=[
                         Reading(
                             quantity=f"{name}: drop of the V of images (nats)", shown=f"drop of V of images, {name}",

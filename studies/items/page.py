@@ -193,11 +193,13 @@ def _runs(
     ]
     for name in sorted(runs):
         record = records.get(name)
+        # A study that keeps cells and does not say whether it found some may have.
+        partial = record is not None and record.resumed is not False and "cells" in settings_of(known[record.study])
         cost = None if record is None else record.cost
         facts = (
             ["no record", "-", runs[name].cost or "-"] if record is None
             else ["-", "-", "-"] if cost is None
-            else [cost.version, cost.date, f"{'at least ' if record.resumed else ''}{cost.core_seconds / 60:.1f}"]
+            else [cost.version, cost.date, f"{'at least ' if partial else ''}{cost.core_seconds / 60:.1f}"]
         )  # fmt: skip
         text = command(runs[name], records, known).replace("|", r"\|")
         lines.append(f"| {name} | `{text}` | {' | '.join(facts)} |")
