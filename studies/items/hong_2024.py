@@ -86,7 +86,8 @@ HONG = Paper(
         Item(
             number="table 2",
             says="the same at high resolution",
-            lacking="24 pictures of ImageNet, and 224×224 inputs have 150,528 unknowns an eigenvalue.",
+            lacking="24 pictures of ImageNet are too few, and their 150,528 numbers leave the largest eigenvalues alone.",
+            command="gradleak study lavp_quality --out runs/studies --set images=imagenet.npz",
         ),
         Item(
             number="table 3",
@@ -136,12 +137,13 @@ HONG = Paper(
                     ],
                 )
             ],
-            lacking="scatter plots; ImageNet (figure 3).",
+            lacking="ImageNet (figure 3); scatter plots are among the figures of the study.",
+            command="gradleak study lavp_quality --out runs/studies --set images=imagenet.npz",
         ),
         Item(
             number="figures 4 to 6",
             says="pictures ranked by LAVP and by the gradient norm",
-            lacking="ImageNette and ImageWoof are not at hand; CIFAR-100 pictures are not drawn.",
+            lacking="ImageNette and ImageWoof are not at hand, and no study draws pictures by rank.",
         ),
         Item(
             number="theorem 1",

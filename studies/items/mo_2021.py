@@ -233,8 +233,8 @@ MO = Paper(
                             rule=Above(0.0),
                         )
                         for name in (
-                            "base", "attribute: parity", "training: none", "activation: tanh", "attacker: logistic",
-                            "network: alexnet_small",
+                            "base", "attribute: parity", "training: none", "training: 4 models along it", "batch: 1",
+                            "attacker: logistic",
                         )
                     ],
                 ),

@@ -26,7 +26,7 @@ which value of which study decides it; `gradleak study --list` prints the same s
   piece of the item was not run; the last column says which.
 - **checked by tests**: a formula or procedure, compared in tests with reference values or with a computation that is not ours.
 - **shown, nothing to judge**: the paper prints no number and makes no claim that a rule could test; ours is given.
-- **not run**: with the reason, and the command that would run it.
+- **not run**: with the reason, and the command that would run it where there is one.
 - *Earlier version*: a value of the documentation whose study was not run again in this version; there is no record of it.
 
 A rule says how near is near enough, and was set by us, most of them with earlier results known. Intervals are of 95 %.

@@ -22,6 +22,7 @@ from studies.study import Cost, Finding, StudyResult
 ROOT = Path(__file__).parents[3]
 ITEMS = [(paper.citation.key, item) for paper in PAPERS for item in paper.items]
 RUNS = {run.record: run for _, item in ITEMS for run in item.runs}
+KEPT = records()
 SAID = re.compile(r"gradleak study (\w+)((?: --?\w+ (?:'[^']*'|\S+))*)")
 
 
@@ -38,7 +39,7 @@ def test_an_item_says_what_decides_it(item: Item) -> None:
     assert not item.says.endswith(".")
     assert not item.command or item.lacking
     assert all(run.readings for run in item.runs)
-    state = judge(item, records()).state
+    state = judge(item, KEPT).state
     assert (state is State.NOTHING) == (not item.runs and not item.code and not item.lacking)
 
 
@@ -67,7 +68,7 @@ def test_runs_of_one_record_agree_on_their_settings() -> None:
 
 
 def test_every_record_is_used_small_and_as_its_item_says() -> None:
-    kept = records()
+    kept = KEPT
     assert set(kept) <= set(RUNS)
     for name, record in kept.items():
         assert (ROOT / "studies" / "records" / f"{name}.json").stat().st_size <= LARGEST
@@ -82,7 +83,7 @@ def test_values_of_earlier_versions_stand_in_the_documentation() -> None:
         for run in item.runs:
             lines = _page(run).splitlines() if run.page else []
             for reading in run.readings:
-                if reading.printed and run.record not in records():
+                if reading.printed and run.record not in KEPT:
                     reading.earlier()
                     assert any(reading.printed in line and reading.where in line for line in lines), reading
 
@@ -95,15 +96,15 @@ def test_pages_and_places_that_items_point_to_are_there() -> None:
             assert not anchor or anchor in heads, (run.page, sorted(heads))
 
 
-def test_the_page_is_that_of_the_records() -> None:
+def test_the_page_is_that_of_the_KEPT -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert text == page(PAPERS, records(), known_studies()), "run `python -m studies.items`"
+    assert text == page(PAPERS, KEPT, known_studies()), "run `python -m studies.items`"
     assert all(f"| {item.number} |" in text for _, item in ITEMS)
     assert "explanation/what-holds.md" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
 def test_the_list_shows_every_item_with_its_state() -> None:
-    lines = list(listing(PAPERS, records()))
+    lines = list(listing(PAPERS, KEPT))
     assert len(lines) == len(ITEMS) + len(PAPERS)
     told = CliRunner().invoke(app, ["--list"])
     assert told.exit_code == 0
