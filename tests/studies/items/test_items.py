@@ -96,7 +96,7 @@ def test_pages_and_places_that_items_point_to_are_there() -> None:
             assert not anchor or anchor in heads, (run.page, sorted(heads))
 
 
-def test_the_page_is_that_of_the_KEPT -> None:
+def test_the_page_is_that_of_the_records() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert text == page(PAPERS, KEPT, known_studies()), "run `python -m studies.items`"
     assert all(f"| {item.number} |" in text for _, item in ITEMS)
