@@ -32,6 +32,12 @@ def changed(file: Path, place: int, change: Callable[[dict[str, Any]], Any]) -> 
     file.write_bytes(b"".join(rows))
 
 
+def test_keys_and_texts_that_lines_have_in_common_are_held_once(file: Path) -> None:
+    first, second, third = Record.load(file).lines
+    assert all(key is other for key, other in zip(second, third, strict=True))
+    assert first["kind"] is second["kind"] is third["kind"]
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -20,6 +20,8 @@ LONGEST = 64 * 2**20
 MOST_PARTS = 8_000_000
 MOST_TABLES = 1_000_000
 DEEPEST = 100
+# Shorter texts may stand in many lines.
+_LONG = 200
 # Damaged lines are counted, and so many of them named.
 NAMED = 20
 
@@ -64,10 +66,11 @@ def read_lines(file: Path) -> Content:
     """
     found = Content()
     places: dict[tuple[str, int], tuple[int, dict[str, Any] | None]] = {}
+    texts: dict[str, str] = {}
     for number, raw, ended in _raw_lines(file):
         # A kill may have taken only the end of the line: then the last one is whole.
         found.tidy = found.tidy and ended
-        row = _parsed(raw)
+        row = _parsed(raw, texts)
         if isinstance(row, str):
             found.leave_out(number, row if ended or raw is None else CUT)
         elif row.get("type") == "run" and type(row.get("schema")) is int:
@@ -120,8 +123,15 @@ def _raw_lines(file: Path) -> Iterator[tuple[int, bytes | None, bool]]:
             yield number, None if long else piece.removesuffix(b"\n"), ended
 
 
-def _parsed(raw: bytes | None) -> dict[str, Any] | str:
-    """The table in a line, or what is wrong with it."""
+def _parsed(raw: bytes | None, texts: dict[str, str]) -> dict[str, Any] | str:
+    """The table in a line, or what is wrong with it; keys and texts that earlier lines have, too, are held once."""
+
+    def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {
+            texts.setdefault(key, key): texts.setdefault(one, one) if type(one) is str and len(one) < _LONG else one
+            for key, one in pairs
+        }
+
     if raw is None:
         return "is longer than any that is written"
     try:
@@ -132,7 +142,7 @@ def _parsed(raw: bytes | None) -> dict[str, Any] | str:
     if refusal:
         return refusal
     try:
-        row = json.loads(text, parse_int=_whole)
+        row = json.loads(text, parse_int=_whole, object_pairs_hook=table)
     except (ValueError, RecursionError):
         return "is no JSON"
     if not isinstance(row, dict):
