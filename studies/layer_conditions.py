@@ -45,8 +45,8 @@ class LayerCondition:
 
     Attributes:
         name: axis and value.
-        data: "thickness" or "tint" of digits, or "parity": the task is whether a digit is at least 5, the attribute
-            whether it is odd, which is a matter of what is seen, as an attribute of a face is.
+        data: "thickness" or "tint" of digits, or "parity": the task is whether a digit of 1 to 8 is at least 5, the
+            attribute whether it is odd, which is a matter of what is seen, as an attribute of a face is.
         network: lenet5 or alexnet_small.
         activation: of it.
         uniform: whether weights are drawn from uniform(−0.5, 0.5) in place of torch's default.
@@ -76,11 +76,14 @@ class LayerCondition:
         """Digits with the attribute, at this size."""
         if self.data == PARITY:
             digits = mnist_digits(count=5000, seed=seed, size=28)
+            # Of 1 to 4 and of 5 to 8 half are odd each: the label tells nothing of the attribute.
+            kept = ((digits.targets >= 1) & (digits.targets <= 8)).nonzero().flatten()
+            numbers = digits.targets[kept]
             drawn = Population(
                 name="MNIST: parity",
-                inputs=digits.inputs,
-                targets=(digits.targets >= 5).long(),
-                sensitive=digits.targets % 2,
+                inputs=digits.inputs[kept],
+                targets=(numbers >= 5).long(),
+                sensitive=numbers % 2,
                 values=("even", "odd"),
                 domain=digits.domain,
                 holds_sensitive=True,
