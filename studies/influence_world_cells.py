@@ -264,6 +264,10 @@ class Setup:
         """Accuracy on the first half of the digits by epoch; nothing for color images."""
         if self.data is not WorldData.MNIST:
             return {}
+        key = self.key("accuracies", 0, []) | {"epochs": list(self.epochs)}
+        return self.world.kept(key, dict[int, float], self._accuracies) or {}
+
+    def _accuracies(self) -> dict[int, float]:
         half = mnist_digits(count=_HALF, last=_HALF, seed=self.world.seed, size=self.size)
         return {epoch: accuracy(one, half) for epoch, one in self.objectives.items()}
 
