@@ -215,10 +215,11 @@ class InfluenceInTheWorld(Study):
         predicted = setup.predictions(setting.epoch, setting.images)
         if not predicted:
             return []
+        entries = setup.examples(1)[0].inputs.numel()
         return [
             row
             for variance in setting.variances
-            for row in rows_of(setting, variance, predicted, setup.reached(setting, variance))
+            for row in rows_of(setting, variance, predicted, setup.reached(setting, variance), entries)
         ]
 
 

@@ -421,9 +421,12 @@ def _if_defined(distance: Callable[[Tensor, Tensor], Tensor], pixels: Tensor, tr
 
 
 def rows_of(
-    setting: WorldSetting, variance: float, predicted: Sequence[Predictions], reached: Sequence[Reached]
+    setting: WorldSetting, variance: float, predicted: Sequence[Predictions], reached: Sequence[Reached], entries: int
 ) -> list[dict[str, Any]]:
-    """Rows of one cell, an image each: predictions at this level of noise beside what was reached."""
+    """Rows of one cell, an image each: predictions at this level of noise beside what was reached.
+
+    All are over √d, as RMSE is, so that their ratios are those of the norms.
+    """
     std = math.sqrt(variance)
     rows = []
     for one in reached:
@@ -442,7 +445,7 @@ def rows_of(
                 "label": at.label,
                 "eigenvalue_max": at.eigenvalue_max,
                 "gradient_norm": at.gradient_norm,
-                "nominal": std * at.nominal,
+                "nominal": std * at.nominal / math.sqrt(entries),
                 "bound": bounds[first],
                 "influence": influences[first],
                 "bounds": bounds,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from studies.layer_correlation import spearman_of
 from studies.study import Finding, Table
 from studies.summaries import Interval, known, median, shown, shown_with
 
 Row = Mapping[str, Any]
-Rule = Callable[[Sequence[Row]], float | None]
 
 PREDICTORS: Mapping[str, str] = {"influence": "I²F", "bound": "its bound", "nominal": "I_nom"}
 SCORES: Mapping[str, str] = {"rmse": "RMSE", "ssim": "SSIM", "st_lpips": "ST-LPIPS"}
@@ -50,18 +50,38 @@ def within(rows: Sequence[Row], predictor: str, score: str) -> float | None:
     return float(np.mean(found)) if found else None
 
 
-def over_images(rows: Sequence[Row], rule: Rule, *, seed: int) -> Interval | None:
-    """Percentile bootstrap of 95 % of a number over images, each drawn with all its levels; None for fewer than five."""
-    images = sorted({row["image"] for row in rows})
-    if len(images) < _FEWEST:
+def over_images(rows: Sequence[Row], predictor: str, score: str, *, seed: int, by_level: bool) -> Interval | None:
+    """Percentile bootstrap of 95 % of a correlation over images, each drawn with all its levels; None for fewer than five.
+
+    Args:
+        rows: of one setting.
+        predictor: column.
+        score: column.
+        seed: of the draws.
+        by_level: whether the correlation is the mean over levels, or over everything.
+    """
+    images, places = sorted({row["image"] for row in rows}), sorted({row["variance"] for row in rows})
+    pairs = np.full((2, len(places), len(images)), np.nan)
+    for row in rows:
+        if row[predictor] is not None and row[score] is not None:
+            pairs[:, places.index(row["variance"]), images.index(row["image"])] = row[predictor], row[score]
+    pairs = pairs[:, :, ~np.isnan(pairs).any(axis=(0, 1))]
+    count = pairs.shape[2]
+    if count < _FEWEST:
         return None
-    mine = {image: [row for row in rows if row["image"] == image] for image in images}
-    random = np.random.default_rng(seed)
-    draws = ([row for image in random.choice(images, len(images)) for row in mine[image]] for _ in range(_RESAMPLES))
-    values = known([rule(draw) for draw in draws])
-    if len(values) < _RESAMPLES / 2:
+    draws = np.random.default_rng(seed).integers(0, count, (_RESAMPLES, count))
+    drawn = pairs[:, :, draws].swapaxes(1, 2)
+    if not by_level:
+        drawn = drawn.reshape(2, _RESAMPLES, 1, -1)
+    ranks = stats.rankdata(drawn, axis=3)
+    ranks -= ranks.mean(axis=3, keepdims=True)
+    sizes = np.sqrt(np.square(ranks).sum(axis=3)).prod(axis=0)
+    # A draw in which one side is the same everywhere has no order.
+    values = np.where(sizes > 0, ranks.prod(axis=0).sum(axis=2) / np.where(sizes > 0, sizes, 1.0), np.nan)
+    known_draws = values[~np.isnan(values).all(axis=1)]
+    if len(known_draws) < _RESAMPLES / 2:
         return None
-    low, high = np.quantile(values, (0.025, 0.975))
+    low, high = np.quantile(np.nanmean(known_draws, axis=1), (0.025, 0.975))
     return float(low), float(high)
 
 
@@ -78,19 +98,14 @@ def findings(rows: Sequence[Row], *, seed: int) -> list[Finding]:
         wanted = [(predictor, "rmse") for predictor in PREDICTORS] + [("bound", "ssim"), ("bound", "st_lpips")]
         for predictor, score in wanted:
             for name, statistic in (("over everything", over_all), ("within a level of noise", within)):
-
-                def rule(some: Sequence[Row], of: Any = statistic, x: str = predictor, y: str = score) -> float | None:
-                    value: float | None = of(some, x, y)
-                    return value
-
-                value = rule(mine)
+                value = statistic(mine, predictor, score)
                 if value is not None:
                     found.append(
                         Finding(
                             quantity=f"{title}: Spearman of {PREDICTORS[predictor]} and {SCORES[score]}, {name}",
                             ours=value,
                             paper=_SPEAKS[score] if statistic is over_all and predictor != "nominal" else "",
-                            interval=over_images(mine, rule, seed=seed),
+                            interval=over_images(mine, predictor, score, seed=seed, by_level=statistic is within),
                             n=images,
                         )
                     )
@@ -162,14 +177,8 @@ def _correlations(rows: Sequence[Row], seed: int) -> Table:
             cells = []
             for predictor in PREDICTORS:
                 for statistic in (over_all, within):
-
-                    def rule(
-                        some: Sequence[Row], of: Any = statistic, x: str = predictor, y: str = score
-                    ) -> float | None:
-                        value: float | None = of(some, x, y)
-                        return value
-
-                    cells.append(shown_with(rule(mine), over_images(mine, rule, seed=seed), ".2f"))
+                    interval = over_images(mine, predictor, score, seed=seed, by_level=statistic is within)
+                    cells.append(shown_with(statistic(mine, predictor, score), interval, ".2f"))
             if any(cell != "-" for cell in cells):
                 body.append([title, name, str(len({row["image"] for row in mine})), *cells])
     heads = [f"{name}, {where}" for name in PREDICTORS.values() for where in ("all", "within a level")]
@@ -189,7 +198,9 @@ def _medians(rows: Sequence[Row]) -> Table:
             body.append([title, f"{variance:g}", *cells, str(len(level))])
     heads = ["bound", "I²F", "expected I²F", "I_nom", "RMSE", "SSIM", "ST-LPIPS"]
     return Table(
-        title="Medians over images; I²F and RMSE in pixels", columns=["setting", "variance", *heads, "n"], rows=body
+        title="Medians over images; I²F, I_nom/√d and RMSE in pixels",
+        columns=["setting", "variance", *heads, "n"],
+        rows=body,
     )
 
 
