@@ -7,6 +7,7 @@ from studies.epsilon_coverage import EpsilonCoverage
 from studies.fed_avg_quality import FedAvgQuality
 from studies.game_studies import RiskGame
 from studies.generator_batches import GeneratorBatches
+from studies.generator_limits import GeneratorLimits
 from studies.generator_questions import GeneratorQuestions
 from studies.generator_table import GeneratorTable, Scale
 from studies.giml_quality import GIMLQuality
@@ -65,6 +66,7 @@ __all__ = [
     "Finding",
     "GIMLQuality",
     "GeneratorBatches",
+    "GeneratorLimits",
     "GeneratorQuestions",
     "GeneratorTable",
     "InferenceAdversaries",

@@ -34,7 +34,7 @@ def loss_curves(panels: Mapping[str, Mapping[str, Sequence[Line]]]) -> str:
         for axes, (title, known) in zip(every, curves.items(), strict=True):
             for name, points in known.items():
                 color, dash, _ = look(places[name])
-                axes.plot(*zip(*points, strict=True), color=color, linestyle=dash, label=name)
+                axes.plot(*zip(*points, strict=True), color=color, linestyle=dash, label=name, drawstyle="steps-post")
             axes.set(title=title, xlabel="plain gradients an image", ylabel="matching loss", xscale="log", yscale="log")
 
     return standalone(

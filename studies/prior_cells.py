@@ -29,6 +29,8 @@ from gradleak.attacks import (
     KrylovSteps,
     LatentKL,
     Latents,
+    LayerwiseError,
+    Part,
     PopulationOptimizer,
     Preset,
     SearchStage,
@@ -77,15 +79,22 @@ class PriorNetwork(StrEnum):
 class PriorAttack(StrEnum):
     """Attacks of these studies, each at a scale that a budget buys.
 
-    IGIMS_ONCE and IGIMS_ADAM_ONCE have one round in place of four of the same cost. GGL_ADAM is GGL* of the paper: latents
+    IGIMS_PAPER has 3 populations for every 10 steps, as the paper; the other IGIMS split their cost by `IGIMS.within`.
+    IGIMS_ONCE and IGIMS_ADAM_ONCE have one round in place of four of the same cost. GIAS_JOINT moves latents along with
+    weights in its second stage, GIAS_STARTS has four starts of a quarter of the length, GIAS_LAYERS matches every tensor
+    relative to its own size. GGL_ADAM is GGL* of the paper: latents
     alone, by Adam. The last two search pixels.
     """
 
     IGIMS = "igims"
+    IGIMS_PAPER = "igims_paper_split"
     IGIMS_ONCE = "igims_one_round"
     IGIMS_ADAM = "igims_adam"
     IGIMS_ADAM_ONCE = "igims_adam_one_round"
     GIAS = "gias"
+    GIAS_JOINT = "gias_joint"
+    GIAS_STARTS = "gias_four_starts"
+    GIAS_LAYERS = "gias_layerwise"
     GGL = "ggl"
     GGL_ADAM = "ggl_adam"
     UNTRAINED = "untrained_generator"
@@ -113,17 +122,28 @@ class PriorAttack(StrEnum):
         def some(count: float) -> int:
             return max(1, math.floor(count * scale))
 
+        gias = GIAS(latent_iterations=some(500), weight_iterations=some(5000))
         match self:
             case PriorAttack.IGIMS | PriorAttack.IGIMS_ONCE:
                 parts = rounds if self is PriorAttack.IGIMS else 1
                 return IGIMS.within(max(18003 * scale, 56 * parts), rounds=parts)
+            case PriorAttack.IGIMS_PAPER:
+                return IGIMS(rounds=rounds, latent_iterations=some(300 / rounds), weight_iterations=some(1000 / rounds))
             case PriorAttack.IGIMS_ADAM | PriorAttack.IGIMS_ADAM_ONCE:
                 parts = rounds if self is PriorAttack.IGIMS_ADAM else 1
                 return IGIMSAdam(
                     rounds=parts, latent_iterations=some(1000 / parts), weight_iterations=some(1000 / parts)
                 )
             case PriorAttack.GIAS:
-                return GIAS(latent_iterations=some(500), weight_iterations=some(5000))
+                return gias
+            case PriorAttack.GIAS_JOINT:
+                composed = gias.compose()
+                latents, weights = composed.stages
+                return replace(composed, stages=(latents, replace(weights, part=Part.ALL)))
+            case PriorAttack.GIAS_STARTS:
+                return GIAS(latent_iterations=some(125), weight_iterations=some(1250), restarts=4)
+            case PriorAttack.GIAS_LAYERS:
+                return replace(gias.compose(), matching=LayerwiseError(absolute=0.0, fading=False))
             case PriorAttack.GGL:
                 return GGL(iterations=some(500))
             case PriorAttack.GGL_ADAM:
