@@ -32,7 +32,9 @@ def _labels(*sizes: str) -> list[Reading]:
 
 
 def _batches(*readings: Reading) -> Run:
-    return Run(study="generator_batches", cost="40 minutes of one core", readings=readings)
+    return Run(
+        study="generator_batches", variant="digits-900", cost="40 minutes of one core", whole=False, readings=readings
+    )
 
 
 def _before(one: str, other: str, places: str, count: int, times: float = 1.0, paper: str = "better") -> Reading:
@@ -309,7 +311,7 @@ FANG = Paper(
                 _batches(
                     *(
                         reading
-                        for steps in (2, 8)
+                        for steps in (2, 4, 8)
                         for reading in (
                             _before("igims, AGA", "inverting_gradients, AGA", _STEPS, steps),
                             _before("inverting_gradients, AGA", "inverting_gradients, FA", _STEPS, steps, 0.9, "similar"),

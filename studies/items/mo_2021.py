@@ -225,6 +225,17 @@ MO = Paper(
                 ),
                 Run(
                     study="layer_conditions",
+                    variant="models",
+                    readings=[
+                        Reading(
+                            quantity=f"{name}: V of the first fully connected layer less that of the leakiest other (nats)",
+                            shown=f"of three models, {name}", paper="positive", rule=Above(0.0),
+                        )
+                        for name in ("base", "attribute: parity")
+                    ],
+                ),
+                Run(
+                    study="layer_conditions",
                     whole=False,
                     readings=[
                         Reading(
