@@ -475,10 +475,10 @@ LI = Paper(
                     cost="five minutes of one core",
                     readings=[
                         Reading(
-                            quantity=f"attribute inference, k = 1, {form}, random forest, 50 trees: TPR at 1 % FPR",
-                            shown=f"forest, TPR at 1 % FPR, {form}", paper="best",
+                            quantity=f"attribute inference, k = 1, {form}, random forest, 50 trees: AUROC",
+                            shown=f"forest, AUROC, {form}", paper="best",
                             rule=Exceeds(
-                                f"attribute inference, k = 1, {form}, {other}: TPR at 1 % FPR", called=other,
+                                f"attribute inference, k = 1, {form}, {other}: AUROC", called=other,
                             ),
                         )
                         for form in ("one-hot", "standardized codes")
