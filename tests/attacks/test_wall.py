@@ -25,6 +25,7 @@ ATTACKS = [
     "APRIL()",
     "BatchNormInversion(iterations=22)",
     "Blind()",
+    "CocktailParty()",
     "DLFA(iterations=22)",
     "DGL(iterations=22, learning_rate=0.02)",
     "DLG(iterations=2, restarts=3, restart_after=4)",
@@ -42,7 +43,7 @@ ATTACKS = [
     "Peel()",
     "UntrainedGenerator(iterations=22, learning_rate=0.01)",
 ]
-AT_ONCE = ("APRIL()", "Blind()", "LinearRows()", "Peel()")
+AT_ONCE = ("APRIL()", "Blind()", "CocktailParty()", "LinearRows()", "Peel()")
 LABELS = ["AdaptiveLabelRecovery()", "ConsistentLabels()", "SignRule()", "ZeroShotLabels()"]
 
 # What the adversary's process has: a model, an update, a generator for attacks that need one, and the labels alone for

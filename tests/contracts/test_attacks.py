@@ -24,6 +24,7 @@ from gradleak.attacks import (
     Attack,
     BatchNormInversion,
     Blind,
+    CocktailParty,
     GaussNewton,
     GradInversion,
     IGIMSAdam,
@@ -43,6 +44,7 @@ EXAMPLES: dict[type[Attack], Attack] = {
     APRIL: APRIL(),
     BatchNormInversion: BatchNormInversion(iterations=8),
     Blind: Blind(),
+    CocktailParty: CocktailParty(steps=3),
     DGL: DGL(iterations=8, learning_rate=0.02),
     DLFA: DLFA(iterations=8, restarts=2),
     DLG: DLG(iterations=1, restarts=2),
@@ -62,7 +64,7 @@ EXAMPLES: dict[type[Attack], Attack] = {
 }
 
 # Solved, not searched: no history; and those for one example alone.
-SOLVED = (APRIL, LinearRows, Peel)
+SOLVED = (APRIL, CocktailParty, LinearRows, Peel)
 ONE_EXAMPLE = (APRIL, Peel)
 
 # The papers' attacks that are given the labels; everything else that is true of the private batch is no need.

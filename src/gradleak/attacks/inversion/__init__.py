@@ -1,6 +1,6 @@
 """Gradient inversion: the engine, its parts, and one preset a paper."""
 
-from gradleak.attacks.inversion.analytic import APRIL, LinearRows
+from gradleak.attacks.inversion.analytic import APRIL, CocktailParty, LinearRows
 from gradleak.attacks.inversion.assumed_protocol import (
     LearningRateFit,
     ProtocolTrial,
@@ -89,6 +89,7 @@ __all__ = [
     "BatchNormInversion",
     "BatchNormStatistics",
     "ClaimSupport",
+    "CocktailParty",
     "Code",
     "Constant",
     "CosineDecay",

@@ -236,6 +236,19 @@ class Case:
             found.append(torch.stack(parts, dim=1)[: len(chunk)])
         return torch.cat(found)
 
+    def passed_back(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Part of each example of a whole batch, with its target, in the gradient at the first layer's output: (b, outputs).
+
+        **Cost**: a plain gradient.
+        """
+        params = {name: tensor.detach().clone().requires_grad_() for name, tensor in self.objective.params.items()}
+        watch = Watch(params)
+        with watch:
+            outputs = self.objective.outputs(params, inputs)
+        result = next(call.result for call in watch.calls if call.weight == self.layer.weight)
+        loss = self.objective.loss_of_outputs(outputs, targets)
+        return torch.autograd.grad(loss, result)[0].reshape(len(inputs), -1)
+
 
 def first_layer_for(knowledge: Knowledge, asker: str, *, whole: bool) -> FirstLayer:
     """The first layer of a model where an update keeps what it passes back; for attacks that read both.

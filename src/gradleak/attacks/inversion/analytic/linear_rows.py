@@ -296,7 +296,8 @@ class _Found:
         targets, rows = torch.stack(self.targets), torch.stack(self.rows)
         best = math.inf
         for _ in range(_REFINEMENTS):
-            passed = (self._passed(case, rows, targets) * scale).T
+            passed = scale * case.passed_back(case.inputs(rows[:, None]), targets).T
+            self.spent += 1
             apart = (passed @ rows - gradient).norm(dim=1)
             if not float(apart.norm()) < best:
                 break
@@ -304,12 +305,6 @@ class _Found:
             # A unit next to zero may be on the wrong side, which spoils its row alone.
             fits = apart <= _WRONG_SIDE * apart.median()
             rows = torch.linalg.lstsq(passed[fits], gradient[fits]).solution
-
-    def _passed(self, case: Case, rows: Tensor, targets: Tensor) -> Tensor:
-        self.spent += len(targets.unique(dim=0))
-        options, which = targets.unique(dim=0, return_inverse=True)
-        parts = case.contributions(case.inputs(rows[:, None]), options)
-        return parts[torch.arange(len(rows), device=rows.device), which]
 
 
 def _order(case: Case, targets: list[Tensor], count: int) -> list[int]:
