@@ -354,6 +354,7 @@ LI = Paper(
                 Run(
                     study="inference_defenses",
                     variant="games",
+                    whole=False,
                     cost="hours of one core",
                     readings=[
                         *(
@@ -394,7 +395,7 @@ LI = Paper(
                     ),
                 ),
                 Run(
-                    study="inference_tradeoff",
+                    study="inference_tradeoff", whole=False,
                     cost="forty minutes of one core",
                     readings=[
                         Reading(
