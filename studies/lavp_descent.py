@@ -168,7 +168,7 @@ class LAVPDescent(Study):
         spacing: the bound is evaluated at every so many iterations.
         steps: of gradient descent, in either part.
         distances: std of the noise on the start, in pixels.
-        activations: of the LeNet; weights uniform(−0.5, 0.5) with sigmoids, torch's otherwise.
+        activations: of the LeNet, whose weights are uniform(−0.5, 0.5).
         seed: of images, weights and starts.
         resamples: of bootstraps over images.
         cells: file that keeps what was computed.
