@@ -215,6 +215,19 @@ def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.distributed
+def test_a_cluster_that_does_not_start_is_named(
+    cluster: Executor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def late(*_: object, **__: object) -> None:
+        raise Exception("The current node timed out during startup.")
+
+    place = {"Dask": "distributed.LocalCluster", "Ray": "ray.init"}[type(cluster).__name__]
+    monkeypatch.setattr(place, late)
+    with pytest.raises(PlanError, match=rf"{type(cluster).__name__}.*, got none \(The current node timed out"):
+        run_plan(_plan(), tmp_path, executor=cluster)
+
+
+@pytest.mark.distributed
 def test_workers_with_several_threads_are_refused(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed", reason="distributed is not installed: make test-distributed")
     from gradleak.auditing.executor_dask import Dask

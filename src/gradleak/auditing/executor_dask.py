@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import warnings
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,22 +66,22 @@ class Dask(Cluster):
 
     @contextmanager
     def _client(self) -> Iterator[Any]:
-        if self.address is not None or self.scheduler_file is not None:
+        with ExitStack() as kept:
             try:
-                client = distributed.Client(self.address, scheduler_file=self.scheduler_file, timeout=self.patience)
-            except (OSError, ValueError) as error:
-                place = self.address or self.scheduler_file
-                raise PlanError(f"executor: expected a Dask scheduler at {place}, got none ({error})") from error
-            with client:
-                yield client
-            return
-        with (
-            distributed.LocalCluster(
-                n_workers=self.workers, threads_per_worker=1, processes=True, memory_limit=0,
-                dashboard_address=None,
-            ) as cluster,
-            distributed.Client(cluster) as client,
-        ):  # fmt: skip
+                if self.address is not None or self.scheduler_file is not None:
+                    place = distributed.Client(self.address, scheduler_file=self.scheduler_file, timeout=self.patience)
+                else:
+                    cluster = distributed.LocalCluster(
+                        n_workers=self.workers, threads_per_worker=1, processes=True, memory_limit=0,
+                        dashboard_address=None,
+                    )  # fmt: skip
+                    place = distributed.Client(kept.enter_context(cluster))
+                client = kept.enter_context(place)
+            # What a cluster raises at its start is its own affair: bare exceptions of a busy machine among them.
+            except Exception as error:
+                asked = self.address or self.scheduler_file
+                where = "workers of Dask on this machine" if asked is None else f"a Dask scheduler at {asked}"
+                raise PlanError(f"executor: expected {where}, got none ({error})") from error
             yield client
 
     def _check(self, client: Any, probe: Probe) -> None:

@@ -68,8 +68,10 @@ class Ray(Cluster):
             cores = {"num_cpus": self.workers} if self.address is None else {}
             try:
                 ray.init(address=self.address, **settings, **cores)
-            except (ConnectionError, ValueError) as error:
-                raise PlanError(f"executor: expected a Ray cluster at {self.address}, got none ({error})") from error
+            # What a cluster raises at its start is its own affair: bare exceptions of a busy machine among them.
+            except Exception as error:
+                where = "a Ray cluster" + ("" if self.address is None else f" at {self.address}")
+                raise PlanError(f"executor: expected {where}, got none ({error})") from error
         try:
             yield
         finally:
