@@ -55,7 +55,7 @@ class DataSet:
         kernel: of the pooling.
         attribute: whether an attribute game can be played.
         users: private and public ones of the user game, and the embedding of its encoder; None where rows have no users.
-        areas: AUROC of all rounds in the paper, by game.
+        areas: AUROC of all rounds in the paper, by game; empty for a set that it lacks, on which no game is played.
     """
 
     field: str
@@ -182,7 +182,8 @@ class InferenceData(GameStudy):
                     yield f"census, {form}", kind, self.game(one)
         for name, of in SETS.items():
             population = rows[name]
-            if not of.field or population is None:
+            # Of a set that the paper lacks, only the correlation is told.
+            if not of.field or not of.areas or population is None:
                 continue
             for kind in kinds:
                 if (kind is RiskGame.ATTRIBUTE and not of.attribute) or (kind is RiskGame.USER and of.users is None):

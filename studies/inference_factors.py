@@ -110,15 +110,9 @@ def _change(kind: RiskGame, cells: Mapping[tuple[RiskGame, float], Cell]) -> Fin
 def _verdict(kind: RiskGame, change: Finding) -> str:
     assert change.ours is not None
     low, high = change.interval or (change.ours, change.ours)
-    word = (
-        "grows with the model"
-        if low > 0
-        else "falls with the model"
-        if high < 0
-        else "does not depend on the model's size"
-    )
+    word = "grows" if low > 0 else "falls" if high < 0 else "changes by no more than seeds differ"
     told = shown_with(change.ours, change.interval, "+.3f")
-    return f"{kind.value}: AUROC {word}, as far as these seeds say: {told}."
+    return f"{kind.value}: AUROC {word}, from the narrowest to the widest model: {told}."
 
 
 def _size_table(cells: Mapping[tuple[RiskGame, float], Cell], sizes: Mapping[tuple[RiskGame, float], int]) -> Table:
@@ -214,7 +208,7 @@ def _order(fewest: Cell, rows: int) -> list[str]:
     if not five or not ten:
         return []
     won = sum(late > early for early, late in zip(five, ten, strict=True))
-    return [f"With {rows} public rows ten rounds beat five on {won} of {len(five)} seeds; in the paper they do not."]
+    return [f"With {rows} public rows ten rounds beat five on {won} of {len(five)} seeds (in the paper they do not)."]
 
 
 def _grid(cells: Mapping[str, Cell], counts: Mapping[str, int]) -> str:

@@ -71,11 +71,11 @@ def test_the_change_with_size_is_taken_seed_by_seed() -> None:
     # Both seeds gain the same, so that the seeds' own spread of 0.2 does not enter.
     assert found.ours == pytest.approx(0.02)
     assert found.interval == pytest.approx((0.02, 0.02))
-    assert "grows with the model" in _verdict(RiskGame.USER, found)
+    assert "AUROC grows," in _verdict(RiskGame.USER, found)
     uneven = _change(RiskGame.USER, at | {(RiskGame.USER, 4.0): cell([0.60, 0.95])})
     assert uneven is not None
     assert uneven.interval == pytest.approx(student([-0.10, 0.05]))
-    assert "does not depend" in _verdict(RiskGame.USER, uneven)
+    assert "no more than seeds differ" in _verdict(RiskGame.USER, uneven)
     assert _change(RiskGame.USER, {(RiskGame.USER, 1.0): cell([0.7, 0.9])}) is None
 
 
@@ -91,7 +91,7 @@ def test_knowledge_is_a_grid_of_rows_and_rounds() -> None:
     assert found.figures["inference_knowledge"].count("<text") > 8
     fewest = cell([0.9, 0.9], first_areas={"5": [0.80, 0.90], "10": [0.85, 0.88]})
     assert _order(fewest, 100) == [
-        "With 100 public rows ten rounds beat five on 1 of 2 seeds; in the paper they do not."
+        "With 100 public rows ten rounds beat five on 1 of 2 seeds (in the paper they do not)."
     ]
 
 
