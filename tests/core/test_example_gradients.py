@@ -120,7 +120,7 @@ def test_a_model_that_mixes_examples_is_refused(kind: str, mode: str, message: s
     Release(FedSGD())(objective, BATCH, generator=torch.Generator())
 
 
-def test_whether_examples_mix_is_tried_once_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whether_examples_mix_is_tried_ever_more_rarely_in_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[tuple[int, ...]] = []
     of_examples = importlib.import_module("gradleak.core.example_gradients")
     mixes = of_examples._mixes
@@ -132,10 +132,27 @@ def test_whether_examples_mix_is_tried_once_a_training(monkeypatch: pytest.Monke
     monkeypatch.setattr(of_examples, "_mixes", counting)
     objective = Objective.from_module(nn.Linear(4, 2))
     batch = Batch(torch.rand(3, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 1]))
-    for _ in range(3):
+    for _ in range(9):
         example_gradients(objective, objective.params, batch)
         objective = replace(objective, params={name: tensor / 2 for name, tensor in objective.params.items()})
-    assert tried == [(4,)]
+    assert tried == [(4,)] * 4  # at calls 1, 2, 4 and 8
+
+
+def test_a_gate_that_opens_in_a_training_is_seen() -> None:
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head, self.gate = nn.Linear(4, 2), nn.Parameter(torch.zeros(()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(x - self.gate * x.mean(0))
+
+    objective = Objective.from_module(Gated())
+    batch = Batch(torch.rand(3, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 1]))
+    example_gradients(objective, objective.params, batch)
+    opened = replace(objective, params=objective.params | {"gate": torch.tensor(0.5)})
+    with pytest.raises(UnsupportedError, match="examples mix"):
+        example_gradients(opened, opened.params, batch)
 
 
 def test_batch_norm_in_eval_mode_is_fine() -> None:

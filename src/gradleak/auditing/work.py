@@ -162,7 +162,7 @@ def findings_of(task: Task[Any], site: Site, folder: Path, device: torch.device 
             return list(_computed(task, site, folder, device))
     except WriteError:
         raise
-    # The one broad except of the package: the traceback is kept, the finding is marked. A model that calls `sys.exit` is no end
+    # Broad, since a model may raise anything: the traceback is kept, the finding is marked. One that calls `sys.exit` is no end
     # of the run either, and its exit code not that of the command.
     except (Exception, SystemExit, GeneratorExit) as error:
         place = traceback.extract_tb(error.__traceback__)[-1]

@@ -15,8 +15,8 @@ from gradleak.core.evaluation import BY_EXAMPLE
 from gradleak.core.objective import Objective, Tensors
 from gradleak.results import UnsupportedError
 
-# By module, which the objectives of a training have in common.
-_CHECKED: WeakKeyDictionary[nn.Module, set[tuple[int, ...]]] = WeakKeyDictionary()
+# Number of calls by module, which the objectives of a training have in common, and shape of an example.
+_CALLS: WeakKeyDictionary[nn.Module, dict[tuple[int, ...], int]] = WeakKeyDictionary()
 
 
 def example_gradients(objective: Objective, params: Mapping[str, Tensor], batch: Batch) -> Tensors:
@@ -33,8 +33,8 @@ def example_gradients(objective: Objective, params: Mapping[str, Tensor], batch:
     Raises:
         UnsupportedError: if the model mixes examples, so that none has a gradient of its own.
 
-    Cost: one gradient under vmap and b·P numbers; b gradients where vmap does not work. Once a model and shape, two
-    forward passes of two examples that test whether examples mix.
+    Cost: one gradient under vmap and b·P numbers; b gradients where vmap does not work. At the first call of a model and shape,
+    and at the second, fourth, eighth and so on, two forward passes of two examples that test whether examples mix.
     """
     _refuse_mixing(objective, tuple(batch.inputs.shape[1:]), ids=not batch.inputs.is_floating_point())
     places = torch.arange(batch.size, device=batch.inputs.device)
@@ -58,8 +58,11 @@ def example_gradients(objective: Objective, params: Mapping[str, Tensor], batch:
 
 def _refuse_mixing(objective: Objective, shape: tuple[int, ...], *, ids: bool) -> None:
     """Refuse a model in which the output of one example depends on another one."""
-    checked = _CHECKED.setdefault(objective._module, set())
-    if shape in checked:
+    calls = _CALLS.setdefault(objective._module, {})
+    before = calls.get(shape, 0)
+    # At calls 1, 2, 4, 8 and so on: a gate that is shut at the first parameters opens in a training.
+    if before & (before + 1):
+        calls[shape] = before + 1
         return
     layers = objective.batch_statistics
     if layers or _mixes(objective, shape, ids=ids):
@@ -68,7 +71,7 @@ def _refuse_mixing(objective: Objective, shape: tuple[int, ...], *, ids: bool) -
             "expected a model in which every example has a gradient of its own, as a per-example defense needs, got "
             f"one where {what}; use mode='eval' or another normalization (GroupNorm), or a defense of the whole update"
         )
-    checked.add(shape)
+    calls[shape] = before + 1
 
 
 def _mixes(objective: Objective, shape: tuple[int, ...], *, ids: bool) -> bool:
