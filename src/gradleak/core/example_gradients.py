@@ -60,8 +60,9 @@ def _refuse_mixing(objective: Objective, shape: tuple[int, ...], *, ids: bool) -
     """Refuse a model in which the output of one example depends on another one."""
     calls = _CALLS.setdefault(objective._module, {})
     before = calls.get(shape, 0)
-    # At calls 1, 2, 4, 8 and so on: a gate that is shut at the first parameters opens in a training.
-    if before & (before + 1):
+    # At calls 1, 2, 4, 8 and so on: a gate that is shut at the first parameters opens in a training. Inside of a transform
+    # nobody knows the values.
+    if before & (before + 1) or (before and torch._C._functorch.peek_interpreter_stack() is not None):
         calls[shape] = before + 1
         return
     layers = objective.batch_statistics
