@@ -1,22 +1,19 @@
-"""Items of Li et al. 2024: the inference game, defenses, and the audit of an attribute."""
+"""Items of Li et al. 2024: the inference game, attacks and data; defenses, bounds and audits stand in files beside."""
 
 from gradleak.results import LI_2024
 from studies.items.item import Checked, Item, Paper, Reading, Run
 from studies.items.li_2024_bounds import BOUNDS
-from studies.items.rules import Above, Below, Between, Exceeds, Near, Rule, Size
+from studies.items.li_2024_defenses import DEFENSES
+from studies.items.rules import Between, Exceeds, Near, Rule, Size
 
 _RISK = "inference-measured.md#undefended"
-_SHIELDS = "inference-measured.md#through-defenses"
 _GAME = "tests/games/test_game.py"
 _INFERENCE = "tests/attacks/inference"
+_LAYOUTS = "tests/studies/datasets/test_published_layouts.py"
 
 
 def _risk(*readings: Reading) -> Run:
     return Run(study="inference_risk", page=_RISK, cost="hours of one core, 27 to 160 s a game", readings=readings)
-
-
-def _shields(*readings: Reading) -> Run:
-    return Run(study="inference_defenses", page=_SHIELDS, cost="half an hour of one core", readings=readings)
 
 
 _ATTRIBUTE = _risk(
@@ -140,6 +137,14 @@ LI = Paper(
                 Checked(
                     name="studies.datasets.crema_d", test="tests/studies/datasets/test_speech.py::test_crema_d_in_its_public_form"
                 ),
+                *(
+                    Checked(name="studies.InferenceData", test=f"{_LAYOUTS}::{test}")
+                    for test in (
+                        "test_health_and_speech_are_played_from_their_files",
+                        "test_faces_are_read_and_played_from_their_files",
+                        "test_celebrities_are_played_from_their_files",
+                    )
+                ),
             ],
             runs=[
                 Run(
@@ -153,7 +158,8 @@ LI = Paper(
                     ],
                 )
             ],
-            lacking="Health, CREMA-D, CelebA and UTKFace, whose files are not at hand (loaders run on files in their layout).",
+            lacking="Health, CREMA-D, CelebA and UTKFace, whose files are not at hand; tests play games on small files in their "
+            "published layouts.",
             command="gradleak study inference_data --out runs/studies --set health=FOLDER --set crema_d=FOLDER "
             "--set celeba=FOLDER --set utkface=FOLDER",
         ),
@@ -273,182 +279,7 @@ LI = Paper(
             ],
             note="First single numbers of public rows, then the grid of rows and rounds.",
         ),
-        Item(
-            number="definition 6.1",
-            says="ε = Δ√(2 ln(1.25/δ))/σ: 96.90 and 6.46",
-            code=[
-                Checked(
-                    name="gradleak.accounting.classical_gaussian_epsilon",
-                    test="tests/accounting/test_epsilon.py::test_the_papers_setting_by_the_classical_formula_and_exactly",
-                )
-            ],
-            note="Proven for ε < 1; exact for the same noise is 284.39.",
-        ),
-        Item(
-            number="section 6.1, five defenses",
-            says="pruning, signs, adversarial perturbation, bottleneck, DP-SGD",
-            code=[
-                Checked(name="gradleak.Prune", test="tests/defenses/test_prune.py::test_globally_the_smallest_of_all_entries_go"),
-                Checked(name="gradleak.defenses.Sign", test="tests/defenses/test_sign.py::test_the_signs"),
-                Checked(
-                    name="gradleak.defenses.AdversarialPerturbation",
-                    test="tests/defenses/test_adversarial_perturbation.py"
-                    "::test_it_is_projected_gradient_ascent_on_the_true_value_or_descent_on_the_target",
-                ),
-                Checked(
-                    name="gradleak.defenses.VariationalBottleneck",
-                    test="tests/defenses/test_variational_bottleneck.py::test_the_divergence_is_that_of_two_normal_laws",
-                ),
-                Checked(
-                    name="gradleak.DPSGD",
-                    test="tests/defenses/test_dp_sgd.py::test_the_mean_carries_the_noise_of_its_convention",
-                ),
-            ],
-        ),
-        Item(
-            number="figure 6",
-            says="heuristic defenses stop a static adversary and not an adaptive one",
-            runs=[
-                _shields(
-                    Reading(
-                        quantity="none, adaptive: advantage", paper="0.9363", rule=Near(0.9363, 0.1),
-                        printed="0.973 (0.947 to 0.988)", where="| none |",
-                    ),
-                    Reading(
-                        quantity="pruning 99 %, static: advantage", paper="0", rule=Below(0.1),
-                        printed="0.222 (0.009 to 0.642)", where="| pruning, 99 % | static |",
-                    ),
-                    Reading(
-                        quantity="pruning 99 %, adaptive: advantage", paper="0.7841", rule=Near(0.7841, 0.1),
-                        printed="0.949 (0.938 to 0.965)", where="| | adaptive | 0.998",
-                    ),
-                    Reading(
-                        quantity="sign, static: advantage", paper="0", rule=Below(0.1),
-                        printed="0.208 (0.094 to 0.307)", where="| sign | static |",
-                    ),
-                    Reading(
-                        quantity="sign, adaptive: advantage", paper="ineffective", rule=Above(0.5),
-                        printed="0.947 (0.909 to 0.972)", where="| | adaptive | 0.999",
-                    ),
-                    Reading(
-                        quantity="adversarial perturbation, static: advantage", paper="0", rule=Below(0.1),
-                        printed="0.198 (0.000 to 0.349)", where="| adversarial perturbation | static |",
-                    ),
-                    Reading(
-                        quantity="adversarial perturbation, adaptive: advantage", paper="1.00", rule=Near(1.0, 0.05),
-                        printed="1.000 (1.000 to 1.000)", where="| | adaptive | 1.000 (1.000 to 1.000) | 1.000",
-                    ),
-                    Reading(
-                        quantity="bottleneck, beta 0.01, adaptive: advantage", paper="no better than none",
-                        rule=Exceeds("none, adaptive: advantage", 0.9, "no defense"),
-                        printed="0.980 (0.954 to 0.996)", where="| bottleneck, β = 0.01 | static |",
-                    ),
-                )
-            ],
-            note="One-hot rows; with standardized codes static advantages are 0 to 0.05, as in the paper.",
-        ),
-        Item(
-            number="figure 12",
-            says="the same for all four attacks",
-            runs=[
-                Run(
-                    study="inference_defenses",
-                    variant="games",
-                    whole=False,
-                    cost="hours of one core",
-                    readings=[
-                        *(
-                            Reading(
-                                quantity=f"{game}: {defense}, adaptive: advantage", shown=f"{game}, {defense}, adaptive",
-                                paper="ineffective",
-                                rule=Exceeds(f"{game}: none, adaptive: advantage", 0.5, "no defense"),
-                            )
-                            for game in ("attribute", "distribution")
-                            for defense in ("pruning 99 %", "sign", "adversarial perturbation", "bottleneck, beta 0.01")
-                        ),
-                        *(
-                            Reading(
-                                quantity=f"{game}: {defense}, static: advantage", shown=f"{game}, {defense}, static",
-                                paper="0", rule=Below(0.1),
-                            )
-                            for game in ("attribute", "distribution")
-                            for defense in ("pruning 99 %", "sign", "adversarial perturbation")
-                        ),
-                    ],
-                )
-            ],
-            lacking="user inference through defenses.",
-            command="gradleak study inference_defenses --out runs/studies --set 'games=[\"user\"]'",
-        ),
-        Item(
-            number="figure 7, appendix A.2",
-            says="utility against advantage: only DP-SGD protects from an adaptive adversary, at a cost",
-            runs=[
-                _shields(
-                    Reading(
-                        quantity="sign, adaptive: advantage", paper="only DP-SGD protects", rule=Above(0.5),
-                        printed="0.947 (0.909 to 0.972)", where="| | adaptive | 0.999",
-                    ),
-                    Reading(
-                        quantity="DP-SGD, epsilon 6.46, PCA, adaptive: advantage", paper="protects", rule=Below(0.1),
-                        printed="0.000 (0.000 to 0.000)", where="| | adaptive | 0.556",
-                    ),
-                ),
-                Run(
-                    study="inference_tradeoff", whole=False,
-                    cost="forty minutes of one core",
-                    readings=[
-                        Reading(
-                            quantity=f"{defense}, adaptive: advantage", shown=f"{defense}, adaptive",
-                            paper="no meaningful privacy", rule=Exceeds("no defense, adaptive: advantage", 0.5, "no defense"),
-                        )
-                        for defense in (
-                            "pruning, ratio 0.99", "sign", "adversarial perturbation, gamma 0.005", "bottleneck, beta 0.1",
-                        )
-                    ]
-                    + [
-                        Reading(
-                            quantity="DP-SGD, noise per example, std 0.1, adaptive: advantage",
-                            shown="DP-SGD, std 0.1, adaptive", paper="privacy",
-                            rule=Below(0.5),
-                        ),
-                        Reading(
-                            quantity="sign, static: advantage", shown="sign, static", paper="0", rule=Below(0.1),
-                        ),
-                    ],
-                ),
-            ],
-            note="The record of the last readings has three settings a defense, beside the AUROC of the model.",
-        ),
-        Item(
-            number="table 2",
-            says="DP-SGD against pooling and PCA",
-            runs=[
-                _shields(
-                    Reading(
-                        quantity="DP-SGD, epsilon 96.90, static: AUROC", paper="0.3004", rule=Near(0.3004, 0.15),
-                        printed="0.425 (0.393 to 0.447)", where="| DP-SGD, ε = 96.90 a step | static |",
-                    ),
-                    Reading(
-                        quantity="DP-SGD, epsilon 96.90, PCA, adaptive: AUROC", paper="0.9825", rule=Near(0.9825, 0.03),
-                        printed="0.984 (0.979 to 0.992)", where="| | adaptive | 0.984",
-                    ),
-                    Reading(
-                        quantity="DP-SGD, epsilon 96.90, PCA, adaptive: advantage", paper="0.8239",
-                        rule=Near(0.8239, 0.07), printed="0.799 (0.782 to 0.819)", where="| | adaptive | 0.984",
-                    ),
-                    Reading(
-                        quantity="DP-SGD, epsilon 6.46, PCA, adaptive: AUROC", paper="0.7010", rule=Near(0.7010, 0.06),
-                        printed="0.556 (0.547 to 0.567)", where="| | adaptive | 0.556",
-                    ),
-                    Reading(
-                        quantity="DP-SGD, epsilon 6.46, PCA, adaptive: advantage", paper="0.0598",
-                        rule=Near(0.0598, 0.06), printed="0.000 (0.000 to 0.000)", where="| | adaptive | 0.556",
-                    ),
-                )
-            ],
-            note="With one step a round in place of an epoch the last row is 0.726 and 0.062.",
-        ),
+        *DEFENSES,
         *BOUNDS,
         Item(
             number="table 3",

@@ -310,6 +310,9 @@ ZHANG = Paper(
                     ],
                 )
             ],
+            lacking="attacks on ResNet-152; a step on CIFAR-10, beside other work, was 7.92 plain gradients.",
+            command="gradleak study influence_cost --out runs/studies "
+            "--set 'pairs=[\"ResNet-152, CIFAR-10\", \"ResNet-152, ImageNet\"]'",
             note="Attacks at the paper's 3,000 iterations by the time of a few; its own time ratios depend on its solver.",
         ),
         Item(
