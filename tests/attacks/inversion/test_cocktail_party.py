@@ -83,6 +83,7 @@ def test_a_batch_is_read_to_round_off_behind_any_activation(activation: str, dty
     assert _error(case, found) < (1e-10 if dtype == torch.float64 else 1e-4)
     assert sorted(found.targets.tolist()) == [0, 1, 1, 3]
     assert found.details["rank"] == 4
+    assert 5 + 2 < found.plain_gradients <= CocktailParty().estimate(case.knowledge) == 5 + 2 + 8 * 10
 
 
 def test_statistics_alone_are_near_and_not_certain() -> None:

@@ -71,6 +71,7 @@ def test_a_batch_behind_relus_is_read_to_round_off(size: int, dtype: torch.dtype
     assert found.outcome is Outcome.CONVERGED
     assert _error(case, found) < within
     assert sorted(found.targets.tolist()) == sorted(targets)
+    assert 1 < found.plain_gradients <= LinearRows().estimate(case.knowledge) == 10 * 4 + 6
 
 
 def test_examples_are_named_certain_one_by_one() -> None:

@@ -64,8 +64,8 @@ from gradleak.attacks.inversion.priors import (
     TotalVariation,
     Translation,
 )
-from gradleak.attacks.inversion.problem import LabelPolicy, LabelSource
-from gradleak.attacks.inversion.reading import LocalTraining
+from gradleak.attacks.inversion.problem import LabelPolicy
+from gradleak.attacks.inversion.reading import LabelSource, LocalTraining
 from gradleak.attacks.inversion.tag import TAG
 from gradleak.attacks.inversion.variables import Code, Part, Pixels, PixelsAndLabels, Space, Start, Variables
 

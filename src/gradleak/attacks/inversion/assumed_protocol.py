@@ -12,8 +12,7 @@ from torch import Tensor
 
 from gradleak.attacks.attack import Attack
 from gradleak.attacks.inversion.matching import CosineDistance
-from gradleak.attacks.inversion.problem import LabelSource
-from gradleak.attacks.inversion.reading import draws_of, mean_release
+from gradleak.attacks.inversion.reading import LabelSource, draws_of, mean_release
 from gradleak.core import Batch, Knowledge, Protocol, Reconstruction, Update
 from gradleak.operators.kernels import differentiable_kernels
 from gradleak.protocols.local_steps import LocalSteps

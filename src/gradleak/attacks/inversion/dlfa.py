@@ -14,7 +14,8 @@ from gradleak.attacks.inversion.engine import Inversion
 from gradleak.attacks.inversion.matching import CosineDistance
 from gradleak.attacks.inversion.optimizers import Adam, Iterations, SearchStage, StepDecay
 from gradleak.attacks.inversion.priors import Guess, Prior, TotalVariation, weighted
-from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, LabelSource, check_labels, readable
+from gradleak.attacks.inversion.problem import NEEDS, LabelPolicy, check_labels, readable
+from gradleak.attacks.inversion.reading import LabelSource
 from gradleak.attacks.inversion.variables import Pixels, Start
 from gradleak.attacks.labels import recover_labels
 from gradleak.core import Knowledge, Reconstruction, Update

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gradleak.attacks.inversion.matching import Matching
 from gradleak.attacks.inversion.reading import (
+    LabelSource,
     LocalTraining,
     Reading,
     draws_of,
@@ -56,15 +57,6 @@ class LabelPolicy(StrEnum):
 
     RECOVER = "recover"
     OPTIMIZE = "optimize"
-
-
-class LabelSource(StrEnum):
-    """Source of the labels of a reconstruction."""
-
-    DISCLOSED = "disclosed"
-    RECOVERED = "recovered"
-    OPTIMIZED = "optimized"
-    WORDS = "words"
 
 
 @dataclass(frozen=True, kw_only=True)

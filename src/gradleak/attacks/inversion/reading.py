@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.inversion.matching import AbsoluteError, LayerWeights, Matching, Rows, Slope, SquaredError
+from gradleak.attacks.labels import recover_labels
 from gradleak.core import (
     Batch,
     BatchDefense,
@@ -25,6 +26,7 @@ from gradleak.core import (
     NotGaussian,
     Objective,
     Release,
+    Update,
     UpdateDefense,
     derive_seed,
     describe,
@@ -66,6 +68,15 @@ class LocalTraining(StrEnum):
         return replace(
             release, protocol=AverageGradient(protocol=release.protocol, examples=examples, together=together)
         )
+
+
+class LabelSource(StrEnum):
+    """Source of the labels of a reconstruction."""
+
+    DISCLOSED = "disclosed"
+    RECOVERED = "recovered"
+    OPTIMIZED = "optimized"
+    WORDS = "words"
 
 
 DRAWS = 8
@@ -138,6 +149,21 @@ def known_facts(knowledge: Knowledge, *, labels: str, first_order: bool, draws: 
     form += ", guessed from the data themselves" if guessed else ""
     facts.append(f"{form}, and the number of examples")
     return facts
+
+
+def claimed_labels(update: Update, knowledge: Knowledge) -> tuple[Tensor | None, str, str]:
+    """Labels that are disclosed or recovered, where they come from, and that in words; for attacks that solve without them.
+
+    Args:
+        update: aligned with the model.
+        knowledge: of the adversary.
+    """
+    if knowledge.targets is not None:
+        return knowledge.targets.clone(), LabelSource.DISCLOSED.value, "labels were disclosed to the attack"
+    found = recover_labels(update, knowledge)
+    if found.targets is None:
+        return None, "not needed", "labels are not claimed, and not needed"
+    return found.targets, LabelSource.RECOVERED.value, found.note
 
 
 def in_words(described: Any) -> str:

@@ -38,9 +38,10 @@ class APRIL(Attack):
     The same holds for a linear layer at one place, whose bias is such a parameter: one example, then, as `LinearRows` reads it.
 
     Outcomes: `converged` where all places are independent beyond round-off, the equations agree, the gradient of the embedding's
-    bias is the sum of the rows (where it is shared), and the claim explains the whole update; `not_identifiable` elsewhere: open
-    directions are filled by the least change from a gray image. Under noise, in both Δ and the right side, directions weaker
-    than it are left open, and nothing is called certain.
+    bias is the sum of the rows (where it is shared), and the claim explains the whole update (where the label is disclosed or
+    recovered; elsewhere it has to lie in the range of an image); `not_identifiable` elsewhere: open directions are filled by the
+    least change from a gray image. Under noise, in both Δ and the right side, directions weaker than it are left open, and
+    nothing is called certain.
 
     **Assumptions**: one example. Patches do not overlap; positions are learned, shared, and added place by place (not rotary, nor
     fixed waves). Clipping of the update as a whole, and local steps of plain SGD, which add up such equations, change nothing.

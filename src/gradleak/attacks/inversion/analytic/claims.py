@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.inversion.analytic.first_layer import FirstLayer, Watch, keeps_rows, read_first_layer
-from gradleak.attacks.inversion.problem import LabelSource
-from gradleak.attacks.inversion.reading import known_facts, known_law
-from gradleak.attacks.labels import recover_labels
+from gradleak.attacks.inversion.reading import LabelSource, claimed_labels, known_facts, known_law
 from gradleak.attacks.labels.sign_rule import is_cross_entropy
-from gradleak.core import Batch, DiagonalGaussian, Knowledge, Objective, Reconstruction, Update
+from gradleak.core import Batch, DiagonalGaussian, Domain, Knowledge, Objective, Reconstruction, Update
 from gradleak.results import Outcome, UnsupportedError
 
 # More classes than that are tried only where the labels of the update are known.
@@ -61,7 +59,7 @@ class Case:
         noise: Mapping[str, float] | None = dict.fromkeys(objective.params, 0.0)
         if law is not None:
             noise = law.std if isinstance(law, DiagonalGaussian) else None
-        targets, source, said = known_labels(update, knowledge)
+        targets, source, said = claimed_labels(update, knowledge)
         return cls(
             knowledge=_in_double(knowledge),
             layer=layer,
@@ -128,13 +126,13 @@ class Case:
         if self.source == LabelSource.DISCLOSED.value and self.targets is not None:
             disclosed: Tensor = torch.unique(self.targets, dim=0)
             return disclosed
-        shape = objective.output_shape(domain)
-        if not (is_cross_entropy(objective.loss_name) or objective.loss_name == "nll") or shape is None:
+        classes = _classes(objective, domain)
+        if classes is None:
             return None
-        if shape[-1] > _MOST_CLASSES:
+        if classes > _MOST_CLASSES:
             recovered: Tensor | None = None if self.targets is None else torch.unique(self.targets)
             return recovered
-        return torch.arange(shape[-1], device=objective.device)
+        return torch.arange(classes, device=objective.device)
 
     def claim(
         self,
@@ -283,19 +281,25 @@ def first_layer_for(knowledge: Knowledge, asker: str, *, whole: bool) -> FirstLa
     return layer
 
 
-def known_labels(update: Update, knowledge: Knowledge) -> tuple[Tensor | None, str, str]:
-    """Labels that are disclosed or recovered, where they come from, and that in words; for attacks that do not need them.
+def options_expected(knowledge: Knowledge, asker: str) -> int:
+    """Largest number of targets that `Case.options` gives, for estimates.
 
-    Args:
-        update: aligned with the model.
-        knowledge: of the adversary.
+    **Cost**: a forward pass of one example.
     """
-    if knowledge.targets is not None:
-        return knowledge.targets.clone(), LabelSource.DISCLOSED.value, "labels were disclosed to the attack"
-    found = recover_labels(update, knowledge)
-    if found.targets is None:
-        return None, "not needed", "labels are not claimed, and not needed"
-    return found.targets, LabelSource.RECOVERED.value, found.note
+    knowledge.require(("objective", "domain", "batch_size"), asker=f"the cost of {asker}")
+    assert knowledge.objective is not None
+    assert knowledge.domain is not None
+    assert knowledge.batch_size is not None
+    classes = knowledge.batch_size if knowledge.targets is not None else _classes(knowledge.objective, knowledge.domain)
+    return 0 if classes is None else classes if classes <= _MOST_CLASSES else knowledge.batch_size
+
+
+def _classes(objective: Objective, domain: Domain) -> int | None:
+    """Number of classes of a loss of classes, else None."""
+    shape = objective.output_shape(domain)
+    if shape is None or not (is_cross_entropy(objective.loss_name) or objective.loss_name == "nll"):
+        return None
+    return shape[-1]
 
 
 def _in_double(knowledge: Knowledge) -> Knowledge:

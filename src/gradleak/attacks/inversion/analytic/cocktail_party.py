@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -12,10 +12,11 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from gradleak.attacks.attack import Attack, Monitor
-from gradleak.attacks.inversion.analytic.claims import Case, first_layer_for
+from gradleak.attacks.inversion.analytic.claims import Case, first_layer_for, options_expected
 from gradleak.attacks.inversion.analytic.first_layer import keeps_scale
 from gradleak.attacks.inversion.analytic.unmixing import Span, independent
-from gradleak.attacks.inversion.problem import NEEDS, LabelSource
+from gradleak.attacks.inversion.problem import NEEDS
+from gradleak.attacks.inversion.reading import LabelSource
 from gradleak.core import DomainKind, Knowledge, Reconstruction, Update
 from gradleak.results import KARIYAPPA_2023, Citation, Count, Natural, Outcome
 
@@ -23,6 +24,8 @@ from gradleak.results import KARIYAPPA_2023, Citation, Count, Natural, Outcome
 _SAMPLES, _PATIENCE, _DAMPING, _STEP = 8, 3, 1e-6, 1e-5
 # Largest batch whose refinement is solved as one system, and the condition from which on it has more than one solution.
 _MOST_TOGETHER, _ALONE = 32, 1e-10
+# Steps that a batch is expected to take: seen were two to eight.
+_STEPS = 8
 _ASKER = "the attack cocktail_party"
 
 
@@ -48,8 +51,8 @@ class CocktailParty(Attack):
     independent. As for `LinearRows`, clipping and local steps of plain SGD leave the first two stages as they are, and stop
     before the third.
 
-    **Cost**: statistics cost no gradient. c plain gradients for the labels, with c classes, and 2 b + 3 for each step; one for
-    the check at the end.
+    **Cost**: statistics cost no gradient. c plain gradients for the labels, with c classes, one before the first step, 2 b + 2
+    for each step; one for the check at the end.
 
     **Source**: Kariyappa et al. 2023. Deviations: FastICA with Hyvärinen's symmetric decorrelation in place of Adam on a sum of
     negentropy, total variation and a penalty on likeness; differences of pixels; scale and sign from the bias, where the paper
@@ -73,10 +76,10 @@ class CocktailParty(Attack):
     steps: Natural = 30
 
     def estimate(self, knowledge: Knowledge) -> float:
-        """10 for the labels, and 2 b + 3 a step."""
-        knowledge.require(("batch_size",), asker="the cost of cocktail_party")
+        """One plain gradient a class, 2 b + 2 for each of the steps that are expected, and one at either end."""
+        classes = options_expected(knowledge, _ASKER)
         assert knowledge.batch_size is not None
-        return 1.0 if knowledge.batch_size == 1 else 11.0 + self.steps * (2.0 * knowledge.batch_size + 3.0)
+        return classes + 2.0 + min(self.steps, _STEPS) * (2.0 * knowledge.batch_size + 2.0)
 
     def _check(self, knowledge: Knowledge) -> None:
         first_layer_for(knowledge, _ASKER, whole=True)
@@ -111,8 +114,9 @@ class CocktailParty(Attack):
         rows = torch.cat([rows, rows.mean(dim=0).expand(case.examples - span.rank, -1)])
         inputs = case.inputs(rows[:, None])
         facts: dict[str, Any] = {"rank": span.rank, "refinements": steps, "condition": span.condition}
+        may = alone and not layer.unread
         done = case.claim(
-            inputs,
+            inputs if may else case.clamped(inputs),
             targets,
             outcome=Outcome.NOT_IDENTIFIABLE,
             note="",
@@ -120,19 +124,16 @@ class CocktailParty(Attack):
             iterations=max(steps, 1),
             spent=spent,
         )
-        sure = case.exact and whole and alone and not layer.unread and case.explains(done)
-        if sure:
-            note.append("unmixed by statistics, and refined until the model passes back what was shared")
-        else:
-            done = case.claim(case.clamped(inputs), targets, outcome=done.outcome, note="", details=facts,
-                              iterations=max(steps, 1), spent=spent)  # fmt: skip
-            note.append("unmixed by statistics, which are no proof")
-        return Reconstruction(
-            **{
-                **vars(done),
-                "outcome": Outcome.CONVERGED if sure else Outcome.NOT_IDENTIFIABLE,
-                "note": "; ".join(note) + case.noise_words,
-            }
+        sure = may and case.explains(done)
+        note.append(
+            "unmixed by statistics, and refined until the model passes back what was shared"
+            if sure
+            else "unmixed by statistics, which are no proof"
+        )
+        return replace(
+            done,
+            outcome=Outcome.CONVERGED if sure else Outcome.NOT_IDENTIFIABLE,
+            note="; ".join(note) + case.noise_words,
         )
 
     def _independent(self, case: Case, span: Span, generator: torch.Generator) -> Tensor:

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.attack import Attack, Monitor
-from gradleak.attacks.inversion.analytic.claims import Case, first_layer_for
+from gradleak.attacks.inversion.analytic.claims import Case, first_layer_for, options_expected
 from gradleak.attacks.inversion.analytic.first_layer import keeps_scale
-from gradleak.attacks.inversion.problem import NEEDS, LabelSource
+from gradleak.attacks.inversion.problem import NEEDS
+from gradleak.attacks.inversion.reading import LabelSource
 from gradleak.core import Knowledge, Reconstruction, Update
 from gradleak.results import GEIPING_2020, PHONG_2018, Citation, Outcome
 
@@ -22,6 +23,8 @@ _LOOSE = 0.02
 _DIGITS = 6.0
 # Times all examples are refined together, and how far off, beside the median, a row is left out there.
 _REFINEMENTS, _WRONG_SIDE = 5, 10.0
+# Rounds that a batch is expected to take: seen were two to ten.
+_ROUNDS = 10
 _ASKER = "the attack linear_rows"
 
 
@@ -41,7 +44,8 @@ class LinearRows(Attack):
     Behind a layer whose units never are silent (tanh, sigmoid, GELU) no row of a batch has one example alone: nothing is
     certain then, and the claim is a mixture.
 
-    Outcomes: `converged` for one example whose rows agree to round-off, or where every example of the batch was found and
+    Outcomes: `converged` for one example whose rows agree to round-off and which explains the whole update (where its label is
+    disclosed or recovered; elsewhere it has to lie in the range of examples), or where every example of the batch was found and
     together they explain the update; `not_identifiable` elsewhere, with the number of examples that are certain in the note.
     Under noise nothing is certain; the rows with most signal count most.
 
@@ -49,8 +53,8 @@ class LinearRows(Attack):
     a sum of gradients: clipping of any kind and local steps of plain SGD leave quotients as they are, but hide the scale, so
     that candidates of a batch are only those that several rows agree on.
 
-    **Cost**: one plain gradient for the check at the end; for a batch of b up to c + 1 more a round for each b candidates, with c
-    classes. Four forward passes that read the model are not counted.
+    **Cost**: one plain gradient for the check at the end; for a batch of b up to c more a round for each b candidates, with c
+    classes, and up to five to refine. Four forward passes and one gradient that read the model are not counted.
 
     **Source**: Phong et al. 2018 (one example), Geiping et al. 2020, proposition 3.1. Batches by agreement, the check of
     candidates, and taking them off one after the other are ours.
@@ -67,9 +71,9 @@ class LinearRows(Attack):
     rounds: int = 20
 
     def estimate(self, knowledge: Knowledge) -> float:
-        """One plain gradient for one example, and a few times the number of classes for a batch."""
-        knowledge.require(("batch_size",), asker="the cost of linear_rows")
-        return 1.0 if knowledge.batch_size == 1 else 20.0
+        """One plain gradient for one example; ten rounds of one a class for a batch, of which nobody knows how many it takes."""
+        classes = options_expected(knowledge, _ASKER)
+        return 1.0 if knowledge.batch_size == 1 else _ROUNDS * classes + _REFINEMENTS + 1.0
 
     def _check(self, knowledge: Knowledge) -> None:
         first_layer_for(knowledge, _ASKER, whole=True)

@@ -14,7 +14,8 @@ from torch.overrides import TorchFunctionMode
 
 from gradleak.attacks.inversion.gauss_newton.krylov_steps import KrylovModel
 from gradleak.attacks.inversion.gauss_newton.residual_system import Cost, LocalModel, ResidualSystem
-from gradleak.attacks.inversion.problem import LabelSource, Problem
+from gradleak.attacks.inversion.problem import Problem
+from gradleak.attacks.inversion.reading import LabelSource
 from gradleak.core import Batch
 from gradleak.core.objective import Tensors
 from gradleak.linalg import dense_eigenvalues

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gradleak.attacks.inversion.gauss_newton.descent import Descent
 from gradleak.attacks.inversion.gauss_newton.residual_system import LocalModel, ResidualSystem
-from gradleak.attacks.inversion.problem import LabelSource
+from gradleak.attacks.inversion.reading import LabelSource
 from gradleak.core import NO_TOKEN
 from gradleak.operators.kernels import differentiable_kernels
 from gradleak.results import Outcome

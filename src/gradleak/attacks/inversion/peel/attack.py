@@ -16,9 +16,8 @@ from gradleak.attacks.inversion.peel.completion import OpenImage, alone_on_grid,
 from gradleak.attacks.inversion.peel.head import Head, read_heads
 from gradleak.attacks.inversion.peel.joined import read_network
 from gradleak.attacks.inversion.peel.peeling import Peeled, Shared
-from gradleak.attacks.inversion.problem import NEEDS, LabelSource, readable
-from gradleak.attacks.inversion.reading import known_facts, known_law
-from gradleak.attacks.labels import recover_labels
+from gradleak.attacks.inversion.problem import NEEDS, readable
+from gradleak.attacks.inversion.reading import LabelSource, claimed_labels, known_facts, known_law
 from gradleak.core import (
     Batch,
     DiagonalGaussian,
@@ -126,7 +125,7 @@ class Peel(Attack):
         network = read_network(objective, domain)
         chain = network.chain
         shared = _shared(update, replace(knowledge, objective=objective), knowledge.objective.dtype)
-        targets, source, said = _labels(update, knowledge)
+        targets, source, said = claimed_labels(update, knowledge)
         details: dict[str, Any] = {
             "labels": source,
             "information": known_facts(knowledge, labels=source, first_order=False),
@@ -265,16 +264,6 @@ def _contradiction(layer: Mapping[str, Any]) -> str:
     if misfit < _APART or left < 1 or scipy.stats.chi2.sf(misfit**2 * left, left) > _BY_CHANCE:
         return ""
     return f"; the equations of {layer['layer']} contradict each other, {misfit:.1f} times as much as the noise allows"
-
-
-def _labels(update: Update, knowledge: Knowledge) -> tuple[Tensor | None, str, str]:
-    """Targets for the claim, where they come from, and that in words; no equation needs them."""
-    if knowledge.targets is not None:
-        return knowledge.targets.clone(), LabelSource.DISCLOSED.value, "labels were disclosed to the attack"
-    found = recover_labels(update, knowledge)
-    if found.targets is None:
-        return None, "not needed", "labels are not claimed, and not needed"
-    return found.targets, LabelSource.RECOVERED.value, found.note
 
 
 def _shared(update: Update, knowledge: Knowledge, sent: torch.dtype) -> Shared:
