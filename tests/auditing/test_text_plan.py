@@ -68,8 +68,8 @@ def write(folder: Path, plan: str) -> Path:
 def test_closed_forms_of_sentences_are_counted_at_their_embeddings(tmp_path: Path) -> None:
     plan = load_plan(write(tmp_path, CAUSAL.format(pictures="false")))
     [risk] = [task for task in tasks(plan) if task.name.startswith("risk/")]
-    unknowns, candidates = 2 * 10 * 24, 2 * 6
-    assert risk.cost == pytest.approx(14 + 0.3 * unknowns + candidates)
+    places, unknowns = 2, 2 * 10 * 24
+    assert risk.cost == pytest.approx(14 + 0.3 * unknowns + 5 * places)
     # A and its square have as many rows as the update has entries.
     assert 0.1 + 2 * unknowns**2 * plan.site.objective.size / 3e10 < risk.seconds < 1
 
