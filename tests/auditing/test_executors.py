@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -237,6 +238,38 @@ def test_workers_with_several_threads_are_refused(tmp_path: Path) -> None:
         pytest.raises(PlanError, match="expected workers with one thread each, got one with 2"),
     ):
         run_plan(_plan(), tmp_path, executor=Dask(address=cluster.scheduler_address))
+
+
+@pytest.mark.distributed
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "told"])
+def test_a_scheduler_that_ends_is_named_and_the_run_goes_on(how: signal.Signals, tmp_path: Path) -> None:
+    pytest.importorskip("distributed", reason="distributed is not installed: make test-distributed")
+    from gradleak.auditing.executor_dask import Dask
+
+    file = tmp_path / "scheduler.json"
+    common = ["--scheduler-file", str(file), "--no-dashboard"]
+    scheduler, worker = (
+        subprocess.Popen([sys.executable, "-m", f"distributed.cli.dask_{part}", *common, *rest])
+        for part, rest in {"scheduler": ["--port", "0"], "worker": ["--nthreads", "1", "--no-nanny"]}.items()
+    )
+
+    def end(done: int, total: int, what: str) -> None:
+        if done == 2:
+            scheduler.send_signal(how)
+
+    try:
+        while not file.exists():
+            time.sleep(0.1)
+        with pytest.raises(PlanError, match="expected a Dask scheduler until the run ends, lost the connection"):
+            run_plan(_long_plan(), tmp_path / "run", executor=Dask(scheduler_file=str(file)), progress=end)
+    finally:
+        for process in (scheduler, worker):
+            process.kill()
+            process.wait()
+    assert Record.load(tmp_path / "run").missing
+    record = run_plan(_long_plan(), tmp_path / "run", jobs=1)
+    assert record.canonical() == run_plan(_long_plan(), tmp_path / "whole", jobs=1).canonical()
 
 
 def _long_plan() -> Plan:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import secrets
+import time
 import warnings
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,9 @@ try:
     import distributed
 except ImportError as error:
     raise InputError("executor: expected the package `distributed`; pip install 'gradleak[dask]'") from error
+
+# Seconds without a finding after which the scheduler is asked whether it lives, and between two looks.
+_ASKED, _LOOK = 5.0, 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +61,15 @@ class Dask(Cluster):
         probe = Probe.of(calls[0].folder, calls[0].device)
         try:
             with self._client() as client:
-                self._check(client, probe)
-                with sent():
-                    freight = Freight.of(calls)
+                with _reached():
+                    self._check(client, probe)
+                    with sent():
+                        freight = Freight.of(calls)
                     common = _shipped(client, freight.common)
-                yield _Held(client=client, freight=freight, common=common, probe=probe, resources=self.resources)
+                    scheduler = client.scheduler_info(n_workers=-1)["id"]
+                yield _Held(
+                    client=client, freight=freight, common=common, probe=probe, resources=self.resources, scheduler=scheduler
+                )  # fmt: skip
         finally:
             probe.close()
 
@@ -112,27 +121,65 @@ class _Held(Executor):
     common: Any
     probe: Probe
     resources: dict[str, float] | None
+    scheduler: str
 
     def results(self, calls: Sequence[Call]) -> Generator[Done]:
         """The tasks and their findings, in the order of their ends."""
         with sent():
             parcels, arrays = self.freight.of_some(calls)
-        later = _shipped(self.client, arrays)
-        futures = {
-            self.client.submit(
-                _done, parcels[call.task.name], self.common, later, call.folder.resolve(), self.probe,
-                key=f"{self.probe.name}/{call.task.name}", pure=False, resources=self.resources,
-            ): call.task
-            for call in calls
-        }  # fmt: skip
-        for future in distributed.as_completed(list(futures)):
+        with _reached():
+            later = _shipped(self.client, arrays)
+            futures = {
+                self.client.submit(
+                    _done, parcels[call.task.name], self.common, later, call.folder.resolve(), self.probe,
+                    key=f"{self.probe.name}/{call.task.name}", pure=False, resources=self.resources,
+                ): call.task
+                for call in calls
+            }  # fmt: skip
+        for future in self._ended(list(futures)):
             yield _outcome(future, futures.pop(future))
             future.release()
+
+    def _ended(self, futures: Sequence[Any]) -> Iterator[Any]:
+        """The futures in the order of their ends.
+
+        A scheduler that is told to end takes leave of its clients, whose futures then wait for ever; one that has begun anew
+        at the same address knows nothing of them. So it is asked.
+        """
+        coming, asked = distributed.as_completed(futures), time.monotonic()
+        while not coming.is_empty():
+            if coming.has_ready():
+                yield next(coming)
+                asked = time.monotonic()
+            elif time.monotonic() - asked < _ASKED:
+                time.sleep(_LOOK)
+            else:
+                with _reached():
+                    if self.client.scheduler_info(n_workers=-1)["id"] != self.scheduler:
+                        raise ConnectionResetError("another scheduler answers")
+                asked = time.monotonic()
 
     @property
     def width(self) -> int:
         """Number of workers that are there now."""
-        return max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
+        with _reached():
+            return max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
+
+
+@contextmanager
+def _reached() -> Iterator[None]:
+    """Words with the scheduler inside.
+
+    Raises:
+        PlanError: where it ends meanwhile, which cancels all tasks.
+    """
+    try:
+        yield
+    except (CancelledError, OSError) as error:
+        raise PlanError(
+            "executor: expected a Dask scheduler until the run ends, lost the connection to it; what is done is in the "
+            "record, and the same command goes on, with a scheduler that runs or without --executor"
+        ) from error
 
 
 def _shipped(client: Any, content: Any) -> Any:
@@ -159,12 +206,13 @@ def _outcome(future: Any, task: Task[Any]) -> Done:
     """The findings behind a future; those of a task that ended worker after worker are failed ones.
 
     Raises:
-        PlanError: if a worker that joined differs.
+        PlanError: if a worker that joined differs, or the scheduler has ended.
         WriteError: if a worker cannot write.
     """
-    error = future.exception()
-    if error is None:
-        return task, future.result()
+    with _reached():
+        error = future.exception()
+        if error is None:
+            return task, future.result()
     if isinstance(error, PlanError | WriteError):
         raise error
     return task, failed(task, f"{type(error).__name__}: the workers that did this task ended")
