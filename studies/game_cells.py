@@ -13,7 +13,7 @@ from gradleak.results import GradleakError, Score
 from studies.game_plays import PlayStore
 from studies.store import Store
 from studies.study import Finding
-from studies.summaries import shown_with
+from studies.summaries import interval_between, shown_with
 
 SCORES = ("auroc", "tpr_at_fpr", "attack_success_rate", "advantage")
 WORDS: Mapping[str, str] = {
@@ -66,7 +66,7 @@ class Cell:
     def text(self, name: str) -> str:
         """A score with its interval, as it is printed."""
         value, low, high = self.scores.get(name, (None, None, None))
-        return shown_with(value, None if low is None or high is None else (low, high), ".3f")
+        return shown_with(value, interval_between(low, high), ".3f")
 
     def spread(self, name: str) -> str:
         """The sample standard deviation of a score over seeds and its range, as printed; a dash for one seed."""
@@ -78,12 +78,16 @@ class Cell:
     def finding(self, quantity: str, name: str, paper: str = "", n: int = 1) -> Finding:
         """A line of a study."""
         value, low, high = self.scores.get(name, (None, None, None))
-        interval = None if low is None or high is None else (low, high)
         spread = self.spread(name)
         told = "" if spread == "-" else f"standard deviation over seeds, and range: {spread}"
         note = "; ".join(part for part in (self.note, told) if part)
         return Finding(
-            quantity=f"{quantity}: {WORDS[name]}", ours=value, paper=paper, interval=interval, n=n, note=note
+            quantity=f"{quantity}: {WORDS[name]}",
+            ours=value,
+            paper=paper,
+            interval=interval_between(low, high),
+            n=n,
+            note=note,
         )
 
     @property

@@ -248,7 +248,7 @@ class GeneratorBatches(Study):
         labels = unbalanced_labels(size, pool.targets.unique(), generator)
         order = torch.randperm(pool.size, generator=generator)
         rows = order[places_with(pool.targets[order], labels, asker=self.name)]
-        return Batch(pool.inputs[rows], pool.targets[rows], pool.domain)
+        return pool.rows(rows)
 
     def _lines(self, cell: _Cell, setting: PriorSetting, store: Store) -> list[Line]:
         """A line an image, batch by batch."""

@@ -24,7 +24,7 @@ from studies.game_cells import Cell, Triple, facts
 from studies.game_figures import Spot, spots
 from studies.game_studies import FOUR, GameStudy, Play, RiskGame
 from studies.study import Finding, Say, StudyResult, Table
-from studies.summaries import shown, shown_with, student
+from studies.summaries import interval_between, shown, shown_with, student
 
 _NOTHING: Triple = (None, None, None)
 
@@ -197,7 +197,7 @@ class InferenceKnowledge(GameStudy):
             quantity=f"property inference, {rows} public rows, {count} rounds: AUROC",
             ours=value,
             paper="0.92" if (rows, count) == (100, 10) else "",
-            interval=None if low is None or high is None else (low, high),
+            interval=interval_between(low, high),
             n=self.seeds,
         )
 
@@ -306,7 +306,7 @@ class InferenceAdversaries(GameStudy):
             quantity=f"{label}: TPR at 10 % FPR",
             ours=value,
             paper=papers["tpr_at_fpr"],
-            interval=None if low is None or high is None else (low, high),
+            interval=interval_between(low, high),
             n=self.seeds,
         )
         found = [cell.finding(label, score, papers.get(score, ""), self.seeds) for score in ("auroc", "tpr_at_fpr")]
@@ -369,7 +369,7 @@ def _first(cell: Cell, count: int) -> Triple:
 
 def _text(triple: Triple) -> str:
     value, low, high = triple
-    return shown_with(value, None if low is None or high is None else (low, high), ".3f")
+    return shown_with(value, interval_between(low, high), ".3f")
 
 
 __all__ = ["ADVERSARIES", "FORMS", "InferenceAdversaries", "InferenceKnowledge", "InferenceModelSize"]

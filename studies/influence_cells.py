@@ -19,7 +19,7 @@ from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Score
 from gradleak.risk import LatentInformation, Sensitivity, TargetInformation, mean_sensitivity
 from gradleak.training import layer_gradients
-from studies.summaries import student
+from studies.summaries import interval_between, student
 
 EVERYTHING, SHUFFLED = "everything", "shuffled"
 STATIC, ADAPTIVE = "static", "adaptive"
@@ -282,8 +282,7 @@ def over_seeds(values: Sequence[float | None]) -> tuple[float | None, tuple[floa
 
 def interval_of(numbers: Numbers, name: str) -> tuple[float, float] | None:
     """The kept interval of a number."""
-    low, high = numbers.get(f"{name}_low"), numbers.get(f"{name}_high")
-    return None if low is None or high is None else (low, high)
+    return interval_between(numbers.get(f"{name}_low"), numbers.get(f"{name}_high"))
 
 
 def _ends(name: str, interval: tuple[float, float] | None) -> Numbers:

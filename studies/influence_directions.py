@@ -31,7 +31,7 @@ from gradleak.reporting.drawing import BESIDE, INK, MARKERS, SERIES
 from gradleak.results import ZHANG_2023, Citation
 from gradleak.risk import LipschitzBound
 from studies.influence_world_cells import WorldAttack, WorldNetwork
-from studies.influence_world_figures import drawn_grid
+from studies.panels import drawn_grid
 from studies.private_images import draw_images, pixel_rmse
 from studies.store import Store, content_of
 from studies.study import Finding, Say, Study, StudyResult, Table

@@ -216,7 +216,7 @@ class World:
             order.append((turns[label], label, place))
             turns[label] += 1
         chosen = torch.tensor([place for *_, place in sorted(order)[:count]], dtype=torch.long)
-        return Batch(pool.inputs[chosen], pool.targets[chosen], pool.domain)
+        return pool.rows(chosen)
 
     def epsilon_names(self, network: WorldNetwork) -> list[str]:
         """The ε of a network by name, the first one that which the figures are drawn for."""

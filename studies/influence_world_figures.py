@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradleak.reporting.drawing import BESIDE, INK, MARKERS, SERIES
 from studies.influence_world_tables import PREDICTORS, SCORES, by_setting, levels
-from studies.panels import panels
+from studies.panels import drawn_grid
 from studies.summaries import known, median
 
 Row = Mapping[str, Any]
-_COLUMNS = 3
 
 
 def figures(rows: Sequence[Row]) -> dict[str, str]:
@@ -29,40 +27,6 @@ def figures(rows: Sequence[Row]) -> dict[str, str]:
     if any(row["epoch"] for row in rows):
         found["influence-world-epochs"] = _epochs(rows)
     return found
-
-
-def drawn_grid(
-    count: int,
-    paint: Callable[[Sequence[Any]], None],
-    *,
-    prefix: str,
-    title: str,
-    description: str,
-    columns: int = _COLUMNS,
-    side: float = 2.6,
-) -> str:
-    """A grid of panels, as the text of an SVG file.
-
-    Args:
-        count: of panels.
-        paint: draws on the axes of all panels.
-        prefix: of ids.
-        title: its name.
-        description: what it shows.
-        columns: how many panels stand side by side.
-        side: of a panel in inches.
-    """
-    wide = min(count, columns)
-    tall = math.ceil(count / wide)
-
-    def fill(grid: Any) -> None:
-        every = list(grid.flat)
-        for spare in every[count:]:
-            spare.set_axis_off()
-        paint(every[:count])
-
-    size = (1.1 * side * wide, side * tall + 0.5)
-    return panels(tall, wide, size, fill, prefix=prefix, title=title, description=description)
 
 
 def _scatters(rows: Sequence[Row], predictor: str, score: str, *, diagonal: bool = False) -> str:
@@ -169,4 +133,4 @@ def _epsilons(rows: Sequence[Row]) -> str:
     return drawn_grid(len(groups), paint, prefix="world-epsilon", title="I²F over ε", description=what)
 
 
-__all__ = ["drawn_grid", "figures"]
+__all__ = ["figures"]

@@ -54,8 +54,8 @@ def different_labels(pool: Batch, *, batches: int, size: int, asker: str) -> lis
             f"{asker}: expected {batches} batches of {size} images of different classes, and {pool.size} images do not hold "
             "them; raise pool, or lower the size"
         )
-    chosen = [list(held.values()) for held in places]
-    return [Batch(pool.inputs[rows], pool.targets[rows], pool.domain) for rows in chosen]
+    chosen = [torch.tensor(list(held.values())) for held in places]
+    return [pool.rows(rows) for rows in chosen]
 
 
 def places_with(targets: Tensor, labels: Tensor, *, asker: str) -> Tensor:

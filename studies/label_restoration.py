@@ -170,7 +170,7 @@ class LabelRestoration(Study):
             return
         digits = mnist_digits(count=5000, seed=self.seed)
         half = digits.size // 2
-        private = Batch(digits.inputs[half:], digits.targets[half:], digits.domain)
+        private = digits.rows(slice(half, None))
         weights = derive_generator(self.seed, "weights", "mnist")
         layers = mlp(features=784, hidden=(128, 64), classes=10, activation="relu", generator=weights)
         objective, done = Objective.from_module(nn.Sequential(nn.Flatten(), layers)), 0
@@ -237,7 +237,7 @@ class LabelRestoration(Study):
                 drawn.append(Batch(private.inputs[order[places]], labels, private.domain))
             else:
                 places = torch.randperm(private.size, generator=generator)[:size]
-                drawn.append(Batch(private.inputs[places], private.targets[places], private.domain))
+                drawn.append(private.rows(places))
         return drawn
 
     def _attack(self, objective: Objective, batches: Sequence[Batch], release: Release) -> dict[str, list[Row]]:

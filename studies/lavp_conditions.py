@@ -12,7 +12,7 @@ from gradleak.core import Batch, Domain, describe
 from gradleak.datasets import mnist_digits
 from gradleak.models import Activation
 from gradleak.reporting.drawing import INK, MARKERS, SERIES
-from gradleak.results import HONG_2024, Citation, InputError, check_count
+from gradleak.results import HONG_2024, Citation, check_count
 from studies.lavp_cells import (
     COSINE,
     L2,
@@ -38,7 +38,7 @@ from studies.lavp_cells import (
 from studies.panels import panels
 from studies.private_images import draw_images
 from studies.store import Store
-from studies.study import Finding, Say, Study, StudyResult, Table
+from studies.study import Finding, Say, Study, StudyResult, Table, chosen
 from studies.summaries import median, shown, shown_with
 
 BASE, NORM = "base", "gradient_norm"
@@ -152,18 +152,13 @@ class LAVPConditions(Study):
     def __post_init__(self) -> None:
         """Check the counts and the names of axes."""
         check_count("LAVPConditions.count", self.count, least=3)
-        names = [one.name for one in conditions(self.iterations, self.training_steps)]
-        for axis in self.axes:
-            if axis not in names and axis not in {name.partition(":")[0] for name in names}:
-                raise InputError(f"LAVPConditions.axes: expected any of {', '.join(names)}, got {axis!r}")
+        self._conditions()
 
     def run(self, *, say: Say) -> StudyResult:
         """Compute the study; about 20 minutes of one core with the defaults."""
         cells: dict[str, LAVPCell] = {}
         with Store(self.cells) as store:
-            for one in conditions(self.iterations, self.training_steps):
-                if one.name != BASE and self.axes and not {one.name, one.name.partition(":")[0]} & set(self.axes):
-                    continue
+            for one in self._conditions():
                 cell = cell_of(
                     one.client,
                     one.attempt,
@@ -189,6 +184,10 @@ class LAVPConditions(Study):
             figures={"lavp-conditions": _figure(cells, self._interval)},
         )
 
+    def _conditions(self) -> list[LAVPCondition]:
+        every = {one.name: one for one in conditions(self.iterations, self.training_steps)}
+        return [every[name] for name in chosen(list(every), self.axes, "LAVPConditions.axes")]
+
     def _images(self, one: LAVPCondition) -> Images:
         count = one.times * self.count
         if one.images == "digits":
@@ -196,8 +195,8 @@ class LAVPConditions(Study):
         total = count + (self.training_images if one.client.training_steps else 0)
         shrink = 1 if one.images == "large" else 2
         drawn = draw_images(self.images, count=total, seed=self.seed, only=self.only, shrink=shrink)
-        batch = _part(drawn, slice(0, count))
-        others = _part(drawn, slice(count, None)) if total > count else None
+        batch = drawn.rows(slice(count))
+        others = drawn.rows(slice(count, None)) if total > count else None
         if one.images == "gray":
             gray = batch.inputs.mean(dim=1, keepdim=True)
             batch = Batch(gray, batch.targets, Domain.image(channels=1, height=gray.shape[2], width=gray.shape[3]))
@@ -260,10 +259,6 @@ class LAVPConditions(Study):
                 )
             )
         return found
-
-
-def _part(batch: Batch, places: slice) -> Batch:
-    return Batch(batch.inputs[places], batch.targets[places], batch.domain)
 
 
 def _spearman(cell: LAVPCell, loss: str, proxy: str, quality: str) -> float | None:

@@ -210,7 +210,7 @@ class LAVPDescent(Study):
                 client = Client(network=Architecture.LENET, activation=activation)
                 key = {"study": self.name, "client": asdict(client), "content": content_of([batch]), "seed": self.seed}
                 matches = Matches(client.objective(batch, None, seed=self.seed), batch)
-                first = Matches(matches.objective, _first(batch, self.bounded))
+                first = Matches(matches.objective, batch.rows(slice(self.bounded)))
                 norms = store.kept({**key, "part": "norms"}, list[float], partial(_truth_norms, matches))
                 constants[name] = norms
                 bounds[name] = store.kept(
@@ -346,10 +346,6 @@ class LAVPDescent(Study):
 def _truth_norms(matches: Matches) -> list[float]:
     found: list[float] = matches.norms(matches.batch.inputs).tolist()
     return found
-
-
-def _first(batch: Batch, count: int) -> Batch:
-    return Batch(batch.inputs[:count], batch.targets[:count], batch.domain)
 
 
 def _searches(cell: BoundCell) -> dict[str, list[list[DescentStep]]]:

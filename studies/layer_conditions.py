@@ -21,7 +21,7 @@ from gradleak.datasets import mnist_digits
 from gradleak.models import Activation, initialize_uniform, lenet5
 from gradleak.protocols import FedSGD
 from gradleak.reporting.drawing import INK, MARKERS, SERIES
-from gradleak.results import MO_2021, Citation, InputError, check_count
+from gradleak.results import MO_2021, Citation, check_count
 from gradleak.risk import LatentInformation
 from gradleak.risk.layer_measure import coordinates
 from gradleak.training import layer_gradients
@@ -32,8 +32,8 @@ from studies.networks import alexnet_small
 from studies.panels import panels
 from studies.smoothing import loess
 from studies.store import Store, content_of
-from studies.study import Finding, Say, Study, StudyResult, Table
-from studies.summaries import shown_with, student
+from studies.study import Finding, Say, Study, StudyResult, Table, chosen
+from studies.summaries import interval_between, shown_with, student
 
 BASE, PARITY = "base", "parity"
 FIRST_DENSE = "fc1"
@@ -283,19 +283,13 @@ class LayerConditions(Study):
     def __post_init__(self) -> None:
         """Check the counts and the names of axes."""
         check_count("LayerConditions.models", self.models)
-        names = [one.name for one in conditions()]
-        for axis in self.axes:
-            if axis not in names and axis not in {name.partition(":")[0] for name in names}:
-                raise InputError(f"LayerConditions.axes: expected any of {', '.join(names)}, got {axis!r}")
+        self._conditions()
 
     def run(self, *, say: Say) -> StudyResult:
         """Compute the study; about ten minutes of one core."""
         cells: dict[str, list[LayerCell]] = {}
         with Store(self.cells) as store, one_thread():
-            for condition in conditions():
-                wanted = {BASE, *self.axes} if self.axes else {condition.name}
-                if not {condition.name, condition.name.partition(":")[0]} & wanted:
-                    continue
+            for condition in self._conditions():
                 if self.rows is not None:
                     condition = replace(condition, rows=min(self.rows, condition.rows))
                 for number in range(self.models):
@@ -312,6 +306,10 @@ class LayerConditions(Study):
             tables=[_table(cells)],
             figures={"layer-conditions": _figure(cells)},
         )
+
+    def _conditions(self) -> list[LayerCondition]:
+        every = {one.name: one for one in conditions()}
+        return [every[name] for name in chosen(list(every), self.axes, "LayerConditions.axes")]
 
     def _cell(self, condition: LayerCondition, number: int, store: Store) -> LayerCell:
         seed = self.seed if number == 0 else derive_seed(self.seed, "model", str(number)) % 2**31
@@ -330,7 +328,7 @@ def _finding(name: str, models: Sequence[LayerCell]) -> Finding:
     """Difference of the first fully connected layer and the leakiest other; of one model with its own interval."""
     known = [cell.difference for cell in models if cell.difference is not None]
     first = models[0]
-    own = None if first.low is None or first.high is None else (first.low, first.high)
+    own = interval_between(first.low, first.high)
     return Finding(
         quantity=f"{name}: V of the first fully connected layer less that of the leakiest other (nats)",
         ours=float(np.mean(known)) if known else None,
@@ -364,9 +362,7 @@ def _table(cells: Mapping[str, Sequence[LayerCell]]) -> Table:
             str(cell.rows),
             f"{cell.accuracy:.2f}",
             ", ".join(f"{layer} {reading.text()}" for layer, reading in cell.values.items()),
-            shown_with(
-                cell.difference, None if cell.low is None or cell.high is None else (cell.low, cell.high), ".2f"
-            ),
+            shown_with(cell.difference, interval_between(cell.low, cell.high), ".2f"),
             f"{cell.verdict} ({cell.leakiest})",
         ]
         for name, models in cells.items()

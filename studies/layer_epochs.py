@@ -238,8 +238,8 @@ class LayerEpochs(Study):
             drawn = cifar100(path=str(self.images), count=min(count, 300), seed=own)
         else:
             drawn = mnist_digits(count=count, seed=own)
-        targets = _part(drawn, slice(0, self.targets))
-        rows = _part(drawn, slice(self.targets if condition.held_out else 0, drawn.size))
+        targets = drawn.rows(slice(self.targets))
+        rows = drawn.rows(slice(self.targets if condition.held_out else 0, drawn.size))
         attack = condition.attack.attack(
             iterations=max(1, self.iterations // 10) if condition.attack is LayerInversion.DLG else self.iterations,
             total_variation=1e-2,
@@ -325,10 +325,6 @@ def _inverted(
     defenses: Sequence[Defense] = (GaussianNoise(std=condition.noise),) if condition.noise else ()
     found = pictures.inverted(pictures.mixed(model, 0, defenses))
     return found | pictures.reacting(model, products=examples) | {"accuracy": accuracy(model, trained.rows)}
-
-
-def _part(batch: Batch, places: slice) -> Batch:
-    return Batch(batch.inputs[places], batch.targets[places], batch.domain)
 
 
 __all__ = ["CurveNetwork", "LayerEpochs", "OriginalCondition"]

@@ -141,12 +141,12 @@ class LayerInfluences(Study):
     def _original(self, store: Store, say: Say) -> list[Point]:
         drawn = self._images(max(self.training_images, self.targets + max(self.others, default=0)))
         pictures = Pictures(
-            targets=_part(drawn, slice(0, self.targets)),
-            others=_part(drawn, slice(self.targets, None)),
+            targets=drawn.rows(slice(self.targets)),
+            others=drawn.rows(slice(self.targets, None)),
             attack=InvertingGradients(iterations=self.iterations, total_variation=self.total_variation),
             seed=derive_seed(self.seed, "pictures"),
         )
-        start, rows = self._network(drawn), _part(drawn, slice(0, self.training_images))
+        start, rows = self._network(drawn), drawn.rows(slice(self.training_images))
         models = _Trained(start=start, rows=rows, study=self, seed=self.seed)
         key = {
             "leakage": Leakage.ORIGINAL.value,
@@ -333,10 +333,6 @@ def _inferred(setting: _Setting, rows: Attributes, models: _Trained) -> Numbers:
                 SHUFFLED: rows.everything(shown, shuffled=True).value,
                 "quiet": rows.everything(quiet).value if quiet and noisy else None,
             }
-
-
-def _part(batch: Batch, places: slice) -> Batch:
-    return Batch(batch.inputs[places], batch.targets[places], batch.domain)
 
 
 __all__ = ["Influence", "LayerInfluences", "Leakage"]

@@ -27,7 +27,7 @@ from gradleak.risk import (
 from gradleak.risk.layer_measure import coordinates
 from gradleak.training import layer_gradients
 from studies.layer_latent_data import LatentNetwork, Parts, after_epochs, objective
-from studies.summaries import shown_with
+from studies.summaries import interval_between, shown_with
 
 FOREST, LOGISTIC = "forest", "logistic"
 ATTACKERS = (FOREST, LOGISTIC)
@@ -65,8 +65,7 @@ class Reading:
 
     def text(self, form: str = ".2f") -> str:
         """As it is printed."""
-        interval = None if self.low is None or self.high is None else (self.low, self.high)
-        return shown_with(self.value, interval, form)
+        return shown_with(self.value, interval_between(self.low, self.high), form)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -187,10 +187,7 @@ class LayerOriginal(Study):
             batch = shrunk(cifar100(path=self.images, count=total, seed=self.seed), self.side)
         if total == self.count:
             return batch, None
-        first, rest = (
-            Batch(batch.inputs[part], batch.targets[part], batch.domain)
-            for part in (slice(0, self.count), slice(self.count, None))
-        )
+        first, rest = (batch.rows(part) for part in (slice(0, self.count), slice(self.count, None)))
         return first, rest
 
     def _bench(self, network: LayerNetwork, images: Batch, others: Batch | None, store: Store) -> Workbench:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import ClassVar
 
 from gradleak.attacks import InvertingGradients, RandomForest
-from gradleak.core import Batch, derive_seed, describe, one_thread
+from gradleak.core import derive_seed, describe, one_thread
 from gradleak.data import Encoding
 from gradleak.results import MO_2021, Citation, InputError, check_count, check_positive
 from studies.census import census
@@ -143,10 +143,7 @@ class LayerProtection(Study):
         batch = draw_images(
             self.images, count=self.profiled + self.examples, seed=self.seed, only=self.only, shrink=shrink
         )
-        every = [
-            Batch(batch.inputs[place : place + 1], batch.targets[place : place + 1], batch.domain)
-            for place in range(batch.size)
-        ]
+        every = [batch.example(place) for place in range(batch.size)]
         profiled, attacked = every[: self.profiled], every[self.profiled :]
         model = setting.network(batch, self.seed)
         recipe = ImageRecipe(attack=InvertingGradients(iterations=self.iterations), noise=self.noise, seed=self.seed)

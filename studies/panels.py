@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
 
-from gradleak.reporting.drawing import STYLE, as_svg, finish, new_figure
+from gradleak.reporting.drawing import drawn
 from gradleak.reporting.pages.utility.curve import standalone
 
 
@@ -32,15 +34,49 @@ def panels(
         title: its name, HTML.
         description: what it shows, for those who do not see it, HTML.
     """
-    with matplotlib.rc_context(STYLE):
-        figure, first = new_figure(*size)
-        figure.delaxes(first)
-        grid = figure.subplots(rows, columns, squeeze=False)
-        for axes in grid.flat:
-            axes.patch.set_alpha(0.0)
-        paint(grid)
-        finish(figure, *grid.flat)
-        return standalone(as_svg(figure, prefix=prefix, title=title, description=description))
+
+    def fill(every: Sequence[Axes]) -> None:
+        paint(np.array(every, dtype=object).reshape(rows, columns))
+
+    return standalone(
+        drawn(
+            fill,
+            prefix=prefix,
+            title=title,
+            description=description,
+            size=size,
+            panels=rows * columns,
+            columns=columns,
+        )
+    )
 
 
-__all__ = ["panels"]
+def drawn_grid(
+    count: int,
+    paint: Callable[[Sequence[Axes]], None],
+    *,
+    prefix: str,
+    title: str,
+    description: str,
+    columns: int = 3,
+    side: float = 2.6,
+) -> str:
+    """So many panels of one size, as the text of an SVG file.
+
+    Args:
+        count: of panels.
+        paint: draws on the axes of all panels.
+        prefix: of all ids.
+        title: its name, HTML.
+        description: what it shows, for those who do not see it, HTML.
+        columns: how many panels stand side by side, at most.
+        side: height of a panel in inches.
+    """
+    wide = min(count, columns)
+    size = (1.1 * side * wide, side * math.ceil(count / wide) + 0.5)
+    return standalone(
+        drawn(paint, prefix=prefix, title=title, description=description, size=size, panels=count, columns=wide)
+    )
+
+
+__all__ = ["drawn_grid", "panels"]

@@ -73,7 +73,7 @@ def balanced(batch: Batch, per_class: int, classes: Sequence[int]) -> Batch:
             raise InputError(f"expected {per_class} examples of class {label}, got {len(found)}: draw more images")
         places += found
     chosen = torch.tensor(places)
-    return Batch(batch.inputs[chosen], batch.targets[chosen], batch.domain)
+    return batch.rows(chosen)
 
 
 def trained(objective: Objective, rows: Batch, *, steps: int, seed: int, learning_rate: float = 3e-3) -> Objective:

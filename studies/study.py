@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gradleak.core import describe
-from gradleak.results import Citation
+from gradleak.results import Citation, InputError
 
 Say = Callable[[str], None]
 
@@ -60,6 +60,24 @@ class Table:
         """The lines of a Markdown table under its title."""
         lines = [self.columns, ["---"] * len(self.columns), *self.rows]
         return [f"## {self.title}", "", *(f"| {' | '.join(cells)} |" for cells in lines), ""]
+
+
+def chosen(names: Sequence[str], axes: Sequence[str], asker: str) -> list[str]:
+    """Cells of a study that changes one thing of a base at a time.
+
+    Args:
+        names: of all cells, "axis: value", the base first, which is always chosen.
+        axes: which others, each whole or up to its colon; empty for all.
+        asker: setting that says so, for the message.
+
+    Raises:
+        InputError: for an axis that there is not.
+    """
+    for axis in axes:
+        if axis not in names and axis not in {name.partition(":")[0] for name in names}:
+            raise InputError(f"{asker}: expected any of {', '.join(names)}, got {axis!r}")
+    wanted = {names[0], *(axes or names)}
+    return [name for name in names if {name, name.partition(":")[0]} & wanted]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,6 +66,11 @@ def median_interval(values: Sequence[float]) -> Interval | None:
     return None if outside < 0 else (values[outside], values[count - 1 - outside])
 
 
+def interval_between(low: float | None, high: float | None) -> Interval | None:
+    """The interval of two ends, which are both known or none."""
+    return None if low is None or high is None else (low, high)
+
+
 def shown(value: float | None, form: str = ".3g") -> str:
     """A number as it is printed, "-" for none."""
     return "-" if value is None else format(value, form)
@@ -81,6 +86,7 @@ def shown_with(value: float | None, interval: Interval | None, form: str = ".3g"
 __all__ = [
     "Interval",
     "geometric_mean",
+    "interval_between",
     "known",
     "median",
     "median_interval",

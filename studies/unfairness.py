@@ -68,10 +68,8 @@ class Unfairness(Study):
     def run(self, *, say: Say) -> StudyResult:
         """Compute the study; about five minutes of one core."""
         pool = mnist_digits(count=POOL, seed=self.seed)
-        private = balanced(
-            Batch(pool.inputs[:PRIVATE], pool.targets[:PRIVATE], pool.domain), self.per_class, self.classes
-        )
-        public = Batch(pool.inputs[PRIVATE:], pool.targets[PRIVATE:], pool.domain)
+        private = balanced(pool.rows(slice(PRIVATE)), self.per_class, self.classes)
+        public = pool.rows(slice(PRIVATE, None))
         start = SmallNetwork.SIGMOID_LENET.objective(private, seed=self.seed)
         rows: list[dict[str, Any]] = []
         with one_thread():

@@ -112,6 +112,7 @@ def drawn(
     description: str,
     size: tuple[float, float],
     panels: int = 1,
+    columns: int = 2,
     shared: bool = False,
 ) -> str:
     """Drawing on so many panels, as an SVG element for a page.
@@ -122,14 +123,15 @@ def drawn(
         title: its name, HTML.
         description: what it shows, for those who do not see it, HTML.
         size: width and height in inches.
-        panels: how many there are, two in a row.
+        panels: how many there are.
+        columns: how many stand side by side, at most.
         shared: whether the panels share their vertical axis.
     """
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasSVG(figure)
         figure.patch.set_alpha(0.0)
-        columns = min(panels, 2)
+        columns = min(panels, columns)
         grid = figure.subplots(math.ceil(panels / columns), columns, sharey=shared, squeeze=False)
         every = [axes for row in grid for axes in row]
         for spare in every[panels:]:
