@@ -197,7 +197,7 @@ class LAVPDescent(Study):
             check_count(f"LAVPDescent.{name}", getattr(self, name), least=least)
 
     def run(self, *, say: Say) -> StudyResult:
-        """Compute the study; about five minutes of one core with the defaults."""
+        """Compute the study; about three minutes of one core with the defaults."""
         shrink = 1 if self.images is None else 2
         batch = draw_images(self.images, count=self.count, seed=self.seed, only=self.only, shrink=shrink)
         findings: list[Finding] = []

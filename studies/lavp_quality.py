@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from gradleak.core import Batch, describe
-from gradleak.datasets import image_file, mnist_digits
+from gradleak.core import describe
 from gradleak.reporting.drawing import MARKERS, SERIES
 from gradleak.results import HONG_2024, Citation
 from studies.lavp_cells import (
@@ -35,6 +33,7 @@ from studies.lavp_cells import (
     spearmans,
 )
 from studies.panels import panels
+from studies.private_images import draw_images
 from studies.store import Store
 from studies.study import Finding, Say, Study, StudyResult, Table
 from studies.summaries import known, median, shown, shown_with
@@ -96,7 +95,7 @@ class LAVPQuality(Study):
 
     def run(self, *, say: Say) -> StudyResult:
         """Compute the study; minutes for MNIST, tens of minutes for 32×32 color images on two cores."""
-        images = Images(batch=self._batch())
+        images = Images(batch=draw_images(self.images, count=self.count, seed=self.seed, only=self.only))
         attempt = Attempt(iterations=self.iterations)
         cells: dict[str, LAVPCell] = {}
         with Store(self.cells) as store:
@@ -121,11 +120,6 @@ class LAVPQuality(Study):
             tables=[_table(loss, findings) for loss in (L2, COSINE)],
             figures={f"lavp-{name}": scatter(name, cell) for name, cell in cells.items()},
         )
-
-    def _batch(self) -> Batch:
-        if self.images is None:
-            return mnist_digits(count=self.count, seed=self.seed)
-        return image_file(path=Path(self.images), count=self.count, seed=self.seed, only=self.only)
 
     def _findings(self, proxy: str, loss: str, cells: Mapping[str, LAVPCell]) -> dict[str, Finding]:
         rows = {}

@@ -286,7 +286,7 @@ class LayerConditions(Study):
         self._conditions()
 
     def run(self, *, say: Say) -> StudyResult:
-        """Compute the study; about ten minutes of one core."""
+        """Compute the study; about 15 minutes of one core."""
         cells: dict[str, list[LayerCell]] = {}
         with Store(self.cells) as store, one_thread():
             for condition in self._conditions():

@@ -10,7 +10,7 @@ from torch import nn
 
 from gradleak.attacks import LinearRows
 from gradleak.core import Batch, Defense, Domain, DomainKind, HonestButCurious, Reconstruction
-from gradleak.defenses import Clip, ClipPerExample, GaussianNoise, Prune
+from gradleak.defenses import Clip, ClipPerExample, ClipPerLayer, GaussianNoise, Prune
 from gradleak.models import initialize_default, lenet_i2f, mlp
 from gradleak.protocols import FedAvg
 from gradleak.results import Outcome, UnsupportedError
@@ -113,7 +113,7 @@ def test_mixtures_that_agree_are_not_taken_for_examples() -> None:
     assert found.outcome is not Outcome.CONVERGED
 
 
-@pytest.mark.parametrize("defense", [Clip(0.01), ClipPerExample(0.01)])
+@pytest.mark.parametrize("defense", [Clip(0.01), ClipPerExample(0.01), ClipPerLayer(0.01)])
 def test_clipping_leaves_quotients_as_they_are(defense: Defense) -> None:
     case = setting(_relu(hidden=(512,)), _wide(0, 1, 2), defenses=[defense])
     found = _run(case)

@@ -219,13 +219,9 @@ class Case:
         **Cost**: a plain gradient for every target and batch.
         """
         found = []
-        params = {name: tensor.detach().clone().requires_grad_() for name, tensor in self.objective.params.items()}
         for chunk in inputs.split(self.examples):
             padded = torch.cat([chunk, chunk[-1:].expand(self.examples - len(chunk), *chunk.shape[1:])])
-            watch = Watch(params)
-            with watch:
-                outputs = self.objective.outputs(params, padded)
-            result = next(call.result for call in watch.calls if call.weight == self.layer.weight)
+            outputs, result = self._run(padded)
             parts = []
             for option in options:
                 targets = option.expand(self.examples, *option.shape)
@@ -239,13 +235,17 @@ class Case:
 
         **Cost**: a plain gradient.
         """
+        outputs, result = self._run(inputs)
+        loss = self.objective.loss_of_outputs(outputs, targets)
+        return torch.autograd.grad(loss, result)[0].reshape(len(inputs), -1)
+
+    def _run(self, inputs: Tensor) -> tuple[Any, Tensor]:
+        """The outputs of the model and of its first layer, in one graph."""
         params = {name: tensor.detach().clone().requires_grad_() for name, tensor in self.objective.params.items()}
         watch = Watch(params)
         with watch:
             outputs = self.objective.outputs(params, inputs)
-        result = next(call.result for call in watch.calls if call.weight == self.layer.weight)
-        loss = self.objective.loss_of_outputs(outputs, targets)
-        return torch.autograd.grad(loss, result)[0].reshape(len(inputs), -1)
+        return outputs, next(call.result for call in watch.calls if call.weight == self.layer.weight)
 
 
 def first_layer_for(knowledge: Knowledge, asker: str, *, whole: bool) -> FirstLayer:

@@ -50,8 +50,8 @@ class LinearRows(Attack):
     Under noise nothing is certain; the rows with most signal count most.
 
     **Assumptions**: a linear layer with bias on the example as a whole (scaled or shifted entry by entry before). The update is
-    a sum of gradients: clipping of any kind and local steps of plain SGD leave quotients as they are, but hide the scale, so
-    that candidates of a batch are only those that several rows agree on.
+    a sum of gradients: clipping (of the update, of examples, or of whole layers) and local steps of plain SGD leave quotients as
+    they are, but hide the scale, so that candidates of a batch are only those that several rows agree on.
 
     **Cost**: one plain gradient for the check at the end; for a batch of b up to c more a round for each b candidates, with c
     classes, and up to five to refine. Four forward passes and one gradient that read the model are not counted.
