@@ -202,7 +202,13 @@ def test_a_printed_value_counts_until_there_is_a_record() -> None:
 def test_a_record_is_kept_without_details_and_folders(tmp_path: Path) -> None:
     result = StudyResult(
         study="unfairness",
-        settings={"use": "Unfairness", "images": "/home/me/x.npz", "per_class": 2, "cells": "/home/me/c", "seed": 3},
+        settings={
+            "use": "Unfairness",
+            "images": str(tmp_path / "x.npz"),
+            "per_class": 2,
+            "cells": str(tmp_path / "c"),
+            "seed": 3,
+        },
         findings=[
             Finding(quantity="a", ours=1.23456789, interval=(1.0, 2.0), paper="1"),
             Finding(quantity="b", ours=None),
