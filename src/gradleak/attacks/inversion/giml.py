@@ -88,7 +88,8 @@ class GIML(Settings):
     500 iterations, rates 3e-2 and 1e-3, TV 1e-4 and a latent penalty of 1e-3. Deviations: its outer step is Adam with
     rate 1e-2 on the gradient 2 (w − w′); the target model stays as it is where its script moves it every 50 rounds;
     iterations are fewer, tasks more and the rate of the weights lower by default, since larger steps leave a generator
-    whose weights hardly give way to a single update any more; rates fall nowhere.
+    whose weights hardly give way to a single update any more; rates fall nowhere; a task's latents are the best on their
+    way by matching loss, where that code goes on from the last ones.
 
     Attributes:
         rounds: outer steps.
