@@ -18,7 +18,6 @@ from gradleak.attacks import (
 )
 from gradleak.core import (
     Batch,
-    ImageGenerator,
     Knowledge,
     Release,
     Update,
@@ -26,7 +25,6 @@ from gradleak.core import (
     describe,
     one_thread,
 )
-from gradleak.models.generators import trained_generator, untrained_dcgan
 from gradleak.protocols import FedAvg, FedSGD
 from gradleak.results import (
     FANG_2024,
@@ -34,16 +32,14 @@ from gradleak.results import (
     YIN_2021,
     Citation,
     InputError,
-    check_count,
-    check_flags,
     check_positive,
 )
 from gradleak.scoring import score_images
 from studies.attack_lines import Line
 from studies.generator_figures import loss_curves, quality_over
+from studies.generator_study import GeneratorStudy
 from studies.label_batches import different_labels, places_with, unbalanced_labels
 from studies.prior_cells import (
-    ImageSource,
     PriorAttack,
     PriorNetwork,
     PriorSetting,
@@ -54,7 +50,7 @@ from studies.prior_cells import (
     paired,
 )
 from studies.store import Store, content_of
-from studies.study import Finding, Say, Study, StudyResult, Table
+from studies.study import Finding, Say, StudyResult, Table
 from studies.summaries import shown
 
 SIZES, STEPS, LABELS = "batch size", "local steps", "batch size, half of one class"
@@ -91,7 +87,7 @@ class _Cell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeneratorBatches(Study):
+class GeneratorBatches(GeneratorStudy):
     """Mean PSNR of attacks on batches at equal cost in plain gradients of a batch, by three settings.
 
     By batch size: images of different classes, one undefended gradient, labels read by the attack itself. By local steps:
@@ -105,12 +101,7 @@ class GeneratorBatches(Study):
     budgets that a CPU carries; FA at the cost of AGA, where the paper gives both the same iterations.
 
     Attributes:
-        images: npz or idx3 file, or None for MNIST digits.
-        labels: the idx1 file beside an idx3 file.
-        only: name of a boolean array of an npz file that selects images.
-        first: the first row that may be drawn. None: 9,000 of an idx file, 4,000 of the digits, 0 of an npz.
         pool: images that batches are drawn from.
-        generator: file of a trained generator; None for a DCGAN that was never trained.
         sizes: batch sizes, none for leaving that part out.
         steps: numbers T of local steps, likewise.
         step_size: images a batch there.
@@ -120,22 +111,13 @@ class GeneratorBatches(Study):
         attacks: by batch size.
         network: which network.
         budget: plain gradients of a batch.
-        width: of the ConvNet.
-        seed: of images, weights and starts.
-        cells: file that keeps a batch as soon as its attack ends.
-        compute: False to tabulate what `cells` has and compute nothing.
     """
 
     name: ClassVar[str] = "generator_batches"
     source: ClassVar[str] = "figures 3, 7 and 8, at small scale"
     citations: ClassVar[tuple[Citation, ...]] = (FANG_2024, JEON_2021, YIN_2021)
 
-    images: str | None = None
-    labels: str | None = None
-    only: str | None = None
-    first: int | None = None
     pool: int = 200
-    generator: str | None = None
     sizes: Sequence[int] = (2, 4, 8)
     steps: Sequence[int] = (1, 2, 4, 8)
     step_size: int = 4
@@ -145,10 +127,6 @@ class GeneratorBatches(Study):
     attacks: Sequence[PriorAttack] = (PriorAttack.IGIMS, PriorAttack.GIAS, PriorAttack.INVERTING_GRADIENTS)
     network: PriorNetwork = PriorNetwork.LENET
     budget: int = 3000
-    width: int = 16
-    seed: int = 0
-    cells: str | None = None
-    compute: bool = True
 
     def __post_init__(self) -> None:
         """Check the numbers before hours are spent.
@@ -156,22 +134,17 @@ class GeneratorBatches(Study):
         Raises:
             InputError: naming the setting.
         """
-        for setting in ("pool", "step_size", "batches", "width"):
-            check_count(f"{self.name}.{setting}", getattr(self, setting))
-        for setting in ("sizes", "steps", "label_sizes"):
-            for value in getattr(self, setting):
-                check_count(f"{self.name}.{setting}", value)
+        super().__post_init__()
+        self._check_counts("pool", "step_size", "batches", "sizes", "steps", "label_sizes")
+        self._check_members("attacks", PriorAttack)
         if not (self.sizes or self.steps or self.label_sizes):
             raise InputError(f"{self.name}: expected sizes, steps or label_sizes, got none of them")
-        for setting in ("budget", "learning_rate"):
-            check_positive(f"{self.name}.{setting}", getattr(self, setting))
-        check_flags(self, "compute")
+        check_positive(f"{self.name}.learning_rate", self.learning_rate)
 
     def run(self, *, say: Say) -> StudyResult:
         """Compute the study; with the defaults some 40 minutes of one core."""
-        source = ImageSource(images=self.images, labels=self.labels, only=self.only, first=self.first)
-        pool = source.draw(self.pool, self.seed)
-        setting = self._setting(source, pool)
+        pool = self.image_source().draw(self.pool, self.seed)
+        setting = self.setting(self.network, behind=self.behind(), count=1)
         found: dict[str, dict[str, dict[int, list[Line]]]] = {}
         with Store(self.cells) as store, one_thread():
             for cell in self._planned(pool):
@@ -198,19 +171,6 @@ class GeneratorBatches(Study):
             tables=[_table(part, ways) for part, ways in found.items()],
             figures=_figures(found),
         )
-
-    def _setting(self, source: ImageSource, pool: Batch) -> PriorSetting:
-        images: ImageGenerator
-        if self.generator is None:
-            channels, size = pool.inputs.shape[1:3]
-            images, prior = untrained_dcgan(size=size, channels=channels, width=16), "a DCGAN never trained"
-        else:
-            images = trained_generator(self.generator)
-            prior = images.source
-        return PriorSetting.make(
-            network=PriorNetwork(self.network), source=source, count=1, budget=float(self.budget), generator=images,
-            prior=prior, width=self.width, seed=self.seed,
-        )  # fmt: skip
 
     def _planned(self, pool: Batch) -> Iterator[_Cell]:
         """All cells in the order of their figures."""

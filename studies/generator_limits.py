@@ -12,12 +12,11 @@ from torch import Tensor
 
 from gradleak.attacks import CosineDistance, StepDecay
 from gradleak.core import Batch, ImageGenerator, Release, derive_generator, describe, one_thread
-from gradleak.models.generators import trained_generator
 from gradleak.protocols import FedSGD
-from gradleak.results import FANG_2024, JEON_2021, Citation, InputError, check_count, check_flags, check_positive
+from gradleak.results import FANG_2024, JEON_2021, Citation, InputError
 from studies.attack_lines import Line
+from studies.generator_study import GeneratorStudy
 from studies.prior_cells import (
-    ImageSource,
     PriorAttack,
     PriorNetwork,
     PriorSetting,
@@ -25,7 +24,7 @@ from studies.prior_cells import (
     content_of_tensors,
 )
 from studies.store import Store, content_of
-from studies.study import Finding, Say, Study, StudyResult, Table
+from studies.study import Finding, Say, StudyResult, Table
 from studies.summaries import shown
 
 
@@ -47,7 +46,7 @@ class Nearest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeneratorLimits(Study):
+class GeneratorLimits(GeneratorStudy):
     """For every image the claim of GIAS beside the nearest image of its generator, which is found with the truth.
 
     The nearest image has as many steps of each kind as the attack, on the pixel error in place of the matching loss. Where
@@ -58,36 +57,19 @@ class GeneratorLimits(Study):
     **Source**: none; Fang et al. 2024 and Jeon et al. 2021 give the attack.
 
     Attributes:
-        images: npz or idx3 file, or None for MNIST digits.
-        labels: the idx1 file beside an idx3 file.
-        only: name of a boolean array of an npz file that selects images.
-        first: the first row that may be drawn. None: 9,000 of an idx file, 4,000 of the digits, 0 of an npz.
         generator: file of a trained generator.
         network: which network.
         count: images.
         budget: plain gradients an image.
-        width: of the ConvNet.
-        seed: of images, weights and starts.
-        cells: file that keeps a line as soon as its attack ends.
-        compute: False to tabulate what `cells` has and compute nothing.
     """
 
     name: ClassVar[str] = "generator_limits"
     source: ClassVar[str] = "behind table 1, at small scale"
     citations: ClassVar[tuple[Citation, ...]] = (FANG_2024, JEON_2021)
 
-    images: str | None = None
-    labels: str | None = None
-    only: str | None = None
-    first: int | None = None
-    generator: str | None = None
     network: PriorNetwork = PriorNetwork.CONVNET
     count: int = 3
     budget: int = 6000
-    width: int = 16
-    seed: int = 0
-    cells: str | None = None
-    compute: bool = True
 
     def __post_init__(self) -> None:
         """Check the numbers before hours are spent.
@@ -95,23 +77,14 @@ class GeneratorLimits(Study):
         Raises:
             InputError: naming the setting.
         """
-        check_count(f"{self.name}.count", self.count)
-        check_count(f"{self.name}.width", self.width)
-        check_positive(f"{self.name}.budget", self.budget)
-        check_flags(self, "compute")
+        super().__post_init__()
+        self._check_counts("count")
         if self.generator is None:
             raise InputError(f"{self.name}.generator: expected the file of a trained generator, got None")
 
     def run(self, *, say: Say) -> StudyResult:
         """Compute the study; a minute of one core an image on a ConvNet of width 8."""
-        assert self.generator is not None
-        images = trained_generator(self.generator)
-        setting = PriorSetting.make(
-            network=PriorNetwork(self.network),
-            source=ImageSource(images=self.images, labels=self.labels, only=self.only, first=self.first),
-            count=self.count, budget=float(self.budget), generator=images, prior=images.source, width=self.width,
-            seed=self.seed,
-        )  # fmt: skip
+        setting = self.setting(self.network, behind=self.behind(), count=self.count)
         assert setting.generator is not None
         found: list[tuple[Line, Nearest]] = []
         with Store(self.cells) as store, one_thread():

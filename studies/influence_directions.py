@@ -30,6 +30,7 @@ from gradleak.protocols import FedSGD
 from gradleak.reporting.drawing import BESIDE, INK, MARKERS, SERIES
 from gradleak.results import ZHANG_2023, Citation
 from gradleak.risk import LipschitzBound
+from studies.correlations import spearman
 from studies.influence_world_cells import WorldAttack, WorldNetwork
 from studies.panels import drawn_grid
 from studies.private_images import draw_images, pixel_rmse
@@ -315,7 +316,7 @@ def _findings(rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
             ),
             Finding(
                 quantity=f"{title}, {attack}: Spearman of the squared error and 1/λ",
-                ours=float(stats.spearmanr(predicted, reached)[0]),
+                ours=spearman(points),
                 n=len(points),
             ),
             Finding(

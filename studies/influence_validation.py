@@ -18,6 +18,7 @@ from gradleak.operators import GradientJacobian
 from gradleak.protocols import FedSGD
 from gradleak.results import ZHANG_2023, Citation, UnsupportedError
 from gradleak.risk import InversionInfluence, InversionInfluenceLowerBound, perfect_attacker
+from studies.correlations import paired, spearman
 from studies.study import Finding, Say, Study, StudyResult
 
 
@@ -114,7 +115,7 @@ def _findings(name: str, rows: Sequence[tuple[float, float, float]]) -> list[Fin
         ),
         Finding(
             quantity=f"{name}: Spearman of predicted and reached",
-            ours=float(stats.spearmanr(predicted, reached)[0]),
+            ours=spearman(paired(predicted, reached)),
             n=n,
         ),
         Finding(quantity=f"{name}: median relative difference", ours=float(np.median(gap)), n=n),

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
-from studies.layer_correlation import spearman_of
+from studies.correlations import spearman, spearmans
 from studies.study import Finding, Table
-from studies.summaries import Interval, known, median, shown, shown_with
+from studies.summaries import Interval, known, median, percentiles, shown, shown_with
 
 Row = Mapping[str, Any]
 
@@ -41,7 +40,7 @@ def levels(rows: Sequence[Row]) -> Iterator[tuple[float, list[Row]]]:
 def over_all(rows: Sequence[Row], predictor: str, score: str) -> float | None:
     """Spearman's correlation over the rows that have both numbers."""
     pairs = [(row[predictor], row[score]) for row in rows if row[predictor] is not None and row[score] is not None]
-    return spearman_of(np.array(pairs, dtype=np.float64).reshape(-1, 2).T)
+    return spearman(np.array(pairs, dtype=np.float64).reshape(-1, 2))
 
 
 def within(rows: Sequence[Row], predictor: str, score: str) -> float | None:
@@ -70,19 +69,12 @@ def over_images(rows: Sequence[Row], predictor: str, score: str, *, seed: int, b
     if count < _FEWEST:
         return None
     draws = np.random.default_rng(seed).integers(0, count, (_RESAMPLES, count))
-    drawn = pairs[:, :, draws].swapaxes(1, 2)
-    if not by_level:
-        drawn = drawn.reshape(2, _RESAMPLES, 1, -1)
-    ranks = stats.rankdata(drawn, axis=3)
-    ranks -= ranks.mean(axis=3, keepdims=True)
-    sizes = np.sqrt(np.square(ranks).sum(axis=3)).prod(axis=0)
+    drawn = pairs[:, :, draws].transpose(2, 1, 3, 0)
+    parts = drawn.reshape(_RESAMPLES * len(places), count, 2) if by_level else drawn.reshape(_RESAMPLES, -1, 2)
+    values = spearmans(parts).reshape(_RESAMPLES, -1)
     # A draw in which one side is the same everywhere has no order.
-    values = np.where(sizes > 0, ranks.prod(axis=0).sum(axis=2) / np.where(sizes > 0, sizes, 1.0), np.nan)
     known_draws = values[~np.isnan(values).all(axis=1)]
-    if len(known_draws) < _RESAMPLES / 2:
-        return None
-    low, high = np.quantile(np.nanmean(known_draws, axis=1), (0.025, 0.975))
-    return float(low), float(high)
+    return percentiles(np.nanmean(known_draws, axis=1), of=_RESAMPLES)
 
 
 def ratios(rows: Sequence[Row], above: str, below: str) -> list[float]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy import stats
 from torch import nn
 
 from gradleak.attacks import (
@@ -51,7 +48,6 @@ from gradleak.scoring import score_images, score_perceptual
 from studies.private_images import trained
 from studies.store import Store, content_of
 
-Floats = NDArray[np.float64]
 Column = list[float | None]
 L2, COSINE = "l2", "cosine"
 MATCHINGS: Mapping[str, Matching] = {L2: SquaredError(), COSINE: CosineDistance()}
@@ -305,87 +301,6 @@ def contrast_of(batch: Batch) -> list[float]:
     return values
 
 
-def paired(*columns: Sequence[float | None]) -> Floats:
-    """The rows in which every value is known and finite, (n, columns)."""
-    rows = np.array(
-        [[np.nan if value is None else value for value in row] for row in zip(*columns, strict=True)], dtype=float
-    ).reshape(-1, len(columns))
-    known: Floats = rows[np.isfinite(rows).all(axis=1)]
-    return known
-
-
-def spearman(rows: Floats) -> float | None:
-    """Spearman's correlation of the first two columns; None for fewer than three rows, or where one does not vary."""
-    return _number(spearmans(rows[None])[0])
-
-
-def partial_spearman(rows: Floats) -> float | None:
-    """Spearman's correlation of the first two columns with the ranks of the third taken out of both.
-
-    (r₁₂ − r₁₃ r₂₃) / √((1 − r₁₃²)(1 − r₂₃²)) of rank correlations; None where it is not defined.
-    """
-    return _number(partial_spearmans(rows[None])[0])
-
-
-def spearmans(draws: Floats) -> Floats:
-    """`spearman` of each draw (r, n, at least 2), (r,); NaN where it is not defined."""
-    return _ranked(draws)[:, 0, 1]
-
-
-def partial_spearmans(draws: Floats) -> Floats:
-    """`partial_spearman` of each draw (r, n, 3), (r,); NaN where it is not defined."""
-    found = _ranked(draws)
-    both, first, second = found[:, 0, 1], found[:, 0, 2], found[:, 1, 2]
-    left = (1 - first**2) * (1 - second**2)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        values: Floats = np.where(left > 1e-12, (both - first * second) / np.sqrt(left), np.nan)
-    return values
-
-
-def _ranked(draws: Floats) -> Floats:
-    """Correlations of the ranks of the columns of each draw, (r, columns, columns)."""
-    if draws.shape[1] < 3:
-        return np.full((len(draws), draws.shape[2], draws.shape[2]), np.nan)
-    ranks = stats.rankdata(draws, axis=1)
-    ranks -= ranks.mean(axis=1, keepdims=True)
-    products = np.einsum("rni,rnj->rij", ranks, ranks)
-    norms = np.sqrt(np.einsum("rii->ri", products))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found: Floats = products / (norms[:, :, None] * norms[:, None, :])
-    return found
-
-
-def _number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
-
-
-def mean_interval(
-    parts: Sequence[Floats], rule: Callable[[Floats], Floats], *, resamples: int, seed: int
-) -> tuple[float, float] | None:
-    """Percentile bootstrap of 95 % over images, within each part, of the mean of a coefficient; None without any.
-
-    Args:
-        parts: rows (n, columns) of each.
-        rule: `spearmans` or `partial_spearmans`.
-        resamples: how many.
-        seed: of the draws.
-    """
-    random = np.random.default_rng(seed)
-    found = [
-        rule(part[random.integers(0, len(part), (resamples, len(part)))])
-        if len(part) > 2
-        else np.full(resamples, np.nan)
-        for part in parts
-    ]
-    known = np.isfinite(np.stack(found))
-    counts = known.sum(axis=0)
-    means = np.where(known, np.stack(found), 0.0).sum(axis=0)[counts > 0] / counts[counts > 0]
-    if len(means) < resamples / 2:
-        return None
-    low, high = np.percentile(means, [2.5, 97.5])
-    return float(low), float(high)
-
-
 __all__ = [
     "COSINE",
     "L2",
@@ -406,12 +321,6 @@ __all__ = [
     "LAVPCell",
     "cell_of",
     "contrast_of",
-    "mean_interval",
-    "paired",
-    "partial_spearman",
-    "partial_spearmans",
     "proxies_of",
     "qualities_of",
-    "spearman",
-    "spearmans",
 ]

@@ -13,6 +13,15 @@ from gradleak.datasets import mnist_digits
 from gradleak.models import Activation
 from gradleak.reporting.drawing import INK, MARKERS, SERIES
 from gradleak.results import HONG_2024, Citation, check_count
+from studies.correlations import (
+    Floats,
+    mean_interval,
+    paired,
+    partial_spearman,
+    partial_spearmans,
+    spearman,
+    spearmans,
+)
 from studies.lavp_cells import (
     COSINE,
     L2,
@@ -24,16 +33,9 @@ from studies.lavp_cells import (
     Client,
     Descent,
     FirstWeights,
-    Floats,
     Images,
     LAVPCell,
     cell_of,
-    mean_interval,
-    paired,
-    partial_spearman,
-    partial_spearmans,
-    spearman,
-    spearmans,
 )
 from studies.panels import panels
 from studies.private_images import draw_images

@@ -18,7 +18,8 @@ from gradleak.protocols import FedSGD
 from gradleak.reporting.drawing import INK, MARKERS, SERIES
 from gradleak.results import HONG_2024, Citation, check_count
 from gradleak.risk import Vulnerability
-from studies.lavp_cells import Architecture, Client, mean_interval, paired, spearman, spearmans
+from studies.correlations import mean_interval, paired, spearman, spearmans
+from studies.lavp_cells import Architecture, Client
 from studies.panels import panels
 from studies.private_images import draw_images
 from studies.store import Store, content_of

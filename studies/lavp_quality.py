@@ -11,6 +11,13 @@ import numpy as np
 from gradleak.core import describe
 from gradleak.reporting.drawing import MARKERS, SERIES
 from gradleak.results import HONG_2024, Citation
+from studies.correlations import (
+    Floats,
+    mean_interval,
+    paired,
+    spearman,
+    spearmans,
+)
 from studies.lavp_cells import (
     COSINE,
     L2,
@@ -23,14 +30,9 @@ from studies.lavp_cells import (
     Architecture,
     Attempt,
     Client,
-    Floats,
     Images,
     LAVPCell,
     cell_of,
-    mean_interval,
-    paired,
-    spearman,
-    spearmans,
 )
 from studies.panels import panels
 from studies.private_images import draw_images

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-Floats = NDArray[np.float64]
-Interval = tuple[float, float]
-_FEWEST = 3
+from studies import correlations
+from studies.correlations import FEWEST
+from studies.summaries import Interval, percentiles
+
 # A bootstrap of fewer pairs gives intervals of no width where the few happen to lie on a line.
 _FEWEST_FOR_INTERVALS = 8
 
@@ -70,15 +70,15 @@ def correlate(
         resamples: bootstrap resamples.
         seed: of the bootstrap.
     """
-    if len(found) < _FEWEST:
+    if len(found) < FEWEST:
         return None
     names = np.array(networks)
     places = [np.flatnonzero(names == name) for name in dict.fromkeys(networks)]
-    raw = np.array([found, measure], dtype=np.float64)
+    raw = np.array([found, measure], dtype=np.float64).T
     scaled = raw.copy()
     for mine in places:
-        largest = np.abs(raw[:, mine]).max(axis=1, keepdims=True)
-        scaled[:, mine] = raw[:, mine] / np.where(largest > 0.0, largest, 1.0)
+        largest = np.abs(raw[mine]).max(axis=0)
+        scaled[mine] = raw[mine] / np.where(largest > 0.0, largest, 1.0)
     random = np.random.default_rng(seed)
     draws = [[mine[random.integers(0, len(mine), len(mine))] for mine in places] for _ in range(resamples)]
 
@@ -87,19 +87,16 @@ def correlate(
             return None
         values = [value for draw in draws if (value := statistic(draw)) is not None]
         # Draws in which one side does not vary say nothing; where they are many, there is no interval.
-        if len(values) < resamples / 2:
-            return None
-        low, high = np.quantile(values, (0.025, 0.975))
-        return float(low), float(high)
+        return percentiles(values, of=resamples)
 
     def pearson(draw: list[NDArray[np.int64]]) -> float | None:
-        return pearson_of(scaled[:, np.concatenate(draw)])
+        return correlations.pearson(scaled[np.concatenate(draw)])
 
     def spearman(draw: list[NDArray[np.int64]]) -> float | None:
-        return spearman_of(scaled[:, np.concatenate(draw)])
+        return correlations.spearman(scaled[np.concatenate(draw)])
 
     def within(draw: list[NDArray[np.int64]]) -> float | None:
-        parts = [value for mine in draw if (value := spearman_of(raw[:, mine])) is not None]
+        parts = [value for mine in draw if (value := correlations.spearman(raw[mine])) is not None]
         return float(np.mean(parts)) if parts else None
 
     value = pearson(places)
@@ -108,31 +105,14 @@ def correlate(
         pairs=len(found),
         pearson=value,
         pearson_interval=interval(pearson),
-        p_value=None if value is None else float(stats.pearsonr(*scaled).pvalue),
-        pearson_raw=pearson_of(raw),
+        p_value=None if value is None else float(stats.pearsonr(*scaled.T).pvalue),
+        pearson_raw=correlations.pearson(raw),
         spearman=spearman(places),
         spearman_interval=interval(spearman),
         within=within(places),
         within_interval=interval(within),
-        by_network={str(names[mine[0]]): spearman_of(raw[:, mine]) for mine in places if len(mine) >= _FEWEST},
+        by_network={str(names[mine[0]]): correlations.spearman(raw[mine]) for mine in places if len(mine) >= FEWEST},
     )
 
 
-def pearson_of(pairs: Floats) -> float | None:
-    """Pearson's R of two rows (2, n); None for fewer than three pairs, or where one does not vary."""
-    if pairs.shape[1] < _FEWEST:
-        return None
-    centered = pairs - pairs.mean(axis=1, keepdims=True)
-    norms = np.sqrt(np.square(centered).sum(axis=1))
-    if bool((norms <= 1e-12 * np.abs(pairs).max(axis=1)).any()):
-        return None
-    value = float(centered[0] @ centered[1] / (norms[0] * norms[1]))
-    return value if math.isfinite(value) else None
-
-
-def spearman_of(pairs: Floats) -> float | None:
-    """Spearman's rank correlation of two rows (2, n); None for fewer than three pairs, or where one does not vary."""
-    return pearson_of(np.stack([stats.rankdata(row) for row in pairs])) if pairs.shape[1] >= _FEWEST else None
-
-
-__all__ = ["Correlation", "correlate", "pearson_of", "spearman_of"]
+__all__ = ["Correlation", "correlate"]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from gradleak.reporting.drawing import INK, look
+from studies.correlations import pearson
 from studies.influence_cells import Numbers, interval_of
-from studies.layer_correlation import pearson_of
 from studies.layer_latent_cells import FOREST, LOGISTIC, Reading
 from studies.panels import panels
 from studies.smoothing import loess
@@ -30,7 +30,7 @@ def _coefficient(cell: Readings, measure: str, attacker: str) -> float | None:
         for layer, found in cell[measure].items()
         if found.value is not None and cell[V[attacker]][layer].value is not None
     ]
-    return pearson_of(np.array(values, dtype=np.float64).reshape(-1, 2).T) if values else None
+    return pearson(np.array(values, dtype=np.float64).reshape(-1, 2)) if values else None
 
 
 def latent_findings(latent: Mapping[str, Mapping[int, Readings]]) -> list[Finding]:

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import stats
 
+from studies.correlations import Floats, pearson, spearman
 from studies.layer_latent_cells import ATTACKERS, LatentCell
 from studies.layer_latent_data import WORDS, LatentData, LatentNetwork
+from studies.summaries import Interval, percentiles
 
-Floats = NDArray[np.float64]
-Interval = tuple[float, float]
 Point = tuple[float, float]
 FIRST, MIDDLE, FIRST_DENSE, SECOND_DENSE, LAST = (
     "first layer", "further convolutions", "first fully connected", "second fully connected", "last layer",
@@ -192,10 +190,7 @@ def drawn_anew(groups: Sequence[object], rule: Callable[..., float | None], *, s
         value = rule([groups[place] for place in random.integers(0, len(groups), len(groups))])
         if value is not None:
             found.append(value)
-    if len(found) < _RESAMPLES // 2:
-        return None
-    low, high = np.quantile(found, (0.025, 0.975))
-    return float(low), float(high)
+    return percentiles(found, of=_RESAMPLES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,18 +264,6 @@ def _scaled(points: Floats) -> Floats:
     return points / largest if (largest > 0.0).all() else points[:0]
 
 
-def _varied(points: Floats) -> bool:
-    return len(points) > 2 and bool((points.max(axis=0) > points.min(axis=0)).all())
-
-
-def _pearson(points: Floats) -> float | None:
-    return float(np.corrcoef(points[:, 0], points[:, 1])[0, 1]) if _varied(points) else None
-
-
-def _spearman(points: Floats) -> float | None:
-    return _pearson(stats.rankdata(points, axis=0))
-
-
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
@@ -288,11 +271,11 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 # By name of a coefficient: what it is from a cell, and from those of all cells.
 _RULES: Mapping[str, tuple[Callable[[Floats], Any], Callable[[Sequence[Any]], float | None]]] = {
-    "pearson": (lambda points: points, lambda cells: _pearson(np.concatenate(cells))),
-    "spearman": (lambda points: points, lambda cells: _spearman(np.concatenate(cells))),
-    "scaled": (_scaled, lambda cells: _pearson(np.concatenate(cells))),
-    "within": (_pearson, _mean),
-    "within_ranks": (_spearman, _mean),
+    "pearson": (lambda points: points, lambda cells: pearson(np.concatenate(cells))),
+    "spearman": (lambda points: points, lambda cells: spearman(np.concatenate(cells))),
+    "scaled": (_scaled, lambda cells: pearson(np.concatenate(cells))),
+    "within": (pearson, _mean),
+    "within_ranks": (spearman, _mean),
 }
 
 

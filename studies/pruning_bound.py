@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from scipy import stats
 
 from gradleak.attacks import Attack, GaussNewton, InvertingGradients
 from gradleak.core import (
@@ -26,6 +25,7 @@ from gradleak.defenses import Prune
 from gradleak.operators import GradientJacobian
 from gradleak.protocols import FedSGD
 from gradleak.results import ZHANG_2023, Citation, GradleakError
+from studies.correlations import paired, spearman
 from studies.private_images import SmallNetwork, draw_images, pixel_rmse, reach
 from studies.study import Finding, Say, Study, StudyResult, Table
 from studies.summaries import median, shown
@@ -161,7 +161,7 @@ def _findings(rows: Sequence[dict[str, Any]]) -> list[Finding]:
         findings += [
             Finding(
                 quantity=f"{who}, static: Spearman of lower bound and RMSE",
-                ours=float(stats.spearmanr(bound, reached)[0]),
+                ours=spearman(paired(bound, reached)),
                 paper=paper,
                 n=len(bound),
             ),
@@ -211,7 +211,8 @@ def _conclude(rows: Sequence[dict[str, Any]]) -> list[str]:
     if len(bound) >= 3:
         lines.append(
             f"Static GaussNewton errs {np.median(reached / bound):.3g} times the lower bound in the median, between "
-            f"{np.min(reached / bound):.3g} and {np.max(reached / bound):.3g}; Spearman {stats.spearmanr(bound, reached)[0]:.2f}."
+            f"{np.min(reached / bound):.3g} and {np.max(reached / bound):.3g}; Spearman "
+            f"{shown(spearman(paired(bound, reached)), '.2f')}."
         )
     exact = [row["ratio"] for row in rows if (row["gauss_newton_adaptive"] or 1.0) < 1e-3]
     whole = [row["ratio"] for row in rows if row["null_dimension"] == 0]

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from gradleak.reporting.drawing import INK, MARKERS, SERIES
+from studies import correlations
 from studies.panels import panels
 from studies.study import Finding, Table
+from studies.summaries import percentiles
 
 Row = Mapping[str, Any]
 
@@ -56,7 +57,7 @@ def spearman(rows: Sequence[Row], predictor: str, score: str) -> float | None:
     first, second = np.array(pairs, dtype=float).T
     if first.max() == first.min() or np.std(second) <= _FLAT * max(1.0, float(np.abs(second).mean())):
         return None
-    return float(stats.spearmanr(first, second)[0])
+    return correlations.spearman(np.stack([first, second], axis=1))
 
 
 def within(rows: Sequence[Row], predictor: str, score: str) -> tuple[float | None, int]:
@@ -165,13 +166,12 @@ def of_the_paper(name: str, averaged: Sequence[Row]) -> list[Finding]:
         value = spearman(averaged, "influence_bound", score)
         resamples = ([row for place in draw for row in groups[place]] for draw in draws)
         values = [one for rows in resamples if (one := spearman(rows, "influence_bound", score)) is not None]
-        low, high = np.quantile(values, (0.025, 0.975)) if values else (math.nan, math.nan)
         inside = within(averaged, "influence_bound", score)[0]
         found += [
             Finding(
                 quantity=f"{name}: Spearman of the I²F bound with {SCORES[score]}, over all levels",
                 ours=value,
-                interval=(float(low), float(high)) if values else None,
+                interval=percentiles(values, of=_RESAMPLES),
                 paper=paper,
                 n=len(groups),
             ),

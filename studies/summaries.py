@@ -45,7 +45,23 @@ def resampled(
     """
     numbers = np.asarray(values, dtype=float)
     places = np.random.default_rng(seed).integers(0, len(numbers), (resamples, len(numbers)))
-    low, high = np.quantile(rule(numbers[places], axis=1), (0.025, 0.975))
+    return _ends(rule(numbers[places], axis=1))
+
+
+def percentiles(values: Sequence[float] | NDArray[np.float64], *, of: int) -> Interval | None:
+    """Ends of the percentile bootstrap interval of 95 %; None where fewer than half of the draws have a value.
+
+    Args:
+        values: of the draws that have one.
+        of: how many draws there were.
+    """
+    if not len(values) or len(values) < of / 2:
+        return None
+    return _ends(values)
+
+
+def _ends(values: Sequence[float] | NDArray[np.float64]) -> Interval:
+    low, high = np.quantile(values, (0.025, 0.975))
     return float(low), float(high)
 
 
@@ -90,6 +106,7 @@ __all__ = [
     "known",
     "median",
     "median_interval",
+    "percentiles",
     "resampled",
     "shown",
     "shown_with",

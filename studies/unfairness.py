@@ -19,6 +19,7 @@ from gradleak.operators import GradientJacobian
 from gradleak.protocols import FedSGD
 from gradleak.results import ZHANG_2023, Citation
 from gradleak.risk import GaussianReconstructionError, LinearizedPosteriorError
+from studies.correlations import paired, spearman
 from studies.private_images import SmallNetwork, balanced, pixel_rmse, reach, trained
 from studies.study import Finding, Say, Study, StudyResult, Table
 from studies.summaries import known, median, shown
@@ -270,9 +271,7 @@ def _labels(rows: Rows) -> list[int]:
 
 
 def _spearman(rows: Rows, column: str) -> float | None:
-    pairs = [(row["expected"], row[column]) for row in rows if row["expected"] is not None]
-    value = float(stats.spearmanr(*zip(*pairs, strict=True))[0]) if len(pairs) > 2 else math.nan
-    return value if math.isfinite(value) else None
+    return spearman(paired([row["expected"] for row in rows], [row[column] for row in rows]))
 
 
 def _state(steps: int) -> str:

@@ -6,10 +6,8 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from scipy import stats
 from torch import nn
 
 from gradleak.attacks import SquaredError
@@ -28,11 +26,6 @@ from studies.lavp_cells import (
     Descent,
     FirstWeights,
     contrast_of,
-    mean_interval,
-    paired,
-    partial_spearman,
-    spearman,
-    spearmans,
 )
 from studies.lavp_conditions import BASE, conditions
 from studies.lavp_descent import DescentStep, Matches
@@ -40,38 +33,6 @@ from studies.lavp_descent import DescentStep, Matches
 
 def _quiet(line: str) -> None:
     del line
-
-
-def test_coefficients_are_those_of_scipy_and_known_answers() -> None:
-    random = np.random.default_rng(0)
-    third = random.normal(size=400)
-    rows = np.stack([third + 0.1 * random.normal(size=400), third + 0.1 * random.normal(size=400), third], axis=1)
-    assert spearman(rows) == pytest.approx(float(stats.spearmanr(rows[:, 0], rows[:, 1])[0]))
-    tied = np.round(rows[:30])
-    assert spearman(tied) == pytest.approx(float(stats.spearmanr(tied[:, 0], tied[:, 1])[0]))
-    # What two columns share is the third alone: once it is taken out, nothing is left.
-    plain, partial = spearman(rows), partial_spearman(rows)
-    assert plain is not None
-    assert plain > 0.95
-    assert partial is not None
-    assert abs(partial) < 0.15
-    # Nothing to take out: the coefficient stays, whatever the third column.
-    apart = np.stack([rows[:, 0], rows[:, 1], random.normal(size=400)], axis=1)
-    assert partial_spearman(apart) == pytest.approx(spearman(apart), abs=0.02)
-    assert spearman(rows[:2]) is None
-    assert partial_spearman(np.stack([third, third, third], axis=1)) is None
-
-
-def test_pairs_leave_out_what_is_not_known_and_intervals_hold_the_value() -> None:
-    rows = paired([1.0, None, 3.0, float("inf"), 5.0], [2.0, 1.0, 4.0, 1.0, 6.0])
-    assert rows.tolist() == [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
-    random = np.random.default_rng(1)
-    noisy = np.stack([np.arange(40.0), np.arange(40.0) + 10 * random.normal(size=40)], axis=1)
-    interval = mean_interval([noisy, noisy[:20]], spearmans, resamples=200, seed=0)
-    value = np.mean([spearman(noisy), spearman(noisy[:20])])  # type: ignore[list-item]
-    assert interval is not None
-    assert interval[0] < value < interval[1]
-    assert mean_interval([noisy[:2]], spearmans, resamples=20, seed=0) is None
 
 
 def test_the_contrast_is_the_error_of_the_best_constant_a_channel() -> None:

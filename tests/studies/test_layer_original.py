@@ -33,7 +33,7 @@ from gradleak.models import Activation, mlp
 from gradleak.protocols import FedSGD
 from gradleak.results import InputError, Outcome
 from studies import LayerInversion, LayerNetwork, LayerOriginal
-from studies.layer_correlation import correlate, pearson_of, spearman_of
+from studies.layer_correlation import correlate
 from studies.layer_original_cells import Swapped, Workbench, shrunk
 from studies.layer_original_findings import LayerRow, conclude_ceiling
 from studies.store import Store
@@ -83,15 +83,6 @@ def test_swapped_claims_are_those_of_the_next_example() -> None:
     own = _claims(_SizeOfUpdate(), updates, facts)
     assert len(set(own)) == 3
     assert _claims(Swapped(attack=_SizeOfUpdate()), updates, facts) == [own[1], own[2], own[0]]
-
-
-def test_correlations_are_those_of_scipy() -> None:
-    pairs = np.random.default_rng(0).normal(size=(2, 12))
-    pairs[1, 3] = pairs[1, 4]
-    assert pearson_of(pairs) == pytest.approx(stats.pearsonr(*pairs)[0], abs=1e-12)
-    assert spearman_of(pairs) == pytest.approx(stats.spearmanr(*pairs)[0], abs=1e-12)
-    assert pearson_of(np.array([[1.0, 1.0, 1.0], [1.0, 2.0, 3.0]])) is None
-    assert spearman_of(pairs[:, :2]) is None
 
 
 def test_networks_of_another_scale_do_not_make_a_correlation() -> None:
