@@ -19,6 +19,7 @@ from gradleak.models import Activation, lenet_dlg
 from gradleak.protocols import FedAvg, FedSGD
 from gradleak.results import FANG_2024, GEIPING_2020, Citation
 from gradleak.scoring import blind_baseline, score_images
+from studies.generator_figures import quality_over
 from studies.label_batches import different_labels
 from studies.study import Finding, Say, Study, StudyResult
 from studies.summaries import resampled
@@ -100,6 +101,7 @@ class FedAvgQuality(Study):
             findings=findings,
             conclusion=_conclude(rows, costs, blind.ours or 0.0),
             details={"rows": rows, "costs": costs},
+            figures=_figures(rows),
         )
 
     def _batches(self) -> list[Batch]:
@@ -221,6 +223,16 @@ class FedAvgQuality(Study):
     def _interval(self, values: Sequence[float]) -> tuple[float, float]:
         """Percentile bootstrap of the median over images."""
         return resampled(values, np.median, seed=self.seed, resamples=self.resamples)
+
+
+def _figures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """The paper's figure 7 has the average gradient as good as all steps, for up to a fourth of the time."""
+    panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for row in rows:
+        ways = panels.setdefault(f"local steps, η = {row['learning_rate']:g}", {})
+        ways.setdefault(row["way"], []).append((float(row["steps"]), row["psnr"]))
+    svg = quality_over(panels)
+    return {"fed_avg_quality": svg} if svg else {}
 
 
 _QUALITIES = ("psnr", "ssim", "mse")

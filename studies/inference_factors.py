@@ -21,8 +21,8 @@ from gradleak.data import Encoding
 from gradleak.games import Knows
 from gradleak.results import LI_2024, Citation
 from studies.game_cells import Cell, Triple, facts
-from studies.game_figures import Spot, spots
 from studies.game_studies import FOUR, GameStudy, Play, RiskGame
+from studies.spots import Spot, spots
 from studies.study import Finding, Say, StudyResult, Table
 from studies.summaries import interval_between, shown, shown_with, student
 

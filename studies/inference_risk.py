@@ -16,6 +16,7 @@ from gradleak.results import LI_2024, Citation, InputError
 from studies.datasets import speech_digits
 from studies.game_cells import SCORES, Cell, Triple, facts, play
 from studies.game_studies import OWN_BATCH, GameStudy, Perceptron, Play, RiskGame
+from studies.spots import Spot, spots
 from studies.store import Store
 from studies.study import Finding, Say, StudyResult, Table
 from studies.summaries import known, shown
@@ -77,6 +78,7 @@ class InferenceRisk(GameStudy):
             conclusion=_conclude(rows),
             details={row.title: facts({"static": row.played}) for row in rows},
             tables=[_table(rows)],
+            figures=_figures(rows),
         )
 
     def _played(self, store: Store, say: Say) -> Iterator[_Played]:
@@ -199,6 +201,28 @@ def _means(pairs: Sequence[tuple[float | None, float | None]]) -> tuple[float | 
     areas = [area for area, _ in pairs if area is not None]
     gains = [gain for _, gain in pairs if gain is not None]
     return sum(areas) / len(areas) if areas else None, sum(gains) / len(gains) if gains else None
+
+
+def _figures(rows: Sequence[_Played]) -> dict[str, str]:
+    """AUROC and advantage over the batch size, as in the paper's figure 3."""
+    panels: dict[str, dict[str, list[Spot]]] = {}
+    for row in sorted((row for row in rows if row.of.public_rows == 1000), key=lambda row: row.of.size):
+        for name in ("auroc", "advantage"):
+            spot = (float(row.of.size), *row.played.scores.get(name, (None, None, None)))
+            panels.setdefault(name, {}).setdefault(f"{row.of.kind.value} inference", []).append(spot)
+    if not panels:
+        return {}
+    svg = spots(
+        panels,
+        x="batch size",
+        y="score",
+        title="Inference over the batch size",
+        description="AUROC and advantage of each game over the batch size, with intervals. In the paper's figure 3 every "
+        "attack gains from larger batches.",
+        logarithmic=True,
+        joined=True,
+    )
+    return {"inference_risk": svg}
 
 
 def _table(rows: Sequence[_Played]) -> Table:

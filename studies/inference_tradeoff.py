@@ -10,9 +10,9 @@ from gradleak.core import describe
 from gradleak.games import Knows
 from gradleak.results import LI_2024, Citation
 from studies.game_cells import Cell, facts
-from studies.game_figures import Spot, spots
 from studies.game_studies import GameStudy, Play, RiskGame
 from studies.privacy_utility import VALUES, WORDS, Family
+from studies.spots import Spot, spots
 from studies.study import Finding, Say, StudyResult, Table
 from studies.summaries import shown, student
 

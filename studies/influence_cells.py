@@ -16,7 +16,7 @@ from gradleak.data import Population
 from gradleak.defenses import Clip, LayerNoise
 from gradleak.defenses.draws import layers
 from gradleak.protocols import FedSGD
-from gradleak.results import InputError, Score
+from gradleak.results import InputError, Score, UnsupportedError
 from gradleak.risk import LatentInformation, Sensitivity, TargetInformation, mean_sensitivity
 from gradleak.training import layer_gradients
 from studies.summaries import interval_between, student
@@ -149,12 +149,20 @@ class Pictures:
         return found
 
     def reacting(self, objective: Objective, *, products: int) -> Numbers:
-        """Frobenius sensitivity of the whole gradient to one target, and the norm of that gradient; means over targets."""
+        """Frobenius sensitivity of the whole gradient to one target, and the norm of that gradient; means over targets.
+
+        The sensitivity is None where a gradient is round-off.
+        """
         exposure = Exposure(objective, self.targets, Release(FedSGD()))
         measure = Sensitivity(by={EVERYTHING: list(objective.params)}, dense_limit=0, samples=products, seed=self.seed)
-        score = mean_sensitivity(exposure, measure)[EVERYTHING]
         norms = [float(torch.linalg.vector_norm(one.released_mean())) for one in self.mixed(objective, 0)]
-        return {"sensitivity": score.value, **_ends("sensitivity", score.interval), "norm": float(np.mean(norms))}
+        found: Numbers = {"norm": float(np.mean(norms))}
+        try:
+            score = mean_sensitivity(exposure, measure)[EVERYTHING]
+        except UnsupportedError:
+            # Of a model that is sure of a target, the gradient is round-off, and so are products with its derivative.
+            return found | {"sensitivity": None, **_ends("sensitivity", None)}
+        return found | {"sensitivity": score.value, **_ends("sensitivity", score.interval)}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

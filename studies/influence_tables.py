@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from studies.influence_cells import ADAPTIVE, EVERYTHING, SHUFFLED, STATIC, Numbers, interval_of, over_seeds
+from studies.spots import Spot, spots
 from studies.study import Finding, Table
 from studies.summaries import shown, shown_with
 
@@ -175,6 +176,30 @@ def curve_table(leakage: str, part: str, points: Sequence[Point]) -> Table:
     )
 
 
+def figures(points: Sequence[Point]) -> dict[str, str]:
+    """V-information over others in the average, epochs and noise, as in the paper's figures 9 to 11; a figure each."""
+    said = {
+        AGGREGATION: "The paper's figure 9 has the original information near zero with 30 others in the average.",
+        EPOCH: "The paper's figure 10 has a drop in the first 10 to 20 epochs, and no change later.",
+        NOISE: "The paper's figure 11 has noise on the first layers hide inputs best, on the last layers attributes.",
+    }
+    found = {}
+    for part in dict.fromkeys(point.part for point in points):
+        panels: dict[str, dict[str, list[Spot]]] = {}
+        for point in (one for one in points if one.part == part):
+            low, high = point.interval or (None, None)
+            series = panels.setdefault(f"{point.leakage} information", {})
+            name = f"{point.place} layers, {point.attacker}" if point.place else "attack"
+            series.setdefault(name, []).append((point.x, point.value, low, high))
+            if not point.place:
+                series.setdefault("control", []).append((point.x, point.null, None, None))
+        found[f"layer_influences_{part}"] = spots(
+            panels, x=_HEADS.get(part, "std of the noise"), y="nats", title=f"Information over {part}",
+            description=said[part], joined=True,
+        )  # fmt: skip
+    return found
+
+
 def noise_table(leakage: str, points: Sequence[Point]) -> Table:
     """V-information by noisy layers and attacker, a column a σ.
 
@@ -264,4 +289,4 @@ def _largest(values: Sequence[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-__all__ = ["Point", "conclude", "curve_table", "latent_points", "noise_table", "original_point"]
+__all__ = ["Point", "conclude", "curve_table", "figures", "latent_points", "noise_table", "original_point"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,6 +19,7 @@ from gradleak.protocols import FedSGD
 from gradleak.results import ZHANG_2023, Citation, UnsupportedError
 from gradleak.risk import InversionInfluence, InversionInfluenceLowerBound, perfect_attacker
 from studies.correlations import paired, spearman
+from studies.spots import Spot, spots
 from studies.study import Finding, Say, Study, StudyResult
 
 
@@ -69,7 +70,12 @@ class InfluenceValidation(Study):
                 f"{findings[-1].ours:.3g} below (median)."
             )
         return StudyResult(
-            study=self.name, settings=describe(self), findings=findings, conclusion=conclusion, details={"pairs": pairs}
+            study=self.name,
+            settings=describe(self),
+            findings=findings,
+            conclusion=conclusion,
+            details={"pairs": pairs},
+            figures={"influence_validation": _figure(pairs)},
         )
 
     def _pairs(self, activation: Activation, batch: Batch, say: Say) -> list[tuple[float, float, float]]:
@@ -97,6 +103,24 @@ class InfluenceValidation(Study):
         if len(rows) < 3:
             raise UnsupportedError("influence_validation: fewer than three pairs below the limit; lower the variances")
         return rows
+
+
+def _figure(pairs: Mapping[str, Sequence[tuple[float, float, float]]]) -> str:
+    def points(rows: Sequence[tuple[float, float, float]], place: int) -> list[Spot]:
+        return [(row[0], row[place], None, None) for row in rows]
+
+    return spots(
+        {
+            name: {"perfect attacker": points(rows, 1), "lower bound of I²F": points(rows, 2)}
+            for name, rows in pairs.items()
+        },
+        x="exact I²F",
+        y="pixel RMSE",
+        title="Errors over I²F",
+        description="Pixel RMSE of the perfect attacker, and the lower bound, over exact I²F, a dot an image and level of "
+        "noise. The paper's figure 1 has the errors of DGL on the diagonal, and the bound close to them.",
+        diagonal=True,
+    )
 
 
 def _findings(name: str, rows: Sequence[tuple[float, float, float]]) -> list[Finding]:

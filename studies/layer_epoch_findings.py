@@ -70,8 +70,10 @@ def latent_findings(latent: Mapping[str, Mapping[int, Readings]]) -> list[Findin
 
 
 def _drop(quantity: str, values: Mapping[int, float], *, note: str = "") -> Finding:
-    """V at the start less the smallest later."""
-    start = next(iter(values.values()))
+    """V at the start less the smallest later; without either there is none."""
+    if 0 not in values:
+        return Finding(quantity=quantity, ours=None, n=len(values), note=f"{note}no value at the start")
+    start = values[0]
     later = {epoch: value for epoch, value in values.items() if epoch}
     lowest = min(later, key=lambda epoch: later[epoch]) if later else 0
     return Finding(
@@ -92,7 +94,7 @@ def original_findings(original: Mapping[str, Mapping[int, Numbers]]) -> list[Fin
             ("sensitivity", "sensitivity"),
             ("norm", "gradient norm"),
         ):
-            values = {epoch: float(cell[quantity] or 0.0) for epoch, cell in curve.items()}
+            values = {epoch: value for epoch, cell in curve.items() if (value := cell[quantity]) is not None}
             note = ""
             if quantity == "value":
                 ends = {epoch: interval_of(cell, "value") for epoch, cell in curve.items()}
@@ -203,8 +205,8 @@ def original_figure(original: Mapping[str, Mapping[int, Numbers]]) -> str:
             grid.flat, (("value", "V of images (nats)"), ("sensitivity", "sensitivity")), strict=True
         ):
             for place, (name, curve) in enumerate(original.items()):
-                values = [float(cell[quantity] or 0.0) for cell in curve.values()]
-                _smooth(axes, _along(list(curve)), values, place, name)
+                values = {epoch: value for epoch, cell in curve.items() if (value := cell[quantity]) is not None}
+                _smooth(axes, _along(list(values)), list(values.values()), place, name)
             axes.axhline(0.0, color=INK, linewidth=0.8)
             axes.set_xlabel("log2(1 + epoch)")
             axes.set_ylabel(words)

@@ -28,7 +28,15 @@ from studies.influence_cells import (
     noise_on,
     snapshots,
 )
-from studies.influence_tables import Point, conclude, curve_table, latent_points, noise_table, original_point
+from studies.influence_tables import (
+    Point,
+    conclude,
+    curve_table,
+    figures,
+    latent_points,
+    noise_table,
+    original_point,
+)
 from studies.layer_latent_data import Files, LatentData, LatentNetwork, networks_for, objective, population
 from studies.store import Store
 from studies.study import Say, Study, StudyResult
@@ -136,6 +144,7 @@ class LayerInfluences(Study):
             conclusion=conclude(points),
             details={"points": [asdict(point) for point in points]},
             tables=tables,
+            figures=figures(points),
         )
 
     def _original(self, store: Store, say: Say) -> list[Point]:

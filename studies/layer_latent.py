@@ -49,6 +49,7 @@ from studies.layer_latent_findings import (
     null,
     trend,
 )
+from studies.spots import Spot, spots
 from studies.store import Store, content_of
 from studies.study import Finding, Say, Study, StudyResult, Table
 from studies.summaries import shown_with
@@ -207,6 +208,7 @@ class LayerLatent(Study):
             ],
             details={place.title: asdict(cell) for place, cell in cells.items()},
             tables=[_models(known), _layers(known), _correlations(together)],
+            figures=_figures(known),
         )
 
 
@@ -248,6 +250,35 @@ def _models(cells: Cells) -> Table:
     return Table(
         title="Models, and where each leaks most (V-information in nats, at most 0.69)", columns=columns, rows=rows
     )
+
+
+def _figures(cells: Cells) -> dict[str, str]:
+    """V-information of the forest and subspace distance over the place in the network, as in the paper's figures 5 and 7."""
+    panels: dict[str, dict[str, list[Spot]]] = {}
+    for place, cell in cells.items():
+        readings = cell.information[FOREST].readings
+        for title, values in (
+            ("V-information of the attribute", {layer: found.value for layer, found in readings.items()}),
+            ("subspace distance", {layer: found.value for layer, found in cell.measures[DISTANCE].items()}),
+        ):
+            largest = max((value for value in values.values() if value is not None), default=0.0)
+            if largest > 0 and len(values) > 1:
+                panels.setdefault(title, {})[place.title] = [
+                    (number / (len(values) - 1), None if value is None else value / largest, None, None)
+                    for number, value in enumerate(values.values())
+                ]
+    if not panels:
+        return {}
+    svg = spots(
+        panels,
+        x="place in the network, first to last",
+        y="of the largest",
+        title="An attribute, layer by layer",
+        description="V-information of the attribute and subspace distance of each layer, each over its largest in the model. "
+        "The paper's figures 5 and 7 have both largest at the first fully connected layer.",
+        joined=True,
+    )
+    return {"layer_latent": svg}
 
 
 def _layers(cells: Cells) -> Table:

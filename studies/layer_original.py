@@ -46,6 +46,7 @@ from studies.layer_original_findings import (
     conclude_correlations,
     control_findings,
     correlation_findings,
+    figures,
     mean_of,
     profiles,
     set_finding,
@@ -177,6 +178,7 @@ class LayerOriginal(Study):
             ],
             details={"rows": describe(rows), "controls": controls, "correlations": describe(found)},
             tables=[table(rows)],
+            figures=figures(rows),
         )
 
     def _images(self) -> tuple[Batch, Batch | None]:

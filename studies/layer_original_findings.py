@@ -11,6 +11,7 @@ from gradleak.risk import JacobianNorm, PairedRows
 from gradleak.risk.v_information.original_information import SIGMA
 from studies.layer_correlation import Correlation
 from studies.layer_original_cells import ATTACK, BLIND, SWAPPED, Claims
+from studies.spots import Spot, spots
 from studies.study import Finding, Table
 from studies.summaries import known, shown, student
 
@@ -201,6 +202,33 @@ def conclude_correlations(found: Sequence[Correlation]) -> list[str]:
     return lines
 
 
+def figures(rows: Sequence[LayerRow]) -> dict[str, str]:
+    """V-information and norms of the sets over their place in the network, as in the paper's figures 4, 6 and 8."""
+    panels: dict[str, dict[str, list[Spot]]] = {}
+    for network, size, mine in profiles(rows):
+        name = f"{network}, sets of {size}"
+        measures = {"V-information": [row.value for row in mine]}
+        measures |= {norm: [row.measures[norm] or 0.0 for row in mine] for norm in (FROBENIUS, ONE, INF)}
+        for measure, values in measures.items():
+            largest = max(values)
+            if largest > 0:
+                panels.setdefault(measure, {})[name] = [
+                    (place / (len(values) - 1), value / largest, None, None) for place, value in enumerate(values)
+                ]
+    if not panels:
+        return {}
+    svg = spots(
+        panels,
+        x="place in the network, first to last",
+        y="of the largest",
+        title="Sets of layers",
+        description="V-information and norms of each set of layers, each over its largest in the network. The paper's "
+        "figures 4, 6 and 8 have all of them fall from the first layers to the last.",
+        joined=True,
+    )
+    return {"layer_original": svg}
+
+
 def table(rows: Sequence[LayerRow]) -> Table:
     """All sets with what was found in them and their measures."""
     columns = (
@@ -246,6 +274,7 @@ __all__ = [
     "conclude_correlations",
     "control_findings",
     "correlation_findings",
+    "figures",
     "mean_of",
     "profiles",
     "set_finding",

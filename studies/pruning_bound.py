@@ -27,6 +27,7 @@ from gradleak.protocols import FedSGD
 from gradleak.results import ZHANG_2023, Citation, GradleakError
 from studies.correlations import paired, spearman
 from studies.private_images import SmallNetwork, draw_images, pixel_rmse, reach
+from studies.spots import Spot, spots
 from studies.study import Finding, Say, Study, StudyResult, Table
 from studies.summaries import median, shown
 
@@ -89,6 +90,7 @@ class PruningBound(Study):
             conclusion=_conclude(rows),
             details={"rows": rows},
             tables=[_table(rows, self.ratios)],
+            figures=_figures(rows),
         )
 
     def _ratio(self, objective: Objective, operators: Sequence[GradientJacobian], ratio: float) -> list[dict[str, Any]]:
@@ -148,6 +150,26 @@ def _pairs(rows: Sequence[dict[str, Any]], column: str) -> tuple[np.ndarray, np.
     pairs = [(row["bound"], row[column]) for row in rows if row["bound"] and row[column] is not None]
     bound, reached = zip(*pairs, strict=True) if pairs else ((), ())
     return np.array(bound), np.array(reached)
+
+
+def _figures(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+    series: dict[str, list[Spot]] = {}
+    for column, who in (("reached", "perfect attacker"), *((f"{name}_static", name) for name in ATTACKS)):
+        found = [(float(x), float(y), None, None) for x, y in zip(*_pairs(rows, column), strict=True)]
+        if found:
+            series[who] = list(found)
+    if not series:
+        return {}
+    svg = spots(
+        {"static attackers": series},
+        x="lower bound of I²F",
+        y="pixel RMSE",
+        title="Errors under pruning over the lower bound",
+        description="Pixel RMSE of attackers who do not know of the pruning, over the bound of I²F, a dot an image and "
+        "ratio. The paper's figure 16 has the errors of DGL and GS close to the diagonal.",
+        diagonal=True,
+    )
+    return {"pruning_bound": svg}
 
 
 def _findings(rows: Sequence[dict[str, Any]]) -> list[Finding]:

@@ -9,7 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from scipy import stats
+from torch import Tensor
 
 from gradleak.attacks import GaussNewton
 from gradleak.core import Batch, Exposure, HonestButCurious, Objective, Release, derive_generator, describe, one_thread
@@ -17,9 +19,11 @@ from gradleak.datasets import mnist_digits
 from gradleak.defenses import GaussianNoise
 from gradleak.operators import GradientJacobian
 from gradleak.protocols import FedSGD
+from gradleak.reporting.drawing import MARKERS, SERIES
 from gradleak.results import ZHANG_2023, Citation
 from gradleak.risk import GaussianReconstructionError, LinearizedPosteriorError
 from studies.correlations import paired, spearman
+from studies.panels import drawn_grid
 from studies.private_images import SmallNetwork, balanced, pixel_rmse, reach, trained
 from studies.study import Finding, Say, Study, StudyResult, Table
 from studies.summaries import known, median, shown
@@ -27,6 +31,7 @@ from studies.summaries import known, median, shown
 POOL = 5000
 PRIVATE = 1000
 Rows = Sequence[dict[str, Any]]
+_Claimed = tuple[dict[str, Any], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +42,10 @@ class Unfairness(Study):
     draw, the perfect attacker on that draw (where the prediction is below 1), the linearized posterior error of an
     attacker with a Gaussian prior, and for some digits of each class `GaussNewton` (labels recovered, noise level known,
     in the box) stand beside it. Worst means least protected. Classes are compared by Kruskal and Wallis on the ranks of
-    the errors.
+    the errors. Figures show the attacked digits with what the attack made of them, the least protected first.
 
-    **Source**: Zhang et al. 2023, section 5.2 and figure 7: DGL on a well-trained LeNet, variance 1e-3; it gives no
-    number. Deviations: an untrained network too, a second variance, and training by Adam on other digits.
+    **Source**: Zhang et al. 2023, section 5.2, figures 7 and 14: DGL on a well-trained LeNet, variance 1e-3; they give
+    no number. Deviations: an untrained network too, a second variance, and training by Adam on other digits.
 
     Attributes:
         classes: which digits.
@@ -54,7 +59,7 @@ class Unfairness(Study):
     """
 
     name: ClassVar[str] = "unfairness"
-    source: ClassVar[str] = "section 5.2 and figure 7"
+    source: ClassVar[str] = "section 5.2, figures 7 and 14"
     citations: ClassVar[tuple[Citation, ...]] = (ZHANG_2023,)
 
     classes: Sequence[int] = tuple(range(10))
@@ -73,11 +78,14 @@ class Unfairness(Study):
         public = pool.rows(slice(PRIVATE, None))
         start = SmallNetwork.SIGMOID_LENET.objective(private, seed=self.seed)
         rows: list[dict[str, Any]] = []
+        claims: list[_Claimed] = []
         with one_thread():
             for steps in self.training_steps:
                 objective = trained(start, public, steps=steps, seed=self.seed).to(torch.float64)
                 for index in range(private.size):
-                    rows += self._digit(objective, private.example(index).to(torch.float64), index, steps)
+                    found = self._digit(objective, private.example(index).to(torch.float64), index, steps)
+                    rows += [row for row, _ in found]
+                    claims += [(row, claim) for row, claim in found if claim is not None]
                     if index % self.per_class == self.per_class - 1:
                         say(f"{steps} steps of training: digits of class {int(private.targets[index])}")
         groups = [
@@ -92,9 +100,13 @@ class Unfairness(Study):
             conclusion=[_conclude(*group) for group in groups],
             details={"rows": rows},
             tables=[self._spread(groups), *(_classes(*group) for group in groups), self._worst(groups)],
+            figures=_figures(groups, claims, private),
         )
 
-    def _digit(self, objective: Objective, example: Batch, index: int, steps: int) -> list[dict[str, Any]]:
+    def _digit(
+        self, objective: Objective, example: Batch, index: int, steps: int
+    ) -> list[tuple[dict[str, Any], Tensor | None]]:
+        """A row a variance, with the claim of the attack where there was one."""
         operator = GradientJacobian(Exposure(objective, example, Release(FedSGD())))
         values = operator.spectrum.values
         facts = {
@@ -106,7 +118,7 @@ class Unfairness(Study):
             "eigenvalue_max": float(values[-1]),
             "null_dimension": operator.shape[1] - operator.rank,
         }
-        rows = []
+        rows: list[tuple[dict[str, Any], Tensor | None]] = []
         for variance in self.variances:
             std = math.sqrt(variance)
             release = Release(FedSGD(), [GaussianNoise(std=std)])
@@ -117,22 +129,22 @@ class Unfairness(Study):
             posterior = LinearizedPosteriorError(noise_std=std, prior_std=self.prior_std, unit="pixel_rmse")(
                 exposure, operator=operator
             ).value
-            attacked = None
+            attacked, claim = None, None
             if index % self.per_class < self.attacked_per_class:
                 knowledge = HonestButCurious().disclose(objective, release, example)
                 attack = GaussNewton(starts=1, max_steps=20)
                 found = attack(update, knowledge, generator=derive_generator(self.seed, "attack", str(index)))
-                attacked = pixel_rmse(found.inputs, example)
-            rows.append(
-                {
-                    **facts,
-                    "variance": variance,
-                    "expected": expected,
-                    "posterior": posterior,
-                    "attack": attacked,
-                    **asdict(reach(operator, perturbation)),
-                }
-            )
+                claim = found.inputs
+                attacked = pixel_rmse(claim, example)
+            row = {
+                **facts,
+                "variance": variance,
+                "expected": expected,
+                "posterior": posterior,
+                "attack": attacked,
+                **asdict(reach(operator, perturbation)),
+            }
+            rows.append((row, claim))
         return rows
 
     def _findings(self, steps: int, variance: float, rows: Rows) -> list[Finding]:
@@ -182,6 +194,14 @@ class Unfairness(Study):
                     ours=median(attacked),
                     n=len(attacked),
                     note=note,
+                )
+            )
+            findings.append(
+                Finding(
+                    quantity=f"{setting}: GaussNewton, largest over smallest RMSE of a digit",
+                    ours=max(attacked) / min(attacked),
+                    paper="some legible, some not (figure 14)",
+                    n=len(attacked),
                 )
             )
         return findings
@@ -263,6 +283,68 @@ def _conclude(steps: int, variance: float, rows: Rows) -> str:
         f"{_state(steps)}, variance {variance:g}: the expected error differs by a factor of "
         f"{max(expected) / min(expected):.3g} between digits and {errors[safest] / errors[exposed]:.3g} between class medians; "
         f"class {exposed} is least and class {safest} best protected."
+    )
+
+
+def _figures(groups: Sequence[tuple[int, float, Rows]], claims: Sequence[_Claimed], private: Batch) -> dict[str, str]:
+    """Errors by class as in figure 7, and pictures as in figure 14, one of each a network and variance."""
+    figures = {"unfairness": _errors(groups)}
+    for steps, variance, _ in groups:
+        mine = [one for one in claims if (one[0]["steps"], one[0]["variance"]) == (steps, variance)]
+        if mine:
+            ordered = sorted(mine, key=lambda one: one[0]["attack"])
+            name = f"unfairness_{'untrained' if steps == 0 else 'trained'}_{variance:g}"
+            figures[name] = _pictures(f"{_state(steps)}, variance {variance:g}", ordered, private)
+    return figures
+
+
+def _errors(groups: Sequence[tuple[int, float, Rows]]) -> str:
+    """A dot a digit, by class: expected I²F and the error of the attack."""
+
+    def paint(grid: Sequence[Axes]) -> None:
+        for axes, (steps, variance, rows) in zip(grid, groups, strict=True):
+            for place, (column, name) in enumerate((("expected", "expected I²F"), ("attack", "GaussNewton"))):
+                points = [(row["label"], row[column]) for row in rows if row[column] is not None]
+                axes.plot(
+                    [label for label, _ in points],
+                    [error for _, error in points],
+                    linestyle="",
+                    color=SERIES[3 * place],
+                    marker=MARKERS[place],
+                    markersize=4,
+                    label=name,
+                )
+            axes.set_yscale("log")
+            axes.set_title(f"{_state(steps)}, variance {variance:g}", fontsize=8)
+            axes.set_xlabel("class")
+            axes.set_ylabel("pixel RMSE")
+
+    what = "Pixel error of each digit under the same noise, by class. The paper's figure 7 has large differences among both."
+    return drawn_grid(len(groups), paint, prefix="unfairness", title="Error by class", description=what, columns=2)
+
+
+def _pictures(title: str, ordered: Sequence[_Claimed], private: Batch) -> str:
+    """Digits above, claims below, the least protected digit first."""
+    domain = private.declared_domain()
+    shape = domain.shape[1:]
+
+    def paint(grid: Sequence[Axes]) -> None:
+        for place, (row, claim) in enumerate(ordered):
+            truth = private.example(row["digit"]).inputs
+            pictures = ((f"{row['label']}", truth), (f"RMSE {row['attack']:.2f}", claim))
+            for axes, (name, inputs) in zip((grid[place], grid[place + len(ordered)]), pictures, strict=True):
+                pixels = domain.to_pixels(inputs.double()).reshape(shape).clamp(0.0, 1.0).numpy()
+                axes.imshow(pixels, cmap="gray", vmin=0, vmax=1, interpolation="none")
+                axes.set_title(name, fontsize=7)
+                axes.set_axis_off()
+
+    what = (
+        f"Digits and what an attack makes of their gradients under the same noise, {title}; from the least protected on. "
+        "The paper's figure 14 has such digits beside each other, some legible and some not."
+    )
+    name = title.replace(", ", "-").replace(" ", "-")
+    return drawn_grid(
+        2 * len(ordered), paint, prefix=name, title=title, description=what, columns=len(ordered), side=1.0
     )
 
 

@@ -331,7 +331,25 @@ ZHANG = Paper(
         Item(
             number="figure 14",
             says="pictures of digits that the same noise protects and does not",
-            lacking="the numbers are those of figure 7; no pictures are drawn.",
+            runs=[
+                Run(
+                    study="unfairness", variant="pictures",
+                    settings={"per_class": 1, "variances": [1e-3], "training_steps": [300]},
+                    page="defenses-measured.md#whom-gaussian-noise-protects",
+                    readings=[
+                        Reading(
+                            quantity="after 300 steps, variance 0.001: GaussNewton, largest over smallest RMSE of a digit",
+                            shown="largest over smallest RMSE of a claim", paper="some legible, some not",
+                            rule=Above(2.0),
+                        ),
+                        Reading(
+                            quantity="after 300 steps, variance 0.001: GaussNewton, median pixel RMSE",
+                            shown="median RMSE of the claims",
+                        ),
+                    ],
+                )
+            ],
+            note="Pictures of ten digits, one a class, are on the page that is linked; by Levenberg-Marquardt in place of DGL.",
         ),
         Item(
             number="figure 15",

@@ -37,6 +37,7 @@ def test_both_ways_are_run_and_their_costs_counted_and_measured(
     assert "T = 3: processor time" in saved.quantity
     assert saved.ours > 1.3
     assert any("plain gradients counted" in finding.note for finding in result.findings)
+    assert list(result.figures) == ["fed_avg_quality"]
     page = result.write(tmp_path).read_text(encoding="utf-8")
     assert "similar for both (figure 7)" in page
     assert json.loads((tmp_path / "fed_avg_quality.json").read_text(encoding="utf-8"))["settings"]["batches"] == 2

@@ -35,6 +35,7 @@ def test_property_inference_is_told_beside_the_paper_and_kept(tmp_path: Path) ->
     assert own.interval is not None
     assert own.ours > 0.9 > (values["property inference, k = 1: AUROC"].ours or 1.0)
     assert values["property inference, k = 16, 100 public rows: AUROC"].paper == "0.92"
+    assert "figure 3" in found.figures["inference_risk"]
     kept = InferenceRisk(**{**vars(study), "compute": False}).run(say=silent)
     assert [finding.ours for finding in kept.findings] == [finding.ours for finding in found.findings]
     assert any("grows with the batch" in line for line in found.conclusion)

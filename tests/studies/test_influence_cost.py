@@ -31,6 +31,7 @@ def test_the_eleven_pairs_are_those_of_the_paper_and_have_its_sizes() -> None:
 def test_ratios_are_made_of_the_costs(tmp_path: Path) -> None:
     study = InfluenceCost(pairs=("LeNet, MNIST",), repeats=1, attack_iterations=1, cells=str(tmp_path / "cells"))
     result = study.run(say=lambda _: None)
+    assert "figure 11" in result.figures["influence_cost"]
     (pair,) = result.details["pairs"]
     assert pair["parameters"] == 17_038
     assert pair["seconds"] > 0

@@ -18,6 +18,7 @@ def test_the_perfect_attacker_follows_the_prediction(tmp_path: Path) -> None:
     assert by_quantity["sigmoid: reached error / lower bound, median"].ours > 10
     assert "predicts the perfect attacker" in result.conclusion[0]
     assert said
+    assert "figure 1" in result.figures["influence_validation"]
     page = result.write(tmp_path)
     assert "near 1 (figure 1)" in page.read_text(encoding="utf-8")
     assert json.loads((tmp_path / "influence_validation.json").read_text(encoding="utf-8"))["settings"]["digits"] == 1

@@ -40,6 +40,7 @@ def test_the_same_noise_hurts_differently(tiny_images: str) -> None:
     kinds = (Initialization.UNIFORM, Initialization.XAVIER)
     study = InitializationRisk(images=tiny_images, count=1, draws=2, initializations=kinds, steps=4, iterations=4)
     result = study.run(say=_quiet)
+    assert "figure 8" in result.figures["initialization"]
     rows = result.details["rows"]
     assert [(row["kind"], row["draw"]) for row in rows] == [(kind, draw) for kind in kinds for draw in range(2)]
     for row in rows:

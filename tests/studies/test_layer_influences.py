@@ -11,10 +11,12 @@ import scipy.stats
 import torch
 from torch import nn
 
-from gradleak.core import Batch, Objective, derive_generator
+from gradleak.attacks import Blind
+from gradleak.core import Batch, Domain, Objective, derive_generator
 from gradleak.defenses import Clip, LayerNoise
 from studies import AttackFamily, Influence, LayerInfluences, Leakage, NoisyLayers
 from studies.influence_cells import Attributes, Pictures, noise_on, over_seeds, snapshots
+from studies.influence_tables import figures, original_point
 
 
 def _quiet(line: str) -> None:
@@ -60,6 +62,10 @@ def test_every_influence_has_its_curve_and_controls_and_nothing_is_computed_twic
     assert by["latent", "noise", "all", "adaptive", 0.0]["value"] > 0.1
     assert by["latent", "noise", "first", "adaptive", 10.0]["beside"]["quiet"] > 0.05
     assert by["latent", "noise", "first", "static", 10.0]["value"] < alone
+    figures = [f"layer_influences_{part}" for part in ("aggregation", "epoch", "noise")]
+    assert [f"figure {number}" in result.figures[name] for name, number in zip(figures, (9, 10, 11), strict=True)] == [
+        True
+    ] * 3
     page = result.write(tmp_path).read_text(encoding="utf-8")
     assert "near zero (sensitivity)" not in page  # 30 others were not asked for
     assert "original, aggregation: above the control" in page
@@ -126,3 +132,31 @@ def test_means_over_seeds_have_the_interval_of_scipy() -> None:
     assert over_seeds([None]) == (None, None)
     assert over_seeds([0.2]) == (0.2, None)
     assert over_seeds([0.0, 0.0]) == (0.0, None)
+
+
+def test_figures_have_a_line_a_place_of_noise_and_a_control_elsewhere() -> None:
+    points = [original_point("noise", "first", "static", std, {"value": 1.0 + std, "n": 4.0}) for std in (0.0, 0.1)] + [
+        original_point("aggregation", "", "", n, {"value": 3.0, "exchanged": 0.5, "n": 4.0}) for n in (0, 30)
+    ]
+    drawn = figures(points)
+    assert list(drawn) == ["layer_influences_noise", "layer_influences_aggregation"]
+    assert "first layers, static" in drawn["layer_influences_noise"]
+    assert "figure 11" in drawn["layer_influences_noise"]
+    assert "control" in drawn["layer_influences_aggregation"]
+
+
+def test_where_a_gradient_is_round_off_it_has_a_norm_and_no_sensitivity() -> None:
+    inputs = torch.rand(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    targets = Batch(inputs, torch.tensor([0, 1]), Domain.image(channels=1, height=4, width=4))
+    model = nn.Sequential(nn.Flatten(), Sure(), nn.Linear(16, 10))
+    pictures = Pictures(targets=targets, others=targets, attack=Blind(), seed=0)
+    found = pictures.reacting(Objective.from_module(model), products=2)
+    assert found["sensitivity"] is None
+    assert found["norm"] is not None
+
+
+class Sure(nn.Module):
+    """A gradient of its own making, whose products contradict each other as those of round-off do."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.detach().round() + x.square() - x.square().detach()

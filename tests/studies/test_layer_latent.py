@@ -235,6 +235,7 @@ def test_a_study_goes_on_from_its_cells(cell: LatentCell, monkeypatch: pytest.Mo
     assert any("too few rows" in line for line in result.conclusion)
     assert [len(table.rows) for table in result.tables] == [1, 4, 10]
     assert all(finding.n >= 1 for finding in result.findings)
+    assert "figures 5 and 7" in result.figures["layer_latent"]
     page = result.write(tmp_path).read_text(encoding="utf-8")
     assert "0.686 to 0.707" in page
     assert study.run(say=said.append) == result

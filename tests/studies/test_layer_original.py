@@ -125,6 +125,7 @@ def test_a_profile_with_its_controls_and_again_from_its_cells(tmp_path: Path) ->
         cells=str(cells),
     )
     result = study.run(say=_quiet)
+    assert "figures 4, 6 and 8" in result.figures["layer_original"]
     rows = result.details["rows"]
     assert [row["layers"] for row in rows] == ["conv1 + conv2", "conv2 + fc1", "fc1 + fc2", "fc2 + fc3"]
     # 1 channel: 6·25 + 6 and 16·150 + 16.

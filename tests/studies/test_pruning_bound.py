@@ -43,6 +43,7 @@ def test_rows_hold_bound_prediction_and_attacks(result: StudyResult, tiny_images
 
 @pytest.mark.slow
 def test_the_page_says_what_holds(result: StudyResult) -> None:
+    assert "figure 16" in result.figures["pruning_bound"]
     page = result.markdown()
     assert "gauss_newton, static: Spearman of lower bound and RMSE" in page
     assert "a good estimator of RMSE (figure 16)" in page

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
+import torch
 
+from gradleak.core import Batch, Domain
 from studies import Unfairness
+from studies.unfairness import _figures
 
 
 def test_digits_differ_under_the_same_noise(tmp_path: Path) -> None:
@@ -32,3 +36,21 @@ def test_digits_differ_under_the_same_noise(tmp_path: Path) -> None:
     page = result.write(tmp_path).read_text(encoding="utf-8")
     assert "## Pixel RMSE by class: untrained, variance 1e-06" in page
     assert "large variances among samples (figure 7)" in page
+    assert list(result.figures) == ["unfairness"]
+
+
+def test_pictures_begin_with_the_least_protected_digit() -> None:
+    """Of two claims, the nearer one stands first, each below its digit."""
+    digits = torch.rand(2, 1, 28, 28, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    private = Batch(digits, torch.tensor([3, 5]), Domain.image(channels=1, height=28, width=28))
+    rows = [
+        {"digit": place, "label": label, "steps": 300, "variance": 1e-3, "expected": 1.0, "attack": error}
+        for place, label, error in ((0, 3, 0.5), (1, 5, 0.04))
+    ]
+    claims = [(row, digits[row["digit"], None]) for row in rows]  # type: ignore[call-overload]
+    figures = _figures([(300, 1e-3, rows)], claims, private)
+    assert list(figures) == ["unfairness", "unfairness_trained_0.001"]
+    picture = figures["unfairness_trained_0.001"]
+    assert picture.count("<image") == 4
+    said = re.findall(r">(3|5|RMSE [.0-9]+)</text>", picture)
+    assert said == ["5", "3", "RMSE 0.04", "RMSE 0.50"]

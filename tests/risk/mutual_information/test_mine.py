@@ -29,6 +29,18 @@ def test_gaussians_have_the_closed_form_or_a_little_less(correlation: float) -> 
     assert score.details["held_out"] == [200, 200]
 
 
+def test_near_what_batches_teach_it_is_saturated() -> None:
+    """Four nats of three Gaussian components: less is found, and no interval says that there is no more."""
+    rows, share = _random(400, 3), -math.expm1(-2 * 4 / 3)
+    inputs = math.sqrt(share) * rows + math.sqrt(1 - share) * _random(400, 3, seed=1)
+    score = SMALL({"layer": rows}, inputs)["layer"]
+    assert score.details["training_ceiling"] == pytest.approx(math.log(32))
+    assert score.value is not None
+    assert math.log(32) - 1 < score.value < 4
+    assert (score.outcome, score.interval) == (Outcome.SATURATED, None)
+    assert "at most 3.47 nats" in score.note
+
+
 def test_labels_give_at_most_their_entropy() -> None:
     labels = torch.arange(200) % 2
     score = SMALL({"layer": _random(200, 6) + 6 * labels[:, None]}, labels)["layer"]

@@ -1,4 +1,4 @@
-"""Figures of the studies of inference games: scores with their intervals, as lines or as spots, a panel a game."""
+"""Values with their intervals, as lines or as spots, a panel a setting: for the figures of studies."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ def spots(
     title: str,
     description: str,
     logarithmic: bool = False,
+    steep: bool = False,
+    diagonal: bool = False,
     joined: bool = False,
     names: Sequence[str] = (),
     beside: float | None = None,
@@ -35,6 +37,8 @@ def spots(
         title: name of the figure.
         description: what it shows, for those who do not see it.
         logarithmic: whether the horizontal axis is.
+        steep: whether the vertical axis is logarithmic; what is not positive is left out then.
+        diagonal: whether the line on which both are equal is drawn; both axes are logarithmic then, and alike.
         joined: whether a line leads through the spots of a series.
         names: of the places 0, 1, ... of the horizontal axis; empty for numbers.
         beside: a value that the others are held against, or None.
@@ -51,7 +55,11 @@ def spots(
             for place, name in enumerate(every):
                 color, dash, marker = look(place)
                 aside = 0.16 * (place - (len(every) - 1) / 2) if names else 0.0
-                found = [(at, y, low, high) for at, y, low, high in series.get(name, ()) if y is not None]
+                found = [
+                    (at, value, low, high)
+                    for at, value, low, high in series.get(name, ())
+                    if value is not None and (value > 0 or not steep)
+                ]
                 axes.plot(
                     [spot[0] + aside for spot in found],
                     [spot[1] for spot in found],
@@ -67,7 +75,14 @@ def spots(
                         axes.plot([at + aside] * 2, [low, high], color=color, alpha=0.5, linewidth=1.0)
             if beside is not None:
                 axes.axhline(beside, color=INK, linestyle=BESIDE, linewidth=1.0)
-            if logarithmic:
+            if steep or diagonal:
+                axes.set_yscale("log")
+            if diagonal:
+                axes.set_xscale("log")
+                axes.plot(
+                    [min(places), max(places)], [min(places), max(places)], color=INK, linestyle=BESIDE, linewidth=1.0
+                )
+            elif logarithmic:
                 axes.set_xscale("log")
                 axes.set_xticks(sorted({spot[0] for found in series.values() for spot in found}))
             elif not names:
