@@ -52,7 +52,7 @@ SUBJECTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "I²F and its bounds": ("influence", "perfect_attacker", "directions"),
         "Errors under noise": ("cramer_rao", "bayesian_cramer_rao"),
         "Priors and probability": ("posterior", "reconstruction_probability"),
-        "LAVP and Lipschitz bound": ("vulnerability",),
+        "LAVP and Lipschitz bound": ("vulnerability", "largest_eigenvalue"),
         "Rank by layer": ("peel_rank",),
         "Tokens": ("token_error",),
         "A server's model": ("server_model",),

@@ -6,6 +6,7 @@ from gradleak.linalg.choice import (
     Choice,
     ConjugateGradient,
     DenseSolver,
+    GaussRadau,
     Hutchinson,
     HutchPlusPlus,
     InverseSolver,
@@ -17,6 +18,7 @@ from gradleak.linalg.choice import (
     choose_inverse_solver,
     choose_trace_solver,
 )
+from gradleak.linalg.lanczos_bounds import Bracket, bounded_inverse, largest_eigenvalue_bounds
 from gradleak.linalg.lobpcg import ExtremeEigenpairs, lobpcg
 from gradleak.linalg.operator import (
     DenseOperator,
@@ -42,11 +44,13 @@ from gradleak.linalg.trace import (
 
 __all__ = [
     "LSMR",
+    "Bracket",
     "Choice",
     "ConjugateGradient",
     "DenseOperator",
     "DenseSolver",
     "ExtremeEigenpairs",
+    "GaussRadau",
     "Gram",
     "HutchPlusPlus",
     "Hutchinson",
@@ -63,6 +67,7 @@ __all__ = [
     "TraceEstimate",
     "TraceSolver",
     "block_lanczos",
+    "bounded_inverse",
     "choose_inverse_solver",
     "choose_trace_solver",
     "conjugate_gradient",
@@ -74,6 +79,7 @@ __all__ = [
     "hutchinson",
     "hutchpp",
     "lanczos_quadrature",
+    "largest_eigenvalue_bounds",
     "least_squares_descent",
     "lobpcg",
     "lsmr",

@@ -27,6 +27,7 @@ class LinearSolution:
         matvecs: columns multiplied by the operator or its adjoint, the final check included.
         outcome: converged, budget_spent, not_finite, or unsupported where the method cannot converge.
         note: why it cannot, or what a reader needs besides; "" for nothing.
+        norm_bound: an upper bound of ‖x*‖, of which ‖x‖ is a lower bound then; or None.
     """
 
     solution: Tensor
@@ -35,6 +36,7 @@ class LinearSolution:
     matvecs: int
     outcome: Outcome
     note: str = ""
+    norm_bound: float | None = None
 
 
 def conjugate_gradient(

@@ -162,6 +162,7 @@ SCORE_NAMES: Mapping[str, str] = {
     "least_token_error": "fewest errors of any decoder of a token, mean over places",
     "noise_std_for_token_error": "noise std that keeps every decoder of a token above the threshold at every place looked at",
     "gradient_norm": "norm of the release",
+    "largest_eigenvalue": "largest eigenvalue of AᵀA",
     "peel_rank": "share of a layer's input that equations determine",
     "bayesian_cramer_rao": "van Trees bound on the mean error of every attacker",
     "reconstruction_probability": "chance of any attacker to rebuild an example",

@@ -154,6 +154,14 @@ HANNUN_2021 = Citation(
     venue="UAI",
     year=2021,
 )
+HOCHSTENBACH_2013 = Citation(
+    key="hochstenbach2013norm",
+    authors="Hochstenbach",
+    title="Probabilistic Upper Bounds for the Matrix Two-Norm",
+    venue="Journal of Scientific Computing",
+    year=2013,
+    identifier="doi:10.1007/s10915-013-9716-x",
+)
 LEVENBERG_MARQUARDT = Citation(
     key="more1978lm",
     authors="Moré",

@@ -4,6 +4,7 @@ from gradleak.risk.bayesian_cramer_rao import BayesianCramerRao
 from gradleak.risk.cramer_rao import FisherInformationLoss, GaussianReconstructionError, GradientNorm
 from gradleak.risk.directions import PerturbationDirections, perturbation_directions
 from gradleak.risk.influence import InversionInfluence, InversionInfluenceLowerBound, InversionInfluenceNumerator
+from gradleak.risk.largest_eigenvalue import LargestEigenvalue
 from gradleak.risk.layer_advice import AdvisedLayer, LayerAdvice, advise
 from gradleak.risk.layer_exposure import Consecutive, Partition, VisibleLayers, layer_groups, what_ifs
 from gradleak.risk.layer_measure import GradientMeasure, LayerMeasure
@@ -55,6 +56,7 @@ __all__ = [
     "InversionInfluenceLowerBound",
     "InversionInfluenceNumerator",
     "JacobianNorm",
+    "LargestEigenvalue",
     "LatentInformation",
     "LayerAdvice",
     "LayerMeasure",

@@ -26,6 +26,7 @@ from gradleak.results import (
 from gradleak.risk.measure import EXACT_TO, Measure, Unit, rank_facts
 
 _STRAIGHT = "the release is linearized at the truth, so the value holds for small perturbations"
+_BOUNDS = "the interval holds the value for certain, up to round-off: its ends are bounds, not quantiles"
 _ROUND_OFF = "AᵀA is ill-conditioned and A does not fit the budget: round-off may change the value by a share of {:.1g}"
 
 
@@ -44,14 +45,14 @@ class InversionInfluence(Measure):
     Args:
         epsilon: ε >= 0, in the units of the eigenvalues of AᵀA; the paper tunes it, σ²/σ²_prior gives it a meaning.
         unit: `input` (default) or `pixel_rmse`.
-        solver: `DenseSolver()`, `ConjugateGradient()`, `LSMR()`, `NeumannSeries()` or `LeastSquaresDescent()`; None
-            picks one by d, P and the operator's memory budget (`choose_inverse_solver`). The details name the solver
-            and why, its residual and its products. With ε > 0 the residual of an iterative solver bounds the error (in
-            the details), and the value is exact where that is at most 0.1 % of it; with ε = 0 it is an estimate. The
-            value of the whole spectrum is exact unless round-off may change more than that of it. Where round-off in
-            AᵀA may change more than 1e-6 of it, the singular values of A are taken, if A is held or fits the budget;
-            if not, a note says how much may be wrong, and above 0.1 % (condition numbers of A above 2e6) it is an
-            estimate.
+        solver: `DenseSolver()`, `ConjugateGradient()`, `GaussRadau()` (few products, and an interval that holds the value),
+            `LSMR()`, `NeumannSeries()` or `LeastSquaresDescent()`; None picks one by d, P and the operator's memory budget
+            (`choose_inverse_solver`). The details name the solver and why, its residual and its products. With ε > 0 the
+            residual of an iterative solver bounds the error (in the details), and the value is exact where that is at most 0.1
+            % of it; with ε = 0 it is an estimate. The value of the whole spectrum is exact unless round-off may change more
+            than that of it. Where round-off in AᵀA may change more than 1e-6 of it, the singular values of A are taken, if A is
+            held or fits the budget; if not, a note says how much may be wrong, and above 0.1 % (condition numbers of A above
+            2e6) it is an estimate.
         dense_limit: largest d for which the whole spectrum is picked.
 
     Raises:
@@ -146,25 +147,31 @@ class InversionInfluence(Measure):
         value, bound = size * self._norm(found.solution, exposure), math.inf
         if self.epsilon > 0.0:
             # λmin(AᵀA + εI) >= ε, so the residual bounds the error of the vector, and of its norm.
-            bound = size * found.residual * float(projected.norm()) / self.epsilon * self._scale(exposure)
+            bound = size * found.residual * float(projected.norm()) / self.epsilon * self._scales(exposure)[1]
             details["error_bound"] = bound
         else:
             details["rank"] = "not determined"
+        interval, scales = None, self._scales(exposure)
+        if found.norm_bound is not None and math.isfinite(found.norm_bound):
+            # Where pixels have several scales, the bounds of the norm are those of the smallest and of the largest.
+            interval = (size * scales[0] * _norm(found.solution), size * scales[1] * found.norm_bound)
+            bound = min(bound, interval[1] - interval[0])
         exact = found.outcome is Outcome.CONVERGED and bound <= EXACT_TO * value
         return self._score(
             value,
             Evidence.EXACT if exact else Evidence.ESTIMATE,
+            interval=interval,
             outcome=found.outcome,
-            note=found.note,
+            note=found.note or ("" if interval is None else _BOUNDS),
             details=details,
         )
 
-    def _scale(self, exposure: Exposure) -> float:
-        """Factor by which an error of the vector can change the value."""
+    def _scales(self, exposure: Exposure) -> tuple[float, float]:
+        """The least and the largest factor by which an error of the vector can change the value."""
         if self.unit == Unit.INPUT:
-            return 1.0
+            return 1.0, 1.0
         scale = exposure.pixel_scale()
-        return float(scale.max()) / math.sqrt(scale.numel())
+        return float(scale.min()) / math.sqrt(scale.numel()), float(scale.max()) / math.sqrt(scale.numel())
 
     def _norm(self, moved: Tensor, exposure: Exposure) -> float:
         if self.unit == Unit.INPUT:
