@@ -2,6 +2,7 @@
 
     python -m benchmarks.model_scale FILE.json            all cases, one after the other; those that FILE has stay
     python -m benchmarks.model_scale FILE.json --cases a b
+    python -m benchmarks.model_scale FILE.json --cases a --iterations 500    a whole attack besides, minutes to hours
     python -m benchmarks.model_scale FILE.json --plot docs/explanation   the figures of docs/explanation/scale.md
 
 Networks of images: an iteration of `InvertingGradients` and the largest eigenvalue of AᵀA (float32), I²F at ε = 1 by conjugate
@@ -26,7 +27,7 @@ from torch import Tensor, nn
 from gradleak.attacks import InvertingGradients, TokenRows
 from gradleak.core import Batch, Domain, Exposure, HonestButCurious, Objective, Release, Vocabulary
 from gradleak.linalg import ConjugateGradient
-from gradleak.models import initialize_default, lenet_i2f, resnet8, resnet18, transformer
+from gradleak.models import initialize_default, lenet_i2f, resnet8, resnet18, transformer, vit
 from gradleak.operators import GradientJacobian
 from gradleak.protocols import FedSGD
 from gradleak.risk import InversionInfluence
@@ -67,11 +68,17 @@ def resnet50() -> nn.Module:
     return initialize_default(model, generator=torch.Generator().manual_seed(0))
 
 
+def vit_small() -> nn.Module:
+    """A ViT-S for 64x64 images in patches of 8x8 and 1,000 classes: 21.8 million parameters."""
+    return vit(size=64, patch=8, width=384, blocks=12, heads=6, classes=1000)
+
+
 IMAGES: Mapping[str, tuple[Callable[[], nn.Module], int, int]] = {
     "LeNet 28x28": (lenet_i2f, 1, 28),
     "ResNet-8 32x32": (resnet8, 3, 32),
     "ResNet-18 32x32": (resnet18, 3, 32),
     "ResNet-50 64x64": (resnet50, 3, 64),
+    "ViT-S 64x64": (vit_small, 3, 64),
 }
 # Words, width and blocks.
 TEXTS: Mapping[str, tuple[int, int, int]] = {
@@ -83,12 +90,9 @@ TEXTS: Mapping[str, tuple[int, int, int]] = {
 
 def image_case(name: str) -> Iterator[Numbers]:
     """The numbers of a network of images, as they come."""
-    make, channels, side = IMAGES[name]
+    objective, batch = _image(name)
+    yield {"parameters": objective.size, "inputs": batch.inputs.numel()}
     generator = torch.Generator().manual_seed(0)
-    objective = Objective.from_module(make())
-    yield {"parameters": objective.size, "inputs": channels * side**2}
-    image = torch.rand(1, channels, side, side, generator=generator)
-    batch = Batch(image, torch.tensor([3]), Domain.image(channels=channels, height=side, width=side))
     release = Release(FedSGD())
     update = release(objective, batch, generator)
     knowledge = HonestButCurious().disclose(objective, release, batch)
@@ -111,6 +115,26 @@ def image_case(name: str) -> Iterator[Numbers]:
     delta = 1e-3 * torch.randn(double.size, generator=generator, dtype=torch.float64)
     measure = InversionInfluence(epsilon=1.0, solver=ConjugateGradient(tolerance=1e-4))
     yield {"I²F, ε = 1": spent(lambda: measure(exposure, delta=delta)) / base, "I²F MB": peak()}
+
+
+def attack_case(name: str, iterations: int) -> Iterator[Numbers]:
+    """Cost and end of a whole attack on a network of images."""
+    objective, batch = _image(name)
+    release = Release(FedSGD())
+    update = release(objective, batch, torch.Generator())
+    knowledge = HonestButCurious().disclose(objective, release, batch)
+    single, found = plain(objective, batch), []
+    attack = InvertingGradients(iterations=iterations)
+    took = spent(lambda: found.append(attack(update, knowledge, generator=torch.Generator().manual_seed(1))))
+    yield {f"attack of {iterations}": took / single, f"attack of {iterations}, matching loss": float(found[0].loss)}
+
+
+def _image(name: str) -> tuple[Objective, Batch]:
+    make, channels, side = IMAGES[name]
+    generator = torch.Generator().manual_seed(0)
+    image = torch.rand(1, channels, side, side, generator=generator)
+    batch = Batch(image, torch.tensor([3]), Domain.image(channels=channels, height=side, width=side))
+    return Objective.from_module(make()), batch
 
 
 def text_case(name: str) -> Iterator[Numbers]:
@@ -151,16 +175,19 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def measured(file: Path, names: list[str]) -> None:
+def measured(file: Path, names: list[str], iterations: int | None = None) -> None:
     """Measure cases that a file lacks, each in a process of its own; what each has found is written as it comes."""
     for name in names:
         rows = read(file)
-        if rows.get(name, {}).get("done"):
+        done = rows.get(name, {}).get("done", False)
+        if done and (iterations is None or f"attack of {iterations}" in rows[name]):
             continue
         command = [sys.executable, "-m", "benchmarks.model_scale", str(file), "--one", name]
+        # A whole attack is added to a case that is there.
+        command += ["--iterations", str(iterations)] if done else []
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            found: dict[str, Any] = {}
+            found: dict[str, Any] = rows[name] if done else {}
             for line in process.stdout:
                 found |= json.loads(line)
                 write(file, {**rows, name: found})
@@ -208,21 +235,28 @@ def plot(file: Path, folder: Path) -> None:
         plt.close(figure)
 
 
+def _one(name: str, iterations: int | None) -> Iterator[Numbers]:
+    if name in TEXTS:
+        return text_case(name)
+    return image_case(name) if iterations is None else attack_case(name, iterations)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path)
     parser.add_argument("--cases", nargs="*", default=[*IMAGES, *TEXTS], choices=[*IMAGES, *TEXTS])
     parser.add_argument("--one", choices=[*IMAGES, *TEXTS])
+    parser.add_argument("--iterations", type=int, help="of a whole attack on cases of images that are there")
     parser.add_argument("--plot", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.plot is not None:
         plot(given.file, given.plot)
     elif given.one is not None:
-        for row in image_case(given.one) if given.one in IMAGES else text_case(given.one):
+        for row in _one(given.one, given.iterations):
             print(json.dumps(row, ensure_ascii=False), flush=True)
     else:
-        measured(given.file, given.cases)
+        measured(given.file, given.cases, given.iterations)
 
 
 if __name__ == "__main__":
