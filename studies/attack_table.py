@@ -26,6 +26,7 @@ from gradleak.attacks import (
     GaussNewton,
     GradInversion,
     InvertingGradients,
+    KrylovSteps,
 )
 from gradleak.core import (
     Batch,
@@ -69,8 +70,9 @@ class Entrant(StrEnum):
     """Attacks of the table.
 
     GS_BATCH_NORM is `GS` with running BatchNorm statistics and GS the same without. IDLG_RESTARTING is `IDLG` where a
-    start that has not improved for 20 steps goes back to its best iterate. GAUSS_NEWTON_FREE is `GaussNewton` with its
-    own limits in place of the budget.
+    start that has not improved for 20 steps goes back to its best iterate. GAUSS_NEWTON_PRODUCTS is `GaussNewton` with
+    steps of at most 30 iterations of conjugate gradients, where a dense one may count more than the budget, and
+    GAUSS_NEWTON_FREE has its own limits in place of the budget.
     """
 
     BLIND = "blind"
@@ -84,6 +86,7 @@ class Entrant(StrEnum):
     GRAD_INVERSION = "grad_inversion"
     BATCH_NORM_INVERSION = "batch_norm_inversion"
     GAUSS_NEWTON = "gauss_newton"
+    GAUSS_NEWTON_PRODUCTS = "gauss_newton_products"
     GAUSS_NEWTON_FREE = "gauss_newton_free"
 
     @property
@@ -99,10 +102,10 @@ class Entrant(StrEnum):
     @property
     def alone(self) -> bool:
         """True if it takes one image after the other on every network."""
-        return self in (Entrant.GAUSS_NEWTON, Entrant.GAUSS_NEWTON_FREE)
+        return self in (Entrant.GAUSS_NEWTON, Entrant.GAUSS_NEWTON_PRODUCTS, Entrant.GAUSS_NEWTON_FREE)
 
     def attack(self, iterations: int, starts: int) -> Attack:
-        """The attack with so many iterations; `starts` is for `GradInversion`, the others have one."""
+        """The attack with so many iterations (for GAUSS_NEWTON_PRODUCTS plain gradients); only `GradInversion` has `starts`."""
         match self:
             case Entrant.BLIND:
                 return Blind()
@@ -126,6 +129,9 @@ class Entrant(StrEnum):
                 return BatchNormInversion(iterations=iterations)
             case Entrant.GAUSS_NEWTON:
                 return GaussNewton(max_steps=iterations, starts=1)
+            case Entrant.GAUSS_NEWTON_PRODUCTS:
+                steps = KrylovSteps(iterations=30)
+                return GaussNewton(steps=steps, starts=20, max_plain_gradients=float(iterations))
             case Entrant.GAUSS_NEWTON_FREE:
                 return GaussNewton()
 
@@ -161,6 +167,7 @@ class AttackTable(Study):
         width: of the ConvNet. Below 16 its gradient in eval mode hardly depends on the image.
         starts: of `GradInversion` on LeNet and the ConvNet, out of the same budget; ResNet-18 gets one.
         seed: of images, weights and starts.
+        weights: seed of the weights, where it is another: a second network on the same images.
         cells: file that keeps every line as soon as its attack ends, with states of long attacks beside it; a killed
             study goes on there. Lines of other settings in it are left alone. It has to go when the code changes.
         compute: False to tabulate what `cells` has and compute nothing.
@@ -181,6 +188,7 @@ class AttackTable(Study):
     width: int = 16
     starts: int = 4
     seed: int = 0
+    weights: int | None = None
     cells: str | None = None
     compute: bool = True
 
@@ -227,7 +235,7 @@ class AttackTable(Study):
 
     def _model(self, network: TableNetwork, batch: Batch) -> nn.Module:
         channels, size = batch.inputs.shape[1], batch.inputs.shape[2]
-        generator = derive_generator(self.seed, "weights", network.value)
+        generator = derive_generator(self.seed if self.weights is None else self.weights, "weights", network.value)
         if network is TableNetwork.CONVNET:
             return convnet(channels=channels, size=size, width=self.width, generator=generator)
         if network is TableNetwork.RESNET18:
@@ -270,6 +278,7 @@ class AttackTable(Study):
             "given_labels": entrant.given_labels,
             "seed": self.seed,
             "images": list(group),
+            **({} if self.weights is None else {"weights_seed": self.weights}),
         }
 
     def _attack(
@@ -352,6 +361,8 @@ def _many(
 
 def _within(entrant: Entrant, setting: _Setting, knowledge: Knowledge) -> Attack:
     """The attack with as many iterations as the budget buys by its own estimate, at least one."""
+    if entrant is Entrant.GAUSS_NEWTON_PRODUCTS:
+        return entrant.attack(math.floor(setting.budget), setting.starts)
     first, second = (entrant.attack(n, setting.starts).estimate(knowledge) for n in (1, 2))
     if second == first:
         return entrant.attack(1, setting.starts)

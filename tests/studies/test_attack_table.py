@@ -145,6 +145,24 @@ def test_attacks_that_need_batch_norm_are_left_out_without_it() -> None:
     ]
 
 
+def test_a_second_set_of_weights_is_another_network_on_the_same_images() -> None:
+    tables = [
+        AttackTable(count=1, budget=12, networks=(LENET,), attacks=(Entrant.GS,), weights=weights).run(say=_quiet)
+        for weights in (None, 1)
+    ]
+    blind = [table.details["lenet, best guess without the update, chosen with the truth"] for table in tables]
+    assert blind[0] == blind[1]
+    found = [table.details["lenet, gs"][0]["mse"] for table in tables]
+    assert found[0] != found[1]
+
+
+def test_steps_by_products_fit_a_budget_that_no_dense_step_fits() -> None:
+    entrants = (Entrant.GAUSS_NEWTON_PRODUCTS,)
+    found = AttackTable(count=1, budget=400, networks=(LENET,), attacks=entrants).run(say=_quiet)
+    (line,) = found.details["lenet, gauss_newton_products"]
+    assert line["counted"] <= 400
+
+
 def test_a_refusal_is_a_line_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise UnsupportedError("too many unknowns")
