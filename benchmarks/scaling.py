@@ -6,7 +6,7 @@
 
 In plain gradients of the same batch, model, dtype and process, in processor time of one thread: an iteration of
 `InvertingGradients` (all starts together, float32), the largest eigenvalue of AᵀA (to 1e-3 by a single vector, and with bounds
-10 % apart) and I²F at ε = λmax/1000 with bounds 5 % apart (all float64), and the whole spectrum up to 800 unknowns.
+10 % apart) and I²F at ε = λmax/1000 with bounds 5 % apart (all float64), and the whole spectrum up to 400 unknowns.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gradleak.protocols import FedSGD
 from gradleak.risk import InversionInfluence
 
 STEPS = 2
-DENSE = 800
+DENSE = 400
 Numbers = dict[str, float]
 
 
@@ -47,17 +47,17 @@ class Point:
     """
 
     width: int = 8
-    side: int = 16
+    side: int = 8
     batch: int = 1
     starts: int = 1
 
 
 BASE = Point()
 AXES: Mapping[str, list[Point]] = {
-    "parameters": [replace(BASE, width=width) for width in (4, 8, 16, 32, 64, 128)],
-    "inputs": [replace(BASE, side=side) for side in (8, 16, 32, 64)],
-    "batch": [replace(BASE, batch=batch) for batch in (1, 2, 4, 8, 16)],
-    "starts": [replace(BASE, starts=starts) for starts in (1, 2, 4, 8, 16, 32)],
+    "parameters": [replace(BASE, width=width) for width in (4, 8, 16, 32, 64)],
+    "inputs": [replace(BASE, side=side) for side in (8, 16, 32)],
+    "batch": [replace(BASE, batch=batch) for batch in (1, 2, 4, 8)],
+    "starts": [replace(BASE, starts=starts) for starts in (1, 2, 4, 8, 16)],
 }
 
 
