@@ -132,13 +132,21 @@ FANG = Paper(
                 Run(
                     study="generator_table",
                     variant="resnet18",
+                    whole=False,
                     settings={
-                        "networks": ["resnet18"], "images": "cifar10.npz", "only": "uniform",
-                        "attacks": ["igims", "gias", "inverting_gradients"], "generator": "cifar10_vae.safetensors",
+                        "networks": ["resnet18"], "images": "cifar10_test_500.npz", "only": "uniform",
+                        "attacks": ["igims", "gias", "inverting_gradients"], "generator": "cifar.safetensors",
                     },
                     page="generative-priors.md#what-a-prior-buys-measured",
                     cost="hours of one core",
                     readings=[
+                        Reading(
+                            quantity="igims on resnet18", shown="IGIMS, PSNR (dB)", paper="26.33", rule=Above(25.33),
+                        ),
+                        Reading(
+                            quantity="igims on resnet18", shown="IGIMS, on the same images", paper="IGIMS before GIAS",
+                            rule=Exceeds("gias on resnet18", called="GIAS"),
+                        ),
                         Reading(
                             quantity="gias on resnet18", shown="GIAS, PSNR (dB)", paper="24.41",
                             rule=Above(23.41), printed="25.46", where="CIFAR-10, ResNet-18 | `GIAS`",
@@ -146,20 +154,6 @@ FANG = Paper(
                         Reading(
                             quantity="inverting_gradients on resnet18", shown="IG, PSNR (dB)", paper="22.88",
                             rule=Above(21.88), printed="23.71", where="CIFAR-10, ResNet-18 | `InvertingGradients`",
-                        ),
-                    ],
-                ),
-                Run(
-                    study="generator_table",
-                    variant="igims-resnet18",
-                    cost="hours of one core",
-                    readings=[
-                        Reading(
-                            quantity="igims on resnet18", shown="IGIMS, PSNR (dB)", paper="26.33", rule=Above(25.33),
-                        ),
-                        Reading(
-                            quantity="igims on resnet18", shown="IGIMS above the 25.46 of GIAS", paper="IGIMS before GIAS",
-                            rule=Above(25.46),
                         ),
                     ],
                 ),
@@ -191,7 +185,8 @@ FANG = Paper(
                 ),
             ],
             note="3 images in place of 30, 6,000 plain gradients in place of 72,000, a small VAE in place of a DCGAN; then the "
-            "paper's cost on three digits behind a LeNet.",
+            "paper's cost on three digits behind a LeNet. IG on ResNet-18 was not run to its end in this version: 23.71 dB in an "
+            "earlier one, on other images.",
         ),
         Item(
             number="table 1, FFHQ and ImageNet",

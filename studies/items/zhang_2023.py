@@ -336,6 +336,7 @@ ZHANG = Paper(
                     study="unfairness", variant="pictures",
                     settings={"per_class": 1, "variances": [1e-3], "training_steps": [300]},
                     page="defenses-measured.md#whom-gaussian-noise-protects",
+                    cost="four minutes of one core",
                     readings=[
                         Reading(
                             quantity="after 300 steps, variance 0.001: GaussNewton, largest over smallest RMSE of a digit",
@@ -349,7 +350,8 @@ ZHANG = Paper(
                     ],
                 )
             ],
-            note="Pictures of ten digits, one a class, are on the page that is linked; by Levenberg-Marquardt in place of DGL.",
+            note="The study draws ten digits, one a class, above their claims, from the least protected on; by "
+            "Levenberg-Marquardt in place of DGL.",
         ),
         Item(
             number="figure 15",
