@@ -180,6 +180,10 @@ def plot(file: Path, picture: Path) -> None:
             along = [(row[axis], row[operation]) for row in rows if operation in row]
             panel.plot(*zip(*along, strict=True), marker="o", markersize=3, color=f"C{place}", label=operation)
         panel.set(xscale="log", yscale="log", xlabel=labels[axis])
+        if axis != "parameters":
+            places = [int(row[axis]) for row in rows]
+            panel.set_xticks(places, labels=[f"{place:,}" for place in places])
+            panel.minorticks_off()
         panel.grid(alpha=0.3)
     panels[0].set_ylabel("plain gradients of the batch")
     handles, names = panels[0].get_legend_handles_labels()
